@@ -1,0 +1,52 @@
+//! The vocabulary that every other crate speaks.
+//!
+//! What belongs here: the nouns of planning and serving (problems, pipelines, profiles, plans, estimates, outcomes), each
+//! parsed and validated on construction, so that no planner and no agent ever meets an invalid one. What never does: async,
+//! I/O, clocks, randomness, SQL, HTTP, JSON, solver types, policies.
+//!
+//! Units: a field whose name ends in `_ms` is in milliseconds, `_qps` in queries per second, `_per_hour` in the currency of
+//! `price_per_hour` per hour, `_mib` in mebibytes; the event clock is [`Moment`] and [`Span`], whole nanoseconds.
+//!
+//! The commonest addition is a field of a pipeline: add it to the struct in [`pipeline`] with its default and range, check
+//! the range in `Pipeline::new` with the pointer at which the problem file has it, then read it in `api/wire`.
+
+pub mod estimate;
+pub mod hardware;
+pub mod ids;
+pub mod invalid;
+pub mod outcome;
+pub mod pipeline;
+pub mod plan;
+pub mod problem;
+pub mod profile;
+pub mod scaling;
+pub mod serving;
+pub mod trace;
+pub mod units;
+pub mod variant;
+
+pub use estimate::{Estimate, EstimateMethod, TaskWaiting};
+pub use hardware::{Hardware, Share};
+pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
+pub use invalid::{Invalid, Invalids};
+pub use outcome::{
+    Binding, Constraint, Decision, Explanation, ObjectiveStep, ObjectiveValue, PlanOutcome, PlanStatus, PlanningReport,
+    Relaxation, Round, Shortfall, StopReason,
+};
+pub use pipeline::{AccuracyModel, Edge, Partial, PathAccuracy, Pipeline, PipelineDraft, Route, Task, TaskKind};
+pub use plan::{
+    Assignment, BackupEntry, Fence, Flow, Generation, GroupName, PipelinePlan, Plan, PlanChange, Routing, RoutingEntry,
+    RoutingTable,
+};
+pub use problem::{Deployed, LatencyRule, Mode, Objective, Problem, ProblemDraft};
+pub use profile::{Profile, ProfileRow};
+pub use scaling::{Application, ScalingPlan, ScalingProblem, ScalingVariant};
+pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
+pub use trace::Trace;
+pub use units::{Moment, Span};
+pub use variant::{FanoutCounts, Variant};
+
+/// Slack for comparing latencies, capacities and shares, absolute on values of order one and relative on larger ones.
+///
+/// Budgets sit exactly on profile values, so an exact comparison would reject plans for the last bit of a float.
+pub const SLACK: f64 = 1e-9;

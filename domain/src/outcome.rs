@@ -1,0 +1,236 @@
+//! What a planner answers: a plan with what is proven about it, or why there is none.
+
+use crate::serving::named;
+use crate::{Estimate, Plan};
+
+named! {
+    /// Which step of a mode gave the objective's value.
+    ObjectiveStep default Hardware {
+        /// Fewest replicas with the most accurate variants.
+        Hardware = "hardware",
+        /// Highest accuracy within the counts.
+        Accuracy = "accuracy",
+    }
+}
+
+named! {
+    /// How a plan file summarises an outcome.
+    PlanStatus default Unknown {
+        /// Proven within the gap.
+        Optimal = "optimal",
+        /// Valid, not proven.
+        Feasible = "feasible",
+        /// Proven that there is no plan.
+        Infeasible = "infeasible",
+        /// Neither plan nor proof.
+        Unknown = "unknown",
+    }
+}
+
+named! {
+    /// Why a planner stopped before a proof.
+    StopReason default Finished {
+        /// It makes no proofs (greedy).
+        Finished = "finished",
+        /// Its time was up.
+        TimeLimit = "time_limit",
+        /// It was told to.
+        Cancelled = "cancelled",
+        /// No plan held on the trace within the rounds of the check loop.
+        TraceNotMet = "trace_not_met",
+        /// The solver failed numerically.
+        Numerics = "numerics",
+    }
+}
+
+named! {
+    /// The constraint that a shortfall or a binding speaks of.
+    Constraint default Latency {
+        /// No number of replicas can fix it: the fastest way is slower than the SLO.
+        Latency = "latency",
+        /// Not enough devices.
+        Capacity = "capacity",
+        /// The accuracy floor.
+        Accuracy = "accuracy",
+        /// The budget.
+        Budget = "budget",
+        /// Device memory.
+        Memory = "memory",
+        /// The load of a scaling problem.
+        Load = "load",
+    }
+}
+
+/// Value of the objective with its bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ObjectiveValue {
+    /// The step of `hardware_then_accuracy`; `None` in other modes.
+    pub step: Option<ObjectiveStep>,
+    /// Replicas in step `hardware`, accuracy in step `accuracy`, else cost or accuracy by mode; `None` without a plan.
+    pub value: Option<f64>,
+    /// Nothing can be better; `None` if the planner proves nothing.
+    pub bound: Option<f64>,
+}
+
+impl ObjectiveValue {
+    /// `|value - bound| / max(1e-9, |value|)`; `None` unless both are known.
+    #[must_use]
+    pub fn gap(&self) -> Option<f64> {
+        let (value, bound) = (self.value?, self.bound?);
+        Some((value - bound).abs() / value.abs().max(1e-9))
+    }
+}
+
+/// The smallest single change of the problem file that makes it feasible.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Relaxation {
+    /// JSON pointer of the value to change.
+    pub pointer: String,
+    /// What it is.
+    pub from: f64,
+    /// What it would have to be.
+    pub to: f64,
+}
+
+/// A constraint that cannot be met, and by how much it must give.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shortfall {
+    /// Which kind.
+    pub constraint: Constraint,
+    /// Of which pipeline, task or hardware.
+    pub place: String,
+    /// What was asked for.
+    pub asked: f64,
+    /// The best that can be had.
+    pub best: f64,
+    /// What would fix it alone; `None` if no single change does.
+    pub relax: Option<Relaxation>,
+}
+
+/// A constraint with no room left in a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    /// Which kind.
+    pub constraint: Constraint,
+    /// Of which pipeline, task or hardware.
+    pub place: String,
+    /// What is used.
+    pub used: f64,
+    /// What there is.
+    pub limit: f64,
+}
+
+/// Why one group is as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Pipeline and group.
+    pub what: String,
+    /// In a sentence.
+    pub why: String,
+}
+
+/// What a planner has to say about its plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Explanation {
+    /// One for each group.
+    pub decisions: Vec<Decision>,
+    /// Constraints without room.
+    pub binding: Vec<Binding>,
+    /// Constraints that cannot be met.
+    pub shortfalls: Vec<Shortfall>,
+}
+
+/// The answer of a planner.
+#[must_use]
+#[derive(Clone, Debug, PartialEq)]
+pub enum PlanOutcome {
+    /// Proven within the gap asked for: no plan is better.
+    Optimal(Plan),
+    /// Valid, but not proven best.
+    Feasible {
+        /// The plan.
+        plan: Plan,
+        /// Why there is no proof.
+        stopped: StopReason,
+    },
+    /// Proven: no plan exists; each shortfall names a constraint and by how much it must give.
+    Infeasible {
+        /// Never empty.
+        shortfalls: Vec<Shortfall>,
+    },
+    /// Stopped before finding either a plan or a proof.
+    Unknown {
+        /// Why.
+        stopped: StopReason,
+    },
+}
+
+impl PlanOutcome {
+    /// The plan, if there is one.
+    #[must_use]
+    pub fn plan(&self) -> Option<&Plan> {
+        match self {
+            Self::Optimal(plan) | Self::Feasible { plan, .. } => Some(plan),
+            Self::Infeasible { .. } | Self::Unknown { .. } => None,
+        }
+    }
+
+    /// Its one-word summary.
+    #[must_use]
+    pub fn status(&self) -> PlanStatus {
+        match self {
+            Self::Optimal(_) => PlanStatus::Optimal,
+            Self::Feasible { .. } => PlanStatus::Feasible,
+            Self::Infeasible { .. } => PlanStatus::Infeasible,
+            Self::Unknown { .. } => PlanStatus::Unknown,
+        }
+    }
+
+    /// Why it stopped without a proof.
+    #[must_use]
+    pub fn stopped(&self) -> Option<StopReason> {
+        match self {
+            Self::Feasible { stopped, .. } | Self::Unknown { stopped } if *stopped != StopReason::Finished => {
+                Some(*stopped)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// One round of the check loop (`semantics.md` section 2 of the design): solve, replay, tighten.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Round {
+    /// Counted from 1.
+    pub round: u32,
+    /// What was solved for: headroom by `pipeline/task`, at least 1.
+    pub headroom: Vec<(String, f64)>,
+    /// Charge in milliseconds by `pipeline/task` in addition to the queue factor's.
+    pub charge_ms: Vec<(String, f64)>,
+    /// Objective of the round's plan.
+    pub objective: ObjectiveValue,
+    /// Replicas of the round's plan.
+    pub replicas: u64,
+    /// Attainment on the part of the trace that was tightened on.
+    pub attainment: f64,
+    /// 99th percentile on the same.
+    pub p99_ms: f64,
+}
+
+/// How a planner came to its outcome.
+#[must_use]
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanningReport {
+    /// Name of the planner.
+    pub planner: String,
+    /// Objective of the last round.
+    pub objective: ObjectiveValue,
+    /// Time it took, by the caller's clock.
+    pub seconds: f64,
+    /// Rounds of the check loop; empty without a trace.
+    pub rounds: Vec<Round>,
+    /// Why.
+    pub explanation: Explanation,
+    /// How the plan fares when replayed; `None` without a plan.
+    pub estimate: Option<Estimate>,
+}

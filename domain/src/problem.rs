@@ -1,0 +1,181 @@
+//! A problem: hardware, pipelines with their demands, and what is to be optimised.
+
+use crate::invalid::Invalids;
+use crate::pipeline::{NUMBER_MAX, check_unique};
+use crate::serving::named;
+use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, Share, TaskIndex, VariantIndex};
+
+/// Largest number of pipelines of one problem.
+pub const PIPELINES_MAX: usize = 1_024;
+/// Largest number of hardware types of one problem.
+pub const HARDWARE_MAX: usize = 256;
+
+named! {
+    /// What is optimised.
+    Mode default HardwareThenAccuracy {
+        /// Loki: fewest replicas of the most accurate variants, else the highest accuracy within the counts.
+        HardwareThenAccuracy = "hardware_then_accuracy",
+        /// Least cost with every floor met.
+        MinCost = "min_cost",
+        /// Highest weighted accuracy within counts, floors and budget.
+        MaxAccuracy = "max_accuracy",
+    }
+}
+
+named! {
+    /// Which queries must meet the SLO.
+    LatencyRule default TaskBudget {
+        /// The slowest group of each task counts, so that any replica may pass work to any other.
+        TaskBudget = "task_budget",
+        /// Every path that carries traffic (Loki, equation 4 and 5).
+        Path = "path",
+    }
+}
+
+/// What is optimised, and under which latency rule and budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Objective {
+    /// What is optimised.
+    pub mode: Mode,
+    /// Which queries must meet the SLO.
+    pub latency_rule: LatencyRule,
+    /// Cap on the cost of devices.
+    pub budget_per_hour: Option<f64>,
+}
+
+/// A group that runs now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deployed {
+    /// Its pipeline.
+    pub pipeline: PipelineIndex,
+    /// Its task.
+    pub task: TaskIndex,
+    /// Its variant.
+    pub variant: VariantIndex,
+    /// Its hardware.
+    pub hardware: HardwareIndex,
+    /// Its share of a device.
+    pub share: Share,
+    /// Its batch size.
+    pub batch: u32,
+    /// How many replicas run.
+    pub replicas: u32,
+}
+
+/// A problem before it is checked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProblemDraft {
+    /// What is optimised.
+    pub objective: Objective,
+    /// At least one.
+    pub hardware: Vec<Hardware>,
+    /// At least one.
+    pub pipelines: Vec<Pipeline>,
+    /// What runs now.
+    pub deployed: Vec<Deployed>,
+    /// Weight of the switching cost in `min_cost`.
+    pub switching_weight: f64,
+}
+
+/// A valid problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    draft: ProblemDraft,
+}
+
+impl std::ops::Deref for Problem {
+    type Target = ProblemDraft;
+    fn deref(&self) -> &ProblemDraft {
+        &self.draft
+    }
+}
+
+impl Problem {
+    /// Checks what the pipelines have not checked already.
+    ///
+    /// # Errors
+    /// Every refused value with its JSON pointer in the problem file.
+    pub fn new(draft: ProblemDraft) -> Result<Self, Invalids> {
+        let mut invalids = check_hardware(&draft.hardware);
+        if draft.pipelines.is_empty() || draft.pipelines.len() > PIPELINES_MAX {
+            let found = format!("{} pipelines", draft.pipelines.len());
+            invalids.push("/pipelines", found, format!("1 to {PIPELINES_MAX} pipelines"));
+        }
+        check_unique(draft.pipelines.iter().map(|p| p.name.as_str()), "/pipelines", &mut invalids);
+        if let Some(budget) = draft.objective.budget_per_hour {
+            let ok = (0.0..=NUMBER_MAX).contains(&budget);
+            invalids.number("/objective/budget_per_hour", budget, ok, "a number of at least 0, or null");
+        }
+        let weight_ok = (0.0..=NUMBER_MAX).contains(&draft.switching_weight);
+        invalids.number("/switching/weight", draft.switching_weight, weight_ok, "a number of at least 0");
+        invalids.result()?;
+        Ok(Self { draft })
+    }
+
+    /// A changed copy, checked again.
+    ///
+    /// # Errors
+    /// As [`Problem::new`].
+    pub fn changed(&self, change: impl FnOnce(&mut ProblemDraft)) -> Result<Self, Invalids> {
+        let mut draft = self.draft.clone();
+        change(&mut draft);
+        Self::new(draft)
+    }
+
+    /// The pipeline at an index.
+    #[must_use]
+    pub fn pipeline(&self, index: PipelineIndex) -> &Pipeline {
+        &self.draft.pipelines[index.0]
+    }
+
+    /// The hardware at an index.
+    #[must_use]
+    pub fn hardware_at(&self, index: HardwareIndex) -> &Hardware {
+        &self.draft.hardware[index.0]
+    }
+
+    /// The hardware with this name.
+    #[must_use]
+    pub fn hardware_named(&self, name: &str) -> Option<HardwareIndex> {
+        self.draft.hardware.iter().position(|h| h.name == name).map(HardwareIndex)
+    }
+
+    /// The pipeline with this name.
+    #[must_use]
+    pub fn pipeline_named(&self, name: &str) -> Option<PipelineIndex> {
+        self.draft.pipelines.iter().position(|p| p.name == name).map(PipelineIndex)
+    }
+
+    /// Whether a variant fits into the memory of this share of this hardware.
+    #[must_use]
+    pub fn fits_memory(&self, memory_mib: Option<f64>, hardware: HardwareIndex, share: Share) -> bool {
+        match (memory_mib, self.hardware_at(hardware).memory_mib) {
+            (Some(needed), Some(device)) => needed <= share.value() * device * (1.0 + crate::SLACK),
+            _ => true,
+        }
+    }
+}
+
+/// Checks hardware types as they stand at `/hardware` of a problem file.
+#[must_use]
+pub fn check_hardware(hardware: &[Hardware]) -> Invalids {
+    let mut invalids = Invalids::default();
+    if hardware.is_empty() || hardware.len() > HARDWARE_MAX {
+        let found = format!("{} hardware types", hardware.len());
+        invalids.push("/hardware", found, format!("1 to {HARDWARE_MAX} hardware types"));
+    }
+    check_unique(hardware.iter().map(|h| h.name.as_str()), "/hardware", &mut invalids);
+    for (i, h) in hardware.iter().enumerate() {
+        let at = format!("/hardware/{i}");
+        let price_ok = (0.0..=NUMBER_MAX).contains(&h.price_per_hour);
+        invalids.number(&format!("{at}/price_per_hour"), h.price_per_hour, price_ok, "a price of at least 0");
+        if h.name.is_empty() {
+            invalids.push(format!("{at}/name"), "\"\"", "a name");
+        }
+        if let Some(memory) = h.memory_mib {
+            let ok = (0.0..=NUMBER_MAX).contains(&memory);
+            invalids.number(&format!("{at}/memory_mib"), memory, ok, "a number of at least 0, or null");
+        }
+    }
+    invalids
+}

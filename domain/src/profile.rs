@@ -1,0 +1,142 @@
+//! How long one batch of a variant takes on each hardware type.
+
+use crate::{HardwareIndex, Share, Span};
+
+/// One measured point: a batch of `batch` queries on a `share` of `hardware`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileRow {
+    /// On which hardware type.
+    pub hardware: HardwareIndex,
+    /// On which fraction of a device.
+    pub share: Share,
+    /// Queries in the batch, at least 1.
+    pub batch: u32,
+    /// Median time of the whole batch, above 0.
+    pub latency_ms: f64,
+    /// 99th percentile of the same, at least the median.
+    pub p99_ms: Option<f64>,
+}
+
+impl ProfileRow {
+    /// Queries per second of one replica that always runs full batches: `q = 1000 * batch / latency_ms`.
+    #[must_use]
+    pub fn throughput_qps(&self) -> f64 {
+        1000.0 * f64::from(self.batch) / self.latency_ms
+    }
+}
+
+/// All rows of one variant, sorted by hardware, share (whole first), batch; at least one, no two for the same key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    rows: Vec<ProfileRow>,
+}
+
+impl Profile {
+    /// Sorts the rows. Their validity is checked by `Pipeline::new`, which knows where in the file they stand.
+    #[must_use]
+    pub fn new(mut rows: Vec<ProfileRow>) -> Self {
+        rows.sort_by_key(|r| (r.hardware, std::cmp::Reverse(r.share), r.batch));
+        Self { rows }
+    }
+
+    /// All rows.
+    #[must_use]
+    pub fn rows(&self) -> &[ProfileRow] {
+        &self.rows
+    }
+
+    /// The rows of one hardware type and share, by increasing batch size; empty if it was not measured there.
+    #[must_use]
+    pub fn on(&self, hardware: HardwareIndex, share: Share) -> &[ProfileRow] {
+        let key = (hardware, std::cmp::Reverse(share));
+        let start = self.rows.partition_point(|r| (r.hardware, std::cmp::Reverse(r.share)) < key);
+        let end = self.rows.partition_point(|r| (r.hardware, std::cmp::Reverse(r.share)) <= key);
+        &self.rows[start..end]
+    }
+
+    /// The row of exactly this batch size.
+    #[must_use]
+    pub fn row(&self, hardware: HardwareIndex, share: Share, batch: u32) -> Option<&ProfileRow> {
+        self.on(hardware, share).iter().find(|r| r.batch == batch)
+    }
+
+    /// Every (hardware, share) that was measured, in order.
+    pub fn places(&self) -> impl Iterator<Item = (HardwareIndex, Share)> + '_ {
+        self.rows.chunk_by(|a, b| (a.hardware, a.share) == (b.hardware, b.share)).map(|c| (c[0].hardware, c[0].share))
+    }
+
+    /// Median time of a batch of `size` queries: linear between measured sizes, the smallest's below it, and above the
+    /// largest along the last segment's slope (at least flat). `None` if nothing was measured there.
+    ///
+    /// The interpolation is done in nanoseconds and rounds half to even.
+    #[must_use]
+    pub fn service(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<Span> {
+        interpolate(self.on(hardware, share), size, |r| r.latency_ms)
+    }
+
+    /// The 99th percentile's time, interpolated in the same way; rows without one count with their median.
+    #[must_use]
+    pub fn service_p99(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<Span> {
+        interpolate(self.on(hardware, share), size, |r| r.p99_ms.unwrap_or(r.latency_ms))
+    }
+}
+
+fn interpolate(rows: &[ProfileRow], size: u32, latency_ms: impl Fn(&ProfileRow) -> f64) -> Option<Span> {
+    let nanos = |r: &ProfileRow| Span::from_millis(latency_ms(r)).as_nanos() as f64;
+    let first = rows.first()?;
+    let above = rows.partition_point(|r| r.batch < size);
+    if above == 0 {
+        return Some(Span::from_millis(latency_ms(first)));
+    }
+    if above < rows.len() && rows[above].batch == size {
+        return Some(Span::from_millis(latency_ms(&rows[above])));
+    }
+    let right = above.min(rows.len() - 1);
+    let left = right.saturating_sub(1);
+    if left == right {
+        return Some(Span::from_millis(latency_ms(&rows[right])));
+    }
+    let (l, r) = (&rows[left], &rows[right]);
+    let mut slope = (nanos(r) - nanos(l)) / f64::from(r.batch - l.batch);
+    if above == rows.len() {
+        slope = slope.max(0.0);
+        return Some(Span::from_nanos((nanos(r) + slope * f64::from(size - r.batch)).round_ties_even() as u64));
+    }
+    Some(Span::from_nanos((nanos(l) + slope * f64::from(size - l.batch)).round_ties_even() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> Profile {
+        let row = |hardware, batch, latency_ms| ProfileRow {
+            hardware: HardwareIndex(hardware),
+            share: Share::WHOLE,
+            batch,
+            latency_ms,
+            p99_ms: None,
+        };
+        Profile::new(vec![row(1, 4, 20.0), row(0, 8, 50.0), row(0, 2, 10.0), row(0, 4, 20.0)])
+    }
+
+    #[test]
+    fn latency_is_linear_between_sizes_and_flat_below() {
+        let p = profile();
+        let ms = |size| p.service(HardwareIndex(0), Share::WHOLE, size).map(Span::as_millis);
+        assert_eq!(ms(1), Some(10.0));
+        assert_eq!(ms(2), Some(10.0));
+        assert_eq!(ms(3), Some(15.0));
+        assert_eq!(ms(6), Some(35.0));
+        assert_eq!(ms(8), Some(50.0));
+        assert_eq!(ms(10), Some(65.0));
+    }
+
+    #[test]
+    fn a_place_that_was_not_measured_has_no_latency() {
+        let p = profile();
+        assert_eq!(p.service(HardwareIndex(2), Share::WHOLE, 1), None);
+        assert_eq!(p.service(HardwareIndex(1), Share::WHOLE, 9).map(Span::as_millis), Some(20.0));
+        assert_eq!(p.places().count(), 2);
+    }
+}
