@@ -1,1 +1,3 @@
-//! Placeholder.
+//! The agent (placeholder docs).
+pub mod backend;
+pub mod tensor;

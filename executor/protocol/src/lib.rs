@@ -1,1 +1,33 @@
-//! Placeholder.
+//! Messages between the control plane and the agents, versioned and fenced by (incarnation, generation).
+//!
+//! What belongs here: the wire messages of `proto/apportion.proto`, their bounds, and conversions that both ends need. What
+//! never does: connections, policies, tensors. The commonest addition is a field: append it to the message with the next
+//! number, give it a meaning for its default value (an older peer does not send it), and raise [`PROTOCOL_VERSION`] only
+//! if an older peer would misbehave.
+
+use apportion_domain::{Fence, Generation};
+
+/// Version of the protocol; an agent with another one is refused.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Largest control message in bytes: a target for thousands of replicas fits.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Largest number of devices of one agent.
+pub const DEVICES_MAX: u32 = 1_024;
+
+/// Generated messages.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod v1 {
+    tonic::include_proto!("apportion.v1");
+}
+
+impl From<Fence> for v1::Fence {
+    fn from(fence: Fence) -> Self {
+        Self { incarnation: fence.incarnation, generation: fence.generation.0 }
+    }
+}
+
+impl From<v1::Fence> for Fence {
+    fn from(fence: v1::Fence) -> Self {
+        Self { incarnation: fence.incarnation, generation: Generation(fence.generation) }
+    }
+}

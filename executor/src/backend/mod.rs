@@ -1,0 +1,46 @@
+//! Where batches are run: one trait, one file for each way.
+
+use crate::tensor::{Tensor, TensorSpec};
+
+/// Inputs and outputs of a loaded variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// What a batch must bring, in the file's order.
+    pub inputs: Vec<TensorSpec>,
+    /// What it makes.
+    pub outputs: Vec<TensorSpec>,
+}
+
+/// Why a variant could not be loaded or run.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The runtime's library is missing or too old.
+    #[error("the runtime is not available: {0}")]
+    Runtime(String),
+    /// The file is no variant that this backend can run.
+    #[error("{file}: {detail}")]
+    Load {
+        /// Which file.
+        file: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A batch does not fit the signature.
+    #[error("{0}")]
+    Input(String),
+    /// The run failed.
+    #[error("the batch failed: {0}")]
+    Run(String),
+}
+
+/// A loaded variant on one device. One thread owns it.
+pub trait Backend: Send {
+    /// What it takes and makes.
+    fn signature(&self) -> &Signature;
+
+    /// Runs one batch: `inputs` in any order, each with the same number of rows; the outputs in the signature's order.
+    ///
+    /// # Errors
+    /// [`BackendError::Input`] if the batch does not fit, [`BackendError::Run`] if the runtime fails.
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError>;
+}
