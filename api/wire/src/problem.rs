@@ -1,0 +1,188 @@
+//! Problem files: allocation of variants, or scaling.
+
+use crate::bad_input::{BadInput, near};
+use crate::convert::{deployed_of, objective_of};
+use crate::keys;
+use crate::shape::{Shape, read};
+use crate::spec::{ApplicationSpec, HardwareSpec, ProblemSpec, ScalingFileSpec, ScalingSpec, ScalingVariantSpec};
+use crate::tree::parse_tree;
+use apportion_domain::pipeline::{NUMBER_MAX, escape};
+use apportion_domain::problem::check_hardware;
+use apportion_domain::{Application, Hardware, Invalid, Invalids, Problem, ProblemDraft, ScalingProblem, ScalingVariant};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The only version of the file formats so far.
+pub const VERSION: u32 = 1;
+
+/// What a problem file holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProblemFile {
+    /// Pipelines to plan.
+    Allocation(Problem),
+    /// A scaling problem (INFaaS section 4.2.1).
+    Scaling(ScalingProblem),
+}
+
+/// Reads a problem file, JSON or YAML.
+///
+/// # Errors
+/// Everything that is wrong with it, each with its pointer, its value and what would be right.
+pub fn read_problem(file: &str, text: &str) -> Result<ProblemFile, BadInput> {
+    problem_from_tree(file, parse_tree(file, text)?)
+}
+
+/// Reads a problem from a tree that is parsed already, for example from a part of a request's body.
+///
+/// # Errors
+/// As [`read_problem`].
+pub fn problem_from_tree(file: &str, tree: Value) -> Result<ProblemFile, BadInput> {
+    check_version(file, &tree)?;
+    if tree.get("scaling").is_some() {
+        let spec: ScalingFileSpec = read(file, tree, &Shape::Record(keys::SCALING_FILE))?;
+        let problem = spec.scaling.to_domain("/scaling").map_err(|e| BadInput::refused(file, e))?;
+        return Ok(ProblemFile::Scaling(problem));
+    }
+    let spec: ProblemSpec = read(file, tree, &Shape::Record(keys::PROBLEM))?;
+    spec.to_domain().map(ProblemFile::Allocation).map_err(|e| BadInput::refused(file, e))
+}
+
+/// Refuses every version that this program cannot read, before anything else is said about the file.
+pub(crate) fn check_version(file: &str, tree: &Value) -> Result<(), BadInput> {
+    match tree.get("version") {
+        Some(v) if v.as_u64() != Some(u64::from(VERSION)) => {
+            Err(BadInput::one(file, "/version", crate::bad_input::shown(v), format!("{VERSION}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads a list of hardware types (for example the body that registers them).
+///
+/// # Errors
+/// As [`read_problem`]; places are below `/hardware`.
+pub fn hardware_from_tree(file: &str, tree: Value) -> Result<Vec<Hardware>, BadInput> {
+    const LIST: &[crate::shape::Key] = &[crate::shape::required("hardware", &Shape::List(&Shape::Record(keys::HARDWARE)))];
+    #[derive(serde::Deserialize)]
+    struct Wrapped {
+        hardware: Vec<HardwareSpec>,
+    }
+    let wrapped: Wrapped = read(file, serde_json::json!({ "hardware": tree }), &Shape::Record(LIST))?;
+    let hardware: Vec<Hardware> = wrapped.hardware.iter().map(Hardware::from).collect();
+    let invalids = check_hardware(&hardware);
+    if invalids.0.is_empty() { Ok(hardware) } else { Err(BadInput::refused(file, invalids)) }
+}
+
+impl ProblemSpec {
+    /// The problem with its names resolved and checked.
+    ///
+    /// # Errors
+    /// Every refused value with its pointer.
+    pub fn to_domain(&self) -> Result<Problem, Invalids> {
+        let hardware: Vec<Hardware> = self.hardware.iter().map(Hardware::from).collect();
+        let mut problems = check_hardware(&hardware).0;
+        let objective = objective_of(&self.objective, "/objective").map_err(|e| problems.extend(e.0)).ok();
+        let mut pipelines = Vec::with_capacity(self.pipelines.len());
+        for (i, spec) in self.pipelines.iter().enumerate() {
+            match spec.to_domain(&hardware, &format!("/pipelines/{i}")) {
+                Ok(pipeline) => pipelines.push(pipeline),
+                Err(e) => problems.extend(e.0),
+            }
+        }
+        let Some(objective) = objective.filter(|_| problems.is_empty()) else { return Err(Invalids(problems)) };
+        let deployed = deployed_of(&self.deployed, &pipelines, &hardware, "/deployed")?;
+        let switching_weight = self.switching.as_ref().map_or(0.0, |s| s.weight);
+        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight })
+    }
+}
+
+impl ScalingSpec {
+    /// The scaling problem, checked; `at` is its pointer.
+    ///
+    /// # Errors
+    /// Every refused value with its pointer.
+    pub fn to_domain(&self, at: &str) -> Result<ScalingProblem, Invalids> {
+        let mut problems = Vec::new();
+        number(&format!("{at}/lambda"), self.lambda, 0.0, &mut problems);
+        for (name, &amount) in &self.resources {
+            number(&format!("{at}/resources/{}", escape(name)), amount, 0.0, &mut problems);
+        }
+        if self.applications.is_empty() {
+            problems.push(Invalid::new(format!("{at}/applications"), "a list of 0", "at least one application"));
+        }
+        unique(self.applications.iter().map(|a| &a.name), &format!("{at}/applications"), &mut problems);
+        for (i, a) in self.applications.iter().enumerate() {
+            check_application(a, &self.resources, &format!("{at}/applications/{i}"), &mut problems);
+        }
+        if !problems.is_empty() {
+            return Err(Invalids(problems));
+        }
+        let applications = self.applications.iter().map(application_of).collect();
+        Ok(ScalingProblem { lambda: self.lambda, resources: self.resources.clone(), applications })
+    }
+}
+
+fn number(at: &str, value: f64, least: f64, problems: &mut Vec<Invalid>) {
+    if !(value >= least && value <= NUMBER_MAX) {
+        problems.push(Invalid::new(at, value, format!("a number of at least {least}, at most 1e12")));
+    }
+}
+
+fn positive(at: &str, value: f64, problems: &mut Vec<Invalid>) {
+    if !(value > 0.0 && value <= NUMBER_MAX) {
+        problems.push(Invalid::new(at, value, "a number above 0, at most 1e12"));
+    }
+}
+
+fn unique<'a>(names: impl Iterator<Item = &'a String>, at: &str, problems: &mut Vec<Invalid>) {
+    let mut seen = BTreeSet::new();
+    for (i, name) in names.enumerate() {
+        if name.is_empty() || !seen.insert(name) {
+            problems.push(Invalid::new(format!("{at}/{i}/name"), format!("{name:?}"), "a name that no other has"));
+        }
+    }
+}
+
+fn check_application(a: &ApplicationSpec, resources: &BTreeMap<String, f64>, at: &str, problems: &mut Vec<Invalid>) {
+    number(&format!("{at}/load_qps"), a.load_qps, 0.0, problems);
+    number(&format!("{at}/slack_qps"), a.slack_qps, 0.0, problems);
+    positive(&format!("{at}/slo_ms"), a.slo_ms, problems);
+    if a.variants.is_empty() {
+        problems.push(Invalid::new(format!("{at}/variants"), "a list of 0", "at least one variant"));
+    }
+    unique(a.variants.iter().map(|v| &v.name), &format!("{at}/variants"), problems);
+    for (i, v) in a.variants.iter().enumerate() {
+        let at = format!("{at}/variants/{i}");
+        positive(&format!("{at}/saturation_qps"), v.saturation_qps, problems);
+        positive(&format!("{at}/latency_ms"), v.latency_ms, problems);
+        number(&format!("{at}/load_s"), v.load_s, 0.0, problems);
+        number(&format!("{at}/cost_per_s"), v.cost_per_s, 0.0, problems);
+        for (name, &amount) in &v.resources {
+            let place = format!("{at}/resources/{}", escape(name));
+            number(&place, amount, 0.0, problems);
+            if !resources.contains_key(name) {
+                let expected = format!("the resource {}", near(name, resources.keys().map(String::as_str)));
+                problems.push(Invalid::new(place, format!("unknown resource {name:?}"), expected));
+            }
+        }
+    }
+}
+
+fn application_of(a: &ApplicationSpec) -> Application {
+    let variant = |v: &ScalingVariantSpec| ScalingVariant {
+        name: v.name.clone(),
+        saturation_qps: v.saturation_qps,
+        latency_ms: v.latency_ms,
+        load_s: v.load_s,
+        cost_per_s: v.cost_per_s,
+        resources: v.resources.clone(),
+        running: v.running,
+    };
+    Application {
+        name: a.name.clone(),
+        load_qps: a.load_qps,
+        slack_qps: a.slack_qps,
+        slo_ms: a.slo_ms,
+        variants: a.variants.iter().map(variant).collect(),
+    }
+}

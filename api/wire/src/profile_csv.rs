@@ -1,0 +1,227 @@
+//! Profiles as CSV: `pipeline,task,variant,hardware,batch_size,latency_ms[,p99_ms][,accuracy]`.
+
+use crate::bad_input::{BadInput, clipped, near};
+use apportion_domain::Invalid;
+use apportion_domain::pipeline::BATCH_MAX;
+use std::io::{self, Write};
+
+const REQUIRED: [&str; 6] = ["pipeline", "task", "variant", "hardware", "batch_size", "latency_ms"];
+const P99: &str = "p99_ms";
+const ACCURACY: &str = "accuracy";
+
+/// How a file writes accuracies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccuracyUnit {
+    /// 0 to 1.
+    #[default]
+    Fraction,
+    /// 0 to 100.
+    Percent,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileCsvRow {
+    /// Pipeline.
+    pub pipeline: String,
+    /// Task.
+    pub task: String,
+    /// Variant.
+    pub variant: String,
+    /// Hardware type.
+    pub hardware: String,
+    /// Queries in the batch.
+    pub batch: u32,
+    /// Median time of the batch.
+    pub latency_ms: f64,
+    /// 99th percentile of the same.
+    pub p99_ms: Option<f64>,
+    /// 0 to 1.
+    pub accuracy: Option<f64>,
+}
+
+/// Reads a profile.
+///
+/// # Errors
+/// Everything that is wrong, with its line; an empty profile.
+pub fn read_profile_csv(file: &str, text: &str, unit: AccuracyUnit) -> Result<Vec<ProfileCsvRow>, BadInput> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim())).filter(|(_, l)| !l.is_empty());
+    let Some((_, header)) = lines.next() else {
+        return Err(BadInput::one(file, "line 1", "an empty file", format!("the header {}", REQUIRED.join(","))));
+    };
+    let columns = Columns::new(header).map_err(|problems| BadInput { file: file.to_owned(), problems })?;
+    let mut rows = Vec::new();
+    let mut problems = Vec::new();
+    for (line, text) in lines {
+        match columns.row(text, unit) {
+            Ok(row) => rows.push(row),
+            Err((value, expected)) => problems.push(Invalid::new(format!("line {line}"), value, expected)),
+        }
+    }
+    if problems.is_empty() && rows.is_empty() {
+        problems.push(Invalid::new("line 1", "0 rows", "at least one row"));
+    }
+    if problems.is_empty() { Ok(rows) } else { Err(BadInput { file: file.to_owned(), problems }) }
+}
+
+struct Columns {
+    count: usize,
+    required: [usize; REQUIRED.len()],
+    p99: Option<usize>,
+    accuracy: Option<usize>,
+}
+
+impl Columns {
+    fn new(header: &str) -> Result<Self, Vec<Invalid>> {
+        let names = cells(header);
+        let known = || REQUIRED.into_iter().chain([P99, ACCURACY]);
+        let mut problems = Vec::new();
+        for (i, name) in names.iter().enumerate() {
+            if !known().any(|k| k == name) {
+                let expected = format!("the column {}", near(name, known()));
+                problems.push(Invalid::new("line 1", format!("unknown column {name:?}"), expected));
+            } else if names[..i].contains(name) {
+                problems.push(Invalid::new("line 1", format!("the column {name:?} twice"), "each column once"));
+            }
+        }
+        let find = |name: &str| names.iter().position(|n| n == name);
+        for name in REQUIRED.iter().filter(|n| find(n).is_none()) {
+            problems.push(Invalid::new("line 1", "missing", format!("the column {name:?}")));
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let required = REQUIRED.map(|name| find(name).expect("every required column is there"));
+        Ok(Self { count: names.len(), required, p99: find(P99), accuracy: find(ACCURACY) })
+    }
+
+    fn row(&self, text: &str, unit: AccuracyUnit) -> Result<ProfileCsvRow, (String, String)> {
+        let cells = cells(text);
+        if cells.len() != self.count {
+            return Err((format!("{} cells", cells.len()), format!("{} cells", self.count)));
+        }
+        let [pipeline, task, variant, hardware, batch, latency] = self.required.map(|i| cells[i].as_str());
+        let refuse =
+            |name: &str, found: &str, expected: &str| Err((format!("{name} {:?}", clipped(found)), expected.to_owned()));
+        let batch_size = match batch.parse::<u32>() {
+            Ok(n) if (1..=BATCH_MAX).contains(&n) => n,
+            _ => return refuse("batch_size", batch, &format!("a batch from 1 to {BATCH_MAX}")),
+        };
+        let above_zero = |text: &str| text.parse::<f64>().ok().filter(|x| *x > 0.0 && x.is_finite());
+        let Some(latency_ms) = above_zero(latency) else {
+            return refuse("latency_ms", latency, "a latency above 0");
+        };
+        let optional = |column: Option<usize>| column.map(|i| cells[i].as_str()).filter(|c| !c.is_empty());
+        let p99_ms = match optional(self.p99).map(|c| (c, above_zero(c))) {
+            Some((_, Some(p99))) if p99 >= latency_ms => Some(p99),
+            Some((cell, _)) => return refuse(P99, cell, "a p99 of at least the median latency"),
+            None => None,
+        };
+        let most = if unit == AccuracyUnit::Percent { 100.0 } else { 1.0 };
+        let accuracy = match optional(self.accuracy).map(|c| (c, c.parse::<f64>())) {
+            Some((_, Ok(a))) if (0.0..=most).contains(&a) => Some(a / most),
+            Some((cell, _)) => return refuse(ACCURACY, cell, &format!("an accuracy from 0 to {most}")),
+            None => None,
+        };
+        let owned = |s: &str| s.to_owned();
+        Ok(ProfileCsvRow {
+            pipeline: owned(pipeline),
+            task: owned(task),
+            variant: owned(variant),
+            hardware: owned(hardware),
+            batch: batch_size,
+            latency_ms,
+            p99_ms,
+            accuracy,
+        })
+    }
+}
+
+/// Cells of one line; a cell in double quotes may hold commas, and a doubled quote is a quote.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                cells.last_mut().expect("never empty").push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            c => cells.last_mut().expect("never empty").push(c),
+        }
+    }
+    cells.into_iter().map(|c| c.trim().to_owned()).collect()
+}
+
+pub(crate) fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// Writes a profile with all columns; accuracies are 0 to 1, what was not measured is empty.
+///
+/// # Errors
+/// The sink's.
+pub fn write_profile_csv(rows: &[ProfileCsvRow], out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{},{P99},{ACCURACY}", REQUIRED.join(","))?;
+    let number = |x: Option<f64>| x.map_or_else(String::new, |x| x.to_string());
+    for r in rows {
+        let names = [&r.pipeline, &r.task, &r.variant, &r.hardware].map(|n| cell(n)).join(",");
+        writeln!(out, "{names},{},{},{},{}", r.batch, r.latency_ms, number(r.p99_ms), number(r.accuracy))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "pipeline,task,variant,hardware,batch_size,latency_ms";
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let row = |batch, p99_ms, accuracy| ProfileCsvRow {
+            pipeline: "p".into(),
+            task: "a, \"b\"".into(),
+            variant: "v".into(),
+            hardware: "h".into(),
+            batch,
+            latency_ms: 1.25,
+            p99_ms,
+            accuracy,
+        };
+        let rows = vec![row(1, None, Some(0.5)), row(2, Some(1.5), None)];
+        let mut text = Vec::new();
+        write_profile_csv(&rows, &mut text).expect("memory does not fail");
+        let text = String::from_utf8(text).expect("text");
+        assert_eq!(read_profile_csv("f", &text, AccuracyUnit::Fraction), Ok(rows));
+    }
+
+    #[test]
+    fn percent_is_converted_and_refused_where_a_fraction_is_expected() {
+        let text = format!("{HEADER},accuracy\np,t,v,h,1,9.5,55.5\n");
+        let rows = read_profile_csv("f", &text, AccuracyUnit::Percent).expect("percent");
+        assert_eq!(rows[0].accuracy, Some(0.555));
+        let refused = read_profile_csv("f", &text, AccuracyUnit::Fraction).expect_err("not a fraction").to_string();
+        assert_eq!(refused, "f: line 2: accuracy \"55.5\": expected an accuracy from 0 to 1");
+    }
+
+    #[test]
+    fn a_bad_row_is_refused_at_its_line() {
+        let cases = [
+            ("p,t,v,h,0,1", "f: line 2: batch_size \"0\": expected a batch from 1"),
+            ("p,t,v,h,1,NaN", "f: line 2: latency_ms \"NaN\": expected a latency above 0"),
+            ("p,t,v,h,1", "f: line 2: 5 cells: expected 6 cells"),
+        ];
+        for (row, expected) in cases {
+            let text = format!("{HEADER}\n{row}\n");
+            let found = read_profile_csv("f", &text, AccuracyUnit::Fraction).expect_err(row).to_string();
+            assert!(found.starts_with(expected), "{found}");
+        }
+        let found = read_profile_csv("f", "pipeline,task,varant\n", AccuracyUnit::Fraction).expect_err("header");
+        assert!(found.to_string().contains("unknown column \"varant\": expected the column \"variant\""), "{found}");
+    }
+}

@@ -1,0 +1,232 @@
+//! Pipelines as the service knows them, and what was measured of them.
+
+use crate::bad_input::BadInput;
+use crate::keys;
+use crate::shape::{Shape, read};
+use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
+use crate::tree::parse_tree;
+use apportion_domain::{Hardware, Invalid, Invalids, Pipeline};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// What was measured of one pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileSet {
+    /// Latencies.
+    pub rows: Vec<MeasuredRow>,
+    /// The rest, by variant.
+    #[serde(default)]
+    pub variants: Vec<MeasuredVariant>,
+    /// Measured accuracy by `task:variant>task:variant`.
+    #[serde(default)]
+    pub path_accuracy: BTreeMap<String, f64>,
+    /// Tensors of each task, as its model files state them.
+    #[serde(default)]
+    pub tasks: Vec<MeasuredTask>,
+}
+
+/// Latency of one batch of one variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredRow {
+    /// Task.
+    pub task: String,
+    /// Variant.
+    pub variant: String,
+    /// Hardware type that it ran on.
+    pub hardware: String,
+    /// Fraction of a device; default 1.
+    #[serde(default = "whole")]
+    pub share: f64,
+    /// Queries in the batch.
+    pub batch: u32,
+    /// Median time of the batch.
+    pub latency_ms: f64,
+    /// 99th percentile of the same.
+    #[serde(default)]
+    pub p99_ms: Option<f64>,
+}
+
+/// What was measured of one variant apart from latency.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredVariant {
+    /// Task.
+    pub task: String,
+    /// Variant.
+    pub variant: String,
+    /// 0 to 1.
+    #[serde(default)]
+    pub accuracy: Option<f64>,
+    /// Time to load it onto a device.
+    #[serde(default)]
+    pub load_ms: Option<f64>,
+    /// Device memory while loaded.
+    #[serde(default)]
+    pub memory_mib: Option<f64>,
+    /// Distribution of the queries made, by child task.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
+    pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>>,
+}
+
+/// Tensors of one task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredTask {
+    /// Task.
+    pub name: String,
+    /// What it takes.
+    pub inputs: Vec<TensorSpec>,
+    /// What it gives.
+    pub outputs: Vec<TensorSpec>,
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+/// Reads a pipeline as it is registered with the service, JSON or YAML. Its graph is checked when it is planned with
+/// hardware and profiles, and before that by [`PipelineSpec::check_graph`].
+///
+/// # Errors
+/// Everything that is wrong with its form.
+pub fn read_pipeline_spec(file: &str, text: &str) -> Result<PipelineSpec, BadInput> {
+    pipeline_spec_from_tree(file, parse_tree(file, text)?)
+}
+
+/// Reads a registered pipeline from a tree.
+///
+/// # Errors
+/// As [`read_pipeline_spec`].
+pub fn pipeline_spec_from_tree(file: &str, tree: Value) -> Result<PipelineSpec, BadInput> {
+    let spec: PipelineSpec = read(file, tree, &Shape::Record(keys::REGISTERED_PIPELINE))?;
+    spec.check_graph().map_err(|e| BadInput::refused(file, e))?;
+    Ok(spec)
+}
+
+/// Reads what a profiler measured.
+///
+/// # Errors
+/// Everything that is wrong with its form.
+pub fn read_profile_set(file: &str, text: &str) -> Result<ProfileSet, BadInput> {
+    profile_set_from_tree(file, parse_tree(file, text)?)
+}
+
+/// Reads what a profiler measured from a tree.
+///
+/// # Errors
+/// As [`read_profile_set`].
+pub fn profile_set_from_tree(file: &str, tree: Value) -> Result<ProfileSet, BadInput> {
+    read(file, tree, &Shape::Record(keys::PROFILE_SET))
+}
+
+impl PipelineSpec {
+    /// Checks everything that needs no measurement: the graph, the numbers, the names, the replanning settings.
+    ///
+    /// # Errors
+    /// Every refused value with its pointer, the pipeline itself being the root.
+    pub fn check_graph(&self) -> Result<(), Invalids> {
+        let mut problems = self.replan.as_ref().map_or_else(Vec::new, check_replan);
+        let hardware = self.hardware_named();
+        let mut stand_in = self.clone();
+        for variant in stand_in.tasks.iter_mut().flat_map(|t| &mut t.variants) {
+            variant.accuracy.get_or_insert(1.0);
+            let rows = variant.profile.get_or_insert_default();
+            if rows.is_empty() {
+                let hardware = hardware[0].name.clone();
+                rows.push(ProfileRowSpec { hardware, batch: 1, latency_ms: 1.0, p99_ms: None, share: None });
+            }
+        }
+        if let Err(e) = stand_in.to_domain(&hardware, "") {
+            problems.extend(e.0);
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Invalids(problems)) }
+    }
+
+    /// Every hardware type that its own profile rows name, or one stand-in.
+    fn hardware_named(&self) -> Vec<Hardware> {
+        let rows = self.tasks.iter().flat_map(|t| &t.variants).flat_map(|v| v.profile.iter().flatten());
+        let mut names: Vec<String> = rows.map(|r| r.hardware.clone()).collect();
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            names.push("any".to_owned());
+        }
+        let hardware = |name| Hardware { name, price_per_hour: 1.0, count: None, memory_mib: None };
+        names.into_iter().map(hardware).collect()
+    }
+
+    /// The pipeline with what was measured: rows and fan-out replace its own for the variants measured, the path table
+    /// is merged, accuracy, load time, memory and tensors are filled in where it says nothing itself.
+    #[must_use]
+    pub fn with_profiles(&self, profiles: &ProfileSet) -> PipelineSpec {
+        let mut merged = self.clone();
+        for task in &mut merged.tasks {
+            for variant in &mut task.variants {
+                fill(variant, &task.name, profiles);
+            }
+            if let Some(measured) = profiles.tasks.iter().find(|m| m.name == task.name) {
+                task.inputs.get_or_insert_with(|| measured.inputs.clone());
+                task.outputs.get_or_insert_with(|| measured.outputs.clone());
+            }
+        }
+        for (key, &accuracy) in &profiles.path_accuracy {
+            merged.path_accuracy.entry(key.clone()).or_insert(accuracy);
+        }
+        merged
+    }
+
+    /// The pipeline ready to be planned on `hardware`: with what was measured, without rows for other hardware.
+    ///
+    /// # Errors
+    /// As [`PipelineSpec::to_domain`]; a variant that was not measured on any of the hardware is refused at its profile.
+    pub fn planned_on(&self, profiles: &ProfileSet, hardware: &[Hardware], at: &str) -> Result<Pipeline, Invalids> {
+        let mut merged = self.with_profiles(profiles);
+        for rows in merged.tasks.iter_mut().flat_map(|t| &mut t.variants).filter_map(|v| v.profile.as_mut()) {
+            rows.retain(|row| hardware.iter().any(|h| h.name == row.hardware));
+        }
+        merged.to_domain(hardware, at)
+    }
+}
+
+fn fill(variant: &mut VariantSpec, task: &str, profiles: &ProfileSet) {
+    let mine = |t: &str, v: &str| t == task && v == variant.name;
+    let row = |r: &MeasuredRow| ProfileRowSpec {
+        hardware: r.hardware.clone(),
+        batch: r.batch,
+        latency_ms: r.latency_ms,
+        p99_ms: r.p99_ms,
+        share: (r.share != 1.0).then_some(r.share),
+    };
+    let rows: Vec<_> = profiles.rows.iter().filter(|r| mine(&r.task, &r.variant)).map(row).collect();
+    let measured = profiles.variants.iter().find(|m| mine(&m.task, &m.variant)).cloned();
+    if !rows.is_empty() {
+        variant.profile = Some(rows);
+    }
+    if let Some(measured) = measured {
+        variant.accuracy = variant.accuracy.or(measured.accuracy);
+        variant.load_ms = variant.load_ms.or(measured.load_ms);
+        variant.memory_mib = variant.memory_mib.or(measured.memory_mib);
+        variant.fanout_counts.extend(measured.fanout_counts);
+    }
+}
+
+fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
+    const PERIOD_S_MIN: f64 = 0.1;
+    const PERIOD_S_MAX: f64 = 86_400.0;
+    let mut problems = Vec::new();
+    if !(PERIOD_S_MIN..=PERIOD_S_MAX).contains(&replan.period_s) {
+        problems.push(Invalid::new("/replan/period_s", replan.period_s, "a number from 0.1 to 86400"));
+    }
+    if !(1.0..=100.0).contains(&replan.headroom) {
+        problems.push(Invalid::new("/replan/headroom", replan.headroom, "a factor from 1 to 100"));
+    }
+    if !(replan.min_qps > 0.0 && replan.min_qps <= 1e12) {
+        problems.push(Invalid::new("/replan/min_qps", replan.min_qps, "a number above 0"));
+    }
+    problems
+}

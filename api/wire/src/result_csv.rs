@@ -1,0 +1,110 @@
+//! Per-request results: CSV `request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy`.
+
+use crate::profile_csv::cell;
+use crate::trace_csv::decimal_millis;
+use apportion_domain::Moment;
+use std::io::{self, Write};
+
+/// What became of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestOutcome {
+    /// Its last leaf ended within the SLO.
+    Ok,
+    /// After it.
+    Late,
+    /// Dropped.
+    Dropped,
+    /// Failed.
+    Failed,
+}
+
+impl RequestOutcome {
+    /// The name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Late => "late",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRow<'a> {
+    /// Number of the request, from 0 in the order of arrival.
+    pub request: u64,
+    /// When it arrived.
+    pub arrival: Moment,
+    /// End of its last leaf, or when it was dropped; `None` if neither happened.
+    pub finish: Option<Moment>,
+    /// What became of it.
+    pub outcome: RequestOutcome,
+    /// Task at which it was dropped.
+    pub drop_task: Option<&'a str>,
+    /// Why it was dropped or failed.
+    pub reason: Option<&'a str>,
+    /// Accuracy of its answer.
+    pub accuracy: Option<f64>,
+}
+
+/// Writes results. Times have six decimals; a request without an answer has no latency.
+///
+/// # Errors
+/// The sink's.
+pub fn write_requests<'a>(rows: impl Iterator<Item = RequestRow<'a>>, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy")?;
+    for row in rows {
+        let answered = matches!(row.outcome, RequestOutcome::Ok | RequestOutcome::Late);
+        let finish = row.finish.map_or_else(String::new, |m| decimal_millis(m.as_nanos()));
+        let latency =
+            row.finish.filter(|_| answered).map_or_else(String::new, |m| decimal_millis(m.since(row.arrival).as_nanos()));
+        writeln!(
+            out,
+            "{},{},{finish},{latency},{},{},{},{}",
+            row.request,
+            decimal_millis(row.arrival.as_nanos()),
+            row.outcome.name(),
+            cell(row.drop_task.unwrap_or_default()),
+            cell(row.reason.unwrap_or_default()),
+            row.accuracy.map_or_else(String::new, |a| a.to_string()),
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_request_has_no_latency_and_times_have_six_decimals() {
+        let rows = [
+            RequestRow {
+                request: 0,
+                arrival: Moment::from_nanos(1_500_000),
+                finish: Some(Moment::from_nanos(12_000_001)),
+                outcome: RequestOutcome::Ok,
+                drop_task: None,
+                reason: None,
+                accuracy: Some(0.5),
+            },
+            RequestRow {
+                request: 1,
+                arrival: Moment::ZERO,
+                finish: None,
+                outcome: RequestOutcome::Dropped,
+                drop_task: Some("t"),
+                reason: Some("late"),
+                accuracy: None,
+            },
+        ];
+        let mut text = Vec::new();
+        write_requests(rows.into_iter(), &mut text).expect("memory does not fail");
+        let text = String::from_utf8(text).expect("text");
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert_eq!(lines, ["0,1.500000,12.000001,10.500001,ok,,,0.5", "1,0.000000,,,dropped,t,late,"]);
+    }
+}
