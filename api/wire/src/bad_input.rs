@@ -70,23 +70,31 @@ pub(crate) fn clipped(text: &str) -> String {
     }
 }
 
-/// What is close to `name` among `known`, in words: the nearest if one is near, else all of them.
+/// Which of the `known` the writer of `name` may have meant, in words: the nearest if one is near, else all of them.
 pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    near_named("", name, known)
+}
+
+/// As [`near`], saying what the names are of.
+pub(crate) fn near_named<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    /// Similarity (Jaro-Winkler) from which a name is taken for a slip of another.
     const NEAR: f64 = 0.75;
     const LISTED_MAX: usize = 16;
+    let (one, many) =
+        if what.is_empty() { (String::new(), String::new()) } else { (format!("the {what} "), format!("the {what}s ")) };
     let score = |k: &str| strsim::jaro_winkler(&name.to_lowercase(), &k.to_lowercase());
     if let Some((best, _)) =
         known.clone().map(|k| (k, score(k))).filter(|(_, s)| *s >= NEAR).max_by(|a, b| a.1.total_cmp(&b.1))
     {
-        return format!("{best:?}");
+        return format!("{one}{best:?}");
     }
     let count = known.clone().count();
     let listed: Vec<_> = known.take(LISTED_MAX).map(|k| format!("{k:?}")).collect();
     match (count, count.saturating_sub(LISTED_MAX)) {
-        (0, _) => "nothing: there is none".to_owned(),
-        (1, _) => listed.concat(),
-        (_, 0) => format!("one of {}", listed.join(", ")),
-        (_, more) => format!("one of {} and {more} more", listed.join(", ")),
+        (0, _) => format!("no {what}: none is listed"),
+        (1, _) => format!("{one}{}", listed.concat()),
+        (_, 0) => format!("one of {many}{}", listed.join(", ")),
+        (_, more) => format!("one of {many}{} and {more} more", listed.join(", ")),
     }
 }
 

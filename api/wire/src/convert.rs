@@ -1,16 +1,16 @@
 //! JSON forms into the domain: names become positions, absent values their defaults, and every refusal gets its pointer.
 
-use crate::bad_input::near;
+use crate::bad_input::{near, near_named};
 use crate::spec::{
     DeployedSpec, EdgeSpec, HardwareSpec, ObjectiveSpec, PipelineSpec, ProfileRowSpec, ServingSpec, TaskSpec, VariantSpec,
 };
-use apportion_domain::pipeline::escape;
+use apportion_domain::pipeline::{TASKS_MAX, escape};
 use apportion_domain::{
     AccuracyModel, Batching, Deployed, Dropping, Edge, FanoutCounts, Hardware, HardwareIndex, Invalid, Invalids,
     LatencyRule, Mode, Objective, Partial, PathAccuracy, Pipeline, PipelineDraft, PipelineIndex, Profile, ProfileRow,
     Queueing, Route, RoutingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant, VariantIndex,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of requests that must meet the SLO where none is given, in percent.
 const PERCENTILE: f64 = 99.0;
@@ -54,7 +54,7 @@ impl<'a> Names<'a> {
     fn find(&self, name: &str, at: impl Into<String>, problems: &mut Vec<Invalid>) -> Option<usize> {
         let found = self.by_name.get(name).copied();
         if found.is_none() {
-            let expected = format!("the {} {}", self.what, near(name, self.in_order.iter().copied()));
+            let expected = near_named(self.what, name, self.in_order.iter().copied());
             problems.push(Invalid::new(at, format!("unknown {} {name:?}", self.what), expected));
         }
         found
@@ -104,7 +104,17 @@ impl PipelineSpec {
     /// # Errors
     /// Names that do not exist, accuracies and profiles that are missing, and everything that [`Pipeline::new`] refuses.
     pub fn to_domain(&self, hardware: &[Hardware], at: &str) -> Result<Pipeline, Invalids> {
+        if self.tasks.is_empty() || self.tasks.len() > TASKS_MAX {
+            let found = format!("{} tasks", self.tasks.len());
+            let expected = format!("1 to {TASKS_MAX} tasks");
+            return Err(Invalids(vec![Invalid::new(format!("{at}/tasks"), found, expected)]));
+        }
         let mut problems = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (t, task) in self.tasks.iter().enumerate().filter(|(_, task)| !seen.insert(&task.name)) {
+            let expected = "a name that no other task has";
+            problems.push(Invalid::new(format!("{at}/tasks/{t}/name"), format!("{:?}", task.name), expected));
+        }
         let draft = draft_of(self, hardware, at, &mut problems);
         if !problems.is_empty() {
             return Err(Invalids(problems));
@@ -115,7 +125,7 @@ impl PipelineSpec {
 
 fn draft_of(p: &PipelineSpec, hardware: &[Hardware], at: &str, problems: &mut Vec<Invalid>) -> PipelineDraft {
     let tasks = Names::new("task", p.tasks.iter().map(|t| t.name.as_str()));
-    let hardware = Names::new("hardware", hardware.iter().map(|h| h.name.as_str()));
+    let hardware = Names::new("hardware type", hardware.iter().map(|h| h.name.as_str()));
     let model = p.accuracy_model.as_deref();
     let accuracy_model =
         word(model, AccuracyModel::from_name, AccuracyModel::NAMES, || format!("{at}/accuracy_model"), problems);
@@ -304,7 +314,7 @@ pub(crate) fn deployed_of(
     at: &str,
 ) -> Result<Vec<Deployed>, Invalids> {
     let names = Names::new("pipeline", pipelines.iter().map(|p| p.name.as_str()));
-    let hardware = Names::new("hardware", hardware.iter().map(|h| h.name.as_str()));
+    let hardware = Names::new("hardware type", hardware.iter().map(|h| h.name.as_str()));
     let mut problems = Vec::new();
     let mut resolved = Vec::with_capacity(specs.len());
     for (d, spec) in specs.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Problem files: allocation of variants, or scaling.
 
-use crate::bad_input::{BadInput, near};
+use crate::bad_input::{BadInput, near_named};
 use crate::convert::{deployed_of, objective_of};
 use crate::keys;
 use crate::shape::{Shape, read};
@@ -161,7 +161,7 @@ fn check_application(a: &ApplicationSpec, resources: &BTreeMap<String, f64>, at:
             let place = format!("{at}/resources/{}", escape(name));
             number(&place, amount, 0.0, problems);
             if !resources.contains_key(name) {
-                let expected = format!("the resource {}", near(name, resources.keys().map(String::as_str)));
+                let expected = near_named("resource", name, resources.keys().map(String::as_str));
                 problems.push(Invalid::new(place, format!("unknown resource {name:?}"), expected));
             }
         }

@@ -1,6 +1,6 @@
 //! Profiles as CSV: `pipeline,task,variant,hardware,batch_size,latency_ms[,p99_ms][,accuracy]`.
 
-use crate::bad_input::{BadInput, clipped, near};
+use crate::bad_input::{BadInput, clipped, near_named};
 use apportion_domain::Invalid;
 use apportion_domain::pipeline::BATCH_MAX;
 use std::io::{self, Write};
@@ -79,7 +79,7 @@ impl Columns {
         let mut problems = Vec::new();
         for (i, name) in names.iter().enumerate() {
             if !known().any(|k| k == name) {
-                let expected = format!("the column {}", near(name, known()));
+                let expected = near_named("column", name, known());
                 problems.push(Invalid::new("line 1", format!("unknown column {name:?}"), expected));
             } else if names[..i].contains(name) {
                 problems.push(Invalid::new("line 1", format!("the column {name:?} twice"), "each column once"));

@@ -1,7 +1,7 @@
 //! What keys and types a file may have, as tables. A tree is walked along its table before it is deserialised, so that
 //! everything that is wrong is found at once, each with its pointer, its value and the nearest known key.
 
-use crate::bad_input::{BadInput, near, shown};
+use crate::bad_input::{BadInput, near, near_named, shown};
 use crate::tree::pointer;
 use apportion_domain::Invalid;
 use apportion_domain::pipeline::escape;
@@ -107,7 +107,7 @@ fn walk_record(entries: &Map<String, Value>, keys: &[Key], at: &str, problems: &
         match keys.iter().find(|k| k.name == name) {
             Some(key) => walk(value, key.shape, &place, problems),
             None => {
-                let expected = format!("the key {}", near(name, keys.iter().map(|k| k.name)));
+                let expected = near_named("key", name, keys.iter().map(|k| k.name));
                 problems.push(Invalid::new(place, format!("unknown key {name:?}"), expected));
             }
         }

@@ -1,6 +1,6 @@
 //! Traces: CSV `arrival_ms` (one row per query) or `second,qps` (and further columns of rates by name).
 
-use crate::bad_input::{BadInput, clipped, near};
+use crate::bad_input::{BadInput, clipped, near_named};
 use apportion_domain::{Invalid, Moment, Trace};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
@@ -65,9 +65,8 @@ fn trimmed(line: &[u8]) -> &[u8] {
 fn rate_column(rates: &[&str], column: Option<&str>) -> Result<usize, Invalid> {
     let position = |name: &str| rates.iter().position(|r| *r == name).map(|i| i + 1);
     match column {
-        Some(name) => position(name).ok_or_else(|| {
-            Invalid::new("", format!("column {name:?}"), format!("the column {}", near(name, rates.iter().copied())))
-        }),
+        Some(name) => position(name)
+            .ok_or_else(|| Invalid::new("", format!("column {name:?}"), near_named("column", name, rates.iter().copied()))),
         None if rates.len() == 1 => Ok(1),
         None => position(RATE)
             .ok_or_else(|| Invalid::new("", "no column chosen", format!("one of the columns {}", rates.join(", ")))),

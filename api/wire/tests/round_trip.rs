@@ -1,0 +1,231 @@
+//! What is read becomes what was written: problems into the domain, plans out of it and back, profiles into pipelines.
+
+use apportion_domain::{
+    Assignment, BackupEntry, Constraint, Estimate, Explanation, Flow, GroupName, ObjectiveStep, ObjectiveValue,
+    PipelinePlan, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable,
+    ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+};
+use apportion_wire::{PlanFile, ProblemFile, read_pipeline_spec, read_plan, read_problem, read_profile_set};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const PROBLEM: &str = r#"
+version: 1
+objective: {mode: hardware_then_accuracy, latency_rule: path, budget_per_hour: null}
+hardware:
+  - {name: gpu, price_per_hour: 0.9, count: 20, memory_mib: 11264}
+  - {name: cpu}
+pipelines:
+  - name: traffic
+    demand_qps: 560
+    slo_ms: 250
+    path_accuracy: {"detect:x>classify:y": 0.5}
+    leaf_weights: {classify: 2.0}
+    serving: {dropping: none}
+    tasks:
+      - name: detect
+        variants:
+          - name: x
+            accuracy: 1.0
+            fanout: 18.9
+            fanout_counts: {classify: {0: 0.25, 12: 0.75}}
+            profile:
+              - {hardware: gpu, batch: 2, latency_ms: 60.2}
+              - {hardware: gpu, batch: 1, latency_ms: 35.1, p99_ms: 35.9, share: 0.5}
+      - name: classify
+        variants: [{name: y, accuracy: 0.8, profile: [{hardware: cpu, batch: 1, latency_ms: 5}]}]
+    edges:
+      - {from: detect, to: classify, ratio: 0.94, map: {image: crops}}
+deployed:
+  - {pipeline: traffic, task: detect, variant: x, hardware: gpu, share: 0.5, batch: 1, replicas: 4}
+switching: {weight: 0.5}
+"#;
+
+fn problem() -> Problem {
+    match read_problem("p.yaml", PROBLEM).expect("valid") {
+        ProblemFile::Allocation(problem) => problem,
+        ProblemFile::Scaling(_) => panic!("an allocation"),
+    }
+}
+
+#[test]
+fn a_problem_file_becomes_the_problem_with_its_defaults() {
+    let p = problem();
+    assert_eq!((p.hardware[1].price_per_hour, p.hardware[1].count), (1.0, None));
+    let pipeline = &p.pipelines[0];
+    assert_eq!((pipeline.percentile, pipeline.queue_factor, pipeline.network_ms, pipeline.survive), (99.0, 2.0, 0.0, 0));
+    assert_eq!(pipeline.leaf_weight(TaskIndex(1)), 1.0);
+    assert!(pipeline.edges[0].primary);
+    assert_eq!(pipeline.edges[0].map["image"], "crops");
+    assert_eq!(pipeline.fanout(&pipeline.edges[0], apportion_domain::VariantIndex(0)), 9.0);
+    assert_eq!(pipeline.path_accuracy.len(), 1);
+    let rows: Vec<_> = pipeline.tasks[0].variants[0].profile.rows().iter().map(|r| (r.share.value(), r.batch)).collect();
+    assert_eq!(rows, [(1.0, 2), (0.5, 1)]);
+    assert_eq!((p.deployed.len(), p.deployed[0].replicas, p.switching_weight), (1, 4, 0.5));
+}
+
+fn group(task: &str, variant: &str, hardware: &str, share: f64) -> GroupName {
+    GroupName {
+        task: task.into(),
+        variant: variant.into(),
+        hardware: hardware.into(),
+        share: Share::new(share).expect("a share"),
+    }
+}
+
+fn plan() -> Plan {
+    let (detect, classify) = (group("detect", "x", "gpu", 0.5), group("classify", "y", "cpu", 1.0));
+    let assignment = |group: &GroupName| Assignment {
+        group: group.clone(),
+        batch: 4,
+        replicas: 3,
+        traffic_share: 1.0,
+        latency_budget_ms: 70.2,
+        utilisation: 0.75,
+    };
+    let table = |from: Option<&GroupName>, to: &GroupName| RoutingTable {
+        from: from.cloned(),
+        to_task: to.task.clone(),
+        entries: vec![RoutingEntry { to: to.clone(), fraction: 1.0 }],
+    };
+    let pipeline = PipelinePlan {
+        name: "traffic".into(),
+        demand_qps: 560.0,
+        accuracy: 0.5,
+        serving: ServingPolicy::default(),
+        assignments: vec![assignment(&detect), assignment(&classify)],
+        flows: vec![Flow { path: vec![detect.clone(), classify.clone()], share: 1.0 }],
+        routing: Routing {
+            tables: vec![table(None, &detect), table(Some(&detect), &classify)],
+            backup: vec![BackupEntry { group: classify.clone(), capacity_qps: 12.5 }],
+        },
+    };
+    Plan { pipelines: vec![pipeline], cost_per_hour: 4.8 }
+}
+
+fn report(objective: ObjectiveValue) -> PlanningReport {
+    let round = Round {
+        round: 1,
+        headroom: vec![("traffic/detect".into(), 1.1)],
+        charge_ms: vec![("traffic/detect".into(), 3.0)],
+        objective,
+        replicas: 6,
+        attainment: 0.9,
+        p99_ms: f64::NAN,
+    };
+    PlanningReport {
+        planner: "milp".into(),
+        objective,
+        seconds: 0.5,
+        rounds: vec![round],
+        explanation: Explanation::default(),
+        estimate: Some(Estimate { seed: 1, requests: 10, ok: 9, late: 1, attainment: 0.9, ..Estimate::default() }),
+    }
+}
+
+#[test]
+fn a_plan_is_printed_with_every_key_and_read_again() {
+    let objective = ObjectiveValue { step: Some(ObjectiveStep::Hardware), value: Some(6.0), bound: Some(6.0) };
+    let outcome = PlanOutcome::Feasible { plan: plan(), stopped: StopReason::TimeLimit };
+    let text = PlanFile::from_outcome(&problem(), &outcome, &report(objective)).to_json();
+    assert_eq!(read_plan("plan.json", &text).expect("our own file"), plan());
+    let tree: Value = serde_json::from_str(&text).expect("json");
+    assert_eq!(tree["objective"]["gap"], json!(0.0));
+    assert_eq!((&tree["status"], &tree["planner"]["stopped"]), (&json!("feasible"), &json!("time_limit")));
+    assert_eq!(tree["replicas"], json!(6));
+    let path = &tree["pipelines"][0]["flows"][0]["path"];
+    assert_eq!(*path, json!([["detect", "x", "gpu", 0.5], ["classify", "y", "cpu"]]));
+    assert_eq!(tree["pipelines"][0]["routing"]["tables"][0]["from"], Value::Null);
+    assert_eq!(tree["pipelines"][0]["routing"]["tables"][1]["from"]["share"], json!(0.5));
+    assert_eq!(tree["planner"]["rounds"][0]["p99_ms"], Value::Null);
+    assert_eq!(tree["planner"]["rounds"][0]["headroom"], json!({"traffic/detect": 1.1}));
+    assert_eq!(tree.get("scaling"), None);
+    let again: PlanFile = serde_json::from_str(&text).expect("the same types read it");
+    assert_eq!(again.to_json(), text);
+}
+
+#[test]
+fn an_infeasible_outcome_is_printed_with_its_shortfalls() {
+    let relax = Some(Relaxation { pointer: "/pipelines/0/slo_ms".into(), from: 10.0, to: 80.4 });
+    let shortfall = Shortfall { constraint: Constraint::Latency, place: "traffic".into(), asked: 10.0, best: 80.4, relax };
+    let outcome = PlanOutcome::Infeasible { shortfalls: vec![shortfall] };
+    let objective = ObjectiveValue { step: None, value: None, bound: None };
+    let text = PlanFile::from_outcome(&problem(), &outcome, &report(objective)).to_json();
+    let tree: Value = serde_json::from_str(&text).expect("json");
+    assert_eq!((&tree["status"], &tree["pipelines"]), (&json!("infeasible"), &json!([])));
+    assert!(tree["objective"]["value"].is_null() && tree["cost_per_hour"].is_null());
+    let found = &tree["explanation"]["shortfalls"][0];
+    assert_eq!((&found["where"], &found["relax"]["to"]), (&json!("traffic"), &json!(80.4)));
+    let refused = read_plan("plan.json", &text).expect_err("there is no plan").to_string();
+    assert!(refused.starts_with("plan.json: /status: \"infeasible\""), "{refused}");
+}
+
+#[test]
+fn a_plan_written_by_hand_needs_only_its_assignments() {
+    let text = "version: 1\npipelines:\n  - name: p\n    assignments:\n      - {task: a, variant: v, hardware: h, batch: 2, replicas: 3}\n";
+    let plan = read_plan("plan.yaml", text).expect("short form");
+    let p = &plan.pipelines[0];
+    assert_eq!((p.assignments[0].group.share, p.assignments[0].replicas), (Share::WHOLE, 3));
+    assert_eq!(p.serving, ServingPolicy::default());
+    assert!(p.flows.is_empty() && p.routing.tables.is_empty());
+}
+
+#[test]
+fn what_was_measured_completes_a_registered_pipeline() {
+    let spec = read_pipeline_spec(
+        "p.yaml",
+        "name: p\nslo_ms: 100\ntasks:\n  - {name: a, variants: [{name: v, model_digest: aa}]}\n  - {name: b, variants: [{name: w, accuracy: 0.5, profile: [{hardware: h, batch: 1, latency_ms: 9}]}]}\nedges: [{from: a, to: b}]\n",
+    )
+    .expect("valid");
+    let measured = json!({
+        "rows": [
+            {"task": "a", "variant": "v", "hardware": "h", "batch": 1, "latency_ms": 2.0, "p99_ms": 2.5},
+            {"task": "a", "variant": "v", "hardware": "other", "batch": 1, "latency_ms": 1.0},
+        ],
+        "variants": [{"task": "a", "variant": "v", "accuracy": 0.75, "load_ms": 5.0, "fanout_counts": {"b": {"0": 0.5, "10": 0.5}}}],
+        "path_accuracy": {"a:v>b:w": 0.25},
+        "tasks": [{"name": "a", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}], "outputs": []}],
+    });
+    let profiles = read_profile_set("m.json", &measured.to_string()).expect("valid");
+    let text = serde_json::to_string(&profiles).expect("json");
+    assert_eq!(read_profile_set("m.json", &text).expect("our own"), profiles);
+    let merged = spec.with_profiles(&profiles);
+    assert_eq!(merged.tasks[0].inputs.as_ref().map(Vec::len), Some(1));
+    let only_h = [apportion_domain::Hardware { name: "h".into(), price_per_hour: 1.0, count: None, memory_mib: None }];
+    let pipeline = spec.planned_on(&profiles, &only_h, "").expect("complete");
+    let v = &pipeline.tasks[0].variants[0];
+    assert_eq!((v.accuracy, v.load_ms, v.profile.rows().len()), (0.75, 5.0, 1));
+    assert_eq!(v.fanout_counts[&TaskIndex(1)].mean(), 5.0);
+    assert_eq!(pipeline.demand_qps, 0.0);
+    let path = pipeline.path_accuracy.first().expect("the table").accuracy;
+    assert_eq!(path, 0.25);
+    let missing = spec.planned_on(&Default::default(), &only_h, "").expect_err("not measured").to_string();
+    assert!(missing.starts_with("/tasks/0/variants/0/accuracy: missing"), "{missing}");
+}
+
+#[test]
+fn the_digits_example_is_a_valid_pipeline() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/pipeline.yaml");
+    let text = std::fs::read_to_string(path).expect("the example is in the repository");
+    let spec = read_pipeline_spec("pipeline.yaml", &text).expect("valid");
+    assert_eq!(spec.validation.expect("labels").matching.value, "label");
+}
+
+#[test]
+fn every_sample_problem_is_read() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/problems");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        eprintln!("skipped: no sample problems at ../shared/data/problems");
+        return;
+    };
+    let mut read = 0;
+    for entry in entries {
+        let path = entry.expect("a folder that can be read").path();
+        if path.extension().is_some_and(|e| e == "json") {
+            let text = std::fs::read_to_string(&path).expect("a file that can be read");
+            read_problem(&path.display().to_string(), &text).unwrap_or_else(|e| panic!("{e}"));
+            read += 1;
+        }
+    }
+    assert!(read > 0, "the folder holds problems");
+}
