@@ -1,0 +1,65 @@
+//! What the parts of one service process share.
+
+use apportion_protocol::v1;
+use sqlx::PgPool;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
+
+/// Shared by handlers, workers and the control loop.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+/// Fields of [`App`].
+pub struct Inner {
+    /// The database.
+    pub pool: PgPool,
+    /// Files that are not in the database: model files, the token.
+    pub data_dir: PathBuf,
+    /// What agents must show.
+    pub token: String,
+    /// Where agents fetch model files.
+    pub files_url: String,
+    /// Woken when a job was enqueued here.
+    pub job_enqueued: Notify,
+    /// Woken when an agent came or went here.
+    pub fleet_changed: Notify,
+    /// The target in force, as it is sent to agents; `None` before the first.
+    pub target: watch::Sender<Option<Arc<v1::Target>>>,
+    /// True once the service stops.
+    pub stopping: watch::Sender<bool>,
+}
+
+impl App {
+    /// Shares `inner`.
+    #[must_use]
+    pub fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+
+    /// Waits until the service stops.
+    pub async fn stopped(&self) {
+        let mut stopping = self.stopping.subscribe();
+        // An error means that the sender is gone, and with it the service.
+        let _gone = stopping.wait_for(|&stop| stop).await;
+    }
+
+    /// Whether the service stops.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+}
+
+impl std::ops::Deref for App {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// Now, for rows and decisions; the one place of this crate that reads the wall clock.
+#[must_use]
+pub fn now() -> crate::store::Time {
+    chrono::Utc::now()
+}

@@ -1,0 +1,370 @@
+//! Pure: plans, what is known of their pipelines, and a placement, in; the message that every agent is sent, out.
+
+use super::reconcile::{GroupKey, PlacedGroup, Placement, Wanted};
+use apportion_domain::{Assignment, Fence, GroupName, Hardware, HardwareIndex, Pipeline, PipelinePlan, Span, TaskIndex};
+use apportion_protocol::v1;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a target says of a pipeline beyond its plan.
+#[derive(Clone, Debug)]
+pub struct PipelineFacts {
+    /// Its graph and profiles.
+    pub pipeline: Pipeline,
+    /// The hardware that its profiles speak of.
+    pub hardware: Vec<Hardware>,
+    /// Inputs and outputs of each task, in the pipeline's order.
+    pub tensors: Vec<(Vec<v1::TensorSpec>, Vec<v1::TensorSpec>)>,
+    /// SHA-256 of the model file by (task, variant).
+    pub digests: BTreeMap<(String, String), String>,
+}
+
+/// What a plan names and its pipeline does not know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComposeError {
+    /// The pipeline itself.
+    #[error("pipeline {0} is not registered")]
+    Pipeline(String),
+    /// A task, a variant or its profile.
+    #[error("pipeline {pipeline} has no {what}")]
+    Unknown {
+        /// The pipeline.
+        pipeline: String,
+        /// What it lacks.
+        what: String,
+    },
+    /// Two plans speak of one pipeline.
+    #[error("pipeline {0} is in more than one of the plans")]
+    Twice(String),
+}
+
+fn unknown(pipeline: &str, what: String) -> ComposeError {
+    ComposeError::Unknown { pipeline: pipeline.to_string(), what }
+}
+
+/// The groups that these plans want, in the plans' order.
+///
+/// # Errors
+/// If a plan speaks of a pipeline that is not known, or two plans of one.
+pub fn wanted(plans: &[PipelinePlan], facts: &BTreeMap<String, PipelineFacts>) -> Result<Vec<Wanted>, ComposeError> {
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for plan in plans {
+        if !seen.insert(plan.name.as_str()) {
+            return Err(ComposeError::Twice(plan.name.clone()));
+        }
+        let known = facts.get(&plan.name).ok_or_else(|| ComposeError::Pipeline(plan.name.clone()))?;
+        let want = |a: &Assignment| Wanted { key: key(plan, known, &a.group), replicas: a.replicas };
+        all.extend(plan.assignments.iter().map(want));
+    }
+    Ok(all)
+}
+
+fn key(plan: &PipelinePlan, facts: &PipelineFacts, group: &GroupName) -> GroupKey {
+    let digest = facts.digests.get(&(group.task.clone(), group.variant.clone())).cloned().unwrap_or_default();
+    GroupKey { pipeline: plan.name.clone(), group: group.clone(), digest }
+}
+
+/// The whole message.
+///
+/// # Errors
+/// If a plan names what its pipeline does not know.
+pub fn compose(
+    fence: Fence,
+    agents: Vec<v1::Peer>,
+    plans: &[PipelinePlan],
+    facts: &BTreeMap<String, PipelineFacts>,
+    placement: &Placement,
+) -> Result<v1::Target, ComposeError> {
+    let part = |plan: &PipelinePlan| {
+        let known = facts.get(&plan.name).ok_or_else(|| ComposeError::Pipeline(plan.name.clone()))?;
+        pipeline_target(plan, known, placement)
+    };
+    let pipelines = plans.iter().map(part).collect::<Result<_, _>>()?;
+    Ok(v1::Target { fence: Some(fence.into()), agents, pipelines })
+}
+
+fn pipeline_target(
+    plan: &PipelinePlan,
+    facts: &PipelineFacts,
+    placement: &Placement,
+) -> Result<v1::PipelineTarget, ComposeError> {
+    let pipeline = &facts.pipeline;
+    let ids: BTreeMap<GroupKey, u64> = placement
+        .groups
+        .iter()
+        .filter(|g| g.pipeline == plan.name)
+        .filter_map(|g: &PlacedGroup| Some((g.key()?, g.id)))
+        .collect();
+    let id = |group: &GroupName| ids.get(&key(plan, facts, group)).copied();
+    let groups = plan.assignments.iter().filter_map(|a| Some((a, id(&a.group)?)));
+    let groups: Vec<_> = groups.map(|(a, id)| group_target(plan, facts, a, id)).collect::<Result<_, _>>()?;
+    let replicas: Vec<_> = placement
+        .replicas
+        .iter()
+        .filter(|r| groups.iter().any(|g| g.group == r.group))
+        .map(|r| v1::ReplicaTarget { replica: r.id, group: r.group, agent: r.agent, device: r.device })
+        .collect();
+    let staffed: BTreeSet<u64> = replicas.iter().map(|r| r.group).collect();
+    let edge = |e: &apportion_domain::Edge| v1::EdgeTarget {
+        from: e.from.0 as u32,
+        to: e.to.0 as u32,
+        map: e.map.clone().into_iter().collect(),
+    };
+    let task = |(t, (inputs, outputs)): (&apportion_domain::Task, &(Vec<v1::TensorSpec>, Vec<v1::TensorSpec>))| {
+        v1::TaskTarget { name: t.name.clone(), inputs: inputs.clone(), outputs: outputs.clone() }
+    };
+    Ok(v1::PipelineTarget {
+        name: plan.name.clone(),
+        slo_ns: Span::from_millis(pipeline.slo_ms).as_nanos(),
+        network_ns: Span::from_millis(pipeline.network_ms).as_nanos(),
+        serving: Some(v1::Serving {
+            queueing: plan.serving.queueing.name().into(),
+            batching: plan.serving.batching.name().into(),
+            routing: plan.serving.routing.name().into(),
+            dropping: plan.serving.dropping.name().into(),
+        }),
+        tasks: pipeline.tasks.iter().zip(&facts.tensors).map(task).collect(),
+        root: pipeline.root().0 as u32,
+        edges: pipeline.edges.iter().map(edge).collect(),
+        tables: tables(plan, facts, &|g| id(g).filter(|i| staffed.contains(i))),
+        groups,
+        replicas,
+    })
+}
+
+fn group_target(
+    plan: &PipelinePlan,
+    facts: &PipelineFacts,
+    a: &Assignment,
+    id: u64,
+) -> Result<v1::GroupTarget, ComposeError> {
+    let (pipeline, group) = (&facts.pipeline, &a.group);
+    let task = pipeline.task_named(&group.task).ok_or_else(|| unknown(&plan.name, format!("task {}", group.task)))?;
+    let variant = pipeline.task(task).variants.iter().find(|v| v.name == group.variant);
+    let variant =
+        variant.ok_or_else(|| unknown(&plan.name, format!("variant {} of task {}", group.variant, group.task)))?;
+    let hardware = facts.hardware.iter().position(|h| h.name == group.hardware).map(HardwareIndex);
+    let rows = hardware.map(|h| variant.profile.on(h, group.share)).unwrap_or_default();
+    if rows.is_empty() {
+        return Err(unknown(&plan.name, format!("profile of {group}")));
+    }
+    let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
+        batch: r.batch,
+        latency_ns: Span::from_millis(r.latency_ms).as_nanos(),
+    };
+    Ok(v1::GroupTarget {
+        group: id,
+        task: task.0 as u32,
+        variant: group.variant.clone(),
+        hardware: group.hardware.clone(),
+        share: group.share.value(),
+        batch: a.batch,
+        accuracy: variant.accuracy,
+        file_digest: key(plan, facts, group).digest,
+        service: rows.iter().map(point).collect(),
+    })
+}
+
+/// Tables of every sender that has replicas, for every task that it sends to: the plan's own where it has one, else in
+/// proportion to the groups' traffic. Groups without replicas are left out and the rest shares their part.
+fn tables(plan: &PipelinePlan, facts: &PipelineFacts, id: &dyn Fn(&GroupName) -> Option<u64>) -> Vec<v1::Table> {
+    let pipeline = &facts.pipeline;
+    let root = pipeline.root();
+    let mut all = vec![table(plan, pipeline, None, root, id)];
+    for a in &plan.assignments {
+        let (Some(from), Some(task)) = (id(&a.group), pipeline.task_named(&a.group.task)) else { continue };
+        for edge in pipeline.edges_from(task) {
+            all.push(table(plan, pipeline, Some((from, &a.group)), edge.to, id));
+        }
+    }
+    all
+}
+
+fn table(
+    plan: &PipelinePlan,
+    pipeline: &Pipeline,
+    from: Option<(u64, &GroupName)>,
+    to: TaskIndex,
+    id: &dyn Fn(&GroupName) -> Option<u64>,
+) -> v1::Table {
+    let to_task = &pipeline.task(to).name;
+    let sender = from.map(|(_, group)| group);
+    let planned = plan.routing.tables.iter().find(|t| t.from.as_ref() == sender && &t.to_task == to_task);
+    let from_table = planned.into_iter().flat_map(|t| &t.entries).map(|e| (&e.to, e.fraction));
+    let mut entries: Vec<_> = from_table.filter_map(|(group, f)| Some((id(group)?, f))).filter(|e| e.1 > 0.0).collect();
+    if entries.is_empty() {
+        let groups = plan.assignments.iter().filter(|a| &a.group.task == to_task);
+        let share = |a: &Assignment| Some((id(&a.group)?, a.traffic_share));
+        entries = groups.filter_map(share).collect();
+        if entries.iter().all(|e| e.1 <= 0.0) {
+            entries.iter_mut().for_each(|e| e.1 = 1.0);
+        }
+    }
+    let total: f64 = entries.iter().map(|e| e.1).sum();
+    let entry = |(group, fraction): (u64, f64)| v1::TableEntry { group, fraction: fraction / total };
+    v1::Table { from: from.map(|(id, _)| id), to_task: to.0 as u32, entries: entries.into_iter().map(entry).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reconcile::{Device, reconcile};
+    use super::*;
+    use apportion_domain::{
+        AccuracyModel, Edge, Generation, Partial, PipelineDraft, Profile, ProfileRow, Route, Routing, RoutingEntry,
+        RoutingTable, ServingPolicy, ServingWishes, Share, Task, TaskKind, Variant,
+    };
+
+    fn variant(name: &str, latency_ms: f64) -> Variant {
+        let row = |batch: u32| ProfileRow {
+            hardware: HardwareIndex(0),
+            share: Share::WHOLE,
+            batch,
+            latency_ms: latency_ms * f64::from(batch),
+            p99_ms: None,
+        };
+        Variant {
+            name: name.into(),
+            accuracy: 0.9,
+            fanout: 2.0,
+            fanout_to: BTreeMap::new(),
+            fanout_counts: BTreeMap::new(),
+            load_ms: 0.0,
+            memory_mib: None,
+            profile: Profile::new(vec![row(1), row(4)]),
+        }
+    }
+
+    fn facts() -> PipelineFacts {
+        let task = |name: &str, variants: Vec<Variant>| Task {
+            name: name.into(),
+            kind: TaskKind::Batch,
+            route: Route::All,
+            min_replicas: 1,
+            variants,
+        };
+        let hardware = vec![Hardware { name: "h".into(), price_per_hour: 1.0, count: None, memory_mib: None }];
+        let draft = PipelineDraft {
+            name: "p".into(),
+            demand_qps: 10.0,
+            slo_ms: 250.0,
+            percentile: 99.0,
+            queue_factor: 2.0,
+            network_ms: 0.5,
+            weight: 1.0,
+            min_accuracy: None,
+            accuracy_model: AccuracyModel::Product,
+            path_accuracy: vec![],
+            leaf_weights: BTreeMap::new(),
+            survive: 0,
+            partial: Partial::Deny,
+            serving: ServingWishes::default(),
+            tasks: vec![
+                task("find", vec![variant("f", 10.0)]),
+                task("read", vec![variant("slow", 8.0), variant("fast", 2.0)]),
+            ],
+            edges: vec![Edge {
+                from: TaskIndex(0),
+                to: TaskIndex(1),
+                ratio: 1.0,
+                primary: true,
+                map: [("image".to_string(), "crops".to_string())].into(),
+            }],
+        };
+        let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
+        let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
+        PipelineFacts { pipeline, hardware, tensors: vec![Default::default(), Default::default()], digests }
+    }
+
+    fn group(task: &str, variant: &str) -> GroupName {
+        GroupName { task: task.into(), variant: variant.into(), hardware: "h".into(), share: Share::WHOLE }
+    }
+
+    fn plan() -> PipelinePlan {
+        let assignment = |task: &str, variant: &str, traffic_share| Assignment {
+            group: group(task, variant),
+            batch: 4,
+            replicas: 1,
+            traffic_share,
+            latency_budget_ms: 0.0,
+            utilisation: 0.0,
+        };
+        PipelinePlan {
+            name: "p".into(),
+            demand_qps: 10.0,
+            accuracy: 0.81,
+            serving: ServingPolicy::default(),
+            assignments: vec![
+                assignment("find", "f", 1.0),
+                assignment("read", "slow", 0.25),
+                assignment("read", "fast", 0.75),
+            ],
+            flows: vec![],
+            routing: Routing::default(),
+        }
+    }
+
+    fn composed(plan: &PipelinePlan, devices: u32) -> v1::PipelineTarget {
+        let facts: BTreeMap<_, _> = [("p".to_string(), facts())].into();
+        let devices: Vec<_> = (0..devices).map(|device| Device { agent: 7, device, hardware: "h".into() }).collect();
+        let wanted = wanted(std::slice::from_ref(plan), &facts).expect("a known pipeline");
+        let (placement, _) = reconcile(&Placement::default(), &wanted, &devices);
+        let fence = Fence { incarnation: 5, generation: Generation(2) };
+        let target = compose(fence, vec![], std::slice::from_ref(plan), &facts, &placement).expect("a target");
+        assert_eq!(target.fence, Some(v1::Fence { incarnation: 5, generation: 2 }));
+        target.pipelines.into_iter().next().expect("one pipeline")
+    }
+
+    fn fractions(target: &v1::PipelineTarget, table: usize) -> Vec<(String, f64)> {
+        let name = |id| target.groups.iter().find(|g| g.group == id).expect("a group of the target").variant.clone();
+        target.tables[table].entries.iter().map(|e| (name(e.group), e.fraction)).collect()
+    }
+
+    #[test]
+    fn without_tables_traffic_shares_make_them() {
+        let target = composed(&plan(), 3);
+        assert_eq!(target.slo_ns, 250_000_000);
+        assert_eq!(target.groups[0].file_digest, "ab".repeat(32));
+        assert_eq!(
+            target.groups[0].service,
+            [(1, 10), (4, 40)].map(|(batch, ms)| v1::ServicePoint { batch, latency_ns: ms * 1_000_000 })
+        );
+        assert_eq!(target.edges[0].map["image"], "crops");
+        assert_eq!((target.tables[0].from, target.tables[0].to_task), (None, 0));
+        assert_eq!(fractions(&target, 1), [("slow".to_string(), 0.25), ("fast".to_string(), 0.75)]);
+        assert_eq!(target.tables[1].from, Some(target.groups[0].group));
+    }
+
+    #[test]
+    fn the_plans_tables_go_first() {
+        let mut plan = plan();
+        let entries = [("slow", 0.4), ("fast", 0.6)].map(|(v, fraction)| RoutingEntry { to: group("read", v), fraction });
+        plan.routing.tables.push(RoutingTable {
+            from: Some(group("find", "f")),
+            to_task: "read".into(),
+            entries: entries.into(),
+        });
+        assert_eq!(fractions(&composed(&plan, 3), 1), [("slow".to_string(), 0.4), ("fast".to_string(), 0.6)]);
+    }
+
+    #[test]
+    fn a_group_without_replicas_gets_no_traffic() {
+        let target = composed(&plan(), 2);
+        assert_eq!(target.replicas.len(), 2);
+        assert_eq!(fractions(&target, 1), [("slow".to_string(), 1.0)]);
+    }
+
+    #[test]
+    fn what_the_pipeline_does_not_know_is_named() {
+        let facts: BTreeMap<_, _> = [("p".to_string(), facts())].into();
+        let mut plan = plan();
+        plan.assignments[0].group.variant = "gone".into();
+        let wanted_list = wanted(std::slice::from_ref(&plan), &facts).expect("only names are looked at");
+        let devices: Vec<_> = (0..3).map(|device| Device { agent: 1, device, hardware: "h".into() }).collect();
+        let (placement, _) = reconcile(&Placement::default(), &wanted_list, &devices);
+        let error = compose(Fence::default(), vec![], std::slice::from_ref(&plan), &facts, &placement)
+            .expect_err("no such variant");
+        assert_eq!(error.to_string(), "pipeline p has no variant gone of task find");
+        let twice = [plan.clone(), plan];
+        assert_eq!(wanted(&twice, &facts), Err(ComposeError::Twice("p".into())));
+    }
+}

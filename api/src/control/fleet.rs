@@ -1,0 +1,69 @@
+//! The fleet as it is: live agents and their devices.
+
+use super::reconcile::Device;
+use crate::store::agents::AgentRow;
+use apportion_protocol::v1;
+use std::collections::BTreeMap;
+
+/// Live agents by number.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet(Vec<AgentRow>);
+
+/// What makes one fleet differ from another for its target.
+pub type Signature = Vec<(i64, String, i32, String, String, String)>;
+
+impl Fleet {
+    /// The live ones of `agents`.
+    #[must_use]
+    pub fn new(agents: Vec<AgentRow>) -> Self {
+        Self(agents.into_iter().filter(|a| a.state == "live").collect())
+    }
+
+    /// Compares equal as long as the target stays right.
+    #[must_use]
+    pub fn signature(&self) -> Signature {
+        let part = |a: &AgentRow| {
+            let addresses = (a.data_address.clone(), a.ingress_http.clone());
+            (a.number, a.hardware.clone(), a.devices, a.process_id.clone(), addresses.0, addresses.1)
+        };
+        self.0.iter().map(part).collect()
+    }
+
+    /// Every device.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        let of = |a: &AgentRow| {
+            let (agent, hardware) = (a.number as u64, a.hardware.clone());
+            (0..a.devices as u32).map(move |device| Device { agent, device, hardware: hardware.clone() })
+        };
+        self.0.iter().flat_map(of).collect()
+    }
+
+    /// How many devices there are of each hardware type.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, u32> {
+        let mut counts = BTreeMap::new();
+        for agent in &self.0 {
+            *counts.entry(agent.hardware.clone()).or_default() += agent.devices as u32;
+        }
+        counts
+    }
+
+    /// As agents are told about each other.
+    #[must_use]
+    pub fn peers(&self) -> Vec<v1::Peer> {
+        let peer = |a: &AgentRow| v1::Peer {
+            agent: a.number as u64,
+            name: a.name.clone(),
+            data_address: a.data_address.clone(),
+            ingress_http: a.ingress_http.clone(),
+        };
+        self.0.iter().map(peer).collect()
+    }
+
+    /// Whether there is nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

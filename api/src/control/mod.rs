@@ -1,0 +1,15 @@
+//! The control plane: sessions with agents, the target they are sent, and the loop that changes it.
+//!
+//! What belongs here: [`reconcile`] and [`compose`] (pure: plans and fleet in, placement and message out), [`apply`] (the one
+//! way to a new target), sessions, and the leader's loop. What never does: calls of a solver (those are `jobs`), HTTP.
+
+pub mod apply;
+pub mod compose;
+pub mod demand;
+pub mod fleet;
+pub mod leader;
+pub mod push;
+pub mod reconcile;
+pub mod replan;
+pub mod sessions;
+pub mod shares;

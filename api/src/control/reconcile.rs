@@ -1,0 +1,337 @@
+//! Pure: what the plans want and what is live, in; which replica stands on which device, out.
+//!
+//! A replica that is already loaded where it is wanted stays there under its number; loading is the price of every move.
+//! New ones go to devices where nothing has to be unloaded first, spread over agents so that losing one loses little. A
+//! number is never used again for another group or place.
+
+use apportion_domain::{GroupName, Share};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One device of a live agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its agent's number.
+    pub agent: u64,
+    /// Its position at that agent.
+    pub device: u32,
+    /// Its hardware type.
+    pub hardware: String,
+}
+
+/// What a replica is of. The digest belongs to it: another model file is another group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupKey {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The group in its pipeline.
+    pub group: GroupName,
+    /// SHA-256 of the model file, hex; empty if there is none.
+    pub digest: String,
+}
+
+/// A group and how many replicas of it the plans want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The group.
+    pub key: GroupKey,
+    /// Its replicas.
+    pub replicas: u32,
+}
+
+/// A group with its number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlacedGroup {
+    /// Its number, unique in the fleet for ever.
+    pub id: u64,
+    /// The pipeline.
+    pub pipeline: String,
+    /// The task.
+    pub task: String,
+    /// The variant.
+    pub variant: String,
+    /// The hardware type.
+    pub hardware: String,
+    /// Fraction of a device.
+    pub share: f64,
+    /// SHA-256 of the model file.
+    #[serde(default)]
+    pub digest: String,
+}
+
+/// A replica on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedReplica {
+    /// Its number, unique in the fleet for ever.
+    pub id: u64,
+    /// Its group.
+    pub group: u64,
+    /// The agent.
+    pub agent: u64,
+    /// The device of that agent.
+    pub device: u32,
+}
+
+/// Who stands where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Lower than every number to come.
+    pub next_id: u64,
+    /// Groups with their numbers.
+    pub groups: Vec<PlacedGroup>,
+    /// Replicas on devices.
+    pub replicas: Vec<PlacedReplica>,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self { next_id: 1, groups: Vec::new(), replicas: Vec::new() }
+    }
+}
+
+impl Placement {
+    /// The group with this number.
+    #[must_use]
+    pub fn group(&self, id: u64) -> Option<&PlacedGroup> {
+        self.groups.iter().find(|g| g.id == id)
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+}
+
+impl PlacedGroup {
+    /// What its replicas are of; `None` if the stored share is none.
+    #[must_use]
+    pub fn key(&self) -> Option<GroupKey> {
+        let group = GroupName {
+            task: self.task.clone(),
+            variant: self.variant.clone(),
+            hardware: self.hardware.clone(),
+            share: Share::new(self.share)?,
+        };
+        Some(GroupKey { pipeline: self.pipeline.clone(), group, digest: self.digest.clone() })
+    }
+}
+
+/// A group for which devices are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The group.
+    pub key: GroupKey,
+    /// Replicas wanted.
+    pub wanted: u32,
+    /// Replicas that found a device.
+    pub placed: u32,
+}
+
+/// Free eighths of every device.
+type Free = BTreeMap<(u64, u32), u8>;
+
+/// Places `wanted` on `devices`, keeping what `current` has in the right place.
+#[must_use]
+pub fn reconcile(current: &Placement, wanted: &[Wanted], devices: &[Device]) -> (Placement, Vec<Shortage>) {
+    let (placement, shortages) = place(current, wanted, devices, true);
+    let fractions = wanted.iter().any(|w| w.key.group.share != Share::WHOLE);
+    if shortages.is_empty() || !fractions {
+        return (placement, shortages);
+    }
+    // Kept fractions may lie so scattered that a larger one fits nowhere; placed afresh, largest first, they pack.
+    let (fresh, missing) = place(current, wanted, devices, false);
+    let count = |list: &[Shortage]| list.iter().map(|s| s.wanted - s.placed).sum::<u32>();
+    if count(&missing) < count(&shortages) { (fresh, missing) } else { (placement, shortages) }
+}
+
+fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], keep: bool) -> (Placement, Vec<Shortage>) {
+    let mut next = Placement { next_id: current.next_id, groups: Vec::new(), replicas: Vec::new() };
+    let mut free: Free = devices.iter().map(|d| ((d.agent, d.device), Share::WHOLE.eighths())).collect();
+    let mut placed = Vec::with_capacity(wanted.len());
+    for want in wanted {
+        let known = current.groups.iter().find(|g| g.key().as_ref() == Some(&want.key));
+        let id = known.map_or_else(|| next.new_id(), |g| g.id);
+        next.groups.push(placed_group(id, &want.key));
+        let kept = if keep { keep_loaded(current, id, want, devices, &mut free) } else { Vec::new() };
+        placed.push(kept.len() as u32);
+        next.replicas.extend(kept);
+    }
+    let loaded: BTreeSet<(u64, u32)> = current.replicas.iter().map(|r| (r.agent, r.device)).collect();
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|&i| Reverse(wanted[i].key.group.share));
+    for i in order {
+        while placed[i] < wanted[i].replicas {
+            let Some(device) = choose(&wanted[i], next.groups[i].id, &next.replicas, devices, &free, &loaded) else {
+                break;
+            };
+            let eighths = wanted[i].key.group.share.eighths();
+            *free.get_mut(&device).expect("a device of the list") -= eighths;
+            let (id, group) = (next.new_id(), next.groups[i].id);
+            next.replicas.push(PlacedReplica { id, group, agent: device.0, device: device.1 });
+            placed[i] += 1;
+        }
+    }
+    next.replicas.sort_by_key(|r| r.id);
+    let shortage = |(want, &placed): (&Wanted, &u32)| {
+        (placed < want.replicas).then(|| Shortage { key: want.key.clone(), wanted: want.replicas, placed })
+    };
+    (next, wanted.iter().zip(&placed).filter_map(shortage).collect())
+}
+
+fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
+    PlacedGroup {
+        id,
+        pipeline: key.pipeline.clone(),
+        task: key.group.task.clone(),
+        variant: key.group.variant.clone(),
+        hardware: key.group.hardware.clone(),
+        share: key.group.share.value(),
+        digest: key.digest.clone(),
+    }
+}
+
+/// The replicas of one group that stand on live devices, the oldest first, as many as are wanted.
+fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], free: &mut Free) -> Vec<PlacedReplica> {
+    let eighths = want.key.group.share.eighths();
+    let mut kept = Vec::new();
+    for replica in current.replicas.iter().filter(|r| r.group == id) {
+        let place = (replica.agent, replica.device);
+        let right = devices.iter().any(|d| (d.agent, d.device) == place && d.hardware == want.key.group.hardware);
+        if kept.len() as u32 == want.replicas || !right || free[&place] < eighths {
+            continue;
+        }
+        *free.get_mut(&place).expect("a device of the list") -= eighths;
+        kept.push(*replica);
+    }
+    kept
+}
+
+/// The device for one more replica: the fullest that has room (fractions pack), then one with nothing to unload, then the
+/// agent with the fewest of this group, then the agent with the fewest of all.
+fn choose(
+    want: &Wanted,
+    group: u64,
+    replicas: &[PlacedReplica],
+    devices: &[Device],
+    free: &Free,
+    loaded: &BTreeSet<(u64, u32)>,
+) -> Option<(u64, u32)> {
+    let share = want.key.group.share.eighths();
+    let fits = |d: &&Device| d.hardware == want.key.group.hardware && free[&(d.agent, d.device)] >= share;
+    let rank = |d: &&Device| {
+        let place = (d.agent, d.device);
+        let of_group = replicas.iter().filter(|r| r.agent == d.agent && r.group == group).count();
+        let of_agent = replicas.iter().filter(|r| r.agent == d.agent).count();
+        (free[&place], loaded.contains(&place), of_group, of_agent, place)
+    };
+    devices.iter().filter(fits).min_by_key(rank).map(|d| (d.agent, d.device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(variant: &str, share: Share) -> GroupKey {
+        let group = GroupName { task: "t".into(), variant: variant.into(), hardware: "h".into(), share };
+        GroupKey { pipeline: "p".into(), group, digest: String::new() }
+    }
+
+    fn want(variant: &str, replicas: u32) -> Wanted {
+        Wanted { key: key(variant, Share::WHOLE), replicas }
+    }
+
+    fn devices(list: &[(u64, u32)]) -> Vec<Device> {
+        list.iter()
+            .flat_map(|&(agent, n)| (0..n).map(move |device| Device { agent, device, hardware: "h".into() }))
+            .collect()
+    }
+
+    /// `variant@agent.device` of each replica.
+    fn places(placement: &Placement) -> Vec<String> {
+        let name = |r: &PlacedReplica| placement.group(r.group).expect("its group").variant.clone();
+        let mut all: Vec<_> = placement.replicas.iter().map(|r| format!("{}@{}.{}", name(r), r.agent, r.device)).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn new_replicas_spread_over_agents() {
+        let (placed, missing) = reconcile(&Placement::default(), &[want("a", 3)], &devices(&[(1, 2), (2, 2), (3, 2)]));
+        assert_eq!(places(&placed), ["a@1.0", "a@2.0", "a@3.0"]);
+        assert!(missing.is_empty());
+    }
+
+    #[test]
+    fn placing_again_changes_nothing() {
+        let fleet = devices(&[(1, 2), (2, 2)]);
+        let wanted = [want("a", 2), want("b", 2)];
+        let (first, _) = reconcile(&Placement::default(), &wanted, &fleet);
+        assert_eq!(reconcile(&first, &wanted, &fleet), (first, vec![]));
+    }
+
+    #[test]
+    fn growing_keeps_what_is_loaded_and_gives_new_numbers_only_to_what_is_new() {
+        let fleet = devices(&[(1, 2), (2, 2)]);
+        let (first, _) = reconcile(&Placement::default(), &[want("a", 2)], &fleet);
+        let (second, _) = reconcile(&first, &[want("a", 3), want("b", 1)], &fleet);
+        assert!(first.replicas.iter().all(|r| second.replicas.contains(r)));
+        assert!(second.replicas.iter().filter(|r| !first.replicas.contains(r)).all(|r| r.id >= first.next_id));
+        assert_eq!(second.replicas.len(), 4);
+    }
+
+    #[test]
+    fn a_dead_agents_replicas_move_to_devices_with_nothing_to_unload() {
+        let (first, _) = reconcile(&Placement::default(), &[want("a", 1), want("b", 1)], &devices(&[(1, 1), (2, 2)]));
+        assert_eq!(places(&first), ["a@1.0", "b@2.0"]);
+        let (second, missing) = reconcile(&first, &[want("a", 1), want("b", 1)], &devices(&[(2, 2)]));
+        assert_eq!(places(&second), ["a@2.1", "b@2.0"]);
+        assert!(missing.is_empty());
+        let moved = second.replicas.iter().find(|r| r.device == 1).expect("the moved one");
+        assert!(moved.id >= first.next_id, "another place is another replica");
+    }
+
+    #[test]
+    fn what_finds_no_device_is_reported_and_the_rest_is_placed() {
+        let (placed, missing) = reconcile(&Placement::default(), &[want("a", 2), want("b", 2)], &devices(&[(1, 3)]));
+        assert_eq!(placed.replicas.len(), 3);
+        assert_eq!(missing, [Shortage { key: key("b", Share::WHOLE), wanted: 2, placed: 1 }]);
+    }
+
+    #[test]
+    fn another_hardware_type_is_no_place() {
+        let mut fleet = devices(&[(1, 1)]);
+        fleet[0].hardware = "other".into();
+        let (placed, missing) = reconcile(&Placement::default(), &[want("a", 1)], &fleet);
+        assert!(placed.replicas.is_empty());
+        assert_eq!(missing.len(), 1);
+    }
+
+    #[test]
+    fn another_model_file_is_another_replica() {
+        let fleet = devices(&[(1, 1)]);
+        let (first, _) = reconcile(&Placement::default(), &[want("a", 1)], &fleet);
+        let mut other = want("a", 1);
+        other.key.digest = "f00d".into();
+        let (second, missing) = reconcile(&first, &[other], &fleet);
+        assert!(missing.is_empty());
+        assert!(second.replicas[0].id >= first.next_id && second.groups[0].id >= first.next_id);
+    }
+
+    #[test]
+    fn scattered_fractions_are_packed_when_a_whole_device_is_wanted() {
+        let fleet = devices(&[(1, 1), (2, 1)]);
+        let half = Wanted { key: key("half", Share::new(0.5).expect("a share")), replicas: 2 };
+        let scattered = Placement {
+            next_id: 4,
+            groups: vec![placed_group(1, &half.key)],
+            replicas: vec![
+                PlacedReplica { id: 2, group: 1, agent: 1, device: 0 },
+                PlacedReplica { id: 3, group: 1, agent: 2, device: 0 },
+            ],
+        };
+        let (placed, missing) = reconcile(&scattered, &[half, want("a", 1)], &fleet);
+        assert!(missing.is_empty(), "{missing:?}");
+        assert_eq!(placed.replicas.len(), 3);
+    }
+}

@@ -1,0 +1,131 @@
+//! From stored documents to the domain and back: the one place that puts specs, profiles and problems together.
+
+use crate::control::compose::PipelineFacts;
+use crate::store::pipelines::PipelineRow;
+use apportion_domain::{Problem, Trace};
+use apportion_protocol::v1;
+use apportion_wire::{
+    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TensorSpec,
+};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Parses a problem document.
+///
+/// # Errors
+/// Everything that was refused in it; a scaling problem is none that the service plans.
+pub fn problem(document: &Value) -> Result<Problem, BadInput> {
+    const FILE: &str = "problem.json";
+    match apportion_wire::problem_from_tree(FILE, document.clone())? {
+        ProblemFile::Allocation(problem) => Ok(problem),
+        ProblemFile::Scaling(_) => Err(BadInput::one(FILE, "/scaling", "a scaling problem", "pipelines")),
+    }
+}
+
+/// A registered pipeline with what was measured.
+///
+/// # Errors
+/// If the profile speaks of what the spec does not have any more.
+pub fn measured(row: &PipelineRow) -> Result<PipelineSpec, BadInput> {
+    let file = format!("pipeline {}", row.name);
+    let spec = apportion_wire::pipeline_spec_from_tree(&file, row.spec.clone())?;
+    match &row.profile {
+        None => Ok(spec),
+        Some(profile) => {
+            let profiles = profiles(&format!("profiles of {}", row.name), profile)?;
+            Ok(spec.with_profiles(&profiles))
+        }
+    }
+}
+
+/// Parses a stored profile document.
+///
+/// # Errors
+/// Everything that was refused in it.
+pub fn profiles(file: &str, document: &Value) -> Result<ProfileSet, BadInput> {
+    apportion_wire::profile_set_from_tree(file, document.clone())
+}
+
+/// The problem document for these pipelines on this hardware. Rows for other hardware are left out, and so are variants
+/// without any row left.
+///
+/// # Errors
+/// If a task has no variant left; the pointer is that of the pipeline in the request, `/pipelines/i`.
+pub fn problem_document(
+    objective: ObjectiveSpec,
+    hardware: Vec<HardwareSpec>,
+    pipelines: Vec<PipelineSpec>,
+) -> Result<Value, BadInput> {
+    let names: BTreeSet<String> = hardware.iter().map(|h| h.name.clone()).collect();
+    let mut restricted = Vec::with_capacity(pipelines.len());
+    for (i, mut pipeline) in pipelines.into_iter().enumerate() {
+        pipeline.validation = None;
+        pipeline.replan = None;
+        for task in &mut pipeline.tasks {
+            task.inputs = None;
+            task.outputs = None;
+            task.variants.retain_mut(|variant| {
+                variant.model = None;
+                variant.model_digest = None;
+                let rows = variant.profile.get_or_insert_default();
+                rows.retain(|row| names.contains(&row.hardware));
+                !rows.is_empty()
+            });
+            if task.variants.is_empty() {
+                let have = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let expected = format!("a profile of at least one of its variants on {have}");
+                return Err(BadInput::one("plan", format!("/pipelines/{i}"), format!("task {}", task.name), expected));
+            }
+        }
+        drop_paths_without_variants(&mut pipeline);
+        restricted.push(pipeline);
+    }
+    let spec =
+        ProblemSpec { version: 1, objective, hardware, pipelines: restricted, deployed: Vec::new(), switching: None };
+    Ok(serde_json::to_value(spec).expect("a problem is JSON"))
+}
+
+/// Accuracies of paths through variants that were left out would be unknown names.
+fn drop_paths_without_variants(pipeline: &mut PipelineSpec) {
+    let known: BTreeSet<String> =
+        pipeline.tasks.iter().flat_map(|t| t.variants.iter().map(move |v| format!("{}:{}", t.name, v.name))).collect();
+    pipeline.path_accuracy.retain(|path, _| path.split('>').all(|node| known.contains(node.trim())));
+}
+
+/// What a target says of a pipeline beyond its plan.
+///
+/// # Errors
+/// If the spec has no complete profile.
+pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
+    let rows = spec.tasks.iter().flat_map(|t| &t.variants).flat_map(|v| v.profile.iter().flatten());
+    let names: BTreeSet<&str> = rows.map(|r| r.hardware.as_str()).collect();
+    let hardware =
+        |name: &&str| HardwareSpec { name: (*name).to_string(), price_per_hour: 1.0, count: None, memory_mib: None };
+    let objective = ObjectiveSpec { mode: "hardware_then_accuracy".into(), latency_rule: None, budget_per_hour: None };
+    let document = problem_document(objective, names.iter().map(hardware).collect(), vec![spec.clone()])?;
+    let problem = problem(&document)?;
+    let tensors = |list: &Option<Vec<TensorSpec>>| list.iter().flatten().map(tensor).collect::<Vec<_>>();
+    let mut digests = BTreeMap::new();
+    for task in &spec.tasks {
+        for variant in &task.variants {
+            let digest = variant.model_digest.clone().unwrap_or_default();
+            digests.insert((task.name.clone(), variant.name.clone()), digest);
+        }
+    }
+    Ok(PipelineFacts {
+        pipeline: problem.pipelines[0].clone(),
+        hardware: problem.hardware.clone(),
+        tensors: spec.tasks.iter().map(|t| (tensors(&t.inputs), tensors(&t.outputs))).collect(),
+        digests,
+    })
+}
+
+fn tensor(spec: &TensorSpec) -> v1::TensorSpec {
+    v1::TensorSpec { name: spec.name.clone(), datatype: spec.datatype.clone(), shape: spec.shape.clone() }
+}
+
+/// A steady load for so many seconds.
+#[must_use]
+pub fn steady(qps: f64, seconds: u64) -> Trace {
+    Trace::rates((0..seconds).map(|second| (second, qps)).collect()).expect("a rate in range")
+}

@@ -1,0 +1,50 @@
+//! `/v1/decisions`: what the replanning loop decided.
+
+use super::refusal::Answer;
+use crate::app::App;
+use crate::store::decisions::{self as rows, DecisionRow};
+use actix_web::{HttpResponse, web};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// One decision.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct DecisionDocument {
+    /// Its identifier.
+    pub id: Uuid,
+    /// Of which pipeline.
+    pub pipeline: String,
+    /// `applied`, `kept`, `advised` or `failed`.
+    pub decision: String,
+    /// Why.
+    pub reason: String,
+    /// The demand that was planned for.
+    pub demand_qps: f64,
+    /// The plan made, if one was.
+    pub plan: Option<Uuid>,
+    /// When.
+    pub made_at: DateTime<Utc>,
+}
+
+/// Routes of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config.service(web::resource("/v1/decisions").route(web::get().to(list)));
+}
+
+/// The newest decisions first.
+#[utoipa::path(get, path = "/v1/decisions", tag = "fleet", responses((status = 200, body = [DecisionDocument])))]
+pub async fn list(app: web::Data<App>) -> Answer {
+    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
+    let document = |row: DecisionRow| DecisionDocument {
+        id: row.id,
+        pipeline: row.pipeline,
+        decision: row.decision,
+        reason: row.reason,
+        demand_qps: row.demand_qps,
+        plan: row.plan,
+        made_at: row.made_at,
+    };
+    Ok(HttpResponse::Ok().json(rows.into_iter().map(document).collect::<Vec<_>>()))
+}

@@ -1,0 +1,150 @@
+//! `/v1/files/{sha256}`: model files by digest.
+
+use super::body::FILE_BYTES_MAX;
+use super::refusal::{Answer, Refusal};
+use crate::app::{App, now};
+use crate::store::files as rows;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, ByteRangeSpec, ContentRange, ContentRangeSpec, ContentType};
+use actix_web::{HttpResponse, web};
+use futures::StreamExt;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use utoipa::ToSchema;
+
+/// Bytes read from the disk at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// A stored file.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct FileDocument {
+    /// SHA-256 in lower-case hexadecimal.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: i64,
+}
+
+/// Routes of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config.service(
+        web::resource("/v1/files/{sha256}").route(web::get().to(get)).route(web::head().to(get)).route(web::put().to(put)),
+    );
+}
+
+fn path(app: &App, sha256: &str) -> Result<PathBuf, Refusal> {
+    let valid = sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if !valid {
+        return Err(Refusal::value("/sha256", "expected 64 digits of lower-case hexadecimal"));
+    }
+    Ok(app.data_dir.join("files").join(sha256))
+}
+
+fn disk(error: std::io::Error) -> Refusal {
+    tracing::error!(%error, "a model file could not be read or written");
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the file could not be read or written; the service's log says why")
+}
+
+/// Stores a file under its digest. The bytes are verified.
+#[utoipa::path(put, path = "/v1/files/{sha256}", tag = "files", params(("sha256" = String, Path)),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = FileDocument), (status = 201, body = FileDocument), (status = 413, body = Refusal),
+        (status = 422, body = Refusal)))]
+pub async fn put(app: web::Data<App>, sha256: web::Path<String>, mut payload: web::Payload) -> Answer {
+    let path = path(&app, &sha256)?;
+    // Two uploads of one file write to two places, and whichever ends last moves the same bytes there.
+    let partial = path.with_extension(format!("{}.part", uuid::Uuid::now_v7()));
+    tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
+    let received = receive(&mut payload, &partial).await;
+    let verified = received.and_then(|(digest, bytes)| {
+        if digest == *sha256 {
+            Ok(bytes)
+        } else {
+            Err(Refusal::value("", format!("these {bytes} bytes have digest {digest}")))
+        }
+    });
+    let bytes = match verified {
+        Ok(bytes) => bytes as i64,
+        Err(refusal) => {
+            let _gone = tokio::fs::remove_file(&partial).await;
+            return Err(refusal);
+        }
+    };
+    tokio::fs::rename(&partial, &path).await.map_err(disk)?;
+    let created = rows::put(&mut *app.pool.acquire().await?, &sha256, bytes, now()).await?;
+    let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
+    Ok(response.json(FileDocument { sha256: sha256.into_inner(), bytes }))
+}
+
+async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Result<(String, u64), Refusal> {
+    let mut file = tokio::fs::File::create(partial).await.map_err(disk)?;
+    let (mut hasher, mut bytes) = (Sha256::new(), 0_u64);
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")))?;
+        bytes += chunk.len() as u64;
+        if bytes > FILE_BYTES_MAX {
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a file has at most {FILE_BYTES_MAX} bytes")));
+        }
+        hasher.update(&chunk);
+        file.write_all(&chunk).await.map_err(disk)?;
+    }
+    file.sync_all().await.map_err(disk)?;
+    Ok((hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(), bytes))
+}
+
+/// A file's bytes, or one range of them.
+#[utoipa::path(get, path = "/v1/files/{sha256}", tag = "files", params(("sha256" = String, Path)),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = Refusal),
+        (status = 416, body = Refusal)))]
+pub async fn get(app: web::Data<App>, sha256: web::Path<String>, range: Option<web::Header<header::Range>>) -> Answer {
+    let path = path(&app, &sha256)?;
+    let size = rows::size(&mut *app.pool.acquire().await?, &sha256).await?;
+    let size = size.ok_or_else(|| Refusal::not_found(format!("file {sha256}")))? as u64;
+    let (status, first, length) = match range {
+        Some(web::Header(header::Range::Bytes(specs))) if specs.len() == 1 => {
+            let outside = || Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"));
+            let (first, last) = within(&specs[0], size).ok_or_else(outside)?;
+            (StatusCode::PARTIAL_CONTENT, first, last - first + 1)
+        }
+        _ => (StatusCode::OK, 0, size),
+    };
+    let mut file = tokio::fs::File::open(&path).await.map_err(disk)?;
+    file.seek(std::io::SeekFrom::Start(first)).await.map_err(disk)?;
+    let mut response = HttpResponse::build(status);
+    response.insert_header(ContentType::octet_stream()).insert_header((header::ACCEPT_RANGES, "bytes"));
+    response.insert_header((header::ETAG, format!("\"{sha256}\"")));
+    if status == StatusCode::PARTIAL_CONTENT {
+        let range = Some((first, first + length - 1));
+        response.insert_header(ContentRange(ContentRangeSpec::Bytes { range, instance_length: Some(size) }));
+    }
+    let chunks = futures::stream::try_unfold((file, length), |(mut file, left)| async move {
+        if left == 0 {
+            return Ok::<_, std::io::Error>(None);
+        }
+        let mut chunk = vec![0; CHUNK_BYTES.min(left as usize)];
+        file.read_exact(&mut chunk).await?;
+        let left = left - chunk.len() as u64;
+        Ok(Some((web::Bytes::from(chunk), (file, left))))
+    });
+    Ok(response.no_chunking(length).streaming(chunks))
+}
+
+/// First and last byte of a range that the file has any of.
+fn within(spec: &ByteRangeSpec, size: u64) -> Option<(u64, u64)> {
+    spec.to_satisfiable_range(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_at_the_files_end() {
+        assert_eq!(within(&ByteRangeSpec::From(4), 10), Some((4, 9)));
+        assert_eq!(within(&ByteRangeSpec::FromTo(4, 99), 10), Some((4, 9)));
+        assert_eq!(within(&ByteRangeSpec::Last(3), 10), Some((7, 9)));
+        assert_eq!(within(&ByteRangeSpec::From(10), 10), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Whether the service lives, whether it can work, and its figures.
+
+use super::refusal::{Answer, Refusal};
+use crate::app::App;
+use crate::control::fleet::Fleet;
+use crate::store;
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, web};
+use std::fmt::Write;
+
+/// Routes of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config
+        .service(web::resource("/livez").route(web::get().to(livez)))
+        .service(web::resource("/readyz").route(web::get().to(readyz)))
+        .service(web::resource("/metrics").route(web::get().to(metrics)));
+}
+
+/// Answers as long as the process does.
+#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
+pub async fn livez() -> HttpResponse {
+    HttpResponse::Ok().body("live\n")
+}
+
+/// Answers 200 while the database does.
+#[utoipa::path(get, path = "/readyz", tag = "health",
+    responses((status = 200, body = String), (status = 503, body = Refusal)))]
+pub async fn readyz(app: web::Data<App>) -> Answer {
+    match store::target::get(&mut *app.pool.acquire().await?).await {
+        Ok(_) => Ok(HttpResponse::Ok().body("ready\n")),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the database does not answer"))
+        }
+    }
+}
+
+/// Figures in the Prometheus text format.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
+pub async fn metrics(app: web::Data<App>) -> Answer {
+    let mut db = app.pool.acquire().await?;
+    let target = store::target::get(&mut db).await?;
+    let agents = store::agents::list(&mut db).await?;
+    let open = store::jobs::open(&mut db).await?;
+    let now = crate::app::now().timestamp();
+    let arrivals = store::arrivals::between(&mut db, None, now - 10, now).await?;
+    drop(db);
+    let mut text = String::new();
+    let mut figure = |name: &str, help: &str, rows: Vec<(String, f64)>| {
+        let _infallible = writeln!(text, "# HELP apportion_{name} {help}\n# TYPE apportion_{name} gauge");
+        for (labels, value) in rows {
+            let _infallible = writeln!(text, "apportion_{name}{labels} {value}");
+        }
+    };
+    figure("target_generation", "Generation of the target in force.", vec![(String::new(), target.generation as f64)]);
+    figure("jobs_open", "Plans that wait or are being solved.", vec![(String::new(), open as f64)]);
+    let devices = Fleet::new(agents.clone()).counts().into_iter();
+    figure(
+        "devices_live",
+        "Devices of live agents.",
+        devices.map(|(name, count)| (format!("{{hardware={name:?}}}"), f64::from(count))).collect(),
+    );
+    let state = |s: &str| (format!("{{state={s:?}}}"), agents.iter().filter(|a| a.state == s).count() as f64);
+    figure("agents", "Agents by state.", ["live", "lost", "left"].map(state).into());
+    let mut names: Vec<&str> = arrivals.iter().map(|r| r.pipeline.as_str()).collect();
+    names.dedup();
+    let rate = |name: &str| arrivals.iter().filter(|r| r.pipeline == name).map(|r| r.offered as f64).sum::<f64>() / 10.0;
+    let rates = names.iter().map(|name| (format!("{{pipeline={name:?}}}"), rate(name))).collect();
+    figure("offered_qps", "Queries offered per second, mean over 10 s.", rates);
+    Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text))
+}

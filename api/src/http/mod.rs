@@ -1,0 +1,99 @@
+//! The HTTP interface: one file for each resource. A handler parses, opens a transaction, enqueues, answers.
+//!
+//! What never belongs here: SQL, calls of solvers. The commonest addition is a resource: a file with its handlers, each with
+//! its `utoipa::path`, and a `configure` that this module and [`openapi`] name.
+
+pub mod agents;
+pub mod body;
+pub mod decisions;
+pub mod files;
+pub mod hardware;
+pub mod health;
+pub mod openapi;
+pub mod pipelines;
+pub mod plans;
+pub mod profiles;
+pub mod refusal;
+pub mod target;
+pub mod traces;
+
+use crate::app::App;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
+use actix_web::http::header;
+use actix_web::middleware::{Next, from_fn};
+use actix_web::{App as WebApp, HttpServer, web};
+use refusal::Refusal;
+use std::net::TcpListener;
+use std::time::Duration;
+
+/// Threads that answer requests; handlers wait for the database most of the time.
+const WORKERS: usize = 2;
+/// How long a client may take to send a request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long requests may run on after the service was told to stop.
+const SHUTDOWN_S: u64 = 2;
+
+/// Serves on a bound socket; to be awaited or spawned.
+///
+/// # Errors
+/// If the socket cannot be used.
+pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
+    let build = move || {
+        WebApp::new()
+            .app_data(web::Data::new(app.clone()))
+            .app_data(web::PayloadConfig::new(body::DOCUMENT_BYTES_MAX))
+            .wrap(from_fn(refusals_are_documents))
+            .configure(routes)
+    };
+    let server = HttpServer::new(build)
+        .workers(WORKERS)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .shutdown_timeout(SHUTDOWN_S)
+        .disable_signals()
+        .listen(listener)?;
+    Ok(server.run())
+}
+
+fn routes(config: &mut web::ServiceConfig) {
+    config
+        .configure(hardware::configure)
+        .configure(profiles::configure)
+        .configure(pipelines::configure)
+        .configure(files::configure)
+        .configure(traces::configure)
+        .configure(plans::configure)
+        .configure(agents::configure)
+        .configure(target::configure)
+        .configure(decisions::configure)
+        .configure(health::configure)
+        .configure(openapi::configure);
+}
+
+/// Errors that the framework makes itself (unknown path, wrong method, body too large) get the same form as ours.
+async fn refusals_are_documents(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let (method, path) = (request.method().clone(), request.path().to_string());
+    let response = next.call(request).await?.map_into_boxed_body();
+    let status = response.status();
+    let is_ours = |r: &ServiceResponse| {
+        r.headers().get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(refusal::MEDIA_TYPE.as_bytes()))
+    };
+    if !(status.is_client_error() || status.is_server_error()) || is_ours(&response) {
+        return Ok(response);
+    }
+    let said = response.response().error().map(ToString::to_string).unwrap_or_default();
+    let detail = match status.as_u16() {
+        404 => format!("there is nothing at {path}"),
+        405 => format!("{method} is not possible at {path}"),
+        _ => said,
+    };
+    let allow = response.headers().get(header::ALLOW).cloned();
+    let mut document = actix_web::ResponseError::error_response(&Refusal::new(status, detail));
+    if let Some(allow) = allow {
+        document.headers_mut().insert(header::ALLOW, allow);
+    }
+    Ok(response.into_response(document))
+}

@@ -1,0 +1,137 @@
+//! Errors as clients see them: problem documents (RFC 9457).
+
+use crate::control::apply::ApplyError;
+use crate::store;
+use actix_web::http::StatusCode;
+use actix_web::http::header::ContentType;
+use actix_web::{HttpResponse, ResponseError};
+use apportion_wire::BadInput;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use utoipa::ToSchema;
+
+/// Media type of problem documents.
+pub const MEDIA_TYPE: &str = "application/problem+json";
+/// Most refused values listed in one document.
+const ERRORS_MAX: usize = 100;
+
+/// One refused value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RefusedValue {
+    /// JSON pointer of the value, or a place such as `line 17` in formats without pointers.
+    pub pointer: String,
+    /// The value, and what would be right.
+    pub detail: String,
+}
+
+/// Why a request was refused or failed (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Refusal {
+    /// Always `about:blank`: the status says what kind it is.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The status in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What happened, for people.
+    pub detail: String,
+    /// Refused values, if any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<RefusedValue>,
+}
+
+impl Refusal {
+    /// A refusal without values.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank".into(),
+            title: status.canonical_reason().unwrap_or("Error").into(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// There is no such thing.
+    pub fn not_found(what: impl fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("there is no {what}"))
+    }
+
+    /// The body has the right form and says something impossible at `pointer`.
+    pub fn value(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        let (pointer, detail) = (pointer.into(), detail.into());
+        let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{pointer}: {detail}"));
+        refusal.errors.push(RefusedValue { pointer, detail });
+        refusal
+    }
+
+    /// With every pointer below `at`.
+    #[must_use]
+    pub fn below(mut self, at: &str) -> Self {
+        self.errors.iter_mut().filter(|e| e.pointer.is_empty() || e.pointer.starts_with('/')).for_each(|e| {
+            e.pointer.insert_str(0, at);
+        });
+        self
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.status, self.title, self.detail)
+    }
+}
+
+impl ResponseError for Refusal {
+    fn status_code(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let body = serde_json::to_string(self).expect("a problem document is JSON");
+        let mut response = HttpResponse::build(self.status_code());
+        response.insert_header(ContentType("application/problem+json".parse().expect("a media type")));
+        response.body(body)
+    }
+}
+
+impl From<BadInput> for Refusal {
+    fn from(bad: BadInput) -> Self {
+        let total = bad.problems.len();
+        let mut refusal =
+            Self::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{total} values of {} are refused", bad.file));
+        if total == 1 {
+            refusal.detail = bad.to_string();
+        }
+        let value = |p: &apportion_domain::Invalid| RefusedValue {
+            pointer: p.pointer.clone(),
+            detail: format!("{}: expected {}", p.value, p.expected),
+        };
+        refusal.errors = bad.problems.iter().take(ERRORS_MAX).map(value).collect();
+        refusal
+    }
+}
+
+impl From<store::Error> for Refusal {
+    fn from(error: store::Error) -> Self {
+        tracing::error!(%error, "the database did not answer a request");
+        let away = matches!(error, store::Error::Io(_) | store::Error::PoolTimedOut | store::Error::PoolClosed);
+        let status = if away { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::INTERNAL_SERVER_ERROR };
+        Self::new(status, "the database did not answer; the service's log says why")
+    }
+}
+
+impl From<ApplyError> for Refusal {
+    fn from(error: ApplyError) -> Self {
+        match error {
+            ApplyError::Database(error) => error.into(),
+            ApplyError::Document(bad) => bad.into(),
+            ApplyError::Stale(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
+            ApplyError::Plan { .. } | ApplyError::Compose(_) => Self::value("/plans", error.to_string()),
+            ApplyError::Devices(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+        }
+    }
+}
+
+/// Handlers answer this.
+pub type Answer = Result<HttpResponse, Refusal>;

@@ -1,0 +1,166 @@
+//! The calls of planners, checker and estimator. They block and burn a core, so they run on the blocking pool; a panic in
+//! them fails the job and not the process.
+
+use apportion_domain::{Objective, Plan, PlanOutcome, Problem, Trace};
+use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
+use apportion_planning::{Planner, plan};
+use apportion_wire::PlanFile;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Longest time that one plan may take, whatever is asked for.
+pub const TIME_LIMIT_S_MAX: f64 = 3_600.0;
+/// Time limit of a plan that asks for none.
+const TIME_LIMIT_S: f64 = 60.0;
+/// Seed of every trace drawn here: two plans meet the same arrivals.
+const SEED: u64 = 1;
+
+/// How a plan is to be solved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanOptions {
+    /// `milp` (default) or `greedy`.
+    #[serde(default = "milp")]
+    pub planner: String,
+    /// Relative gap at which a plan counts as optimal, 0 to 1; default 1e-4.
+    #[serde(default = "gap")]
+    pub gap: f64,
+    /// Limit on the time spent solving, above 0, at most 3600; default 60.
+    #[serde(default = "time_limit_s")]
+    pub time_limit_s: f64,
+    /// An uploaded trace that the plan must hold on, the same for each pipeline; default: Poisson at the demand, 60 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Uuid>,
+}
+
+fn milp() -> String {
+    "milp".into()
+}
+fn gap() -> f64 {
+    1e-4
+}
+fn time_limit_s() -> f64 {
+    TIME_LIMIT_S
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self { planner: milp(), gap: gap(), time_limit_s: time_limit_s(), trace: None }
+    }
+}
+
+impl PlanOptions {
+    /// What is refused: `(pointer, detail)`.
+    #[must_use]
+    pub fn refused(&self) -> Vec<(&'static str, String)> {
+        let mut refused = Vec::new();
+        if planner(&self.planner).is_none() {
+            refused.push(("/planner", format!("{}: expected milp or greedy", self.planner)));
+        }
+        if !(0.0..=1.0).contains(&self.gap) {
+            refused.push(("/gap", format!("{}: expected 0 to 1", self.gap)));
+        }
+        if !(self.time_limit_s > 0.0 && self.time_limit_s <= TIME_LIMIT_S_MAX) {
+            refused.push(("/time_limit_s", format!("{}: expected above 0, at most {TIME_LIMIT_S_MAX}", self.time_limit_s)));
+        }
+        refused
+    }
+}
+
+fn planner(name: &str) -> Option<Planner> {
+    match name {
+        "milp" => Some(Planner::Milp),
+        "greedy" => Some(Planner::Greedy),
+        _ => None,
+    }
+}
+
+/// A problem with all that its solving takes.
+pub struct Ask {
+    /// The problem.
+    pub problem: Problem,
+    /// How it is solved.
+    pub options: PlanOptions,
+    /// The trace of each pipeline, in the problem's order.
+    pub traces: Vec<Trace>,
+    /// Set it to stop.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// What came of it.
+pub struct Solved {
+    /// The outcome.
+    pub outcome: PlanOutcome,
+    /// Share of requests within the SLO on the traces; `None` without a plan.
+    pub attainment: Option<f64>,
+    /// The plan file.
+    pub document: Value,
+}
+
+fn workload(traces: Vec<Trace>) -> Workload {
+    Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
+}
+
+/// Solves on the blocking pool.
+///
+/// # Errors
+/// If the planner panicked: a defect of ours, described by its message.
+pub async fn solve(ask: Ask) -> Result<Solved, String> {
+    let solving = tokio::task::spawn_blocking(move || {
+        let begin = Instant::now();
+        let options = apportion_planning::PlanOptions {
+            planner: planner(&ask.options.planner).unwrap_or_default(),
+            gap: ask.options.gap,
+            time_limit: Some(Duration::from_secs_f64(ask.options.time_limit_s.min(TIME_LIMIT_S_MAX))),
+            elapsed: Arc::new(move || begin.elapsed()),
+            cancel: ask.cancel,
+            trace: Some(workload(ask.traces)),
+        };
+        let (outcome, report) = plan(&ask.problem, &options);
+        let attainment = report.estimate.as_ref().map(|e| e.attainment);
+        let file = PlanFile::from_outcome(&ask.problem, &outcome, &report);
+        let document = serde_json::to_value(&file).expect("a plan file is JSON");
+        Solved { outcome, attainment, document }
+    });
+    solving.await.map_err(|error| panic_message(error))
+}
+
+fn panic_message(error: tokio::task::JoinError) -> String {
+    let detail = error.try_into_panic().ok().and_then(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_string()))
+    });
+    format!("the planner broke down: {}", detail.unwrap_or_else(|| "it was stopped".into()))
+}
+
+/// How a plan fares in a problem that it was not made for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holds {
+    /// What the checker finds, one sentence each.
+    pub findings: Vec<String>,
+    /// Share of requests within the SLO on the traces; 0 if the plan could not be replayed.
+    pub attainment: f64,
+}
+
+/// Checks and replays a plan on the blocking pool. The problem's objective does not matter.
+///
+/// # Errors
+/// If checker or estimator panicked.
+pub async fn holds(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<Holds, String> {
+    let checking = tokio::task::spawn_blocking(move || {
+        let objective = Objective { budget_per_hour: None, ..problem.objective };
+        let problem = problem.changed(|draft| draft.objective = objective).expect("a problem without its budget");
+        let findings = apportion_checker::check(&problem, &plan);
+        let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
+        Holds {
+            findings: findings.iter().map(|f| format!("{}: {}: {}", f.rule, f.place, f.evidence)).collect(),
+            attainment: run.map_or(0.0, |run| run.total.attainment),
+        }
+    });
+    checking.await.map_err(panic_message)
+}

@@ -1,0 +1,214 @@
+//! Starting and stopping one service process.
+
+use crate::app::{App, Inner};
+use crate::control::{leader, push, sessions::Sessions};
+use crate::database::{Database, DatabaseError};
+use crate::{http, jobs};
+use apportion_protocol::MESSAGE_BYTES_MAX;
+use apportion_protocol::v1::control_server::ControlServer;
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::TcpListenerStream;
+
+/// How a service is run.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// PostgreSQL to use; `None`: a private one in `data_dir`.
+    pub database_url: Option<String>,
+    /// Model files, the token and the private database.
+    pub data_dir: PathBuf,
+    /// Where HTTP is served; port 0 takes any that is free.
+    pub http: SocketAddr,
+    /// Where agents join; port 0 takes any that is free.
+    pub grpc: SocketAddr,
+    /// What agents must show; `None`: the one in `data_dir/token`, made if there is none.
+    pub token: Option<String>,
+}
+
+impl Config {
+    /// The defaults: a private database, loopback, ports 7070 and 7071.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+        Self { database_url: None, data_dir: data_dir.into(), http: loopback(7070), grpc: loopback(7071), token: None }
+    }
+}
+
+/// Why a service did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No database.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The data directory cannot be used.
+    #[error("the data directory {path} cannot be used")]
+    DataDir {
+        /// The directory, or the file in it.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A running service. Dropping it without [`Running::stop`] leaves its parts to end with the runtime.
+pub struct Running {
+    http: SocketAddr,
+    grpc: SocketAddr,
+    app: App,
+    database: Database,
+    http_server: actix_web::dev::ServerHandle,
+    parts: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Where HTTP is served.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Where agents join.
+    #[must_use]
+    pub fn grpc(&self) -> SocketAddr {
+        self.grpc
+    }
+
+    /// What agents must show.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.app.token
+    }
+
+    /// Stops everything: requests under way are answered, agents keep their target, the private database shuts down.
+    pub async fn stop(self) {
+        self.app.stopping.send_replace(true);
+        self.http_server.stop(true).await;
+        for part in self.parts {
+            if tokio::time::timeout(Duration::from_secs(5), part).await.is_err() {
+                tracing::warn!("a part of the service did not end in time");
+            }
+        }
+        self.database.close().await;
+        tracing::info!("stopped");
+    }
+}
+
+/// Starts the service.
+///
+/// # Errors
+/// If there is no database, or an address or the data directory cannot be used.
+pub async fn serve(config: Config) -> Result<Running, ServeError> {
+    let data_dir = prepare_data_dir(&config.data_dir)?;
+    let token = token(&config, &data_dir)?;
+    // Addresses first: they fail at once, the database takes a while.
+    let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
+    let http = http_listener.local_addr().map_err(listen(config.http))?;
+    let grpc_listener = tokio::net::TcpListener::bind(config.grpc).await.map_err(listen(config.grpc))?;
+    let grpc = grpc_listener.local_addr().map_err(listen(config.grpc))?;
+    let database = Database::open(config.database_url.as_deref(), &data_dir).await?;
+    let app = App::new(Inner {
+        pool: database.pool.clone(),
+        data_dir,
+        token,
+        files_url: format!("http://{http}/v1/files"),
+        job_enqueued: Notify::new(),
+        fleet_changed: Notify::new(),
+        target: watch::Sender::new(None),
+        stopping: watch::Sender::new(false),
+    });
+    let server = http::server(app.clone(), http_listener).map_err(listen(http))?;
+    let http_server = server.handle();
+    let web = tokio::spawn(async move {
+        if let Err(error) = server.await {
+            tracing::error!(%error, "the HTTP server broke down");
+        }
+    });
+    let parts = vec![
+        web,
+        tokio::spawn(serve_agents(app.clone(), grpc_listener)),
+        tokio::spawn(push::run(app.clone())),
+        tokio::spawn(jobs::run(app.clone())),
+        tokio::spawn(leader::run(app.clone())),
+    ];
+    announce(http, grpc);
+    Ok(Running { http, grpc, app, database, http_server, parts })
+}
+
+fn announce(http: SocketAddr, grpc: SocketAddr) {
+    tracing::info!("HTTP on http://{http}, description at /docs; agents join at http://{grpc}");
+    match http.ip().is_loopback() && grpc.ip().is_loopback() {
+        true => tracing::info!("listening on loopback: only this machine can reach the service"),
+        false => {
+            tracing::warn!("listening beyond loopback: HTTP asks nobody for a token; put it behind something that does")
+        }
+    }
+}
+
+async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
+    let connections = TcpListenerStream::new(listener).map(|connection| {
+        // A target must not wait 40 ms for an acknowledgement of the one before.
+        connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+    });
+    let service = ControlServer::new(Sessions(app.clone()))
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let server = tonic::transport::Server::builder()
+        .add_service(service)
+        .serve_with_incoming_shutdown(connections, async move { app.stopped().await });
+    if let Err(error) = server.await {
+        tracing::error!(%error, "the agents' server broke down");
+    }
+}
+
+fn listen(address: SocketAddr) -> impl FnOnce(io::Error) -> ServeError {
+    move |source| ServeError::Listen { address, source }
+}
+
+fn data_dir_error(path: &Path) -> impl FnOnce(io::Error) -> ServeError {
+    let path = path.to_path_buf();
+    move |source| ServeError::DataDir { path, source }
+}
+
+/// Makes the data directory. Others may pass through it, for the private database may run as another user; what is secret
+/// in it is closed by itself.
+fn prepare_data_dir(dir: &Path) -> Result<PathBuf, ServeError> {
+    fs::create_dir_all(dir).map_err(data_dir_error(dir))?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).map_err(data_dir_error(dir))?;
+    dir.canonicalize().map_err(data_dir_error(dir))
+}
+
+/// The token given, or the one on disk, or a new one.
+fn token(config: &Config, data_dir: &Path) -> Result<String, ServeError> {
+    if let Some(token) = &config.token {
+        return Ok(token.clone());
+    }
+    let path = data_dir.join("token");
+    match fs::read_to_string(&path) {
+        Ok(token) if !token.trim().is_empty() => return Ok(token.trim().to_string()),
+        Ok(_) => fs::remove_file(&path).map_err(data_dir_error(&path))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(data_dir_error(&path)(error)),
+    }
+    let token = uuid::Uuid::new_v4().simple().to_string();
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&path).map_err(data_dir_error(&path))?;
+    file.write_all(token.as_bytes()).map_err(data_dir_error(&path))?;
+    Ok(token)
+}

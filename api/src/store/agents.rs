@@ -1,0 +1,131 @@
+//! Agents that have registered.
+
+use super::{PgConnection, Result, Time};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// An agent.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct AgentRow {
+    /// Its number, the same for as long as its name is.
+    pub number: i64,
+    /// Its name.
+    pub name: String,
+    /// Hardware type of its devices.
+    pub hardware: String,
+    /// How many devices.
+    pub devices: i32,
+    /// Where clients reach it.
+    pub ingress_http: String,
+    /// Where other agents reach it.
+    pub data_address: String,
+    /// Of its process.
+    pub process_id: String,
+    /// Of its newest stream.
+    pub session: Uuid,
+    /// `live | lost | left`.
+    pub state: String,
+    /// When it registered last.
+    pub registered_at: Time,
+    /// When it was last heard of.
+    pub seen_at: Time,
+    /// Its last acknowledgement.
+    pub ack: Option<Value>,
+}
+
+macro_rules! columns {
+    ($rest:literal) => {
+        concat!(
+            "select number, name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
+             seen_at, ack from agents ",
+            $rest
+        )
+    };
+}
+
+/// All agents by number.
+///
+/// # Errors
+/// The database's.
+pub async fn list(db: &mut PgConnection) -> Result<Vec<AgentRow>> {
+    sqlx::query_as(columns!("order by number")).fetch_all(db).await
+}
+
+/// The agent with this name, locked until the transaction ends.
+///
+/// # Errors
+/// The database's.
+pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>> {
+    sqlx::query("select pg_advisory_xact_lock(hashtext('agent:' || $1))").bind(name).execute(&mut *db).await?;
+    sqlx::query_as(columns!("where name = $1")).bind(name).fetch_optional(db).await
+}
+
+/// Stores a registration under its name; `number`, `state` and `ack` of `row` are not read. Answers its number.
+///
+/// # Errors
+/// The database's.
+pub async fn register(db: &mut PgConnection, row: &AgentRow) -> Result<i64> {
+    sqlx::query_scalar(
+        "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
+         seen_at) values ($1, $2, $3, $4, $5, $6, $7, 'live', $8, $8)
+         on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5, process_id = $6,
+         session = $7, state = 'live', registered_at = $8, seen_at = $8, ack = null returning number",
+    )
+    .bind(&row.name)
+    .bind(&row.hardware)
+    .bind(row.devices)
+    .bind(&row.ingress_http)
+    .bind(&row.data_address)
+    .bind(&row.process_id)
+    .bind(row.session)
+    .bind(row.registered_at)
+    .fetch_one(db)
+    .await
+}
+
+/// Says that the agent's stream is alive; an agent that was taken for lost is live again. Answers whether the stream is
+/// still the newest.
+///
+/// # Errors
+/// The database's.
+pub async fn seen(db: &mut PgConnection, session: Uuid, at: Time) -> Result<bool> {
+    let done = sqlx::query("update agents set seen_at = $2, state = 'live' where session = $1 and state <> 'left'")
+        .bind(session)
+        .bind(at)
+        .execute(db)
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Ends the agent whose newest stream this is, if it is live; answers whether it was.
+///
+/// # Errors
+/// The database's.
+pub async fn end(db: &mut PgConnection, session: Uuid, state: &str) -> Result<bool> {
+    let done = sqlx::query("update agents set state = $2 where session = $1 and state = 'live'")
+        .bind(session)
+        .bind(state)
+        .execute(db)
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Stores the agent's last acknowledgement.
+///
+/// # Errors
+/// The database's.
+pub async fn acknowledge(db: &mut PgConnection, session: Uuid, ack: &Value) -> Result<()> {
+    sqlx::query("update agents set ack = $2 where session = $1").bind(session).bind(ack).execute(db).await?;
+    Ok(())
+}
+
+/// Takes every live agent that was not heard of since `seen_before` for lost; answers their names.
+///
+/// # Errors
+/// The database's.
+pub async fn lose_silent(db: &mut PgConnection, seen_before: Time) -> Result<Vec<String>> {
+    sqlx::query_scalar("update agents set state = 'lost' where state = 'live' and seen_at < $1 returning name")
+        .bind(seen_before)
+        .fetch_all(db)
+        .await
+}

@@ -1,0 +1,69 @@
+//! Offered queries per pipeline and second, as agents reported them.
+
+use super::{PgConnection, Result};
+
+/// One second of one pipeline.
+#[derive(Clone, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
+pub struct ArrivalsRow {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Unix time.
+    pub second: i64,
+    /// Root queries that arrived, shed ones included.
+    pub offered: i64,
+    /// Requests answered in time.
+    pub ok: i64,
+    /// Requests answered late.
+    pub late: i64,
+    /// Requests dropped.
+    pub dropped: i64,
+    /// Requests that failed.
+    pub failed: i64,
+}
+
+/// Adds what one agent reported.
+///
+/// # Errors
+/// The database's.
+pub async fn add(db: &mut PgConnection, row: &ArrivalsRow) -> Result<()> {
+    sqlx::query(
+        "insert into arrivals as a (pipeline, second, offered, ok, late, dropped, failed) values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (pipeline, second) do update set offered = a.offered + $3, ok = a.ok + $4, late = a.late + $5,
+         dropped = a.dropped + $6, failed = a.failed + $7",
+    )
+    .bind(&row.pipeline)
+    .bind(row.second)
+    .bind(row.offered)
+    .bind(row.ok)
+    .bind(row.late)
+    .bind(row.dropped)
+    .bind(row.failed)
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// The seconds from `from` up to, not including, `to`, by pipeline and second; of one pipeline if named.
+///
+/// # Errors
+/// The database's.
+pub async fn between(db: &mut PgConnection, pipeline: Option<&str>, from: i64, to: i64) -> Result<Vec<ArrivalsRow>> {
+    sqlx::query_as(
+        "select pipeline, second, offered, ok, late, dropped, failed from arrivals
+         where ($1::text is null or pipeline = $1) and second >= $2 and second < $3 order by pipeline, second",
+    )
+    .bind(pipeline)
+    .bind(from)
+    .bind(to)
+    .fetch_all(db)
+    .await
+}
+
+/// Forgets what is older than `before`.
+///
+/// # Errors
+/// The database's.
+pub async fn forget(db: &mut PgConnection, before: i64) -> Result<()> {
+    sqlx::query("delete from arrivals where second < $1").bind(before).execute(db).await?;
+    Ok(())
+}

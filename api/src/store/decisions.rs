@@ -1,0 +1,65 @@
+//! What the replanning loop decided, and why.
+
+use super::{LIST_MAX, PgConnection, Result, Time};
+use uuid::Uuid;
+
+/// One decision.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct DecisionRow {
+    /// Its identifier.
+    pub id: Uuid,
+    /// Of which pipeline.
+    pub pipeline: String,
+    /// `applied | kept | advised | failed`.
+    pub decision: String,
+    /// In a sentence.
+    pub reason: String,
+    /// The demand that was planned for.
+    pub demand_qps: f64,
+    /// The plan made, if one was.
+    pub plan: Option<Uuid>,
+    /// When.
+    pub made_at: Time,
+}
+
+/// Stores a decision.
+///
+/// # Errors
+/// The database's.
+pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
+    sqlx::query(
+        "insert into decisions (id, pipeline, decision, reason, demand_qps, plan, made_at) values ($1, $2, $3, $4, $5, $6, $7)",
+    )
+    .bind(row.id)
+    .bind(&row.pipeline)
+    .bind(&row.decision)
+    .bind(&row.reason)
+    .bind(row.demand_qps)
+    .bind(row.plan)
+    .bind(row.made_at)
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// The newest decisions.
+///
+/// # Errors
+/// The database's.
+pub async fn list(db: &mut PgConnection) -> Result<Vec<DecisionRow>> {
+    sqlx::query_as(
+        "select id, pipeline, decision, reason, demand_qps, plan, made_at from decisions order by id desc limit $1",
+    )
+    .bind(LIST_MAX)
+    .fetch_all(db)
+    .await
+}
+
+/// Forgets decisions made before.
+///
+/// # Errors
+/// The database's.
+pub async fn forget(db: &mut PgConnection, before: Time) -> Result<()> {
+    sqlx::query("delete from decisions where made_at < $1").bind(before).execute(db).await?;
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! Rows in PostgreSQL. What belongs here: private row types and plain functions on a connection or transaction. What never
+//! does: business rules, the clock (moments are arguments), JSON's inner shape.
+//!
+//! Missing is `Ok(None)`; a write that must hit a row says whether it did. A function that is part of a larger change takes
+//! `&mut PgConnection`, so that its caller's transaction decides.
+
+pub mod agents;
+pub mod arrivals;
+pub mod decisions;
+pub mod files;
+pub mod hardware;
+pub mod jobs;
+pub mod pipelines;
+pub mod plans;
+pub mod target;
+pub mod traces;
+
+pub use sqlx::{Error, PgConnection, PgPool};
+
+/// Moments as PostgreSQL keeps them.
+pub type Time = chrono::DateTime<chrono::Utc>;
+/// Result of every query.
+pub type Result<T> = std::result::Result<T, Error>;
+/// Most rows that a list answers with.
+pub const LIST_MAX: i64 = 1_000;

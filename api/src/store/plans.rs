@@ -1,0 +1,159 @@
+//! Plans: what was asked, how far it is, what came out.
+
+use super::{LIST_MAX, PgConnection, Result, Time};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// A plan.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct PlanRow {
+    /// Its identifier.
+    pub id: Uuid,
+    /// `queued | solving | succeeded | infeasible | failed | cancelled`.
+    pub state: String,
+    /// The problem file.
+    pub problem: Value,
+    /// How it is solved.
+    pub options: Value,
+    /// The plan file, once there is one.
+    pub plan: Option<Value>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// When it was asked for.
+    pub created_at: Time,
+    /// When a worker began.
+    pub started_at: Option<Time>,
+    /// When it was over.
+    pub finished_at: Option<Time>,
+}
+
+/// What every select of a [`PlanRow`] names.
+macro_rules! columns {
+    ($rest:literal) => {
+        concat!("select id, state, problem, options, plan, error, created_at, started_at, finished_at from plans ", $rest)
+    };
+}
+
+/// Stores a new plan in the state `queued`.
+///
+/// # Errors
+/// The database's.
+pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &Value, at: Time) -> Result<()> {
+    sqlx::query("insert into plans (id, state, problem, options, created_at) values ($1, 'queued', $2, $3, $4)")
+        .bind(id)
+        .bind(problem)
+        .bind(options)
+        .bind(at)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// Stores a plan that was made elsewhere.
+///
+/// # Errors
+/// The database's.
+pub async fn insert_finished(db: &mut PgConnection, row: &PlanRow) -> Result<()> {
+    sqlx::query(
+        "insert into plans (id, state, problem, options, plan, error, created_at, started_at, finished_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    )
+    .bind(row.id)
+    .bind(&row.state)
+    .bind(&row.problem)
+    .bind(&row.options)
+    .bind(&row.plan)
+    .bind(&row.error)
+    .bind(row.created_at)
+    .bind(row.started_at)
+    .bind(row.finished_at)
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// The plan with this identifier.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
+    sqlx::query_as(columns!("where id = $1")).bind(id).fetch_optional(db).await
+}
+
+/// The newest plans.
+///
+/// # Errors
+/// The database's.
+pub async fn list(db: &mut PgConnection) -> Result<Vec<PlanRow>> {
+    sqlx::query_as(columns!("order by id desc limit $1")).bind(LIST_MAX).fetch_all(db).await
+}
+
+/// Its state alone.
+///
+/// # Errors
+/// The database's.
+pub async fn state(db: &mut PgConnection, id: Uuid) -> Result<Option<String>> {
+    sqlx::query_scalar("select state from plans where id = $1").bind(id).fetch_optional(db).await
+}
+
+/// Whether its cancellation was asked for; `true` too if it is gone.
+///
+/// # Errors
+/// The database's.
+pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
+    let asked: Option<bool> =
+        sqlx::query_scalar("select cancel from plans where id = $1").bind(id).fetch_optional(db).await?;
+    Ok(asked.unwrap_or(true))
+}
+
+/// Cancels a queued plan at once and marks one being solved; answers whether the plan was still open.
+///
+/// # Errors
+/// The database's.
+pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
+    sqlx::query("delete from jobs j using plans p where p.id = $1 and j.plan = p.id and p.state = 'queued'")
+        .bind(id)
+        .execute(&mut *db)
+        .await?;
+    let done = sqlx::query(
+        "update plans set cancel = true, state = case when state = 'queued' then 'cancelled' else state end,
+         finished_at = case when state = 'queued' then $2 else finished_at end where id = $1 and state in ('queued', 'solving')",
+    )
+    .bind(id)
+    .bind(at)
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Marks it as being solved.
+///
+/// # Errors
+/// The database's.
+pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<()> {
+    sqlx::query("update plans set state = 'solving', started_at = $2 where id = $1").bind(id).bind(at).execute(db).await?;
+    Ok(())
+}
+
+/// Stores the outcome.
+///
+/// # Errors
+/// The database's.
+pub async fn finish(
+    db: &mut PgConnection,
+    id: Uuid,
+    state: &str,
+    plan: Option<&Value>,
+    error: Option<&str>,
+    at: Time,
+) -> Result<()> {
+    sqlx::query("update plans set state = $2, plan = $3, error = $4, finished_at = $5 where id = $1")
+        .bind(id)
+        .bind(state)
+        .bind(plan)
+        .bind(error)
+        .bind(at)
+        .execute(db)
+        .await?;
+    Ok(())
+}

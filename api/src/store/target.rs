@@ -1,0 +1,103 @@
+//! The fleet's target: one row, replaced by compare-and-set on its generation.
+
+use super::{PgConnection, Result, Time};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// Channel on which a new generation is announced when its transaction commits.
+pub const CHANNEL: &str = "apportion_target";
+
+/// The target in force.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct TargetRow {
+    /// Of this database.
+    pub incarnation: i64,
+    /// Counts targets.
+    pub generation: i64,
+    /// The plans that it is made of.
+    pub plans: Vec<Uuid>,
+    /// Replicas on devices.
+    pub placement: Value,
+    /// The pipelines' specs with profiles, as they were when it was made.
+    pub specs: Value,
+    /// The message that agents are sent; empty before the first target.
+    pub composed: Vec<u8>,
+    /// Why it was made.
+    pub reason: String,
+    /// When it was made; `None` before the first.
+    pub committed_at: Option<Time>,
+}
+
+/// The target in force.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection) -> Result<TargetRow> {
+    sqlx::query_as("select incarnation, generation, plans, placement, specs, composed, reason, committed_at from target")
+        .fetch_one(db)
+        .await
+}
+
+/// Replaces the target if its generation is still one below `next`'s, and announces it; answers whether it did.
+///
+/// # Errors
+/// The database's.
+pub async fn replace(db: &mut PgConnection, next: &TargetRow) -> Result<bool> {
+    let done = sqlx::query(
+        "update target set generation = $1, plans = $2, placement = $3, specs = $4, composed = $5, reason = $6,
+         committed_at = $7 where generation = $1 - 1 and incarnation = $8",
+    )
+    .bind(next.generation)
+    .bind(&next.plans)
+    .bind(&next.placement)
+    .bind(&next.specs)
+    .bind(&next.composed)
+    .bind(&next.reason)
+    .bind(next.committed_at)
+    .bind(next.incarnation)
+    .execute(&mut *db)
+    .await?;
+    if done.rows_affected() != 1 {
+        return Ok(false);
+    }
+    sqlx::query(
+        "insert into target_history (generation, plans, placement, reason, committed_at) values ($1, $2, $3, $4, $5)",
+    )
+    .bind(next.generation)
+    .bind(&next.plans)
+    .bind(&next.placement)
+    .bind(&next.reason)
+    .bind(next.committed_at)
+    .execute(&mut *db)
+    .await?;
+    sqlx::query("select pg_notify($1, $2)").bind(CHANNEL).bind(next.generation.to_string()).execute(db).await?;
+    Ok(true)
+}
+
+/// One step of the target's history.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct HistoryRow {
+    /// Its generation.
+    pub generation: i64,
+    /// The plans that it was made of.
+    pub plans: Vec<Uuid>,
+    /// Replicas on devices.
+    pub placement: Value,
+    /// Why it was made.
+    pub reason: String,
+    /// When it was made.
+    pub committed_at: Time,
+}
+
+/// The newest targets.
+///
+/// # Errors
+/// The database's.
+pub async fn history(db: &mut PgConnection) -> Result<Vec<HistoryRow>> {
+    sqlx::query_as(
+        "select generation, plans, placement, reason, committed_at from target_history order by generation desc limit $1",
+    )
+    .bind(super::LIST_MAX)
+    .fetch_all(db)
+    .await
+}

@@ -1,0 +1,63 @@
+//! Uploaded traces.
+
+use super::{LIST_MAX, PgConnection, Result, Time};
+use uuid::Uuid;
+
+/// A trace without its rows.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct TraceRow {
+    /// Its identifier.
+    pub id: Uuid,
+    /// Its name, not unique.
+    pub name: String,
+    /// `arrivals` or `rates`.
+    pub kind: String,
+    /// How many rows.
+    pub rows: i64,
+    /// When it was uploaded.
+    pub created_at: Time,
+}
+
+/// Stores a trace.
+///
+/// # Errors
+/// The database's.
+pub async fn insert(db: &mut PgConnection, row: &TraceRow, csv: &str) -> Result<()> {
+    sqlx::query("insert into traces (id, name, kind, rows, csv, created_at) values ($1, $2, $3, $4, $5, $6)")
+        .bind(row.id)
+        .bind(&row.name)
+        .bind(&row.kind)
+        .bind(row.rows)
+        .bind(csv)
+        .bind(row.created_at)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// The trace with this identifier.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<TraceRow>> {
+    sqlx::query_as("select id, name, kind, rows, created_at from traces where id = $1").bind(id).fetch_optional(db).await
+}
+
+/// Its rows as they were uploaded.
+///
+/// # Errors
+/// The database's.
+pub async fn csv(db: &mut PgConnection, id: Uuid) -> Result<Option<String>> {
+    sqlx::query_scalar("select csv from traces where id = $1").bind(id).fetch_optional(db).await
+}
+
+/// The newest traces.
+///
+/// # Errors
+/// The database's.
+pub async fn list(db: &mut PgConnection) -> Result<Vec<TraceRow>> {
+    sqlx::query_as("select id, name, kind, rows, created_at from traces order by id desc limit $1")
+        .bind(LIST_MAX)
+        .fetch_all(db)
+        .await
+}
