@@ -110,13 +110,15 @@ pub async fn history(app: web::Data<App>) -> Answer {
     responses((status = 200, body = TargetDocument), (status = 400, body = Refusal), (status = 412, body = Refusal),
         (status = 422, body = Refusal), (status = 428, body = Refusal)))]
 pub async fn put(app: web::Data<App>, expected: Option<web::Header<IfMatch>>, bytes: web::Bytes) -> Answer {
-    let Some(web::Header(IfMatch::Items(tags))) = expected else {
-        let detail = "the header If-Match with the generation that is replaced is required, for example If-Match: \"0\"";
-        return Err(Refusal::new(StatusCode::PRECONDITION_REQUIRED, detail));
-    };
-    let generation = match tags.as_slice() {
-        [tag] => tag.tag().parse::<i64>().ok(),
-        _ => None,
+    let generation = match expected {
+        // Without the header the framework gives an empty list.
+        Some(web::Header(IfMatch::Items(tags))) if tags.len() == 1 => tags[0].tag().parse::<i64>().ok(),
+        Some(web::Header(IfMatch::Items(tags))) if !tags.is_empty() => None,
+        _ => {
+            let detail =
+                "the header If-Match with the generation that is replaced is required, for example If-Match: \"0\"";
+            return Err(Refusal::new(StatusCode::PRECONDITION_REQUIRED, detail));
+        }
     };
     let generation = generation
         .ok_or_else(|| Refusal::new(StatusCode::PRECONDITION_FAILED, "If-Match: expected one generation in quotes"))?;

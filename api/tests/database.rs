@@ -1,0 +1,81 @@
+//! Databases that are not there, are newer, or are our own.
+
+mod support;
+
+use apportion_api::database::DatabaseError;
+use apportion_api::{Config, ServeError, serve};
+use sqlx::Connection;
+use support::{new_database, open_dir, service_on};
+
+async fn refusal(url: &str) -> ServeError {
+    let dir = open_dir();
+    let mut config = Config::new(dir.path());
+    config.database_url = Some(url.into());
+    config.http.set_port(0);
+    config.grpc.set_port(0);
+    match serve(config).await {
+        Ok(running) => {
+            running.stop().await;
+            panic!("it started");
+        }
+        Err(error) => error,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_not_there_is_one_clear_error() {
+    let error = refusal("postgres://user:secret@127.0.0.1:1/none").await;
+    assert!(matches!(error, ServeError::Database(DatabaseError::Unreachable { .. })), "{error}");
+    assert_eq!(error.to_string(), "the database at 127.0.0.1:1 is not reachable");
+    let error = refusal("not a url").await;
+    assert!(matches!(error, ServeError::Database(DatabaseError::Url(_))), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_schema_is_left_alone() {
+    let url = new_database().await;
+    let service = service_on(url.clone(), open_dir()).await;
+    service.running.stop().await;
+    let mut connection = sqlx::PgConnection::connect(&url).await.expect("our own database");
+    sqlx::query(
+        "insert into _sqlx_migrations (version, description, success, checksum, execution_time) values (9999, 'later', true, '', 0)",
+    )
+    .execute(&mut connection)
+    .await
+    .expect("the table of migrations");
+    let error = refusal(&url).await;
+    assert!(matches!(error, ServeError::Database(DatabaseError::Newer { found: 9999, known: 1 })), "{error}");
+    assert!(error.to_string().contains("newer release"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_private_database_keeps_everything_and_ends_with_the_service() {
+    let dir = open_dir();
+    let mut config = Config::new(dir.path().join("data"));
+    config.http.set_port(0);
+    config.grpc.set_port(0);
+    let client = reqwest::Client::new();
+    let first = serve(config.clone()).await.expect("it starts");
+    let token = first.token().to_string();
+    let put = client.put(format!("http://{}/v1/hardware/t4", first.http())).body("{\"price_per_hour\": 2}");
+    assert_eq!(put.send().await.expect("an answer").status(), 201);
+    first.stop().await;
+    assert!(!dir.path().join("data/postgres/postmaster.pid").exists(), "the server has ended");
+    let second = serve(config).await.expect("it starts again");
+    assert_eq!(second.token(), token);
+    let get = client.get(format!("http://{}/v1/hardware/t4", second.http())).send().await.expect("an answer");
+    assert_eq!(get.status(), 200);
+    second.stop().await;
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(dir.path().join("data/token")).expect("the token").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut config = Config::new(open_dir().path());
+    config.http = taken.local_addr().expect("its address");
+    let error = serve(config).await.err().expect("the address is taken");
+    assert!(error.to_string().contains("cannot listen on 127.0.0.1:"), "{error}");
+}

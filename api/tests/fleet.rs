@@ -1,0 +1,282 @@
+//! Agents as the service sees them: admission, targets, silence.
+
+mod support;
+
+use apportion_protocol::v1::{self, agent_message, control_client::ControlClient, control_message, refused::Reason};
+use serde_json::{Value, json};
+use sqlx::Connection;
+use support::{PATIENCE, Service, profiles, service, spec};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// A raw client: says what it is told to.
+struct Agent {
+    outbox: mpsc::Sender<v1::AgentMessage>,
+    inbox: tonic::Streaming<v1::ControlMessage>,
+}
+
+fn register(service: &Service, name: &str) -> v1::Register {
+    v1::Register {
+        protocol_version: apportion_protocol::PROTOCOL_VERSION,
+        token: service.running.token().into(),
+        name: name.into(),
+        hardware: "demo".into(),
+        devices: 2,
+        ingress_http: "127.0.0.1:1".into(),
+        data_address: "127.0.0.1:2".into(),
+        fence: None,
+        process_id: format!("process of {name}"),
+    }
+}
+
+async fn attach(service: &Service, register: v1::Register) -> Agent {
+    let endpoint = format!("http://{}", service.running.grpc());
+    let mut client = ControlClient::connect(endpoint).await.expect("the agents' port");
+    let (outbox, messages) = mpsc::channel(64);
+    let first = v1::AgentMessage { message: Some(agent_message::Message::Register(register)) };
+    outbox.send(first).await.expect("room");
+    let inbox = client.attach(ReceiverStream::new(messages)).await.expect("a stream").into_inner();
+    Agent { outbox, inbox }
+}
+
+impl Agent {
+    async fn next(&mut self) -> Option<control_message::Message> {
+        let next = tokio::time::timeout(PATIENCE, self.inbox.message()).await.expect("in time");
+        next.ok().flatten().and_then(|m| m.message)
+    }
+
+    async fn refused(mut self) -> (Reason, String) {
+        match self.next().await {
+            Some(control_message::Message::Refused(refused)) => (refused.reason(), refused.detail),
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    async fn welcome(&mut self) -> v1::Welcome {
+        match self.next().await {
+            Some(control_message::Message::Welcome(welcome)) => welcome,
+            other => panic!("not welcome: {other:?}"),
+        }
+    }
+
+    async fn target(&mut self, generation: u64) -> v1::Target {
+        loop {
+            match self.next().await {
+                Some(control_message::Message::Target(t)) if t.fence.is_some_and(|f| f.generation >= generation) => {
+                    return t;
+                }
+                Some(_) => {}
+                None => panic!("the stream ended before target {generation}"),
+            }
+        }
+    }
+
+    async fn say(&self, message: agent_message::Message) {
+        // The service may have hung up; what follows will show it.
+        let _gone = self.outbox.send(v1::AgentMessage { message: Some(message) }).await;
+    }
+
+    /// Keeps reporting until dropped.
+    fn report(&self) -> tokio::task::JoinHandle<()> {
+        let outbox = self.outbox.clone();
+        tokio::spawn(async move {
+            let report = || v1::AgentMessage { message: Some(agent_message::Message::Report(v1::Report::default())) };
+            while outbox.send(report()).await.is_ok() {
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            }
+        })
+    }
+}
+
+fn state<'a>(agents: &'a Value, name: &str) -> Option<&'a str> {
+    agents.as_array()?.iter().find(|a| a["name"] == name)?["state"].as_str()
+}
+
+/// Stores a succeeded plan without a planner: `replicas` of find-s, and one of read-s.
+async fn store_plan(service: &Service, replicas: u32) -> String {
+    let assignment = |task: &str, variant: &str, replicas: u32| json!({"task": task, "variant": variant, "hardware": "demo", "batch": 2, "replicas": replicas});
+    let pipeline =
+        json!({"name": "digits", "assignments": [assignment("find", "find-s", replicas), assignment("read", "read-s", 1)]});
+    let plan = json!({"version": 1, "pipelines": [pipeline]});
+    let mut db = sqlx::PgConnection::connect(&service.url).await.expect("our own database");
+    let at = chrono::Utc::now();
+    let row = apportion_api::store::plans::PlanRow {
+        id: uuid::Uuid::now_v7(),
+        state: "succeeded".into(),
+        problem: json!({}),
+        options: json!({}),
+        plan: Some(plan),
+        error: None,
+        created_at: at,
+        started_at: Some(at),
+        finished_at: Some(at),
+    };
+    apportion_api::store::plans::insert_finished(&mut db, &row).await.expect("a row");
+    row.id.to_string()
+}
+
+async fn with_pipeline() -> Service {
+    let s = service().await;
+    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+    s
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_join_is_told_why() {
+    let s = service().await;
+    let with = |change: fn(&mut v1::Register)| {
+        let mut r = register(&s, "a");
+        change(&mut r);
+        r
+    };
+    let cases: [(v1::Register, Reason, &str); 6] = [
+        (with(|r| r.token = "guess".into()), Reason::Token, "token"),
+        (with(|r| r.protocol_version = 0), Reason::Version, "protocol version 0"),
+        (with(|r| r.devices = 0), Reason::Invalid, "devices: 0"),
+        (with(|r| r.devices = 5_000), Reason::Invalid, "devices: 5000"),
+        (with(|r| r.name = String::new()), Reason::Invalid, "name"),
+        (with(|r| r.fence = Some(v1::Fence { incarnation: u64::MAX, generation: 1 })), Reason::Stale, "older"),
+    ];
+    for (register, reason, word) in cases {
+        let (seen, detail) = attach(&s, register).await.refused().await;
+        assert_eq!(seen, reason, "{detail}");
+        assert!(detail.contains(word), "{detail}");
+    }
+    assert_eq!(s.get("/v1/agents").await.1, json!([]), "nobody was registered");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_belongs_to_one_living_agent() {
+    let s = service().await;
+    let mut first = attach(&s, register(&s, "a")).await;
+    let number = first.welcome().await.agent;
+    let beat = first.report();
+    let mut other = register(&s, "a");
+    other.process_id = "another process".into();
+    let (reason, _) = attach(&s, other.clone()).await.refused().await;
+    assert_eq!(reason, Reason::NameTaken);
+    // The same process again: its old connection is dead to it.
+    let mut again = attach(&s, register(&s, "a")).await;
+    assert_eq!(again.welcome().await.agent, number);
+    beat.abort();
+    first.say(agent_message::Message::Report(v1::Report::default())).await;
+    assert_eq!(first.refused().await.0, Reason::NameTaken, "the older stream is told so");
+    drop(again);
+    s.until("/v1/agents", |a| (state(a, "a") == Some("lost")).then_some(())).await;
+    let mut successor = attach(&s, other).await;
+    assert_eq!(successor.welcome().await.agent, number, "the name keeps its number");
+    successor.say(agent_message::Message::Leaving(v1::Leaving {})).await;
+    s.until("/v1/agents", |a| (state(a, "a") == Some("left")).then_some(())).await;
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_agent_is_lost() {
+    let s = service().await;
+    let mut agent = attach(&s, register(&s, "quiet")).await;
+    agent.welcome().await;
+    s.until("/v1/agents", |a| (state(a, "quiet") == Some("lost")).then_some(())).await;
+    assert!(agent.next().await.is_none(), "its stream is closed, so that it comes back");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_is_compared_placed_pushed_and_acknowledged() {
+    let s = with_pipeline().await;
+    let (mut a, mut b) = (attach(&s, register(&s, "a")).await, attach(&s, register(&s, "b")).await);
+    let numbers = [a.welcome().await.agent, b.welcome().await.agent];
+    let beats = [a.report(), b.report()];
+    let (small, large) = (store_plan(&s, 2).await, store_plan(&s, 9).await);
+
+    let bare = s.client.put(format!("{}/v1/target", s.base)).json(&json!({"plans": [small]})).send().await;
+    assert_eq!(bare.expect("an answer").status(), 428);
+    assert_eq!(s.put_target(7, &json!([small])).await.0, 412);
+    let (status, refusal) = s.put_target(0, &json!([large])).await;
+    assert_eq!(status, 422);
+    assert!(refusal["detail"].as_str().is_some_and(|d| d.contains("replicas of digits/find/find-s/demo")), "{refusal}");
+    assert_eq!(s.put_target(0, &json!([uuid::Uuid::now_v7()])).await.0, 422);
+    assert_eq!(s.put_target(0, &json!([small, large])).await.0, 422, "one pipeline in two plans");
+    let (status, target) = s.put_target(0, &json!([small])).await;
+    assert_eq!((status, &target["generation"]), (200, &json!(1)), "{target:#}");
+    assert_eq!(s.put_target(0, &json!([small])).await.0, 412, "the generation was used");
+
+    let pushed = a.target(1).await;
+    assert_eq!(pushed, b.target(1).await);
+    let pipeline = &pushed.pipelines[0];
+    assert_eq!((pipeline.groups.len(), pipeline.replicas.len(), pushed.agents.len()), (2, 3, 2));
+    assert!(pipeline.replicas.iter().all(|r| numbers.contains(&r.agent)));
+    assert_eq!(pipeline.tasks[0].inputs[0].name, "image");
+    assert_eq!(pipeline.groups[0].file_digest, "aa".repeat(32));
+
+    let replicas =
+        vec![v1::ReplicaState { replica: 1, state: v1::replica_state::State::Ready.into(), error: String::new() }];
+    a.say(agent_message::Message::Ack(v1::Ack { fence: pushed.fence, applied: true, error: String::new(), replicas }))
+        .await;
+    s.until("/v1/agents", |list| (list[0]["ack"]["applied"] == json!(true)).then_some(())).await;
+    let history = s.get("/v1/target/history").await.1;
+    assert_eq!(history.as_array().map(Vec::len), Some(1));
+    beats.iter().for_each(tokio::task::JoinHandle::abort);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_an_agent_dies_the_others_get_what_it_had_and_a_restart_forgets_nothing() {
+    let s = with_pipeline().await;
+    let (mut a, mut b) = (attach(&s, register(&s, "a")).await, attach(&s, register(&s, "b")).await);
+    let (_, number) = (a.welcome().await, b.welcome().await.agent);
+    let beats = [a.report(), b.report()];
+    let plan = store_plan(&s, 1).await;
+    let generation = s.get("/v1/target").await.1["generation"].as_i64().expect("a number");
+    assert_eq!(s.put_target(generation, &json!([plan])).await.0, 200);
+    let before = b.target(1).await;
+    beats[0].abort();
+    drop(a);
+    let after = b.target(before.fence.expect("a fence").generation + 1).await;
+    let replicas = &after.pipelines[0].replicas;
+    assert_eq!(replicas.len(), 2);
+    assert!(replicas.iter().all(|r| r.agent == number), "all at the survivor: {replicas:?}");
+    let kept = before.pipelines[0].replicas.iter().filter(|r| r.agent == number);
+    assert!(kept.clone().count() > 0 && kept.clone().all(|r| replicas.contains(r)), "what was loaded stays");
+    assert_eq!(after.agents.len(), 1);
+
+    let (_, target) = s.get("/v1/target").await;
+    // The service goes away from under its agent, which must not count as lost for that.
+    let s = s.restart().await;
+    beats[1].abort();
+    drop(b);
+    let (_, again) = s.get("/v1/target").await;
+    assert_eq!((&again["incarnation"], &again["placement"]), (&target["incarnation"], &target["placement"]));
+    assert!(again["generation"].as_i64() >= target["generation"].as_i64());
+    let mut b = attach(&s, register(&s, "b")).await;
+    assert_eq!(b.welcome().await.agent, number);
+    assert_eq!(b.target(1).await.pipelines[0].replicas, *replicas, "the same replicas where they are loaded");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reported_arrivals_are_counted_by_second() {
+    let s = with_pipeline().await;
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let part = v1::Arrivals {
+        pipeline: "digits".into(),
+        first_bin_ms: 4_000,
+        bins: vec![3; 100],
+        ok: 250,
+        late: 50,
+        dropped: 0,
+        failed: 0,
+    };
+    agent.say(agent_message::Message::Report(v1::Report { uptime_ms: 5_000, arrivals: vec![part], groups: vec![] })).await;
+    let sums = s
+        .until("/v1/pipelines/digits/arrivals", |rows| {
+            let rows = rows.as_array().filter(|r| !r.is_empty())?;
+            let sum = |key: &str| rows.iter().filter_map(|r| r[key].as_i64()).sum::<i64>();
+            Some((sum("offered"), sum("ok"), sum("late")))
+        })
+        .await;
+    assert_eq!(sums, (300, 250, 50));
+    s.running.stop().await;
+}
