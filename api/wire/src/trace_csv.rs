@@ -216,7 +216,7 @@ pub struct TraceSummary {
     pub peak_qps: f64,
     /// Coefficient of variation of the gaps between arrivals; null for rates, and with fewer than three arrivals.
     pub gap_cv: Option<f64>,
-    /// Queries in each of at most 60 equal parts of the duration.
+    /// Mean rate in each of at most [`PROFILE_PARTS_MAX`] nearly equal parts of the duration.
     pub profile: Vec<f64>,
 }
 
@@ -244,9 +244,11 @@ pub fn summarise(trace: &Trace) -> TraceSummary {
     let queries: f64 = seconds.iter().map(|s| s.1).sum();
     let whole = seconds.last().map_or(1, |s| s.0 + 1);
     let parts = whole.min(PROFILE_PARTS_MAX as u64);
+    let start_of = |part: u64| (u128::from(part) * u128::from(whole)).div_ceil(u128::from(parts)) as u64;
     let mut profile = vec![0.0; parts as usize];
     for (second, count) in &seconds {
-        profile[(u128::from(*second) * u128::from(parts) / u128::from(whole)) as usize] += count;
+        let part = (u128::from(*second) * u128::from(parts) / u128::from(whole)) as u64;
+        profile[part as usize] += count / (start_of(part + 1) - start_of(part)) as f64;
     }
     TraceSummary {
         form: form.to_owned(),
@@ -332,5 +334,8 @@ mod tests {
         assert_eq!((s.rows, s.queries, s.peak_qps, s.duration_s), (10, 10.0, 2.0, 4.5));
         assert_eq!(s.gap_cv, Some(0.0));
         assert_eq!(s.profile, [2.0; 5]);
+        let uneven = summarise(&Trace::Rates((0..100).map(|s| (s, 3.0)).collect()));
+        assert_eq!(uneven.profile.len(), PROFILE_PARTS_MAX);
+        assert!(uneven.profile.iter().all(|r| (r - 3.0).abs() < 1e-9), "{:?}", uneven.profile);
     }
 }

@@ -1,0 +1,50 @@
+//! `apportion check`: what is wrong with a plan for a problem.
+
+use crate::args::Format;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::{input, output};
+use apportion_domain::LatencyRule;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde_json::json;
+
+/// Arguments of `apportion check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// Problem file, JSON or YAML.
+    problem: String,
+    /// Plan file, JSON or YAML.
+    plan: String,
+    /// Which queries must meet the SLO, instead of the file's rule.
+    #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
+    latency_rule: Option<String>,
+    /// How the findings are printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Runs the command.
+pub fn run(args: &CheckArgs) -> Outcome {
+    let mut problem = input::problem(&args.problem)?;
+    if let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) {
+        problem = problem.changed(|d| d.objective.latency_rule = rule).expect("the rule alone makes no problem invalid");
+    }
+    let plan = input::plan(&args.plan)?;
+    let findings = apportion_checker::check(&problem, &plan);
+    match args.format {
+        Format::Json => {
+            let list: Vec<_> =
+                findings.iter().map(|f| json!({"rule": f.rule, "place": f.place, "evidence": f.evidence})).collect();
+            output::print(&output::json(&json!({ "findings": list }))?)?;
+        }
+        Format::Table => {
+            let lines: Vec<_> = findings.iter().map(|f| format!("{}: {}: {}\n", f.rule, f.place, f.evidence)).collect();
+            output::print(&lines.concat())?;
+        }
+    }
+    if findings.is_empty() {
+        eprintln!("{}: no findings", args.plan);
+        return Ok::<_, Failure>(Exit::Done);
+    }
+    Ok(Exit::Findings)
+}

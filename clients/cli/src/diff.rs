@@ -1,0 +1,63 @@
+//! `apportion diff`: what changes between two plans.
+
+use crate::args::Format;
+use crate::exit::{Exit, Outcome};
+use crate::input;
+use crate::output::{self, Table, number};
+use apportion_domain::PlanChange;
+use clap::Args;
+use serde_json::{Value, json};
+
+/// Arguments of `apportion diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// Plan file before.
+    from: String,
+    /// Plan file after.
+    to: String,
+    /// How the changes are printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Runs the command.
+pub fn run(args: &DiffArgs) -> Outcome {
+    let changes = input::plan(&args.from)?.diff(&input::plan(&args.to)?);
+    match args.format {
+        Format::Json => {
+            let list: Vec<_> = changes.iter().map(change_json).collect();
+            output::print(&output::json(&json!({ "changes": list }))?)?;
+        }
+        Format::Table if changes.is_empty() => eprintln!("no changes"),
+        Format::Table => output::print(&table(&changes))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn change_json(c: &PlanChange) -> Value {
+    let side = |s: Option<(u32, u32)>| s.map(|(replicas, batch)| json!({"replicas": replicas, "batch": batch}));
+    json!({
+        "pipeline": c.pipeline, "task": c.group.task, "variant": c.group.variant, "hardware": c.group.hardware,
+        "share": c.group.share.value(), "from": side(c.from), "to": side(c.to),
+    })
+}
+
+fn table(changes: &[PlanChange]) -> String {
+    let side = |s: Option<(u32, u32)>| match s {
+        Some((replicas, batch)) => format!("{replicas} x batch {batch}"),
+        None => "-".to_owned(),
+    };
+    let mut table = Table::new(&["pipeline", "task", "variant", "hardware", "share", "before", "after"]);
+    for c in changes {
+        table.row(vec![
+            c.pipeline.clone(),
+            c.group.task.clone(),
+            c.group.variant.clone(),
+            c.group.hardware.clone(),
+            number(c.group.share.value()),
+            side(c.from),
+            side(c.to),
+        ]);
+    }
+    table.text("")
+}

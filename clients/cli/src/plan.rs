@@ -1,0 +1,182 @@
+//! `apportion plan`: a plan for a problem.
+
+use crate::args::{self, Format};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::input;
+use crate::output::{self, Table, number, optional};
+use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem};
+use apportion_estimator::ArrivalProcess;
+use apportion_planning::{PlanOptions, Planner};
+use apportion_wire::PlanFile;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Arguments of `apportion plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Problem file, JSON or YAML.
+    problem: String,
+    /// Which planner.
+    #[arg(long, default_value = "milp", value_parser = PossibleValuesParser::new(["milp", "greedy"]))]
+    planner: String,
+    /// Which queries must meet the SLO, instead of the file's rule.
+    #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
+    latency_rule: Option<String>,
+    /// Trace on which the plan must hold: F or PIPELINE=F[:COLUMN]; may be repeated.
+    #[arg(long)]
+    trace: Vec<String>,
+    /// Stop solving after this time, for example 10s or 500ms.
+    #[arg(long, value_parser = args::duration)]
+    time_limit: Option<Duration>,
+    /// Relative gap at which a plan counts as optimal.
+    #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
+    gap: f64,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Also write the plan file here.
+    #[arg(long)]
+    out: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &PlanArgs) -> Outcome {
+    let problem = read(args)?;
+    let trace = match args.trace.is_empty() {
+        true => None,
+        false => Some(input::workload(&problem, &args.trace, ArrivalProcess::Poisson, input::SEED)?),
+    };
+    let start = Instant::now();
+    let options = PlanOptions {
+        planner: if args.planner == "greedy" { Planner::Greedy } else { Planner::Milp },
+        gap: args.gap,
+        time_limit: args.time_limit,
+        elapsed: Arc::new(move || start.elapsed()),
+        cancel: Arc::new(AtomicBool::new(false)),
+        trace,
+    };
+    let progress = spinner(&format!("planning {}", args.problem));
+    let (outcome, report) = apportion_planning::plan(&problem, &options);
+    progress.finish_and_clear();
+    finish(args, &problem, &outcome, &report)
+}
+
+fn read(args: &PlanArgs) -> Result<Problem, Failure> {
+    let problem = input::problem(&args.problem)?;
+    let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) else { return Ok(problem) };
+    Ok(problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid"))
+}
+
+fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &PlanningReport) -> Outcome {
+    let file = PlanFile::from_outcome(problem, outcome, report);
+    if let Some(out) = &args.out {
+        output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
+    }
+    match args.format {
+        Format::Json => output::print(&file.to_json())?,
+        Format::Table => output::print(&table(&file))?,
+    }
+    Ok(match outcome {
+        PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,
+        PlanOutcome::Infeasible { .. } => Exit::Infeasible,
+        PlanOutcome::Unknown { .. } => Exit::NoAnswer,
+    })
+}
+
+/// A sign of life on a terminal, nothing in a pipe.
+pub fn spinner(message: &str) -> ProgressBar {
+    const TICK: Duration = Duration::from_millis(100);
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner().with_message(message.to_owned());
+    let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+fn table(file: &PlanFile) -> String {
+    let mut text = String::new();
+    let o = &file.objective;
+    let step = o.step.as_ref().map_or_else(String::new, |s| format!(", step {s}"));
+    let mut line = |key: &str, value: String| writeln!(text, "{key:<12}{value}").expect("text does not fail");
+    line("status", file.status.clone());
+    line("objective", format!("{}{step}: {}", o.mode, optional(o.value)));
+    line("bound", format!("{} (gap {})", optional(o.bound), optional(o.gap)));
+    if let (Some(cost), Some(replicas)) = (file.cost_per_hour, file.replicas) {
+        line("cost", format!("{} per hour, {replicas} replicas", number(cost)));
+    }
+    let stopped = file.planner.stopped.as_ref().map_or_else(String::new, |s| format!(", stopped: {s}"));
+    line("planner", format!("{}, {} s{stopped}", file.planner.name, number(file.planner.seconds)));
+    if let Some(e) = &file.estimate {
+        let served =
+            format!("{} ok, {} late, {} dropped, {} failed of {} requests", e.ok, e.late, e.dropped, e.failed, e.requests);
+        line("estimate", format!("attainment {} ({served})", number(e.attainment)));
+        let accuracy = optional(e.accuracy);
+        line("", format!("p50 {} ms, p99 {} ms, accuracy {accuracy}", optional(e.p50_ms), optional(e.p99_ms)));
+    }
+    for p in &file.pipelines {
+        let s = &p.serving;
+        let serving = [&s.queueing, &s.batching, &s.routing, &s.dropping].map(String::as_str).join(", ");
+        let demand = number(p.demand_qps);
+        writeln!(text, "\n{}: {demand} queries/s, accuracy {}, {serving}", p.name, number(p.accuracy))
+            .expect("text does not fail");
+        text.push_str(&assignments(p).text("  "));
+    }
+    explain(file, &mut text);
+    text
+}
+
+fn assignments(p: &apportion_wire::plan::PipelinePlanFile) -> Table {
+    let mut table =
+        Table::new(&["task", "variant", "hardware", "share", "batch", "replicas", "traffic", "budget ms", "busy"]);
+    for a in &p.assignments {
+        table.row(vec![
+            a.task.clone(),
+            a.variant.clone(),
+            a.hardware.clone(),
+            number(a.share),
+            a.batch.to_string(),
+            a.replicas.to_string(),
+            number(a.traffic_share),
+            number(a.latency_budget_ms),
+            number(a.utilisation),
+        ]);
+    }
+    table
+}
+
+fn explain(file: &PlanFile, text: &mut String) {
+    if !file.planner.rounds.is_empty() {
+        let mut rounds = Table::new(&["round", "objective", "replicas", "attainment", "p99 ms"]);
+        for r in &file.planner.rounds {
+            rounds.row(vec![
+                r.round.to_string(),
+                optional(r.objective.value),
+                r.replicas.to_string(),
+                number(r.attainment),
+                optional(r.p99_ms),
+            ]);
+        }
+        text.push('\n');
+        text.push_str(&rounds.text(""));
+    }
+    for s in &file.explanation.shortfalls {
+        let asked = format!("asked {}, best {}", optional(s.asked), optional(s.best));
+        write!(text, "\nshortfall: {} of {}: {asked}", s.constraint, s.place).expect("text does not fail");
+        if let Some(r) = &s.relax {
+            write!(text, "; feasible with {} changed from {} to {}", r.pointer, optional(r.from), optional(r.to))
+                .expect("text does not fail");
+        }
+    }
+    if !file.explanation.shortfalls.is_empty() {
+        text.push('\n');
+    }
+}

@@ -1,0 +1,142 @@
+//! The commands as a shell sees them: exit codes, what goes to stdout and what to stderr.
+
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn apportion(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_apportion")).args(args).output().expect("the program runs")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("an exit code, not a signal")
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).expect("text")
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).expect("text")
+}
+
+fn example(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        let path: PathBuf = self.0.path().join(name);
+        path.display().to_string()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("a file that can be written");
+        path
+    }
+}
+
+/// A refusal: exit code 2, nothing on stdout, and this on stderr.
+fn refused(args: &[&str], expected: &str) {
+    let output = apportion(args);
+    assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
+    assert_eq!(stdout(&output), "", "{args:?}");
+    assert!(stderr(&output).contains(expected), "{args:?}: {} has no {expected}", stderr(&output));
+}
+
+#[test]
+fn bad_input_ends_with_2_and_says_what_would_be_right() {
+    let folder = Folder::new();
+    let problem = std::fs::read_to_string(example("chain.json")).expect("the example");
+    let with = |name: &str, from: &str, to: &str| {
+        assert!(problem.contains(from), "{from}");
+        folder.file(name, &problem.replacen(from, to, 1))
+    };
+    let cycle = with(
+        "cycle.json",
+        r#"[{"from": "embed", "to": "rank"}]"#,
+        r#"[{"from": "embed", "to": "rank"}, {"from": "rank", "to": "embed"}]"#,
+    );
+    refused(&["plan", &cycle], "cycle.json: /pipelines/0/edges: a cycle");
+    let price = with("price.json", "0.12", "-0.12");
+    refused(&["plan", &price], "price.json: /hardware/0/price_per_hour: -0.12: expected a price of at least 0");
+    let key = with("key.json", "\"slo_ms\"", "\"slo_msec\"");
+    refused(
+        &["plan", &key, "--format", "json"],
+        "/pipelines/0/slo_msec: unknown key \"slo_msec\": expected the key \"slo_ms\"",
+    );
+    refused(&["check", &key, &key], "expected the key \"slo_ms\"");
+    refused(&["plan", &folder.file("nan.yaml", "version: .nan")], "nan.yaml: /version: NaN: expected a finite number");
+    refused(&["plan", &folder.file("syntax.json", "{")], "syntax.json: line 1 column 1");
+    refused(&["plan", &folder.path("none.json")], "none.json: cannot be read");
+    let scaling = r#"{"version": 1, "scaling": {"lambda": 0.1, "resources": {}, "applications": [{"name": "a", "load_qps": 1,
+        "slo_ms": 1, "variants": [{"name": "v", "saturation_qps": 1, "latency_ms": 1, "cost_per_s": 1}]}]}}"#;
+    refused(&["plan", &folder.file("scaling.json", scaling)], "scaling.json: /scaling: a scaling problem");
+}
+
+#[test]
+fn bad_arguments_end_with_2() {
+    let problem = example("chain.json");
+    refused(&["plan", &problem, "--planner", "oracle"], "[possible values: milp, greedy]");
+    refused(&["plan", &problem, "--latency-rule", "fast"], "[possible values: task_budget, path]");
+    refused(&["plan", &problem, "--time-limit", "soon"], "for example 10s");
+    refused(&["plan", &problem, "--gap", "-1"], "expected a number from 0 to 1");
+    refused(&["simulate", &problem, &problem, "--arrivals", "gamma:0"], "gamma:2");
+    refused(&["simulate", &problem, &problem, "--policy", "pards"], "a similar value exists");
+}
+
+#[test]
+fn bad_traces_end_with_2_and_name_the_line() {
+    let folder = Folder::new();
+    let backwards = folder.file("back.csv", "arrival_ms\n5\n4\n");
+    refused(&["plan", &example("chain.json"), "--trace", &backwards], "back.csv: line 3: 4 after 5");
+    refused(&["trace", "inspect", &folder.file("empty.csv", "")], "empty.csv: line 1: an empty file");
+    refused(&["trace", "inspect", &folder.file("head.csv", "arrival_ms\n")], "head.csv: line 1: 0 rows");
+    let rates = folder.file("rates.csv", "second,qps,b\n0,1,2\n");
+    refused(&["trace", "inspect", &rates, "--column", "c"], "column \"c\"");
+    let unknown = format!("other={rates}");
+    refused(&["plan", &example("chain.json"), "--trace", &unknown], "unknown pipeline \"other\"");
+    let twice = format!("chain={rates}");
+    let args = ["plan", &example("chain.json"), "--trace", &twice, "--trace", &rates];
+    refused(&args, "a second trace for \"chain\"");
+}
+
+#[test]
+fn a_generated_trace_is_what_inspect_says() {
+    let folder = Folder::new();
+    let file = folder.path("step.csv");
+    let made = apportion(&["trace", "generate", "--shape", "step", "--qps", "10", "--seconds", "30", "--out", &file]);
+    assert_eq!((code(&made), stdout(&made)), (0, ""), "{}", stderr(&made));
+    let seen = apportion(&["trace", "inspect", &file, "--format", "json"]);
+    assert_eq!(code(&seen), 0);
+    let summary: Value = serde_json::from_str(stdout(&seen)).expect("only JSON");
+    assert_eq!((&summary["rows"], &summary["queries"]), (&json!(30), &json!(400.0)));
+    assert_eq!(summary["peak_qps"], json!(20.0));
+    let printed = apportion(&["trace", "generate", "--shape", "step", "--qps", "10", "--seconds", "30"]);
+    assert_eq!(stdout(&printed), std::fs::read_to_string(&file).expect("written"));
+}
+
+#[test]
+fn a_diff_lists_changes_and_ends_with_0() {
+    let folder = Folder::new();
+    let plan = |batch: u32, replicas: u32| {
+        let group = json!({"task": "a", "variant": "v", "hardware": "h", "batch": batch, "replicas": replicas});
+        json!({"version": 1, "pipelines": [{"name": "p", "assignments": [group]}]}).to_string()
+    };
+    let (before, after) = (folder.file("before.json", &plan(1, 2)), folder.file("after.json", &plan(4, 3)));
+    let same = apportion(&["diff", &before, &before]);
+    assert_eq!((code(&same), stdout(&same)), (0, ""));
+    let text = apportion(&["diff", &before, &after]);
+    assert_eq!(code(&text), 0);
+    assert!(stdout(&text).contains("2 x batch 1  3 x batch 4"), "{}", stdout(&text));
+    let changes = apportion(&["diff", &before, &after, "--format", "json"]);
+    let changes: Value = serde_json::from_str(stdout(&changes)).expect("only JSON");
+    assert_eq!(changes["changes"][0]["to"], json!({"replicas": 3, "batch": 4}));
+}
