@@ -1,3 +1,9 @@
-//! The agent (placeholder docs).
+//! The agent: serves its part of the fleet's target on its devices, and answers clients at its gateway.
+//!
+//! What belongs here: loading and running variants, moving queries between agents, and the clients' protocol. What never
+//! does: policies (crate `serving` has them) and planning. The commonest addition is another way to run batches: one file in
+//! [`backend`] that implements its trait, and its name in the agent's flags.
 pub mod backend;
 pub mod tensor;
+pub mod unwire;
+pub mod wire;

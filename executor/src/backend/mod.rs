@@ -1,5 +1,12 @@
 //! Where batches are run: one trait, one file for each way.
 
+mod library;
+mod onnx;
+mod values;
+
+pub use library::find_library;
+pub use onnx::{OnnxBackend, THREADS_DEFAULT};
+
 use crate::tensor::{Tensor, TensorSpec};
 
 /// Inputs and outputs of a loaded variant.

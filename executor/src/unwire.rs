@@ -1,0 +1,177 @@
+//! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
+
+use crate::tensor::{Datatype, Tensor};
+use crate::wire::{Announced, Credit, End, FrameError, Message, Query, RANK_MAX, Return};
+use bytes::{Buf, Bytes};
+
+/// Most tensors in one message.
+const TENSORS_MAX: usize = 1_024;
+
+/// The message in one frame; tensors share its bytes.
+///
+/// # Errors
+/// [`FrameError`] if it is none.
+pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
+    let from = &mut frame;
+    let message = match u8(from)? {
+        1 => {
+            let agent = u64(from)?;
+            let count = u32(from)?;
+            let mut replicas = Vec::new();
+            for _ in 0..count {
+                replicas.push(Announced {
+                    replica: u64(from)?,
+                    group: u64(from)?,
+                    pipeline: text(from)?,
+                    task: text(from)?,
+                    accuracy_ppm: u32(from)?,
+                });
+            }
+            Message::Ready { agent, replicas }
+        }
+        2 => Message::Query { from: u64(from)?, hop: u64(from)?, query: query(from)? },
+        3 => Message::Taken { hop: u64(from)? },
+        4 => Message::Return(Return { request: u64(from)?, row: u32(from)?, credit: credit(from)?, end: end(from)? }),
+        _ => return Err(FrameError::Field("message type")),
+    };
+    if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
+}
+
+fn query(from: &mut Bytes) -> Result<Query, FrameError> {
+    Ok(Query {
+        pipeline: text(from)?,
+        task: text(from)?,
+        replica: u64(from)?,
+        origin: u64(from)?,
+        request: u64(from)?,
+        row: u32(from)?,
+        credit: credit(from)?,
+        budget_ns: u64(from)?.cast_signed(),
+        hops: u8(from)?,
+        inputs: tensors(from)?,
+    })
+}
+
+fn end(from: &mut Bytes) -> Result<End, FrameError> {
+    match u8(from)? {
+        0 => Ok(End::Leaf { task: text(from)?, outputs: tensors(from)? }),
+        1 => Ok(End::Dropped(text(from)?)),
+        2 => Ok(End::Failed(text(from)?)),
+        _ => Err(FrameError::Field("end")),
+    }
+}
+
+fn credit(from: &mut Bytes) -> Result<Credit, FrameError> {
+    let credit = Credit { start: u64(from)?, len: u64(from)? };
+    let end = credit.start.checked_add(credit.len).ok_or(FrameError::Field("credit"))?;
+    if credit.len == 0 || end > Credit::WHOLE.len { Err(FrameError::Field("credit")) } else { Ok(credit) }
+}
+
+fn tensors(from: &mut Bytes) -> Result<Vec<Tensor>, FrameError> {
+    let count = usize::from(u16(from)?);
+    if count > TENSORS_MAX {
+        return Err(FrameError::Field("tensors"));
+    }
+    (0..count).map(|_| tensor(from)).collect()
+}
+
+fn tensor(from: &mut Bytes) -> Result<Tensor, FrameError> {
+    let name = text(from)?;
+    let datatype = *Datatype::ALL.get(usize::from(u8(from)?)).ok_or(FrameError::Field("datatype"))?;
+    let rank = usize::from(u8(from)?);
+    if rank > RANK_MAX {
+        return Err(FrameError::Field("rank"));
+    }
+    let shape = (0..rank).map(|_| Ok(u64(from)? as usize)).collect::<Result<Vec<_>, FrameError>>()?;
+    let bytes = usize::try_from(u64(from)?).map_err(|_| FrameError::Field("size"))?;
+    let expected = shape.iter().try_fold(datatype.size(), |n, d| n.checked_mul(*d)).ok_or(FrameError::Field("shape"))?;
+    if bytes != expected {
+        return Err(FrameError::Field("shape"));
+    }
+    // A product with a zero in it can hide sizes whose other products overflow.
+    shape.iter().filter(|d| **d > 0).try_fold(datatype.size(), |n, d| n.checked_mul(*d)).ok_or(FrameError::Field("shape"))?;
+    Ok(Tensor { name, datatype, shape, data: take(from, bytes)? })
+}
+
+fn take(from: &mut Bytes, bytes: usize) -> Result<Bytes, FrameError> {
+    if from.len() < bytes { Err(FrameError::Short) } else { Ok(from.split_to(bytes)) }
+}
+
+fn text(from: &mut Bytes) -> Result<String, FrameError> {
+    let bytes = usize::from(u16(from)?);
+    String::from_utf8(take(from, bytes)?.to_vec()).map_err(|_| FrameError::Field("text"))
+}
+
+fn u8(from: &mut Bytes) -> Result<u8, FrameError> {
+    from.try_get_u8().map_err(|_| FrameError::Short)
+}
+
+fn u16(from: &mut Bytes) -> Result<u16, FrameError> {
+    from.try_get_u16().map_err(|_| FrameError::Short)
+}
+
+fn u32(from: &mut Bytes) -> Result<u32, FrameError> {
+    from.try_get_u32().map_err(|_| FrameError::Short)
+}
+
+fn u64(from: &mut Bytes) -> Result<u64, FrameError> {
+    from.try_get_u64().map_err(|_| FrameError::Short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::encode;
+    use proptest::prelude::*;
+
+    fn sample() -> Message {
+        let data = Bytes::from_static(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data };
+        let query = Query {
+            pipeline: "p".into(),
+            task: "t".into(),
+            replica: 7,
+            origin: 2,
+            request: 9,
+            row: 1,
+            credit: Credit::WHOLE,
+            budget_ns: -5,
+            hops: 0,
+            inputs: vec![tensor],
+        };
+        Message::Query { from: 3, hop: 4, query }
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let ready = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "t".into(), accuracy_ppm: 900_000 };
+        let part = |end| Message::Return(Return { request: 1, row: 2, credit: Credit { start: 5, len: 6 }, end });
+        let messages = [
+            sample(),
+            Message::Ready { agent: 1, replicas: vec![ready] },
+            Message::Taken { hop: 8 },
+            part(End::Dropped("full".into())),
+            part(End::Failed("lost".into())),
+            part(End::Leaf { task: "s".into(), outputs: vec![] }),
+        ];
+        for message in messages {
+            assert_eq!(decode(encode(&message)), Ok(message));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _either = decode(Bytes::from(bytes));
+        }
+
+        #[test]
+        fn a_damaged_frame_is_no_panic(at in 0usize..90, value in any::<u8>(), keep in 0usize..120) {
+            let mut bytes = encode(&sample()).to_vec();
+            let len = bytes.len();
+            bytes[at % len] = value;
+            bytes.truncate(keep);
+            let _either = decode(Bytes::from(bytes));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Messages between agents: length-prefixed binary frames over TCP, tensors as raw bytes that are never copied to be read.
+
+use crate::tensor::{Datatype, Tensor};
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// Largest frame in bytes.
+pub const FRAME_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Most dimensions of a tensor.
+pub(crate) const RANK_MAX: usize = 16;
+
+/// A part of a request's credit: `start .. start + len` of `0 .. 2^62`. A query hands disjoint parts of its own part to its
+/// children, a leaf returns its part to the gateway, and the request is complete when the parts that came back cover it
+/// all. A query that ran twice (its first place was lost) covers the same part twice, which changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// First unit.
+    pub start: u64,
+    /// Units; at least 1.
+    pub len: u64,
+}
+
+impl Credit {
+    /// A whole request.
+    pub const WHOLE: Credit = Credit { start: 0, len: 1 << 62 };
+
+    /// Part `i` of `n` nearly equal parts; none if there are fewer units than parts.
+    #[must_use]
+    pub fn part(self, i: u64, n: u64) -> Option<Credit> {
+        assert!(i < n);
+        let (each, more) = (self.len / n, self.len % n);
+        let start = self.start + i * each + i.min(more);
+        (each > 0).then_some(Credit { start, len: each + u64::from(i < more) })
+    }
+}
+
+/// One query on its way to a replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Name of the task it is for.
+    pub task: String,
+    /// The replica that its sender chose; 0 if none.
+    pub replica: u64,
+    /// The agent whose gateway waits for it.
+    pub origin: u64,
+    /// The gateway's number of the request.
+    pub request: u64,
+    /// Which row of the request it came from.
+    pub row: u32,
+    /// Its part of the request.
+    pub credit: Credit,
+    /// Nanoseconds left until the deadline when it was sent; negative if late. On arrival the receiver adds its own clock.
+    pub budget_ns: i64,
+    /// How often it was passed on by an agent that had no such replica.
+    pub hops: u8,
+    /// One row for each input of the task.
+    pub inputs: Vec<Tensor>,
+}
+
+/// How a part of a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// At a sink, with these rows (none: no child rows).
+    Leaf {
+        /// The sink's name; empty for a query that had no children.
+        task: String,
+        /// Its outputs.
+        outputs: Vec<Tensor>,
+    },
+    /// Shed by policy, and why.
+    Dropped(String),
+    /// Failed, and why.
+    Failed(String),
+}
+
+/// A part of a request coming back to its gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Return {
+    /// The gateway's number of the request.
+    pub request: u64,
+    /// Row of the request.
+    pub row: u32,
+    /// The part that comes back.
+    pub credit: Credit,
+    /// How it ended.
+    pub end: End,
+}
+
+/// A replica that its agent announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The replica.
+    pub replica: u64,
+    /// Its group.
+    pub group: u64,
+    /// Its pipeline.
+    pub pipeline: String,
+    /// Its task.
+    pub task: String,
+    /// Accuracy of its variant, in millionths.
+    pub accuracy_ppm: u32,
+}
+
+/// What agents say to each other.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// All replicas that take queries there; replaces what was said before.
+    Ready {
+        /// Who speaks.
+        agent: u64,
+        /// Its replicas.
+        replicas: Vec<Announced>,
+    },
+    /// A query; the sender keeps it until `Taken`.
+    Query {
+        /// Who sent it.
+        from: u64,
+        /// The sender's number of this hop.
+        hop: u64,
+        /// The query.
+        query: Query,
+    },
+    /// The query of this hop is finished: its children are on their way or its part has been returned.
+    Taken {
+        /// Number that the query's sender gave.
+        hop: u64,
+    },
+    /// A part of a request.
+    Return(Return),
+}
+
+/// Why a frame is not one.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// It ends too early.
+    #[error("the frame is too short")]
+    Short,
+    /// A field is not what it must be.
+    #[error("{0} is not valid")]
+    Field(&'static str),
+}
+
+/// The message as one frame, without its length.
+#[must_use]
+pub fn encode(message: &Message) -> Bytes {
+    let mut out = BytesMut::new();
+    match message {
+        Message::Ready { agent, replicas } => {
+            out.put_u8(1);
+            out.put_u64(*agent);
+            out.put_u32(replicas.len() as u32);
+            for r in replicas {
+                out.put_u64(r.replica);
+                out.put_u64(r.group);
+                put_text(&mut out, &r.pipeline);
+                put_text(&mut out, &r.task);
+                out.put_u32(r.accuracy_ppm);
+            }
+        }
+        Message::Query { from, hop, query } => {
+            out.put_u8(2);
+            out.put_u64(*from);
+            out.put_u64(*hop);
+            put_query(&mut out, query);
+        }
+        Message::Taken { hop } => {
+            out.put_u8(3);
+            out.put_u64(*hop);
+        }
+        Message::Return(part) => {
+            out.put_u8(4);
+            out.put_u64(part.request);
+            out.put_u32(part.row);
+            put_credit(&mut out, part.credit);
+            put_end(&mut out, &part.end);
+        }
+    }
+    out.freeze()
+}
+
+fn put_query(out: &mut BytesMut, query: &Query) {
+    put_text(out, &query.pipeline);
+    put_text(out, &query.task);
+    out.put_u64(query.replica);
+    out.put_u64(query.origin);
+    out.put_u64(query.request);
+    out.put_u32(query.row);
+    put_credit(out, query.credit);
+    out.put_i64(query.budget_ns);
+    out.put_u8(query.hops);
+    put_tensors(out, &query.inputs);
+}
+
+fn put_end(out: &mut BytesMut, end: &End) {
+    match end {
+        End::Leaf { task, outputs } => {
+            out.put_u8(0);
+            put_text(out, task);
+            put_tensors(out, outputs);
+        }
+        End::Dropped(reason) => {
+            out.put_u8(1);
+            put_text(out, reason);
+        }
+        End::Failed(reason) => {
+            out.put_u8(2);
+            put_text(out, reason);
+        }
+    }
+}
+
+fn put_credit(out: &mut BytesMut, credit: Credit) {
+    out.put_u64(credit.start);
+    out.put_u64(credit.len);
+}
+
+fn put_text(out: &mut BytesMut, text: &str) {
+    let end = text.floor_char_boundary(usize::from(u16::MAX));
+    out.put_u16(end as u16);
+    out.put_slice(&text.as_bytes()[..end]);
+}
+
+fn put_tensors(out: &mut BytesMut, tensors: &[Tensor]) {
+    out.put_u16(tensors.len() as u16);
+    for tensor in tensors {
+        put_text(out, &tensor.name);
+        let datatype = Datatype::ALL.iter().position(|d| *d == tensor.datatype).expect("it is one of all");
+        out.put_u8(datatype as u8);
+        out.put_u8(tensor.shape.len() as u8);
+        tensor.shape.iter().for_each(|d| out.put_u64(*d as u64));
+        out.put_u64(tensor.data.len() as u64);
+        out.put_slice(&tensor.data);
+    }
+}
