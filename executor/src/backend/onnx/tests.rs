@@ -1,0 +1,136 @@
+use super::super::find_library;
+use super::*;
+use crate::tensor::Datatype;
+use bytes::Bytes;
+
+/// The library, or `None` with a word about it where there is none.
+fn library() -> Option<PathBuf> {
+    let library = find_library(None);
+    if let Err(error) = &library {
+        eprintln!("skipped: {error}");
+    }
+    library.ok()
+}
+
+fn digits(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/models").join(file)
+}
+
+fn tensor(name: &str, datatype: Datatype, shape: &[usize], data: Bytes) -> Tensor {
+    Tensor { name: name.to_owned(), datatype, shape: shape.to_vec(), data }
+}
+
+fn blank(spec: &TensorSpec, rows: usize) -> Tensor {
+    let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().skip(1).map(|&d| d as usize)).collect();
+    let bytes = shape.iter().product::<usize>() * spec.datatype.size();
+    tensor(&spec.name, spec.datatype, &shape, Bytes::from(vec![0; bytes]))
+}
+
+fn load(library: &Path, file: &str) -> OnnxBackend {
+    OnnxBackend::load(library, &digits(file), THREADS_DEFAULT).expect("the example's file loads")
+}
+
+#[test]
+fn the_signature_is_the_files() {
+    let Some(library) = library() else { return };
+    let find = load(&library, "find-s.onnx");
+    let spec = |name: &str, datatype, shape: &[i64]| TensorSpec { name: name.to_owned(), datatype, shape: shape.to_vec() };
+    assert_eq!(find.signature().inputs, [spec("image", Datatype::Uint8, &[-1, 64, 64])]);
+    let outputs = [
+        spec("crops", Datatype::Uint8, &[-1, 16, 16]),
+        spec("centers", Datatype::Fp32, &[-1, 2]),
+        spec("parent", Datatype::Int64, &[-1]),
+    ];
+    assert_eq!(find.signature().outputs, outputs);
+}
+
+#[test]
+fn a_batch_is_its_rows_one_by_one() {
+    let Some(library) = library() else { return };
+    let mut read = load(&library, "read-s.onnx");
+    let pixels: Vec<u8> = (0..3 * 256).map(|i| (i * 37 % 251) as u8).collect();
+    let centers: Vec<u8> = [1.5_f32, 2.5, 3.5, 4.5, 5.5, 6.5].iter().flat_map(|c| c.to_le_bytes()).collect();
+    let batch = [
+        tensor("center", Datatype::Fp32, &[3, 2], Bytes::from(centers)),
+        tensor("image", Datatype::Uint8, &[3, 16, 16], Bytes::from(pixels)),
+    ];
+    let whole = read.run(&batch).expect("three rows");
+    assert_eq!(whole[0].rows(), 3);
+    assert_eq!(whole[1].data, batch[0].data, "the position is the centre, unchanged");
+    for row in 0..3 {
+        let alone = read.run(&[batch[0].row(row), batch[1].row(row)]).expect("one row");
+        assert_eq!(alone, [whole[0].row(row), whole[1].row(row)]);
+    }
+}
+
+#[test]
+fn misaligned_bytes_are_copied() {
+    let Some(library) = library() else { return };
+    let mut read = load(&library, "read-s.onnx");
+    let mut bytes = vec![0_u8; 4 + 8];
+    let start = (bytes.as_ptr() as usize).wrapping_neg() % 4 + 1; // one past a multiple of 4
+    bytes[start..start + 8].copy_from_slice(&[1.5_f32.to_le_bytes(), 2.5_f32.to_le_bytes()].concat());
+    let center = Bytes::from(bytes).slice(start..start + 8);
+    assert_ne!(center.as_ptr() as usize % 4, 0, "the case in question");
+    let image = tensor("image", Datatype::Uint8, &[1, 16, 16], Bytes::from(vec![0; 256]));
+    let outputs = read.run(&[image, tensor("center", Datatype::Fp32, &[1, 2], center.clone())]).expect("a batch");
+    assert_eq!(outputs[1].data, center);
+}
+
+#[test]
+fn zero_rows_give_zero_rows() {
+    let Some(library) = library() else { return };
+    for file in ["find-s.onnx", "read-s.onnx"] {
+        let mut backend = load(&library, file);
+        let inputs: Vec<Tensor> = backend.signature().inputs.iter().map(|i| blank(i, 0)).collect();
+        let outputs = backend.run(&inputs).expect("an empty batch is a batch");
+        assert_eq!(outputs.len(), backend.signature().outputs.len());
+        assert!(outputs.iter().all(|o| o.rows() == 0 && o.data.is_empty()), "{outputs:?}");
+    }
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_and_the_next_one_runs() {
+    let Some(library) = library() else { return };
+    let mut read = load(&library, "read-s.onnx");
+    let image = || tensor("image", Datatype::Uint8, &[1, 16, 16], Bytes::from(vec![0; 256]));
+    let center = |rows: usize| tensor("center", Datatype::Fp32, &[rows, 2], Bytes::from(vec![0; 8 * rows]));
+    let wide = tensor("image", Datatype::Uint8, &[1, 16, 17], Bytes::from(vec![0; 272]));
+    let short = tensor("center", Datatype::Fp32, &[1, 2], Bytes::from(vec![0; 7]));
+    let huge = tensor("center", Datatype::Fp32, &[usize::MAX / 2, 2], Bytes::new());
+    let double = tensor("center", Datatype::Fp64, &[1, 2], Bytes::from(vec![0; 16]));
+    let other = Tensor { name: "colour".to_owned(), ..image() };
+    let cases = [
+        (vec![image()], "center is missing"),
+        (vec![image(), image(), center(1)], "image comes twice"),
+        (vec![other, center(1)], "no input colour; the inputs are image, center"),
+        (vec![wide, center(1)], "has the shape [-1, 16, 16]"),
+        (vec![image(), short], "does not take 7 bytes"),
+        (vec![image(), huge], "does not take 0 bytes"),
+        (vec![image(), double], "is FP32, not FP64"),
+        (vec![image(), center(2)], "center has 2 rows, image has 1"),
+    ];
+    for (inputs, said) in cases {
+        let error = read.run(&inputs).expect_err(said);
+        assert!(matches!(&error, BackendError::Input(m) if m.contains(said)), "{error} should say {said:?}");
+    }
+    assert_eq!(read.run(&[image(), center(1)]).expect("a good batch").len(), 2);
+}
+
+#[test]
+fn files_that_are_no_variants_are_refused() {
+    let Some(library) = library() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let junk = folder.path().join("junk.onnx");
+    std::fs::write(&junk, b"not a graph").expect("a file");
+    for file in [junk, folder.path().join("absent.onnx"), folder.path().to_owned()] {
+        let error = OnnxBackend::load(&library, &file, 1).err().expect("no variant");
+        assert!(matches!(&error, BackendError::Load { .. }), "{error}");
+        assert!(error.to_string().contains(&file.display().to_string()), "{error}");
+    }
+    let copy = folder.path().join("libonnxruntime.so");
+    std::fs::copy(&library, &copy).expect("a copy");
+    load(&library, "read-s.onnx");
+    let error = OnnxBackend::load(&copy, &digits("read-s.onnx"), 1).err().expect("a second library");
+    assert!(matches!(&error, BackendError::Runtime(m) if m.contains("already uses")), "{error}");
+}
