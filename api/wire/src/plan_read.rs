@@ -10,8 +10,8 @@ use crate::spec::ServingSpec;
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::{BATCH_MAX, NUMBER_MAX};
 use apportion_domain::{
-    Assignment, BackupEntry, Batching, Dropping, Flow, GroupName, Invalid, PipelinePlan, Plan, PlanStatus, Queueing,
-    Routing, RoutingEntry, RoutingPolicy, RoutingTable, ServingWishes, Share,
+    Assignment, BackupEntry, Batching, Dropping, Flow, GroupName, Invalid, PipelinePlan, Plan, PlanStatus, Problem,
+    Queueing, Routing, RoutingEntry, RoutingPolicy, RoutingTable, ServingWishes, Share,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,6 +74,29 @@ struct ReadRouting {
 /// Everything that is wrong with it; a file that says there is no plan.
 pub fn read_plan(file: &str, text: &str) -> Result<Plan, BadInput> {
     plan_from_tree(file, parse_tree(file, text)?)
+}
+
+/// Reads a plan made for `problem`: a cost and demands that the file leaves out are those that the problem gives.
+///
+/// # Errors
+/// As [`read_plan`].
+pub fn read_plan_for(problem: &Problem, file: &str, text: &str) -> Result<Plan, BadInput> {
+    let tree = parse_tree(file, text)?;
+    let absent = |tree: &Value, key: &str| tree.get(key).is_none_or(Value::is_null);
+    let no_cost = absent(&tree, "cost_per_hour");
+    let parts = tree.get("pipelines").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let no_demand: Vec<bool> = parts.iter().map(|p| absent(p, "demand_qps")).collect();
+    let mut plan = plan_from_tree(file, tree)?;
+    if no_cost {
+        let price = |name: &str| problem.hardware_named(name).map_or(0.0, |h| problem.hardware_at(h).price_per_hour);
+        plan.cost_per_hour = plan.devices().into_iter().map(|(name, count)| price(name) * count as f64).sum();
+    }
+    for (part, _) in plan.pipelines.iter_mut().zip(no_demand).filter(|(_, absent)| *absent) {
+        if let Some(index) = problem.pipeline_named(&part.name) {
+            part.demand_qps = problem.pipeline(index).demand_qps;
+        }
+    }
+    Ok(plan)
 }
 
 /// Reads a plan from a tree that is parsed already.

@@ -3,9 +3,11 @@
 use apportion_domain::{
     Assignment, BackupEntry, Constraint, Estimate, Explanation, Flow, GroupName, ObjectiveStep, ObjectiveValue,
     PipelinePlan, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable,
-    ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+    ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
-use apportion_wire::{PlanFile, ProblemFile, read_pipeline_spec, read_plan, read_problem, read_profile_set};
+use apportion_wire::{
+    PlanFile, PlannerFile, ProblemFile, read_pipeline_spec, read_plan, read_plan_for, read_problem, read_profile_set,
+};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -168,6 +170,10 @@ fn a_plan_written_by_hand_needs_only_its_assignments() {
     assert_eq!((p.assignments[0].group.share, p.assignments[0].replicas), (Share::WHOLE, 3));
     assert_eq!(p.serving, ServingPolicy::default());
     assert!(p.flows.is_empty() && p.routing.tables.is_empty());
+    let text = "version: 1\npipelines:\n  - name: traffic\n    assignments:\n      - {task: detect, variant: x, hardware: gpu, batch: 2, replicas: 3}\n";
+    let plan = read_plan_for(&problem(), "plan.yaml", text).expect("short form");
+    assert!((plan.cost_per_hour - 2.7).abs() < 1e-12, "{}", plan.cost_per_hour);
+    assert_eq!(plan.pipelines[0].demand_qps, 560.0);
 }
 
 #[test]
@@ -228,4 +234,32 @@ fn every_sample_problem_is_read() {
         }
     }
     assert!(read > 0, "the folder holds problems");
+}
+
+#[test]
+fn a_scaling_problem_is_read_and_its_plan_lists_every_variant() {
+    let text = r#"{"version": 1, "scaling": {"lambda": 0.1, "resources": {"cpu": 4}, "applications": [
+        {"name": "a", "load_qps": 10, "slo_ms": 100, "variants": [
+            {"name": "v", "saturation_qps": 5, "latency_ms": 20, "cost_per_s": 1, "resources": {"cpu": 1}, "running": 3},
+            {"name": "w", "saturation_qps": 9, "latency_ms": 20, "cost_per_s": 1}]}]}}"#;
+    let ProblemFile::Scaling(problem) = read_problem("s.json", text).expect("valid") else { panic!("a scaling problem") };
+    assert_eq!((problem.applications[0].variants[0].running, problem.applications[0].slack_qps), (3, 0.0));
+    let planner = PlannerFile { name: "scaling".into(), seconds: 0.1, stopped: None, rounds: vec![] };
+    let value = ObjectiveValue { step: None, value: Some(-1.0), bound: Some(-1.0) };
+    let plan = ScalingPlan { running: vec![vec![(2, -1), (0, 0)]] };
+    let file = PlanFile::from_scaling(&problem, &plan, value, planner).to_json();
+    let tree: Value = serde_json::from_str(&file).expect("json");
+    assert_eq!((&tree["objective"]["mode"], &tree["objective"]["value"]), (&json!("scaling"), &json!(-1.0)));
+    assert_eq!(
+        tree["scaling"],
+        json!([{"application": "a", "variant": "v", "running": 2, "delta": -1},
+               {"application": "a", "variant": "w", "running": 0, "delta": 0}])
+    );
+    let wrong = text.replace(r#""resources": {"cpu": 1}"#, r#""resources": {"cpus": 1}"#).replace("10,", "-10,");
+    let found = read_problem("s.json", &wrong).expect_err("two errors").to_string();
+    assert!(found.contains("/scaling/applications/0/load_qps: -10: expected a number of at least 0"), "{found}");
+    assert!(
+        found.contains("/variants/0/resources/cpus: unknown resource \"cpus\": expected the resource \"cpu\""),
+        "{found}"
+    );
 }

@@ -29,7 +29,7 @@ pub fn run(args: &CheckArgs) -> Outcome {
     if let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) {
         problem = problem.changed(|d| d.objective.latency_rule = rule).expect("the rule alone makes no problem invalid");
     }
-    let plan = input::plan(&args.plan)?;
+    let plan = input::plan_for(&problem, &args.plan)?;
     let findings = apportion_checker::check(&problem, &plan);
     match args.format {
         Format::Json => {

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use apportion_domain::{Plan, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_wire::{BadInput, ProblemFile, read_plan, read_problem, read_trace};
+use apportion_wire::{BadInput, ProblemFile, read_plan, read_plan_for, read_problem, read_trace};
 use std::path::Path;
 
 /// Seed of the default trace.
@@ -41,6 +41,11 @@ pub fn problem(file: &str) -> Result<Problem, Failure> {
 /// A plan.
 pub fn plan(file: &str) -> Result<Plan, Failure> {
     Ok(read_plan(file, &text(file)?)?)
+}
+
+/// A plan for a problem.
+pub fn plan_for(problem: &Problem, file: &str) -> Result<Plan, Failure> {
+    Ok(read_plan_for(problem, file, &text(file)?)?)
 }
 
 /// A trace file, with the column of rates to be read.

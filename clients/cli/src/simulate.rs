@@ -44,7 +44,7 @@ pub struct SimulateArgs {
 /// Runs the command.
 pub fn run(args: &SimulateArgs) -> Outcome {
     let problem = input::problem(&args.problem)?;
-    let plan = served_as_asked(input::plan(&args.plan)?, args);
+    let plan = served_as_asked(input::plan_for(&problem, &args.plan)?, args);
     let workload = input::workload(&problem, &args.trace, args.arrivals, args.seed)?;
     let options = SimulateOptions::default();
     let progress = plan::spinner("simulating");

@@ -140,3 +140,26 @@ fn a_diff_lists_changes_and_ends_with_0() {
     let changes: Value = serde_json::from_str(stdout(&changes)).expect("only JSON");
     assert_eq!(changes["changes"][0]["to"], json!({"replicas": 3, "batch": 4}));
 }
+
+/// A plan for the example `chain.json` with only what a plan cannot do without.
+fn hand_made(replicas: u32) -> String {
+    let group = |task: &str, variant: &str| json!({"task": task, "variant": variant, "hardware": "gpu", "batch": 8, "replicas": replicas});
+    let assignments = [group("embed", "embed-s"), group("rank", "rank-m")];
+    json!({"version": 1, "pipelines": [{"name": "chain", "assignments": assignments}]}).to_string()
+}
+
+#[test]
+fn check_ends_with_0_on_a_valid_plan_and_with_4_on_findings() {
+    let folder = Folder::new();
+    let problem = example("chain.json");
+    let valid = apportion(&["check", &problem, &folder.file("valid.json", &hand_made(1))]);
+    assert_eq!((code(&valid), stdout(&valid)), (0, ""), "{}", stderr(&valid));
+    let broken = folder.file("broken.json", &hand_made(9));
+    let findings = apportion(&["check", &problem, &broken]);
+    assert_eq!(code(&findings), 4, "{}", stderr(&findings));
+    assert!(stdout(&findings).starts_with("count: gpu: "), "{}", stdout(&findings));
+    let findings = apportion(&["check", &problem, &broken, "--format", "json"]);
+    assert_eq!(code(&findings), 4);
+    let list: Value = serde_json::from_str(stdout(&findings)).expect("only JSON");
+    assert_eq!(list["findings"][0]["rule"], json!("count"));
+}
