@@ -1,1 +1,32 @@
-//! Placeholder.
+//! The policies that serve requests, as machines without input and output of their own.
+//!
+//! What belongs here: every decision between a query's arrival and its answer (queueing, batching, dropping, routing,
+//! counting what is still out), written once and driven by two drivers: the estimator, whose clock is an agenda, and the
+//! agent, whose clock is the machine's. What never does: a runtime, threads, clocks, randomness of its own, hash maps,
+//! float time, or any knowledge of who is driving.
+//!
+//! The contract of every machine: the driver calls `handle(now, input)` and then `poll_output` until it returns `None`, and
+//! then arranges a `Tick` at the moment that `poll_timeout` names; `now` never goes backwards. Breaking it trips an assertion.
+//! A wakeup at the present moment means *after everything else that happens now*: the driver first delivers what else it
+//! has, then ticks. So queries that arrive together share a batch.
+//!
+//! The commonest addition is a policy. A batching discipline is a variant of [`batcher::Batcher`], a dropping policy one of
+//! [`dropper::Dropper`], a routing policy one of [`router::Router`]; [`replica::Station`] only asks them. Then let the
+//! estimator construct it and add a script to `tests/`.
+
+pub mod batcher;
+pub mod dropper;
+pub mod frontend;
+mod most_accurate;
+pub mod progress;
+pub mod queue;
+pub mod replica;
+pub mod router;
+
+pub use dropper::{DropReason, Dropper};
+pub use frontend::Frontend;
+pub use most_accurate::{UnknownGroup, group_capacity_qps, most_accurate_first};
+pub use progress::{CREDIT_ROOT, Outcome, Progress, split};
+pub use queue::Waiting;
+pub use replica::Station;
+pub use router::{Picked, Router, Stride};

@@ -1,0 +1,183 @@
+//! One request through the task graph: what of it is still out, and what has become of it so far.
+//!
+//! Termination is detected by credit (the weight-throwing scheme for diffusing computations): the root query carries all of
+//! the credit; a query that makes children hands its credit on to them in parts, and a query that makes none gives its own
+//! back. The request has ended exactly when all credit is back, in whatever order the parts arrive, so only leaves report.
+
+use crate::dropper::DropReason;
+use apportion_domain::Moment;
+
+/// Credit of a whole request.
+pub const CREDIT_ROOT: u64 = 1 << 62;
+
+/// The parts of a credit, the first ones one larger where it does not divide evenly.
+#[derive(Clone, Debug)]
+pub struct Split {
+    part: u64,
+    larger: u64,
+    left: u64,
+}
+
+impl Iterator for Split {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        if self.larger > 0 {
+            self.larger -= 1;
+            return Some(self.part + 1);
+        }
+        Some(self.part)
+    }
+}
+
+/// Splits a query's credit among its `children` (at least one). `None` if there are more children than credit: then the
+/// query must fail, because a child without credit would not be waited for.
+#[must_use]
+pub fn split(credit: u64, children: u64) -> Option<Split> {
+    assert!(children > 0, "a query without children gives its credit back");
+    (credit >= children).then(|| Split { part: credit / children, larger: credit % children, left: children })
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// Its last leaf ended by the deadline.
+    Ok,
+    /// Its last leaf ended after the deadline.
+    Late,
+    /// A part of it was dropped, and the pipeline does not answer in part.
+    Dropped,
+    /// Something broke.
+    Failed,
+}
+
+impl Outcome {
+    /// The name in result files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Late => "late",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Whether the client got a result.
+    #[must_use]
+    pub const fn is_answered(self) -> bool {
+        matches!(self, Self::Ok | Self::Late)
+    }
+}
+
+/// What is known of one request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    out: u64,
+    end: Moment,
+    leaves: u32,
+    accuracy_sum: f64,
+    dropped: Option<DropReason>,
+    failed: bool,
+}
+
+impl Progress {
+    /// A request with this much credit out.
+    #[inline]
+    #[must_use]
+    pub const fn new(credit: u64) -> Self {
+        Self { out: credit, end: Moment::ZERO, leaves: 0, accuracy_sum: 0.0, dropped: None, failed: false }
+    }
+
+    /// More credit goes out. Only the holder of the `Progress` can do this; it spares a driver that sees every query the
+    /// splitting of credit: each query counts 1, and one that makes `n` children grants `n - 1` more.
+    #[inline]
+    pub fn grant(&mut self, credit: u64) {
+        debug_assert!(self.out > 0, "a grant to a request that has ended");
+        self.out += credit;
+    }
+
+    /// A leaf ended at `end`; `accuracy` is that of its path.
+    #[inline]
+    pub fn leaf(&mut self, end: Moment, credit: u64, accuracy: f64) {
+        self.give_back(credit);
+        self.end = self.end.max(end);
+        self.leaves += 1;
+        self.accuracy_sum += accuracy;
+    }
+
+    /// A query was dropped at `end`. The first reason is kept.
+    pub fn dropped(&mut self, end: Moment, credit: u64, reason: DropReason) {
+        self.give_back(credit);
+        self.end = self.end.max(end);
+        self.dropped.get_or_insert(reason);
+    }
+
+    /// A query failed at `end`.
+    pub fn failed(&mut self, end: Moment, credit: u64) {
+        self.give_back(credit);
+        self.end = self.end.max(end);
+        self.failed = true;
+    }
+
+    /// Whether all credit is back.
+    #[inline]
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.out == 0
+    }
+
+    /// Credit that is still out.
+    #[must_use]
+    pub const fn outstanding(&self) -> u64 {
+        self.out
+    }
+
+    /// End of the last part so far.
+    #[inline]
+    #[must_use]
+    pub const fn end(&self) -> Moment {
+        self.end
+    }
+
+    /// Why a part was dropped, if one was.
+    #[must_use]
+    pub const fn drop_reason(&self) -> Option<DropReason> {
+        self.dropped
+    }
+
+    /// Mean accuracy of the leaves so far; `None` without leaves.
+    #[inline]
+    #[must_use]
+    pub fn accuracy(&self) -> Option<f64> {
+        (self.leaves > 0).then(|| self.accuracy_sum / f64::from(self.leaves))
+    }
+
+    /// What the request has come to if nothing more happens. With `partial`, dropped parts are left out of the answer and the
+    /// request counts as dropped only if nothing else is left of it.
+    #[inline]
+    #[must_use]
+    pub fn outcome(&self, deadline: Moment, partial: bool) -> Outcome {
+        if self.failed {
+            Outcome::Failed
+        } else if self.dropped.is_some() && !(partial && self.leaves > 0) {
+            Outcome::Dropped
+        } else if self.end <= deadline {
+            Outcome::Ok
+        } else {
+            Outcome::Late
+        }
+    }
+
+    /// More than is out can come back only through our own fault or a forged message; drivers refuse the latter with
+    /// [`Progress::outstanding`] before they call.
+    #[inline]
+    fn give_back(&mut self, credit: u64) {
+        assert!(credit <= self.out, "{credit} of credit came back, only {} is out", self.out);
+        self.out -= credit;
+    }
+}

@@ -1,0 +1,148 @@
+//! Which replica a sender's next query goes to: in proportion, and never by a random draw.
+//!
+//! A [`Router`] belongs to one sender and one task that it sends to. It chooses the group by [`Stride`], because the
+//! fractions of a routing table decide the accuracy, and then the replica within the group.
+
+/// Weights are counted in whole parts, so that no float orders anything and a run can go on for ever without drift.
+const PARTS: f64 = (1u64 << 40) as f64;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    target: u32,
+    weight: i64,
+    credit: i64,
+}
+
+/// Smooth weighted round robin: after any number of picks, each target has had its share to within one pick.
+#[derive(Clone, Debug)]
+pub struct Stride {
+    entries: Vec<Entry>,
+    total: i64,
+}
+
+impl Stride {
+    /// Of `(weight, target)`, in order of preference among equals; targets of weight 0 are never picked. `None` if no
+    /// weight is above 0.
+    #[must_use]
+    pub fn new(weights: impl IntoIterator<Item = (f64, u32)>) -> Option<Self> {
+        let weights: Vec<_> = weights.into_iter().filter(|&(w, _)| w > 0.0 && w.is_finite()).collect();
+        let sum: f64 = weights.iter().map(|&(w, _)| w).sum();
+        let parts = |w: f64| ((w / sum * PARTS).round() as i64).max(1);
+        let entries: Vec<_> = weights.iter().map(|&(w, target)| Entry { target, weight: parts(w), credit: 0 }).collect();
+        let total = entries.iter().map(|e| e.weight).sum();
+        (!entries.is_empty()).then_some(Self { entries, total })
+    }
+
+    /// The next target.
+    #[inline]
+    pub fn pick(&mut self) -> u32 {
+        if let [only] = self.entries.as_slice() {
+            return only.target;
+        }
+        let mut best = 0;
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            entry.credit += entry.weight;
+            if entry.credit > self.entries[best].credit {
+                best = at;
+            }
+        }
+        self.entries[best].credit -= self.total;
+        self.entries[best].target
+    }
+}
+
+/// One pick of a [`Router`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Picked {
+    /// The replica (or queue), by the driver's number.
+    pub target: u32,
+    /// What [`Router::ended`] wants to hear when the query has ended.
+    pub slot: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Members {
+    first: u32,
+    count: u32,
+    next: u32,
+}
+
+/// How a replica is chosen within a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Within {
+    /// Each in its turn.
+    Turns,
+    /// The one with the fewest of this sender's queries that have not ended; of several, the next in turn (`jsq`).
+    LeastOutstanding,
+}
+
+/// One sender's choice among the replicas of one task.
+#[derive(Clone, Debug)]
+pub struct Router {
+    groups: Stride,
+    members: Vec<Members>,
+    targets: Vec<u32>,
+    outstanding: Vec<u32>,
+    within: Within,
+}
+
+impl Router {
+    /// Of groups with their weights and replicas. `phase` turns the starting point, so that senders that start together do
+    /// not all begin with the same replica. `None` if no group with a replica has a weight above 0.
+    #[must_use]
+    pub fn new(within: Within, groups: &[(f64, &[u32])], phase: u32) -> Option<Self> {
+        let mut members = Vec::with_capacity(groups.len());
+        let mut targets = Vec::new();
+        for (_, replicas) in groups {
+            let (first, count) = (targets.len() as u32, replicas.len() as u32);
+            let next = phase.checked_rem(count).unwrap_or(0);
+            members.push(Members { first, count, next });
+            targets.extend_from_slice(replicas);
+        }
+        let weight = |(g, &(w, replicas)): (usize, &(f64, &[u32]))| (if replicas.is_empty() { 0.0 } else { w }, g as u32);
+        let stride = Stride::new(groups.iter().enumerate().map(weight))?;
+        let outstanding = vec![0; if within == Within::LeastOutstanding { targets.len() } else { 0 }];
+        Some(Self { groups: stride, members, targets, outstanding, within })
+    }
+
+    /// The next replica.
+    #[inline]
+    pub fn pick(&mut self) -> Picked {
+        let group = self.groups.pick() as usize;
+        let members = &mut self.members[group];
+        if members.count == 1 && self.within == Within::Turns {
+            return Picked { target: self.targets[members.first as usize], slot: members.first };
+        }
+        let mut at = members.next;
+        if self.within == Within::LeastOutstanding {
+            at = least(&self.outstanding[members.first as usize..][..members.count as usize], at);
+        }
+        members.next = if at + 1 == members.count { 0 } else { at + 1 };
+        let slot = members.first + at;
+        if let Some(count) = self.outstanding.get_mut(slot as usize) {
+            *count += 1;
+        }
+        Picked { target: self.targets[slot as usize], slot }
+    }
+
+    /// A query that was sent by this pick has ended, or is lost.
+    #[inline]
+    pub fn ended(&mut self, slot: u32) {
+        if let Some(count) = self.outstanding.get_mut(slot as usize) {
+            *count -= 1;
+        }
+    }
+}
+
+/// Position of the smallest count, the first from `next` on (and round) among equals.
+fn least(outstanding: &[u32], next: u32) -> u32 {
+    let mut best = next as usize;
+    let after = next as usize + 1..outstanding.len();
+    for at in after.chain(0..next as usize) {
+        if outstanding[at] < outstanding[best] {
+            best = at;
+        }
+    }
+    best as u32
+}
