@@ -1,0 +1,245 @@
+//! One agent's state: requests, routes, replicas and what is on its way. A single loop owns it: [`Node::handle`] takes an
+//! event and gives the actions that the loop carries out, so nothing here waits, reads a clock or touches a socket.
+//!
+//! Loss: a sender keeps each query until the agent that it sent it to says `Taken`; when that agent is lost, the query is sent to
+//! another ready replica. So a query can run twice, and its part of the request can come back twice, which the gateway tells
+//! by the credit ([`request::Covered`]). What is lost nevertheless is given up by the gateway after a while. Every request
+//! gets exactly one answer.
+
+pub mod counts;
+pub mod replicas;
+pub mod request;
+pub mod route;
+pub mod split;
+mod work;
+
+use crate::layout::Layout;
+use crate::slot::Happened;
+use crate::tensor::Tensor;
+use crate::wire::{Announced, Message, Query};
+use counts::Counts;
+use replicas::Replica;
+use request::{Answer, Pending};
+use route::Router;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Shortest time after which a request is given up.
+const GIVE_UP_NS_MIN: u64 = 2_000_000_000;
+/// Times the SLO after which a request is given up.
+const GIVE_UP_SLOS: u64 = 10;
+
+/// What happens to an agent.
+#[derive(Debug)]
+pub enum Event {
+    /// A checked target that is newer than the one in force.
+    Obey(Arc<Layout>),
+    /// The control plane's number of this agent.
+    Number(u64),
+    /// A request at the gateway, with at least one row and valid inputs.
+    Arrive {
+        /// The pipeline.
+        pipeline: String,
+        /// Its inputs.
+        inputs: Vec<Tensor>,
+        /// Where the answer goes.
+        reply: oneshot::Sender<Answer>,
+    },
+    /// From another agent.
+    Message(Message),
+    /// A connection to this agent is up.
+    PeerUp(u64),
+    /// The connection to this agent is lost.
+    PeerDown(u64),
+    /// From a replica's thread.
+    Slot(u64, Happened),
+    /// Time has passed.
+    Tick,
+    /// Say again what is ready.
+    Announce,
+}
+
+/// What the loop has to do.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// To another agent.
+    Send(u64, Message),
+    /// Fetch the file with this digest and start a slot with it.
+    Load(u64, String),
+    /// Run a batch on a slot and hold it for as long as its profile says, if the agent paces.
+    Run(u64, Vec<Tensor>, Duration),
+    /// Drop the slot.
+    Unload(u64),
+    /// The replicas' states or the target in force changed: acknowledge.
+    Acknowledge,
+}
+
+/// A query that waits or runs here.
+#[derive(Debug)]
+pub struct Work {
+    /// The query.
+    pub query: Query,
+    /// Its deadline on this agent's clock, in nanoseconds; it may lie before the clock's zero.
+    pub deadline_ns: i64,
+    /// Who sent it and under which number; none from here.
+    pub from: Option<(u64, u64)>,
+    /// When it came here.
+    pub arrived_ns: u64,
+}
+
+/// The state.
+pub struct Node {
+    agent: u64,
+    now_ns: u64,
+    layout: Arc<Layout>,
+    replicas: BTreeMap<u64, Replica>,
+    peers: HashMap<u64, Peer>,
+    router: Router,
+    sent: HashMap<u64, Sent>,
+    hop: u64,
+    requests: HashMap<u64, Pending>,
+    request: u64,
+    counts: Counts,
+    actions: Vec<Action>,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    connected: bool,
+    ready: Vec<Announced>,
+}
+
+struct Sent {
+    agent: u64,
+    query: Query,
+    deadline_ns: i64,
+}
+
+impl Node {
+    /// An agent without a target. `first_request` must differ between the lives of an agent, so that an answer to an
+    /// earlier life's request is not taken for one of this life's.
+    #[must_use]
+    pub fn new(agent: u64, first_request: u64) -> Self {
+        Self {
+            agent,
+            now_ns: 0,
+            layout: Arc::default(),
+            replicas: BTreeMap::new(),
+            peers: HashMap::new(),
+            router: Router::default(),
+            sent: HashMap::new(),
+            hop: 0,
+            requests: HashMap::new(),
+            request: first_request,
+            counts: Counts::default(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes an event at `now_ns` of the agent's clock.
+    pub fn handle(&mut self, now_ns: u64, event: Event) -> Vec<Action> {
+        self.now_ns = self.now_ns.max(now_ns);
+        match event {
+            Event::Obey(layout) => self.obey(layout),
+            Event::Number(agent) => self.renumber(agent),
+            Event::Arrive { pipeline, inputs, reply } => self.arrive(pipeline, &inputs, reply),
+            Event::Message(message) => self.hear(message),
+            Event::PeerUp(agent) => {
+                self.peers.entry(agent).or_default().connected = true;
+                self.announce();
+                self.reroute();
+            }
+            Event::PeerDown(agent) => self.lose(agent),
+            Event::Slot(replica, happened) => self.happen(replica, happened),
+            Event::Tick => self.tick(),
+            Event::Announce => self.announce(),
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    fn renumber(&mut self, agent: u64) {
+        if self.agent != agent {
+            self.agent = agent;
+            let layout = self.layout.clone();
+            self.obey(layout);
+        }
+    }
+
+    /// The target in force.
+    #[must_use]
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// Requests that are not yet answered and queries that wait or run here.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.requests.len() + self.replicas.values().map(Replica::len).sum::<usize>()
+    }
+
+    /// What was counted since the last call.
+    pub fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Whether the pipeline's root can be reached.
+    #[must_use]
+    pub fn ready(&self, pipeline: &str) -> bool {
+        self.layout.pipelines.get(pipeline).is_some_and(|p| p.tasks.iter().all(|t| self.router.reaches(pipeline, &t.name)))
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Ready { agent, replicas } => {
+                let peer = self.peers.entry(agent).or_default();
+                if peer.ready != replicas {
+                    peer.ready = replicas;
+                    self.reroute();
+                }
+            }
+            Message::Query { from, hop, query } => {
+                let deadline_ns = self.now_ns.cast_signed().saturating_add(query.budget_ns);
+                self.accept(Work { query, deadline_ns, from: Some((from, hop)), arrived_ns: self.now_ns });
+            }
+            Message::Taken { hop } => {
+                if let Some(sent) = self.sent.remove(&hop) {
+                    self.router.finished(sent.query.replica);
+                }
+            }
+            Message::Return(part) => self.take_back(part),
+        }
+    }
+
+    fn lose(&mut self, agent: u64) {
+        let Some(peer) = self.peers.get_mut(&agent) else { return };
+        peer.connected = false;
+        self.reroute();
+        let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
+        for hop in lost {
+            let sent = self.sent.remove(&hop).expect("it was there");
+            self.router.finished(sent.query.replica);
+            let work = Work { query: sent.query, deadline_ns: sent.deadline_ns, from: None, arrived_ns: self.now_ns };
+            self.pass_on(work, "its agent was lost");
+        }
+    }
+
+    /// Says to all peers which replicas here take queries.
+    fn announce(&mut self) {
+        let replicas: Vec<Announced> = self.replicas.values().filter(|r| r.takes()).map(Replica::announced).collect();
+        for (agent, peer) in &self.peers {
+            if peer.connected {
+                let ready = Message::Ready { agent: self.agent, replicas: replicas.clone() };
+                self.actions.push(Action::Send(*agent, ready));
+            }
+        }
+    }
+
+    fn reroute(&mut self) {
+        let here = self.replicas.values().filter(|r| r.takes()).map(|r| (self.agent, r.announced()));
+        let connected = self.peers.iter().filter(|(agent, p)| p.connected && **agent != self.agent);
+        let there = connected.flat_map(|(agent, p)| p.ready.iter().map(|r| (*agent, r.clone())));
+        self.router.set(here.chain(there));
+    }
+}

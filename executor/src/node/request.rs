@@ -1,0 +1,116 @@
+//! A client's request at its gateway: which parts of it have come back.
+
+use crate::tensor::Tensor;
+use crate::wire::Credit;
+use std::collections::BTreeMap;
+use tokio::sync::oneshot;
+
+/// Rows that a sink made, with what orders them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Row of the request.
+    pub row: u32,
+    /// Start of its credit: the order of children under their parents.
+    pub order: u64,
+    /// The sink.
+    pub task: String,
+    /// Its outputs.
+    pub outputs: Vec<Tensor>,
+}
+
+/// The one answer to a request.
+#[derive(Debug, PartialEq)]
+pub enum Answer {
+    /// All parts came back.
+    Done {
+        /// In the order of rows and children.
+        pieces: Vec<Piece>,
+        /// After the deadline.
+        late: bool,
+        /// From arrival to answer, in nanoseconds.
+        latency_ns: u64,
+    },
+    /// No replica of the root is ready.
+    NotReady(String),
+    /// Shed, and why.
+    Dropped(String),
+    /// Failed, and why.
+    Failed(String),
+    /// Given up: parts of it never came back.
+    GivenUp,
+}
+
+/// A request that waits for its parts.
+pub struct Pending {
+    /// Its pipeline.
+    pub pipeline: String,
+    /// When it came.
+    pub arrived_ns: u64,
+    /// When it should be answered.
+    pub deadline_ns: u64,
+    /// When it is answered without its parts.
+    pub give_up_ns: u64,
+    /// Who waits.
+    pub reply: oneshot::Sender<Answer>,
+    /// What came back.
+    pub pieces: Vec<Piece>,
+    /// Which parts came back.
+    pub covered: Covered,
+}
+
+/// Disjoint parts of a request's credit that came back, by start.
+#[derive(Debug, Default)]
+pub struct Covered(BTreeMap<u64, u64>);
+
+impl Covered {
+    /// Adds a part; false if all of it was there already.
+    pub fn add(&mut self, credit: Credit) -> bool {
+        let (mut start, mut end) = (credit.start, credit.start + credit.len);
+        if self.0.range(..=start).next_back().is_some_and(|(_, known)| *known >= end) {
+            return false;
+        }
+        while let Some((&other, &other_end)) = self.0.range(..=end).next_back() {
+            if other_end < start {
+                break;
+            }
+            self.0.remove(&other);
+            start = start.min(other);
+            end = end.max(other_end);
+        }
+        self.0.insert(start, end);
+        true
+    }
+
+    /// Whether everything came back.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.0.get(&0) == Some(&Credit::WHOLE.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_complete_a_request_once_in_any_order_and_a_repeated_part_changes_nothing() {
+        let mut covered = Covered::default();
+        let parts: Vec<_> = (0..7).map(|i| Credit::WHOLE.part(i, 7).expect("enough")).collect();
+        for i in [3, 0, 6, 2, 5, 1] {
+            assert!(covered.add(parts[i]));
+            assert!(!covered.add(parts[i]));
+            assert!(!covered.is_whole());
+        }
+        assert!(covered.add(parts[4]));
+        assert!(covered.is_whole());
+    }
+
+    #[test]
+    fn a_part_that_was_cut_differently_the_second_time_still_completes() {
+        let mut covered = Covered::default();
+        for (i, n) in [(0, 3), (0, 2), (1, 3), (1, 2)] {
+            assert!(covered.add(Credit::WHOLE.part(i, n).expect("enough")), "{i}/{n}");
+        }
+        assert!(covered.is_whole());
+    }
+}
