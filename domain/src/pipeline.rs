@@ -186,7 +186,7 @@ impl Pipeline {
     /// The same pipeline with another demand.
     #[must_use]
     pub fn with_demand(&self, demand_qps: f64) -> Self {
-        assert!(demand_qps >= 0.0 && demand_qps <= NUMBER_MAX, "a demand in range");
+        assert!((0.0..=NUMBER_MAX).contains(&demand_qps), "a demand in range");
         let mut other = self.clone();
         other.draft.demand_qps = demand_qps;
         other

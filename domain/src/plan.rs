@@ -163,7 +163,7 @@ impl Plan {
         let change = |key: (String, GroupName)| {
             let from = before.get(&key).copied();
             let to = after.get(&key).copied();
-            (from != to).then(|| PlanChange { pipeline: key.0, group: key.1, from, to })
+            (from != to).then_some(PlanChange { pipeline: key.0, group: key.1, from, to })
         };
         keys.into_iter().filter_map(change).collect()
     }
