@@ -1,52 +1,79 @@
-//! Rules `task_budget` and `path`.
+//! The two latency rules.
 
-use crate::flows::Flows;
-use crate::resolve::{Key, Part};
-use crate::{Finding, TOLERANCE};
-use apportion_domain::{LatencyRule, SLACK, TaskIndex};
+use crate::groups::Groups;
+use crate::traffic::Traffic;
+use crate::{Finding, at_most, rules};
+use apportion_domain::{LatencyRule, Pipeline, PipelinePlan, SLACK};
 
-pub(crate) fn check(rule: LatencyRule, part: &Part<'_>, flows: &Flows, findings: &mut Vec<Finding>) {
+/// Checks the rule of the problem.
+pub(crate) fn check_latency(
+    rule: LatencyRule,
+    pipeline: &Pipeline,
+    part: &PipelinePlan,
+    groups: &Groups<'_>,
+    traffic: &Traffic,
+    findings: &mut Vec<Finding>,
+) {
     match rule {
-        LatencyRule::TaskBudget => task_budget(part, findings),
-        LatencyRule::Path => paths(part, flows, findings),
+        LatencyRule::TaskBudget => check_tasks(pipeline, groups, findings),
+        LatencyRule::Path if part.flows.is_empty() => check_busy(pipeline, groups, traffic, findings),
+        LatencyRule::Path => check_paths(pipeline, part, groups, findings),
     }
 }
 
-fn too_long(part: &Part<'_>, ms: f64) -> bool {
-    ms > part.pipeline.slo_ms * (1.0 + SLACK) + SLACK
+/// `sum of queue_factor * t_i + network <= slo` on every task path, t_i the slowest group of each task.
+fn check_tasks(pipeline: &Pipeline, groups: &Groups<'_>, findings: &mut Vec<Finding>) {
+    let charges = charges(pipeline, groups, |_| true);
+    report(pipeline, longest(pipeline, &charges, |_| true), findings);
 }
 
-/// The largest charge of the groups in use at each task, summed over the longest task path (all edges).
-fn task_budget(part: &Part<'_>, findings: &mut Vec<Finding>) {
-    let pipeline = part.pipeline;
-    let charge = |t: TaskIndex| {
-        let rows = part.groups.iter().filter(|g| g.key.0 == t && g.assignment.replicas > 0).map(|g| g.row.latency_ms);
-        rows.map(|ms| pipeline.hop_charge_ms(ms)).fold(0.0, f64::max)
-    };
-    let mut ends = vec![0.0_f64; pipeline.tasks.len()];
-    for &t in pipeline.order() {
-        let before = pipeline.edges_into(t).map(|e| ends[e.from.get()]).fold(0.0, f64::max);
-        ends[t.get()] = before + charge(t);
-    }
-    let (last, longest) = ends.iter().enumerate().fold((0, 0.0), |best, (t, &ms)| if ms > best.1 { (t, ms) } else { best });
-    if too_long(part, longest) {
-        let place = part.place(&pipeline.tasks[last].name);
-        findings.push(Finding::new("latency", place, format!("budgets of {longest} ms on the way to it, SLO {}", pipeline.slo_ms)));
-    }
+/// Rule `path` without flows: every combination of groups with traffic is a path, so the slowest of each task count.
+fn check_busy(pipeline: &Pipeline, groups: &Groups<'_>, traffic: &Traffic, findings: &mut Vec<Finding>) {
+    let charges = charges(pipeline, groups, |g| traffic.share[g] > 0.0);
+    report(pipeline, longest(pipeline, &charges, |primary| primary), findings);
 }
 
-/// Every prefix with traffic; over the edges that only delay, the slowest group in use at the other parent counts.
-fn paths(part: &Part<'_>, flows: &Flows, findings: &mut Vec<Finding>) {
-    let charge = |k: &Key| part.group(*k).map_or(0.0, |g| part.pipeline.hop_charge_ms(g.row.latency_ms));
-    for (prefix, _) in flows.iter().filter(|(_, share)| **share > TOLERANCE) {
-        let ms: f64 = prefix.iter().map(charge).sum();
-        if too_long(part, ms) {
-            let names: Vec<_> = prefix.iter().filter_map(|k| part.group(*k)).map(|g| g.assignment.group.to_string()).collect();
-            findings.push(Finding::new("latency", part.place(names.join(" > ")), format!("{ms} ms, SLO {}", part.pipeline.slo_ms)));
-            return;
+fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &Groups<'_>, findings: &mut Vec<Finding>) {
+    for flow in part.flows.iter().filter(|f| f.share > SLACK) {
+        let charge = |name| groups.position(name).map_or(0.0, |g| pipeline.hop_charge_ms(groups.groups[g].latency_ms));
+        let total: f64 = flow.path.iter().map(charge).sum();
+        if !at_most(total, pipeline.slo_ms) {
+            let names: Vec<_> = flow.path.iter().map(ToString::to_string).collect();
+            let place = format!("{}: {}", pipeline.name, names.join(" > "));
+            let evidence = format!("the path takes {total:.6} ms, the SLO is {}", pipeline.slo_ms);
+            findings.push(Finding::new(rules::LATENCY, place, evidence));
         }
     }
-    if !part.pipeline.is_tree() {
-        task_budget(part, findings);
+}
+
+/// What each task charges: the slowest of its groups that count; 0 if none does, because nothing passes there.
+fn charges(pipeline: &Pipeline, groups: &Groups<'_>, counts: impl Fn(usize) -> bool) -> Vec<f64> {
+    let mut charges = vec![0.0_f64; pipeline.tasks.len()];
+    for (g, group) in groups.groups.iter().enumerate().filter(|&(g, _)| counts(g)) {
+        let charge = &mut charges[group.task.get()];
+        *charge = charge.max(pipeline.hop_charge_ms(groups.groups[g].latency_ms));
+    }
+    charges
+}
+
+/// The longest way from the root, and the task where it ends.
+fn longest(pipeline: &Pipeline, charges: &[f64], follows: impl Fn(bool) -> bool) -> (f64, String) {
+    let mut finish = vec![0.0_f64; pipeline.tasks.len()];
+    let mut worst = (0.0, String::new());
+    for &t in pipeline.order() {
+        let before =
+            pipeline.edges_into(t).filter(|e| follows(e.primary)).map(|e| finish[e.from.get()]).fold(0.0, f64::max);
+        finish[t.get()] = before + charges[t.get()];
+        if finish[t.get()] > worst.0 {
+            worst = (finish[t.get()], pipeline.task(t).name.clone());
+        }
+    }
+    worst
+}
+
+fn report(pipeline: &Pipeline, (total, task): (f64, String), findings: &mut Vec<Finding>) {
+    if !at_most(total, pipeline.slo_ms) {
+        let evidence = format!("a query may take {total:.6} ms up to {task:?}, the SLO is {}", pipeline.slo_ms);
+        findings.push(Finding::new(rules::LATENCY, &pipeline.name, evidence));
     }
 }

@@ -1,0 +1,64 @@
+//! Sums over a plan: devices, budget, and what the plan claims of itself. A claim of 0 is one that was not made.
+
+use crate::groups::Groups;
+use crate::traffic::Traffic;
+use crate::{Finding, agrees, at_most, rules};
+use apportion_domain::{Pipeline, PipelinePlan, Plan, Problem, SLACK};
+
+/// Whole devices against counts, their price against the budget and against the claimed cost.
+pub(crate) fn check_devices(problem: &Problem, plan: &Plan, findings: &mut Vec<Finding>) {
+    let mut cost = 0.0;
+    for (name, devices) in plan.devices() {
+        let Some(hardware) = problem.hardware_named(name).map(|h| problem.hardware_at(h)) else { continue };
+        cost += hardware.price_per_hour * devices as f64;
+        if let Some(count) = hardware.count.filter(|&count| devices > u64::from(count)) {
+            findings.push(Finding::new(rules::DEVICES, name, format!("{devices} devices, there are {count}")));
+        }
+    }
+    if let Some(budget) = problem.objective.budget_per_hour.filter(|&budget| !at_most(cost, budget)) {
+        let evidence = format!("the devices cost {cost:.6} an hour, the budget is {budget}");
+        findings.push(Finding::new(rules::BUDGET, "plan", evidence));
+    }
+    if plan.cost_per_hour != 0.0 && !agrees(plan.cost_per_hour, cost) {
+        let evidence = format!("claims {} an hour, the devices cost {cost}", plan.cost_per_hour);
+        findings.push(Finding::new(rules::CLAIMED_COST, "plan", evidence));
+    }
+}
+
+/// Accuracy floor, and the claims of one pipeline's part.
+pub(crate) fn check_pipeline(
+    pipeline: &Pipeline,
+    part: &PipelinePlan,
+    groups: &Groups<'_>,
+    traffic: &Traffic,
+    findings: &mut Vec<Finding>,
+) {
+    let accuracy = traffic.accuracy;
+    if let Some(floor) = pipeline.min_accuracy.filter(|floor| accuracy < floor - SLACK) {
+        let evidence = format!("the flows give {accuracy:.9}, the floor is {floor}");
+        findings.push(Finding::new(rules::ACCURACY, &pipeline.name, evidence));
+    }
+    if part.accuracy != 0.0 && !agrees(part.accuracy, accuracy) {
+        let evidence = format!("claims {}, the flows give {accuracy}", part.accuracy);
+        findings.push(Finding::new(rules::CLAIMED_ACCURACY, &pipeline.name, evidence));
+    }
+    let mut totals = vec![0.0; pipeline.tasks.len()];
+    for (g, group) in groups.groups.iter().enumerate() {
+        totals[group.task.get()] += traffic.load_qps[g];
+    }
+    for (g, (group, assignment)) in groups.groups.iter().zip(&part.assignments).enumerate() {
+        let mut claim = |rule, claimed: f64, computed: f64| {
+            if claimed != 0.0 && !agrees(claimed, computed) {
+                let evidence = format!("claims {claimed}, computed is {computed}");
+                findings.push(Finding::new(rule, groups.place(group.name), evidence));
+            }
+        };
+        claim(rules::CLAIMED_LATENCY, assignment.latency_budget_ms, pipeline.hop_charge_ms(group.latency_ms));
+        let load = traffic.load_qps[g];
+        let total = totals[group.task.get()];
+        if total > 0.0 {
+            claim(rules::CLAIMED_TRAFFIC, assignment.traffic_share, load / total);
+        }
+        claim(rules::CLAIMED_UTILISATION, assignment.utilisation, load / (f64::from(group.replicas) * group.replica_qps));
+    }
+}
