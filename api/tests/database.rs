@@ -79,3 +79,46 @@ async fn an_address_in_use_is_named() {
     let error = serve(config).await.err().expect("the address is taken");
     assert!(error.to_string().contains("cannot listen on 127.0.0.1:"), "{error}");
 }
+
+/// In the child process: a service that runs until it is killed.
+async fn run_until_killed(dir: &str) {
+    let mut config = Config::new(dir);
+    config.http.set_port(0);
+    config.grpc.set_port(0);
+    let running = serve(config).await.expect("it starts");
+    let put = reqwest::Client::new().put(format!("http://{}/v1/hardware/t4", running.http()));
+    let status = put.body("{\"price_per_hour\": 3}").send().await.expect("an answer").status();
+    assert_eq!(status, 201);
+    std::fs::write(format!("{dir}/ready"), "").expect("our own folder");
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_service_loses_nothing_and_its_database_ends_with_it() {
+    const CHILD: &str = "APPORTION_TEST_CHILD";
+    if let Ok(dir) = std::env::var(CHILD) {
+        return run_until_killed(&dir).await;
+    }
+    let dir = open_dir();
+    let data = dir.path().join("data");
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--exact", "a_killed_service_loses_nothing_and_its_database_ends_with_it"]).env(CHILD, &data);
+    let mut child = command.spawn().expect("a process");
+    let begin = std::time::Instant::now();
+    while !data.join("ready").exists() {
+        assert!(
+            begin.elapsed() < support::PATIENCE && child.try_wait().expect("our child").is_none(),
+            "it never got ready"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+    let mut config = Config::new(&data);
+    config.http.set_port(0);
+    config.grpc.set_port(0);
+    let next = serve(config).await.expect("it takes over");
+    let get = reqwest::get(format!("http://{}/v1/hardware/t4", next.http())).await.expect("an answer");
+    assert_eq!(get.status(), 200);
+    next.stop().await;
+}

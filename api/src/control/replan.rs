@@ -264,13 +264,11 @@ async fn reason_to_keep(
     Ok((!wish.may_improve).then(too_soon))
 }
 
-/// The plan in force as a plan for the problem's demand: what depends on the demand is scaled with it.
+/// The plan in force as a plan for the problem's demand. It claims no utilisation, for that depends on the demand.
 fn at_demand(current: &PipelinePlan, problem: &Problem) -> Plan {
-    let demand = problem.pipelines[0].demand_qps;
-    let factor = if current.demand_qps > 0.0 { demand / current.demand_qps } else { 1.0 };
     let mut part = current.clone();
-    part.demand_qps = demand;
-    part.assignments.iter_mut().for_each(|a| a.utilisation *= factor);
+    part.demand_qps = problem.pipelines[0].demand_qps;
+    part.assignments.iter_mut().for_each(|a| a.utilisation = 0.0);
     let mut plan = Plan { pipelines: vec![part], cost_per_hour: 0.0 };
     let price = |name: &str| problem.hardware_named(name).map_or(0.0, |h| problem.hardware_at(h).price_per_hour);
     plan.cost_per_hour = plan.devices().iter().map(|(name, count)| price(name) * *count as f64).sum();

@@ -155,11 +155,7 @@ fn keep(
         }
     };
     if report.send(Ok(())).is_ok() {
-        loop {
-            match stopped.recv_timeout(Duration::from_millis(500)) {
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                _ => break,
-            }
+        while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(Duration::from_millis(500)) {
             if let Ok(Some(status)) = child.try_wait() {
                 tracing::error!(%status, "the private PostgreSQL ended by itself; see postgres.log in the data directory");
                 return;
@@ -167,6 +163,8 @@ fn keep(
         }
     }
     shut_down(&mut child);
+    // Only an empty folder goes; one that somebody else's server uses by now does not.
+    let _in_use = fs::remove_dir(socket);
 }
 
 /// Spawns the server and waits until its socket answers. A server that a killed service left behind is given time to end.

@@ -127,7 +127,7 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
         let document = serde_json::to_value(&file).expect("a plan file is JSON");
         Solved { outcome, attainment, document }
     });
-    solving.await.map_err(|error| panic_message(error))
+    solving.await.map_err(panic_message)
 }
 
 fn panic_message(error: tokio::task::JoinError) -> String {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unsafe_code, missing_docs)] // each test binary uses its own part; atexit is the only end a test binary has
 
+pub mod agent;
+
 use apportion_api::database::PrivateDatabase;
 use apportion_api::{Config, Running, serve};
 use serde_json::{Value, json};

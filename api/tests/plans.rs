@@ -1,0 +1,156 @@
+//! Plans over HTTP: asked for, solved by the worker, read back.
+
+mod support;
+
+use serde_json::{Value, json};
+use sqlx::Connection;
+use support::{Service, problem, profiles, service, spec};
+
+async fn solved(s: &Service, request: &Value) -> Value {
+    let (status, document) = s.post("/v1/plans", request).await;
+    assert_eq!(status, 200, "{document:#}");
+    document
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_problem_is_planned_and_the_plan_is_there_after_a_restart() {
+    let s = service().await;
+    let plan = solved(&s, &json!({"problem": problem(60.0)})).await;
+    assert_eq!(plan["state"], "succeeded", "{plan:#}");
+    assert!(["optimal", "feasible"].contains(&plan["plan"]["status"].as_str().unwrap_or_default()), "{plan:#}");
+    let assignments = plan["plan"]["pipelines"][0]["assignments"].as_array().expect("assignments");
+    assert!(assignments.iter().all(|a| a["variant"] == "good"), "four devices suffice for the accurate one");
+    let s = s.restart().await;
+    let id = plan["id"].as_str().expect("an identifier");
+    let (status, again) = s.get(&format!("/v1/plans/{id}")).await;
+    assert_eq!((status, &again), (200, &plan));
+    let (_, list) = s.get("/v1/plans").await;
+    assert_eq!((list.as_array().map(Vec::len), &list[0]["id"], list[0].get("plan")), (Some(1), &json!(id), None));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_prefer_the_answer_comes_at_once_and_says_where_to_look() {
+    let s = service().await;
+    let request = s.client.post(format!("{}/v1/plans", s.base)).json(&json!({"problem": problem(20.0)}));
+    let response = request.send().await.expect("an answer");
+    assert_eq!(response.status(), 202);
+    let location = response.headers()["location"].to_str().expect("a path").to_string();
+    let state =
+        s.until(&location, |p| p["state"].as_str().filter(|s| !matches!(*s, "queued" | "solving")).map(str::to_owned));
+    assert_eq!(state.await, "succeeded");
+    assert_eq!(s.delete(&location).await.0, 409, "it is over");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_no_plan_exists_is_an_answer() {
+    let s = service().await;
+    let plan = solved(&s, &json!({"problem": problem(1e6)})).await;
+    assert_eq!(plan["state"], "infeasible", "{plan:#}");
+    assert_eq!(plan["plan"]["status"], "infeasible");
+    assert!(plan["plan"]["explanation"]["shortfalls"].as_array().is_some_and(|s| !s.is_empty()), "{plan:#}");
+    let id = plan["id"].as_str().expect("an identifier");
+    let (status, refusal) = s.put_target(0, &json!([id])).await;
+    assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &json!("/plans")));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn registered_pipelines_are_planned_with_their_profiles() {
+    let s = service().await;
+    let asked = json!({"pipelines": [{"name": "digits", "demand_qps": 20.0}]});
+    let (status, refusal) = s.post("/v1/plans", &asked).await;
+    assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &json!("/hardware")), "there is no hardware");
+    s.put("/v1/hardware/demo", &json!({"price_per_hour": 2.0})).await;
+    let (status, refusal) = s.post("/v1/plans", &asked).await;
+    assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &json!("/pipelines/0/name")), "there is no pipeline");
+    s.put("/v1/pipelines/digits", &spec()).await;
+    assert_eq!(s.post("/v1/plans", &asked).await.0, 422, "there is no profile");
+    s.put("/v1/pipelines/digits/profiles", &profiles()).await;
+    let plan = solved(&s, &asked).await;
+    assert_eq!(plan["state"], "succeeded", "{plan:#}");
+    assert_eq!(plan["problem"]["hardware"][0], json!({"name": "demo", "price_per_hour": 2.0}));
+    let tasks: Vec<_> =
+        plan["plan"]["pipelines"][0]["assignments"].as_array().expect("some").iter().map(|a| &a["task"]).collect();
+    assert!(tasks.contains(&&json!("find")) && tasks.contains(&&json!("read")), "{plan:#}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_holds_on_the_trace_that_it_is_given() {
+    let s = service().await;
+    let post = s.client.post(format!("{}/v1/traces", s.base)).body("second,qps\n0,30\n1,60\n2,30\n").send().await;
+    let trace: Value = post.expect("an answer").json().await.expect("a document");
+    let plan = solved(&s, &json!({"problem": problem(40.0), "trace": trace["id"], "planner": "greedy"})).await;
+    assert_eq!((&plan["state"], &plan["plan"]["planner"]["name"]), (&json!("succeeded"), &json!("greedy")), "{plan:#}");
+    assert!(plan["plan"]["estimate"]["attainment"].as_f64().is_some_and(|a| a >= 0.99), "{plan:#}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_for_plans_name_the_place() {
+    let s = service().await;
+    let mut broken = problem(10.0);
+    broken["pipelines"][0]["slo_ms"] = json!(-4);
+    let cases = [
+        (json!({"problem": broken}), "/problem/pipelines/0/slo_ms"),
+        (json!({"problem": problem(10.0), "planner": "magic"}), "/planner"),
+        (json!({"problem": problem(10.0), "gap": 2}), "/gap"),
+        (json!({"problem": problem(10.0), "time_limit_s": 0}), "/time_limit_s"),
+        (json!({"problem": problem(10.0), "trace": uuid::Uuid::now_v7()}), "/trace"),
+        (json!({"problem": problem(10.0), "hardware": []}), "/problem"),
+        (json!({"problem": problem(10.0), "pipelines": []}), ""),
+        (json!({}), ""),
+    ];
+    for (request, pointer) in cases {
+        let (status, refusal) = s.post("/v1/plans", &request).await;
+        assert_eq!((status, refusal["errors"][0]["pointer"].as_str()), (422, Some(pointer)), "{refusal:#}");
+    }
+    assert_eq!(s.get("/v1/plans").await.1, json!([]), "nothing was enqueued");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_worker_died_is_begun_again_but_not_for_ever() {
+    let s = service().await;
+    let plan = solved(&s, &json!({"problem": problem(20.0)})).await;
+    let s = {
+        let support::Service { running, dir, url, .. } = s;
+        running.stop().await;
+        // As if workers had died: the lease has run out.
+        let mut db = sqlx::PgConnection::connect(&url).await.expect("our own database");
+        let copy = "insert into plans (id, state, problem, options, created_at)
+                    select $2, 'solving', problem, options, created_at from plans where id = $1";
+        for (id, attempts) in [(1_u128, 1), (2, apportion_api::jobs::RETRIES_MAX)] {
+            let id = uuid::Uuid::from_u128(id);
+            let first: uuid::Uuid = plan["id"].as_str().and_then(|s| s.parse().ok()).expect("an identifier");
+            sqlx::query(copy).bind(first).bind(id).execute(&mut db).await.expect("a row");
+            sqlx::query("insert into jobs (plan, attempts, lease_until) values ($1, $2, now() - interval '1 s')")
+                .bind(id)
+                .bind(attempts)
+                .execute(&mut db)
+                .await
+                .expect("a row");
+        }
+        support::service_on(url, dir).await
+    };
+    for (id, state) in [(1_u128, "succeeded"), (2, "failed")] {
+        let path = format!("/v1/plans/{}", uuid::Uuid::from_u128(id));
+        s.until(&path, |p| (p["state"] == state).then_some(())).await;
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queued_plan_is_cancelled_at_once() {
+    let s = service().await;
+    let id = uuid::Uuid::now_v7();
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    // Without a job nobody begins it.
+    apportion_api::store::plans::insert(&mut db, id, &problem(1.0), &json!({}), chrono::Utc::now()).await.expect("a row");
+    let (status, plan) = s.delete(&format!("/v1/plans/{id}")).await;
+    assert_eq!((status, &plan["state"]), (202, &json!("cancelled")));
+    assert_eq!(s.delete(&format!("/v1/plans/{id}")).await.0, 409);
+    s.running.stop().await;
+}

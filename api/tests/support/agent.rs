@@ -1,0 +1,85 @@
+//! A raw client of the agents' protocol.
+
+use super::{PATIENCE, Service};
+use apportion_protocol::v1::{self, agent_message, control_client::ControlClient, control_message, refused::Reason};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// A raw client: says what it is told to.
+pub struct Agent {
+    pub outbox: mpsc::Sender<v1::AgentMessage>,
+    inbox: tonic::Streaming<v1::ControlMessage>,
+}
+
+pub fn register(service: &Service, name: &str) -> v1::Register {
+    v1::Register {
+        protocol_version: apportion_protocol::PROTOCOL_VERSION,
+        token: service.running.token().into(),
+        name: name.into(),
+        hardware: "demo".into(),
+        devices: 2,
+        ingress_http: "127.0.0.1:1".into(),
+        data_address: "127.0.0.1:2".into(),
+        fence: None,
+        process_id: format!("process of {name}"),
+    }
+}
+
+pub async fn attach(service: &Service, register: v1::Register) -> Agent {
+    let endpoint = format!("http://{}", service.running.grpc());
+    let mut client = ControlClient::connect(endpoint).await.expect("the agents' port");
+    let (outbox, messages) = mpsc::channel(64);
+    let first = v1::AgentMessage { message: Some(agent_message::Message::Register(register)) };
+    outbox.send(first).await.expect("room");
+    let inbox = client.attach(ReceiverStream::new(messages)).await.expect("a stream").into_inner();
+    Agent { outbox, inbox }
+}
+
+impl Agent {
+    pub async fn next(&mut self) -> Option<control_message::Message> {
+        let next = tokio::time::timeout(PATIENCE, self.inbox.message()).await.expect("in time");
+        next.ok().flatten().and_then(|m| m.message)
+    }
+
+    pub async fn refused(mut self) -> (Reason, String) {
+        match self.next().await {
+            Some(control_message::Message::Refused(refused)) => (refused.reason(), refused.detail),
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    pub async fn welcome(&mut self) -> v1::Welcome {
+        match self.next().await {
+            Some(control_message::Message::Welcome(welcome)) => welcome,
+            other => panic!("not welcome: {other:?}"),
+        }
+    }
+
+    pub async fn target(&mut self, generation: u64) -> v1::Target {
+        loop {
+            match self.next().await {
+                Some(control_message::Message::Target(t)) if t.fence.is_some_and(|f| f.generation >= generation) => {
+                    return t;
+                }
+                Some(_) => {}
+                None => panic!("the stream ended before target {generation}"),
+            }
+        }
+    }
+
+    pub async fn say(&self, message: agent_message::Message) {
+        // The service may have hung up; what follows will show it.
+        let _gone = self.outbox.send(v1::AgentMessage { message: Some(message) }).await;
+    }
+
+    /// Keeps reporting until dropped.
+    pub fn report(&self) -> tokio::task::JoinHandle<()> {
+        let outbox = self.outbox.clone();
+        tokio::spawn(async move {
+            let report = || v1::AgentMessage { message: Some(agent_message::Message::Report(v1::Report::default())) };
+            while outbox.send(report()).await.is_ok() {
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            }
+        })
+    }
+}
