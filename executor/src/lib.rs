@@ -4,6 +4,11 @@
 //! does: policies (crate `serving` has them) and planning. The commonest addition is another way to run batches: one file in
 //! [`backend`] that implements its trait, and its name in the agent's flags.
 pub mod backend;
+pub mod files;
+pub mod layout;
+pub mod node;
+pub mod peers;
+pub mod slot;
 pub mod tensor;
 pub mod unwire;
 pub mod wire;

@@ -89,7 +89,11 @@ fn tensor(from: &mut Bytes) -> Result<Tensor, FrameError> {
         return Err(FrameError::Field("shape"));
     }
     // A product with a zero in it can hide sizes whose other products overflow.
-    shape.iter().filter(|d| **d > 0).try_fold(datatype.size(), |n, d| n.checked_mul(*d)).ok_or(FrameError::Field("shape"))?;
+    shape
+        .iter()
+        .filter(|d| **d > 0)
+        .try_fold(datatype.size(), |n, d| n.checked_mul(*d))
+        .ok_or(FrameError::Field("shape"))?;
     Ok(Tensor { name, datatype, shape, data: take(from, bytes)? })
 }
 

@@ -21,7 +21,7 @@ use counts::Counts;
 use replicas::Replica;
 use request::{Answer, Pending};
 use route::Router;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -103,6 +103,12 @@ pub struct Node {
     request: u64,
     counts: Counts,
     actions: Vec<Action>,
+    /// The last handle given to a station.
+    key: u64,
+    /// Replicas whose station may start a batch.
+    touched: BTreeSet<u64>,
+    /// Replicas whose batch cannot be run.
+    misfits: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -135,11 +141,14 @@ impl Node {
             request: first_request,
             counts: Counts::default(),
             actions: Vec::new(),
+            key: 0,
+            touched: BTreeSet::new(),
+            misfits: Vec::new(),
         }
     }
 
-    /// Takes an event at `now_ns` of the agent's clock.
-    pub fn handle(&mut self, now_ns: u64, event: Event) -> Vec<Action> {
+    /// Takes an event at `now_ns` of the agent's clock; [`Node::flush`] follows after all events of one moment.
+    pub fn handle(&mut self, now_ns: u64, event: Event) {
         self.now_ns = self.now_ns.max(now_ns);
         match event {
             Event::Obey(layout) => self.obey(layout),
@@ -155,6 +164,14 @@ impl Node {
             Event::Slot(replica, happened) => self.happen(replica, happened),
             Event::Tick => self.tick(),
             Event::Announce => self.announce(),
+        }
+    }
+
+    /// Starts batches and gives what is to be done for all events since the last call.
+    pub fn flush(&mut self) -> Vec<Action> {
+        while !self.touched.is_empty() || !self.misfits.is_empty() {
+            self.start_batches();
+            self.fail_misfits();
         }
         std::mem::take(&mut self.actions)
     }

@@ -42,6 +42,11 @@ impl Router {
         self.of(pipeline, task).is_some()
     }
 
+    /// The ready replicas of the task.
+    pub fn replicas(&self, pipeline: &str, task: &str) -> impl Iterator<Item = u64> {
+        self.of(pipeline, task).into_iter().flatten().map(|p| p.replica)
+    }
+
     fn of(&self, pipeline: &str, task: &str) -> Option<&Vec<Place>> {
         self.places.get(pipeline)?.get(task)
     }
