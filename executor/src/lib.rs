@@ -3,6 +3,7 @@
 //! What belongs here: loading and running variants, moving queries between agents, and the clients' protocol. What never
 //! does: policies (crate `serving` has them) and planning. The commonest addition is another way to run batches: one file in
 //! [`backend`] that implements its trait, and its name in the agent's flags.
+pub mod agent;
 pub mod backend;
 pub mod files;
 pub mod layout;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Messages that wait for one peer; more mean that it does not take them and the connection is given up.
@@ -26,6 +27,7 @@ struct Link {
     address: String,
     outbox: mpsc::Sender<Message>,
     stop: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 /// The ways to all other agents.
@@ -44,19 +46,27 @@ impl Peers {
     /// Keeps connections to these agents and to no others.
     pub fn set(&mut self, agents: &BTreeMap<u64, String>, own: u64) {
         let wanted = |agent: u64, address: &str| agent != own && agents.get(&agent).is_some_and(|a| a == address);
-        self.links.retain(|agent, link| {
-            let keep = wanted(*agent, &link.address);
-            if !keep {
-                link.stop.cancel();
-            }
-            keep
-        });
+        let gone: Vec<u64> = self.links.iter().filter(|(a, l)| !wanted(**a, &l.address)).map(|(a, _)| *a).collect();
+        let mut ended = HashMap::new();
+        for agent in gone {
+            let link = self.links.remove(&agent).expect("it was there");
+            link.stop.cancel();
+            ended.insert(agent, link.task);
+        }
         for (agent, address) in agents.iter().filter(|(agent, _)| **agent != own) {
             if !self.links.contains_key(agent) {
                 let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
                 let stop = CancellationToken::new();
-                tokio::spawn(keep_dialling(*agent, address.clone(), messages, self.events.clone(), stop.clone()));
-                self.links.insert(*agent, Link { address: address.clone(), outbox, stop });
+                let dialling = keep_dialling(*agent, address.clone(), messages, self.events.clone(), stop.clone());
+                let before = ended.remove(agent);
+                let task = tokio::spawn(async move {
+                    // The end of the way to the old address must be told before the new way is.
+                    if let Some(before) = before {
+                        let _ended = before.await;
+                    }
+                    dialling.await;
+                });
+                self.links.insert(*agent, Link { address: address.clone(), outbox, stop, task });
             }
         }
     }
@@ -82,8 +92,6 @@ async fn keep_dialling(
         loop {
             match tokio::time::timeout(PATIENCE, TcpStream::connect(&address)).await {
                 Ok(Ok(stream)) => {
-                    // What waited for an earlier connection has been given elsewhere since.
-                    while messages.try_recv().is_ok() {}
                     if events.send(Event::PeerUp(agent)).await.is_err() {
                         return;
                     }

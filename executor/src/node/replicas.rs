@@ -120,6 +120,12 @@ impl Node {
     }
 
     pub(super) fn obey(&mut self, layout: Arc<Layout>) {
+        // A new target is a new try for what has failed.
+        let failed = self.replicas.values().filter(|r| matches!(r.state, State::Failed(_))).map(|r| r.id);
+        for id in failed.collect::<Vec<_>>() {
+            self.replicas.remove(&id);
+            self.actions.push(Action::Unload(id));
+        }
         let loaded: BTreeSet<u64> = self.replicas.keys().copied().collect();
         let difference = difference(&loaded, &layout, self.agent);
         self.layout = layout.clone();

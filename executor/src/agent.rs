@@ -1,0 +1,328 @@
+//! The loop of an agent: feeds the [`Node`] and carries out what it asks for.
+
+use crate::files::Files;
+use crate::layout::{Layout, lay_out};
+use crate::node::counts::{BIN_NS, Counts};
+use crate::node::replicas::{Replica, State};
+use crate::node::{Action, Event, Node};
+use crate::peers::Peers;
+use crate::slot::{Happened, Loader, Slot};
+use apportion_domain::Fence;
+use apportion_protocol::v1;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Events taken before batches are started.
+const EVENTS_MAX: usize = 256;
+/// How often time passes for the node.
+const TICK: Duration = Duration::from_millis(20);
+/// How often readiness is said again, lest a lost message mislead a sender for long.
+const ANNOUNCE: Duration = Duration::from_secs(1);
+/// How often a file is asked for before its replica has failed, and how long between.
+const FETCHES: u32 = 10;
+const FETCH_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the loop is told.
+pub enum Command {
+    /// The control plane's number of this agent and where its files are.
+    Welcome(u64, String),
+    /// A target.
+    Target(Box<v1::Target>),
+    /// A file is there, or not.
+    File(u64, Result<PathBuf, String>),
+    /// What was counted since the last report.
+    Report(oneshot::Sender<v1::Report>),
+    /// How much is unfinished.
+    Unfinished(oneshot::Sender<usize>),
+}
+
+/// What the gateway sees of the node.
+#[derive(Clone, Default)]
+pub struct View {
+    /// The target in force.
+    pub layout: Arc<Layout>,
+    /// Pipelines all of whose tasks have a ready replica.
+    pub ready: BTreeSet<String>,
+    /// Replicas and the length of their queues, running queries included.
+    pub queues: Vec<(u64, usize)>,
+}
+
+/// Ends of the loop.
+#[derive(Clone)]
+pub struct Handle {
+    /// Into the node.
+    pub events: mpsc::Sender<Event>,
+    /// Into the loop.
+    pub commands: mpsc::Sender<Command>,
+    /// What the gateway sees.
+    pub view: watch::Receiver<View>,
+    /// The latest acknowledgement.
+    pub ack: watch::Receiver<Option<v1::Ack>>,
+    /// Since when the agent's clock runs.
+    pub started: Instant,
+}
+
+/// How an agent runs its replicas.
+#[derive(Clone)]
+pub struct Options {
+    /// How variants are loaded.
+    pub loader: Loader,
+    /// Batches take at least as long as their profile says.
+    pub pace: bool,
+    /// The state directory.
+    pub files: Files,
+}
+
+struct Loop {
+    node: Node,
+    options: Options,
+    peers: Peers,
+    slots: HashMap<u64, Slot>,
+    agent: u64,
+    files_url: String,
+    target: Option<v1::Target>,
+    handle: Handle,
+    view: watch::Sender<View>,
+    ack: watch::Sender<Option<v1::Ack>>,
+}
+
+/// Starts the loop with the last target of the state directory.
+#[must_use]
+pub fn start(options: Options) -> Handle {
+    let (events, event_inbox) = mpsc::channel(65_536);
+    let (commands, command_inbox) = mpsc::channel(1_024);
+    let (view, seen) = watch::channel(View::default());
+    let (ack, acknowledged) = watch::channel(None);
+    let handle = Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started: Instant::now() };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let last = options.files.last_target();
+    let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
+    let mut this = Loop {
+        node: Node::new(agent, now.as_nanos() as u64),
+        options,
+        peers: Peers::new(events),
+        slots: HashMap::new(),
+        agent,
+        files_url: String::new(),
+        target: None,
+        handle: handle.clone(),
+        view,
+        ack,
+    };
+    if let Some((_, target)) = last {
+        tracing::info!(fence = ?target.fence, "coming back with the last target");
+        this.obey(target);
+    }
+    tokio::spawn(this.run(event_inbox, command_inbox));
+    handle
+}
+
+impl Loop {
+    async fn run(mut self, mut events: mpsc::Receiver<Event>, mut commands: mpsc::Receiver<Command>) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut announced = Instant::now();
+        loop {
+            tokio::select! {
+                event = events.recv() => {
+                    let Some(event) = event else { return };
+                    self.feed(event);
+                    for _ in 1..EVENTS_MAX {
+                        let Ok(event) = events.try_recv() else { break };
+                        self.feed(event);
+                    }
+                }
+                command = commands.recv() => {
+                    let Some(command) = command else { return };
+                    self.command(command);
+                }
+                _ = tick.tick() => {
+                    self.feed(Event::Tick);
+                    if announced.elapsed() >= ANNOUNCE {
+                        announced = Instant::now();
+                        self.feed(Event::Announce);
+                    }
+                    self.look();
+                }
+            }
+            self.carry_out();
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.handle.started.elapsed().as_nanos() as u64
+    }
+
+    fn feed(&mut self, event: Event) {
+        let now = self.now_ns();
+        self.node.handle(now, event);
+    }
+
+    /// Shows the gateway what has changed.
+    fn look(&mut self) {
+        let layout = self.node.layout().clone();
+        let ready = layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect();
+        let queues = self.node.replicas().map(|r| (r.id, r.len())).collect();
+        self.view.send_replace(View { layout, ready, queues });
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Welcome(agent, files_url) => {
+                (self.agent, self.files_url) = (agent, files_url);
+                self.feed(Event::Number(agent));
+                self.peers.set(&self.node.layout().agents.clone(), agent);
+            }
+            Command::Target(target) => {
+                let fence = |t: &v1::Target| t.fence.map(Fence::from);
+                if fence(&target) < self.target.as_ref().and_then(fence) {
+                    tracing::warn!(fence = ?target.fence, "a target older than the one in force is refused");
+                    self.refuse(&target, "a newer target is in force here");
+                } else if Some(&*target) != self.target.as_ref() {
+                    self.obey(*target);
+                } else {
+                    self.acknowledge();
+                }
+            }
+            Command::File(replica, file) => self.open_slot(replica, file),
+            Command::Report(reply) => {
+                let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
+                let _gone = reply.send(report(uptime_ms, self.node.take_counts()));
+            }
+            Command::Unfinished(reply) => {
+                let _gone = reply.send(self.node.unfinished());
+            }
+        }
+    }
+
+    fn obey(&mut self, target: v1::Target) {
+        match lay_out(&target) {
+            Ok(layout) => {
+                tracing::info!(fence = ?target.fence, pipelines = layout.pipelines.len(), "obeying a target");
+                self.peers.set(&layout.agents, self.agent);
+                self.feed(Event::Obey(Arc::new(layout)));
+                if let Err(error) = self.options.files.keep_target(self.agent, &target) {
+                    tracing::error!(%error, "the target cannot be kept for the next start");
+                }
+                self.target = Some(target);
+                self.carry_out();
+                self.look();
+            }
+            Err(error) => {
+                tracing::error!(fence = ?target.fence, error, "a target cannot be obeyed");
+                self.refuse(&target, &error);
+            }
+        }
+    }
+
+    fn refuse(&mut self, target: &v1::Target, error: &str) {
+        let ack = v1::Ack { fence: target.fence, applied: false, error: error.to_string(), replicas: Vec::new() };
+        self.ack.send_replace(Some(ack));
+    }
+
+    fn acknowledge(&mut self) {
+        let Some(target) = &self.target else { return };
+        let replicas: Vec<_> = self.node.replicas().map(replica_state).collect();
+        let failed = replicas.iter().find(|r| !r.error.is_empty());
+        let error = failed.map(|r| format!("replica {}: {}", r.replica, r.error)).unwrap_or_default();
+        let applied = self.node.settled() && error.is_empty();
+        self.ack.send_replace(Some(v1::Ack { fence: target.fence, applied, error, replicas }));
+    }
+
+    fn carry_out(&mut self) {
+        let mut acknowledge = false;
+        for action in self.node.flush() {
+            match action {
+                Action::Send(agent, message) => self.peers.send(agent, message),
+                Action::Load(replica, digest) => self.fetch(replica, digest),
+                Action::Run(replica, inputs, hold) => {
+                    let hold = if self.options.pace { hold } else { Duration::ZERO };
+                    if !self.slots.get(&replica).is_some_and(|slot| slot.run(inputs, hold)) {
+                        self.feed(Event::Slot(replica, Happened::Failed("its thread is gone".into())));
+                    }
+                }
+                Action::Unload(replica) => {
+                    self.slots.remove(&replica);
+                }
+                Action::Acknowledge => acknowledge = true,
+            }
+        }
+        if acknowledge {
+            self.acknowledge();
+            self.look();
+        }
+    }
+
+    fn fetch(&self, replica: u64, digest: String) {
+        let (files, url) = (self.options.files.clone(), self.files_url.clone());
+        let commands = self.handle.commands.clone();
+        tokio::spawn(async move {
+            let mut result = Err(String::new());
+            for _ in 0..FETCHES {
+                result = files.get(&digest, &url).await.map_err(|e| e.to_string());
+                let Err(error) = &result else { break };
+                tracing::warn!(replica, error, "the replica's file is not there; trying again");
+                tokio::time::sleep(FETCH_AGAIN).await;
+            }
+            let _stopping = commands.send(Command::File(replica, result)).await;
+        });
+    }
+
+    fn open_slot(&mut self, replica: u64, file: Result<PathBuf, String>) {
+        if self.node.replicas().all(|r| r.id != replica) {
+            return;
+        }
+        let events = self.handle.events.clone();
+        let report = move |happened| {
+            let _stopping = events.blocking_send(Event::Slot(replica, happened));
+        };
+        let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
+        let started = file.and_then(|file| Slot::start(name, file, loader, report).map_err(|e| e.to_string()));
+        match started {
+            Ok(slot) => {
+                self.slots.insert(replica, slot);
+            }
+            Err(error) => self.feed(Event::Slot(replica, Happened::Failed(error))),
+        }
+    }
+}
+
+fn replica_state(replica: &Replica) -> v1::ReplicaState {
+    use v1::replica_state::State as Told;
+    let (state, error) = match &replica.state {
+        State::Failed(error) => (Told::Failed, error.clone()),
+        _ if replica.retired => (Told::Draining, String::new()),
+        State::Loading => (Told::Loading, String::new()),
+        State::Ready => (Told::Ready, String::new()),
+        State::Draining(_) => (Told::Draining, String::new()),
+    };
+    v1::ReplicaState { replica: replica.id, state: state.into(), error }
+}
+
+fn report(uptime_ms: u64, counts: Counts) -> v1::Report {
+    let bin_ms = BIN_NS / 1_000_000;
+    let arrivals = counts.pipelines.into_iter().map(|(pipeline, c)| {
+        let first = c.bins.keys().next().copied().unwrap_or(0);
+        let last = c.bins.keys().next_back().copied().unwrap_or(0);
+        let bins = if c.bins.is_empty() {
+            Vec::new()
+        } else {
+            (first..=last).map(|bin| c.bins.get(&bin).copied().unwrap_or(0)).collect()
+        };
+        let first_bin_ms = first * bin_ms;
+        v1::Arrivals { pipeline, first_bin_ms, bins, ok: c.ok, late: c.late, dropped: c.dropped, failed: c.failed }
+    });
+    let groups = counts.groups.into_iter().map(|((pipeline, group), c)| v1::GroupStats {
+        pipeline,
+        group,
+        queries: c.queries,
+        batches: c.batches,
+        busy_ms: c.busy_ns as f64 / 1e6,
+        waited_ms: c.waited_ns as f64 / 1e6,
+        children: c.children.into_iter().map(|(task, queries)| v1::ChildCount { task, queries }).collect(),
+    });
+    v1::Report { uptime_ms, arrivals: arrivals.collect(), groups: groups.collect() }
+}
