@@ -154,3 +154,18 @@ async fn a_queued_plan_is_cancelled_at_once() {
     assert_eq!(s.delete(&format!("/v1/plans/{id}")).await.0, 409);
     s.running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_sent_twice_under_one_key_is_one_plan() {
+    let s = service().await;
+    let post = |demand: f64| {
+        let request = s.client.post(format!("{}/v1/plans", s.base)).header("idempotency-key", "k1");
+        request.json(&json!({"problem": problem(demand)})).send()
+    };
+    let (first, second) = tokio::join!(post(20.0), post(20.0));
+    let location = |r: reqwest::Result<reqwest::Response>| r.expect("an answer").headers()["location"].clone();
+    assert_eq!(location(first), location(second));
+    assert_eq!(post(21.0).await.expect("an answer").status(), 422);
+    assert_eq!(s.get("/v1/plans").await.1.as_array().map(Vec::len), Some(1));
+    s.running.stop().await;
+}

@@ -27,6 +27,9 @@ const REPORTED_AFTER_MS: i64 = 1_150;
 /// A plan in force that still holds is not improved on before it is so old: a load that has just fallen may be back, and
 /// InferLine's tuner scales down after 15 s without a change (section 5).
 const IMPROVE_AFTER: Duration = Duration::from_secs(15);
+/// Plans are made with all of the headroom and stay while they hold with this much of it: a band in which the load may
+/// move without a change of plan.
+const KEEP_HEADROOM: f64 = 0.5;
 /// A large change that moves the demand to plan for by less than this share changes no plan (the demand may have a floor).
 const DEMAND_MOVES: f64 = 0.1;
 /// How long arrivals and decisions are kept.
@@ -284,12 +287,13 @@ impl Leader {
         for (spec, replan) in pipelines {
             let Some(watched) = self.watched.get_mut(&spec.name) else { continue };
             let demand_qps = watched.demand.to_plan_for(replan.headroom, replan.min_qps);
+            let keep_qps = watched.demand.to_plan_for(1.0 + (replan.headroom - 1.0) * KEEP_HEADROOM, replan.min_qps);
             watched.planned_qps = demand_qps;
             watched.demand.planned_for(demand_qps / replan.headroom.max(1.0));
             watched.due_at = Some(at + Duration::from_secs_f64(replan.period_s.clamp(0.5, 86_400.0)));
             let old_enough = watched.changed_at.is_none_or(|changed| changed.elapsed() >= IMPROVE_AFTER);
             let may_improve = why.is_some() || old_enough;
-            wishes.push(Wish { spec, demand_qps, apply: replan.mode == "apply", may_improve });
+            wishes.push(Wish { spec, demand_qps, keep_qps, apply: replan.mode == "apply", may_improve });
         }
         let cancel = Arc::new(AtomicBool::new(false));
         let this = Round { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };

@@ -34,6 +34,9 @@ pub struct Wish {
     pub spec: PipelineSpec,
     /// Demand to plan for.
     pub demand_qps: f64,
+    /// Demand at which a plan in force must still hold to stay. It is lower, or else a plan that was made to measure would
+    /// be replaced whenever the load breathes.
+    pub keep_qps: f64,
     /// Whether plans are deployed, or only kept for reading.
     pub apply: bool,
     /// Whether a plan that still holds may be replaced by a better one: not right after a change.
@@ -243,9 +246,13 @@ async fn reason_to_keep(
     best: &Plan,
     best_attainment: f64,
 ) -> Result<Option<String>, String> {
+    let keep_qps = wish.keep_qps.min(problem.pipelines[0].demand_qps);
+    let problem = &problem
+        .changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(keep_qps))
+        .expect("a problem with a lower demand");
     let plan = at_demand(current, problem);
     let pipeline = &problem.pipelines[0];
-    let held = jobs::holds(problem.clone(), plan.clone(), vec![documents::steady(pipeline.demand_qps, TRACE_S)]).await?;
+    let held = jobs::holds(problem.clone(), plan.clone(), vec![documents::steady(keep_qps, TRACE_S)]).await?;
     let asked = pipeline.percentile / 100.0;
     if !held.findings.is_empty() {
         return Ok(None);

@@ -7,12 +7,13 @@ use crate::control::{fleet::Fleet, replan::live_hardware};
 use crate::documents;
 use crate::jobs::PlanOptions;
 use crate::store::{self, plans as rows, plans::PlanRow};
-use actix_web::http::header;
+use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 use apportion_wire::{HardwareSpec, ObjectiveSpec};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -129,28 +130,67 @@ pub async fn list(app: web::Data<App>) -> Answer {
 /// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it. That no plan exists is an answer like
 /// another: state `infeasible`, and the plan file says why.
 #[utoipa::path(post, path = "/v1/plans", tag = "plans", request_body = PlanRequest,
-    params(("Prefer" = Option<String>, Header, description = "wait=N: wait up to N seconds")),
+    params(("Prefer" = Option<String>, Header, description = "wait=N: wait up to N seconds"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key and body again give the same plan")),
     responses((status = 202, body = PlanDocument, headers(("Location" = String))), (status = 200, body = PlanDocument),
         (status = 400, body = Refusal), (status = 422, body = Refusal)))]
 pub async fn post(app: web::Data<App>, request: HttpRequest, bytes: web::Bytes) -> Answer {
     let asked: PlanRequest = body::value(body::tree(&bytes)?)?;
     let options = options(&asked)?;
+    let key = idempotency_key(&request, &bytes)?;
     let mut tx = app.pool.begin().await?;
-    if let Some(trace) = options.trace
-        && store::traces::get(&mut tx, trace).await?.is_none()
-    {
-        return Err(Refusal::value("/trace", format!("there is no trace {trace}")));
-    }
-    let problem = problem(&mut tx, asked).await?;
-    let id = Uuid::now_v7();
-    let options = serde_json::to_value(options).expect("options are JSON");
-    rows::insert(&mut tx, id, &problem, &options, now()).await?;
-    store::jobs::enqueue(&mut tx, id).await?;
+    let id = match already_asked(&mut tx, key.as_ref()).await? {
+        Some(id) => id,
+        None => enqueue(&mut tx, asked, &options, key).await?,
+    };
     tx.commit().await?;
     app.job_enqueued.notify_one();
     let document = wait_for(&app, id, wait(&request)).await?;
     let mut response = if document.is_over() { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(response.insert_header((header::LOCATION, format!("/v1/plans/{id}"))).json(document))
+}
+
+/// The client's key (header `Idempotency-Key`) with the digest of its request.
+fn idempotency_key(request: &HttpRequest, bytes: &[u8]) -> Result<Option<(String, String)>, Refusal> {
+    let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
+    let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= body::NAME_BYTES_MAX);
+    let expected = || format!("Idempotency-Key: expected 1 to {} characters", body::NAME_BYTES_MAX);
+    let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
+    Ok(Some((key.to_string(), Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())))
+}
+
+/// The plan that was asked for under this key before.
+async fn already_asked(db: &mut store::PgConnection, key: Option<&(String, String)>) -> Result<Option<Uuid>, Refusal> {
+    let Some((key, request)) = key else { return Ok(None) };
+    match rows::known_key(db, key).await? {
+        Some((before, plan)) if before == *request => Ok(Some(plan)),
+        Some(_) => {
+            let detail = format!("Idempotency-Key {key} was used for another request");
+            Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, detail))
+        }
+        None => Ok(None),
+    }
+}
+
+async fn enqueue(
+    db: &mut store::PgConnection,
+    asked: PlanRequest,
+    options: &PlanOptions,
+    key: Option<(String, String)>,
+) -> Result<Uuid, Refusal> {
+    if let Some(trace) = options.trace
+        && store::traces::get(db, trace).await?.is_none()
+    {
+        return Err(Refusal::value("/trace", format!("there is no trace {trace}")));
+    }
+    let problem = problem(db, asked).await?;
+    let (id, at) = (Uuid::now_v7(), now());
+    rows::insert(db, id, &problem, &serde_json::to_value(options).expect("options are JSON"), at).await?;
+    store::jobs::enqueue(db, id).await?;
+    if let Some((key, request)) = key {
+        rows::remember_key(db, &key, &request, id, at).await?;
+    }
+    Ok(id)
 }
 
 fn options(asked: &PlanRequest) -> Result<PlanOptions, Refusal> {
@@ -274,5 +314,5 @@ pub async fn delete(app: web::Data<App>, id: web::Path<Uuid>) -> Answer {
     if open {
         return Ok(HttpResponse::Accepted().json(document));
     }
-    Err(Refusal::new(actix_web::http::StatusCode::CONFLICT, format!("plan {id} is {} already", document.state)))
+    Err(Refusal::new(StatusCode::CONFLICT, format!("plan {id} is {} already", document.state)))
 }

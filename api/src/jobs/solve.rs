@@ -106,10 +106,10 @@ fn workload(traces: Vec<Trace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
-/// Solves on the blocking pool.
+/// Solves on the blocking pool and has the checker confirm the plan, whatever its planner says of it.
 ///
 /// # Errors
-/// If the planner panicked: a defect of ours, described by its message.
+/// If the planner panicked or its plan is broken: defects of ours, described by their message.
 pub async fn solve(ask: Ask) -> Result<Solved, String> {
     let solving = tokio::task::spawn_blocking(move || {
         let begin = Instant::now();
@@ -125,9 +125,17 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
         let attainment = report.estimate.as_ref().map(|e| e.attainment);
         let file = PlanFile::from_outcome(&ask.problem, &outcome, &report);
         let document = serde_json::to_value(&file).expect("a plan file is JSON");
-        Solved { outcome, attainment, document }
+        let findings = outcome.plan().map(|plan| apportion_checker::check(&ask.problem, plan)).unwrap_or_default();
+        match findings.first() {
+            Some(finding) => Err(format!("the planner's plan is broken: {}", sentence(finding))),
+            None => Ok(Solved { outcome, attainment, document }),
+        }
     });
-    solving.await.map_err(panic_message)
+    solving.await.unwrap_or_else(|error| Err(panic_message(error)))
+}
+
+fn sentence(finding: &apportion_checker::Finding) -> String {
+    format!("{}: {}: {}", finding.rule, finding.place, finding.evidence)
 }
 
 fn panic_message(error: tokio::task::JoinError) -> String {
@@ -157,10 +165,7 @@ pub async fn holds(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<H
         let problem = problem.changed(|draft| draft.objective = objective).expect("a problem without its budget");
         let findings = apportion_checker::check(&problem, &plan);
         let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
-        Holds {
-            findings: findings.iter().map(|f| format!("{}: {}: {}", f.rule, f.place, f.evidence)).collect(),
-            attainment: run.map_or(0.0, |run| run.total.attainment),
-        }
+        Holds { findings: findings.iter().map(sentence).collect(), attainment: run.map_or(0.0, |run| run.total.attainment) }
     });
     checking.await.map_err(panic_message)
 }

@@ -157,3 +157,27 @@ pub async fn finish(
         .await?;
     Ok(())
 }
+
+/// The request digest and the plan that are known under an idempotency key; the key is locked until the transaction ends.
+///
+/// # Errors
+/// The database's.
+pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<(String, Uuid)>> {
+    sqlx::query("select pg_advisory_xact_lock(hashtext('key:' || $1))").bind(key).execute(&mut *db).await?;
+    sqlx::query_as("select request, plan from idempotency where key = $1").bind(key).fetch_optional(db).await
+}
+
+/// Remembers under which key a plan was asked for.
+///
+/// # Errors
+/// The database's.
+pub async fn remember_key(db: &mut PgConnection, key: &str, request: &str, plan: Uuid, at: Time) -> Result<()> {
+    sqlx::query("insert into idempotency (key, request, plan, created_at) values ($1, $2, $3, $4)")
+        .bind(key)
+        .bind(request)
+        .bind(plan)
+        .bind(at)
+        .execute(db)
+        .await?;
+    Ok(())
+}
