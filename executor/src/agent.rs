@@ -9,7 +9,7 @@ use crate::peers::Peers;
 use crate::slot::{Happened, Loader, Slot};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +48,8 @@ pub struct View {
     pub ready: BTreeSet<String>,
     /// Replicas and the length of their queues, running queries included.
     pub queues: Vec<(u64, usize)>,
+    /// Requests by pipeline, up to the last report: ok, late, dropped, failed.
+    pub totals: Arc<BTreeMap<String, [u64; 4]>>,
 }
 
 /// Ends of the loop.
@@ -84,6 +86,7 @@ struct Loop {
     agent: u64,
     files_url: String,
     target: Option<v1::Target>,
+    totals: Arc<BTreeMap<String, [u64; 4]>>,
     handle: Handle,
     view: watch::Sender<View>,
     ack: watch::Sender<Option<v1::Ack>>,
@@ -108,6 +111,7 @@ pub fn start(options: Options) -> Handle {
         agent,
         files_url: String::new(),
         target: None,
+        totals: Arc::default(),
         handle: handle.clone(),
         view,
         ack,
@@ -166,7 +170,7 @@ impl Loop {
         let layout = self.node.layout().clone();
         let ready = layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect();
         let queues = self.node.replicas().map(|r| (r.id, r.len())).collect();
-        self.view.send_replace(View { layout, ready, queues });
+        self.view.send_replace(View { layout, ready, queues, totals: self.totals.clone() });
     }
 
     fn command(&mut self, command: Command) {
@@ -190,7 +194,14 @@ impl Loop {
             Command::File(replica, file) => self.open_slot(replica, file),
             Command::Report(reply) => {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
-                let _gone = reply.send(report(uptime_ms, self.node.take_counts()));
+                let counts = self.node.take_counts();
+                let totals = Arc::make_mut(&mut self.totals);
+                for (pipeline, c) in &counts.pipelines {
+                    let total = totals.entry(pipeline.clone()).or_default();
+                    let new = [c.ok, c.late, c.dropped, c.failed];
+                    total.iter_mut().zip(new).for_each(|(sum, n)| *sum += n);
+                }
+                let _gone = reply.send(report(uptime_ms, counts));
             }
             Command::Unfinished(reply) => {
                 let _gone = reply.send(self.node.unfinished());

@@ -5,7 +5,9 @@
 //! [`backend`] that implements its trait, and its name in the agent's flags.
 pub mod agent;
 pub mod backend;
+pub mod control;
 pub mod files;
+pub mod gateway;
 pub mod layout;
 pub mod node;
 pub mod peers;

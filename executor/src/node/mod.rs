@@ -236,7 +236,6 @@ impl Node {
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {
             let sent = self.sent.remove(&hop).expect("it was there");
-            self.router.finished(sent.query.replica);
             let work = Work { query: sent.query, deadline_ns: sent.deadline_ns, from: None, arrived_ns: self.now_ns };
             self.pass_on(work, "its agent was lost");
         }

@@ -64,13 +64,13 @@ impl Node {
             return self.send_back(&query, End::Failed(reason));
         };
         query.replica = place.replica;
+        self.router.sent(place.replica);
         if place.agent == self.agent {
             self.accept(Work { query, deadline_ns, from: None, arrived_ns: self.now_ns });
             return;
         }
         self.hop += 1;
         query.budget_ns = deadline_ns.saturating_sub(self.now_ns.cast_signed());
-        self.router.sent(place.replica);
         self.sent.insert(self.hop, Sent { agent: place.agent, query: query.clone(), deadline_ns });
         self.actions.push(Action::Send(place.agent, Message::Query { from: self.agent, hop: self.hop, query }));
     }
@@ -101,10 +101,11 @@ impl Node {
         self.deliver(work.query, work.deadline_ns, None);
     }
 
-    /// Tells the sender of a query that it need not keep it.
+    /// A query has left its place: tells its sender, or if this agent sent it, that its place has one less outstanding.
     fn taken(&mut self, work: &Work) {
-        if let Some((agent, hop)) = work.from {
-            self.actions.push(Action::Send(agent, Message::Taken { hop }));
+        match work.from {
+            Some((agent, hop)) => self.actions.push(Action::Send(agent, Message::Taken { hop })),
+            None => self.router.finished(work.query.replica),
         }
     }
 

@@ -1,0 +1,3 @@
+//! Where clients come in: the Open Inference Protocol over HTTP.
+pub mod http;
+pub mod oip;

@@ -1,0 +1,135 @@
+//! `apportion-agent`: serves its part of the fleet's target on its devices.
+
+use apportion_executor::agent::{self, Command, Options};
+use apportion_executor::backend::{Backend, OnnxBackend, find_library};
+use apportion_executor::control::{ControlError, Identity, attend};
+use apportion_executor::files::Files;
+use apportion_executor::{gateway, peers};
+use clap::Parser;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// How long a stopping agent waits for what it has begun.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Exit status of an agent that the control plane refuses, or that was started wrongly.
+const REFUSED: u8 = 2;
+
+/// Serves its part of the fleet's target on this machine's devices.
+#[derive(Parser)]
+#[command(name = "apportion-agent", version)]
+struct Flags {
+    /// The control plane, for example http://127.0.0.1:7071
+    #[arg(long)]
+    join: String,
+    /// The token that the control plane asks for
+    #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
+    token: String,
+    /// Unique name in the fleet [default: host name and process number]
+    #[arg(long)]
+    name: Option<String>,
+    /// Hardware type of the devices
+    #[arg(long, default_value = "cpu")]
+    hardware: String,
+    /// How many devices
+    #[arg(long, default_value_t = 1)]
+    devices: u32,
+    /// Where clients come in
+    #[arg(long, default_value = "127.0.0.1:0")]
+    http: String,
+    /// Where other agents come in
+    #[arg(long, default_value = "127.0.0.1:0")]
+    data: String,
+    /// Model files and the last target; an agent that comes back here comes back with what it served
+    #[arg(long)]
+    state_dir: Option<PathBuf>,
+    /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
+    #[arg(long)]
+    onnxruntime: Option<PathBuf>,
+    /// Threads of one batch
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Batches take at least as long as the profile says: devices are emulated
+    #[arg(long)]
+    pace: bool,
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info,ort=warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let flags = Flags::parse();
+    match actix_web::rt::System::new().block_on(run(flags)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::from(if error.is::<ControlError>() { REFUSED } else { 1 })
+        }
+    }
+}
+
+async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
+    let name = flags.name.unwrap_or_else(default_name);
+    let library = find_library(flags.onnxruntime.as_deref())?;
+    let threads = flags.threads;
+    let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, threads)?) as Box<dyn Backend>);
+    let directory = flags.state_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("apportion-{name}")));
+    let http = TcpListener::bind(&flags.http).map_err(|e| format!("--http {}: {e}", flags.http))?;
+    let data = tokio::net::TcpListener::bind(&flags.data).await.map_err(|e| format!("--data {}: {e}", flags.data))?;
+    let identity = Identity {
+        join: flags.join,
+        token: flags.token,
+        name,
+        hardware: flags.hardware,
+        devices: flags.devices,
+        ingress_http: http.local_addr()?.to_string(),
+        data_address: data.local_addr()?.to_string(),
+        process_id: uuid::Uuid::now_v7().to_string(),
+    };
+    tracing::info!(identity.name, http = identity.ingress_http, data = identity.data_address, "agent starts");
+    if flags.pace {
+        tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
+    }
+    let files = Files::open(&directory)?;
+    let handle = agent::start(Options { loader: Arc::new(loader), pace: flags.pace, files });
+    let stop = CancellationToken::new();
+    tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
+    let server = gateway::http::serve(http, handle.clone())?;
+    let stopping = server.handle();
+    tokio::spawn(server);
+    let attending = tokio::spawn(attend(identity, handle.clone(), stop.clone()));
+    let mut attending = std::pin::pin!(attending);
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        ended = &mut attending => return Ok(ended??),
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    tracing::info!("stopping: what has begun is finished");
+    stop.cancel();
+    attending.await??;
+    drain(&handle).await;
+    stopping.stop(true).await;
+    Ok(())
+}
+
+async fn drain(handle: &agent::Handle) {
+    let begun = Instant::now();
+    // Others need a moment to learn that this agent has left.
+    let mut quiet = 0;
+    while begun.elapsed() < DRAIN_MAX && quiet < 10 {
+        let (reply, unfinished) = tokio::sync::oneshot::channel();
+        if handle.commands.send(Command::Unfinished(reply)).await.is_err() {
+            return;
+        }
+        quiet = if unfinished.await == Ok(0) { quiet + 1 } else { 0 };
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn default_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "agent".into());
+    format!("{}-{}", host.trim(), std::process::id())
+}
