@@ -271,15 +271,12 @@ async fn reason_to_keep(
     Ok((!wish.may_improve).then(too_soon))
 }
 
-/// The plan in force as a plan for the problem's demand. It claims no utilisation, for that depends on the demand.
+/// The plan in force as a plan for the problem's demand. It claims neither cost nor utilisation: they are no longer its own.
 fn at_demand(current: &PipelinePlan, problem: &Problem) -> Plan {
     let mut part = current.clone();
     part.demand_qps = problem.pipelines[0].demand_qps;
     part.assignments.iter_mut().for_each(|a| a.utilisation = 0.0);
-    let mut plan = Plan { pipelines: vec![part], cost_per_hour: 0.0 };
-    let price = |name: &str| problem.hardware_named(name).map_or(0.0, |h| problem.hardware_at(h).price_per_hour);
-    plan.cost_per_hour = plan.devices().iter().map(|(name, count)| price(name) * *count as f64).sum();
-    plan
+    Plan { pipelines: vec![part], cost_per_hour: 0.0 }
 }
 
 fn made(problem: Value, document: &Value, reason: String, demand_qps: f64) -> Made {
