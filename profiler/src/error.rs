@@ -1,0 +1,53 @@
+//! Why a pipeline could not be profiled.
+
+use crate::npy::NpyError;
+use apportion_executor::backend::BackendError;
+
+/// Why a pipeline could not be profiled.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// A variant could not be loaded or run.
+    #[error("variant {variant} of task {task}")]
+    Variant {
+        /// Its task.
+        task: String,
+        /// Its name.
+        variant: String,
+        /// What happened.
+        #[source]
+        source: BackendError,
+    },
+    /// A variant's outputs are not what the pipeline's edges or the convention need.
+    #[error("variant {variant} of task {task}: {detail}")]
+    Convention {
+        /// Its task.
+        task: String,
+        /// Its name.
+        variant: String,
+        /// What is wrong and what would be right.
+        detail: String,
+    },
+    /// The tasks and edges are not a tree with one root, or a map does not fit.
+    #[error("{0}")]
+    Pipeline(String),
+    /// An array of the validation set cannot be read.
+    #[error("{file}")]
+    Array {
+        /// Which file.
+        file: String,
+        /// Why.
+        #[source]
+        source: NpyError,
+    },
+    /// The labels cannot be read, or do not fit the inputs.
+    #[error("{file}: {detail}")]
+    Labels {
+        /// Which file.
+        file: String,
+        /// What is wrong and what would be right.
+        detail: String,
+    },
+    /// No query of the validation set reaches a task, so there is nothing to time it with.
+    #[error("no query of the validation set reaches task {0}, so its variants cannot be timed")]
+    Unreached(String),
+}

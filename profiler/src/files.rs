@@ -1,0 +1,199 @@
+//! What is to be profiled: the files of a pipeline, in plain words.
+
+use crate::ProfileError;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// Largest number of combinations of variants along the paths of a pipeline: each is run over the validation set.
+pub const PATHS_MAX: usize = 4_096;
+
+/// A pipeline whose variants lie in files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipelineFiles {
+    /// At least one.
+    pub tasks: Vec<TaskFiles>,
+    /// A tree with one root.
+    pub edges: Vec<EdgeFiles>,
+    /// Labelled examples.
+    pub validation: ValidationFiles,
+}
+
+/// One task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskFiles {
+    /// Unique.
+    pub name: String,
+    /// At least one; they take and make the same tensors.
+    pub variants: Vec<VariantFile>,
+}
+
+/// One variant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariantFile {
+    /// Unique in its task.
+    pub name: String,
+    /// Its model file.
+    pub file: PathBuf,
+}
+
+/// Queries of `from` make queries of `to`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EdgeFiles {
+    /// Parent task.
+    pub from: String,
+    /// Child task.
+    pub to: String,
+    /// Child's input name to parent's output name; every input of the child.
+    pub map: BTreeMap<String, String>,
+}
+
+/// Labelled examples.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidationFiles {
+    /// An array file by input of the root; the first dimension counts the examples.
+    pub inputs: BTreeMap<String, PathBuf>,
+    /// A JSON file: for each example the list of `{"value": .., "at": [..]}` to be found.
+    pub labels: PathBuf,
+    /// How outputs are compared with labels.
+    pub matching: MatchRule,
+}
+
+/// Which outputs of the sinks are compared with the labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatchRule {
+    /// Output that must equal a label's `value`: one number per row.
+    pub value: String,
+    /// Output that must be near a label's `at`, by Euclidean distance; `None` if the value alone decides.
+    pub at: Option<String>,
+    /// How near, in the unit of the positions; `None` is at any distance.
+    pub within: Option<f64>,
+}
+
+/// The tasks as a tree of indices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    /// The task without a parent.
+    pub root: usize,
+    /// Edge indices out of each task, in the files' order.
+    pub out_edges: Vec<Vec<usize>>,
+    /// The child of each edge.
+    pub to: Vec<usize>,
+    /// All tasks, parents first.
+    pub order: Vec<usize>,
+    /// Runs of the validation set: one for each variant and combination of variants above it.
+    pub runs: usize,
+}
+
+impl PipelineFiles {
+    /// Resolves the names and checks that the tasks are a tree.
+    pub(crate) fn tree(&self) -> Result<Tree, ProfileError> {
+        let fail = |detail: String| Err(ProfileError::Pipeline(detail));
+        let index: BTreeMap<&str, usize> = self.tasks.iter().enumerate().map(|(i, t)| (t.name.as_str(), i)).collect();
+        if index.len() != self.tasks.len() || self.tasks.is_empty() {
+            return fail("a pipeline has at least one task, and each name once".to_owned());
+        }
+        for task in &self.tasks {
+            let names: BTreeSet<&str> = task.variants.iter().map(|v| v.name.as_str()).collect();
+            if names.len() != task.variants.len() || names.is_empty() {
+                return fail(format!("task {} has at least one variant, and each name once", task.name));
+            }
+        }
+        let mut out_edges = vec![Vec::new(); self.tasks.len()];
+        let mut to = Vec::new();
+        let mut parents = vec![0_usize; self.tasks.len()];
+        for (e, edge) in self.edges.iter().enumerate() {
+            let (Some(&from), Some(&child)) = (index.get(edge.from.as_str()), index.get(edge.to.as_str())) else {
+                return fail(format!("edge {} -> {} names an unknown task", edge.from, edge.to));
+            };
+            out_edges[from].push(e);
+            to.push(child);
+            parents[child] += 1;
+        }
+        if let Some(join) = parents.iter().position(|&p| p > 1) {
+            return fail(format!("task {} has several parents; only trees can be profiled so far", self.tasks[join].name));
+        }
+        let roots: Vec<usize> = (0..parents.len()).filter(|&t| parents[t] == 0).collect();
+        let [root] = roots[..] else {
+            return fail(format!("a pipeline has one task without a parent, this one has {}", roots.len()));
+        };
+        let order = breadth_first(root, &out_edges, &to);
+        if order.len() != self.tasks.len() {
+            return fail("some tasks are on a cycle that the root does not reach".to_owned());
+        }
+        let runs = self.runs(&order, &out_edges, &to)?;
+        Ok(Tree { root, out_edges, to, order, runs })
+    }
+
+    /// How many combinations of variants are to be run, at most [`PATHS_MAX`].
+    fn runs(&self, order: &[usize], out_edges: &[Vec<usize>], to: &[usize]) -> Result<usize, ProfileError> {
+        let mut prefixes = vec![1_usize; self.tasks.len()];
+        let mut total = 0_usize;
+        for &task in order {
+            prefixes[task] = prefixes[task].saturating_mul(self.tasks[task].variants.len());
+            total = total.saturating_add(prefixes[task]);
+            for &edge in &out_edges[task] {
+                prefixes[to[edge]] = prefixes[task];
+            }
+        }
+        if total > PATHS_MAX {
+            let detail = format!("{total} combinations of variants would have to be run; at most {PATHS_MAX} are");
+            return Err(ProfileError::Pipeline(detail));
+        }
+        Ok(total)
+    }
+}
+
+fn breadth_first(root: usize, out_edges: &[Vec<usize>], to: &[usize]) -> Vec<usize> {
+    let mut order = vec![root];
+    let mut next = 0;
+    while next < order.len() {
+        order.extend(out_edges[order[next]].iter().map(|&e| to[e]));
+        next += 1;
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tasks `a b c ..` with two variants each and the edges given as `ab` for a -> b.
+    fn pipeline(tasks: &str, edges: &[&str]) -> PipelineFiles {
+        let variant = |name: &str| VariantFile { name: name.to_owned(), file: PathBuf::new() };
+        let task = |name: char| TaskFiles { name: name.to_string(), variants: vec![variant("x"), variant("y")] };
+        let edge = |e: &&str| EdgeFiles { from: e[..1].to_owned(), to: e[1..].to_owned(), map: BTreeMap::new() };
+        let matching = MatchRule { value: "v".to_owned(), at: None, within: None };
+        let validation = ValidationFiles { inputs: BTreeMap::new(), labels: PathBuf::new(), matching };
+        PipelineFiles { tasks: tasks.chars().map(task).collect(), edges: edges.iter().map(edge).collect(), validation }
+    }
+
+    #[test]
+    fn parents_come_first() {
+        let tree = pipeline("cba", &["ab", "bc"]).tree().expect("a chain");
+        assert_eq!((tree.root, tree.order), (2, vec![2, 1, 0]));
+    }
+
+    #[test]
+    fn what_is_no_tree_is_refused() {
+        let cases: [(&str, &[&str], &str); 7] = [
+            ("", &[], "at least one task"),
+            ("aa", &["aa"], "each name once"),
+            ("ab", &["ac"], "unknown task"),
+            ("abc", &["ab", "ac", "bc"], "several parents"),
+            ("ab", &[], "this one has 2"),
+            ("ab", &["ab", "ba"], "this one has 0"),
+            ("abc", &["bc", "cb"], "cycle"),
+        ];
+        for (tasks, edges, said) in cases {
+            let error = pipeline(tasks, edges).tree().expect_err(said).to_string();
+            assert!(error.contains(said), "{error} should say {said:?}");
+        }
+    }
+
+    #[test]
+    fn too_many_combinations_are_refused() {
+        assert!(pipeline("abcdefghijk", &["ab", "bc", "cd", "de", "ef", "fg", "gh", "hi", "ij", "jk"]).tree().is_ok());
+        let twelve = pipeline("abcdefghijkl", &["ab", "bc", "cd", "de", "ef", "fg", "gh", "hi", "ij", "jk", "kl"]);
+        assert!(twelve.tree().expect_err("2 + 4 + .. + 4096").to_string().contains("8190 combinations"));
+    }
+}

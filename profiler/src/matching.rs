@@ -1,0 +1,86 @@
+//! How many labels the rows of an answer got right.
+
+use crate::labels::Label;
+
+/// One row of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What it says there is.
+    pub value: f64,
+    /// Where; empty if the value alone decides.
+    pub at: Vec<f64>,
+}
+
+/// Pairs labels with rows of equal value that lie at most `within` apart, nearest pairs first, each label and each row once
+/// (ties in the labels' order, then the rows'); returns how many pairs there are. With `within` `None` any distance will do.
+///
+/// A row that matches no label costs nothing here: accuracy is the share of labels that are found.
+#[must_use]
+pub fn count_matches(labels: &[Label], rows: &[Row], within: Option<f64>) -> usize {
+    let mut pairs = Vec::new();
+    for (l, label) in labels.iter().enumerate() {
+        for (r, row) in rows.iter().enumerate() {
+            let distance = distance(&label.at, &row.at);
+            if row.value == label.value && within.is_none_or(|w| distance <= w) {
+                pairs.push((distance, l, r));
+            }
+        }
+    }
+    pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    let (mut labels_used, mut rows_used) = (vec![false; labels.len()], vec![false; rows.len()]);
+    let mut count = 0;
+    for (_, l, r) in pairs {
+        if !labels_used[l] && !rows_used[r] {
+            (labels_used[l], rows_used[r]) = (true, true);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Euclidean; 0 where either side has no position.
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(value: f64, x: f64) -> Label {
+        Label { value, at: vec![x, 0.0] }
+    }
+
+    fn row(value: f64, x: f64) -> Row {
+        Row { value, at: vec![x, 0.0] }
+    }
+
+    #[test]
+    fn value_and_place_must_both_fit() {
+        let labels = [label(7.0, 0.0), label(3.0, 10.0)];
+        assert_eq!(count_matches(&labels, &[row(7.0, 4.0), row(3.0, 10.0)], Some(4.0)), 2, "4 apart is within 4");
+        assert_eq!(count_matches(&labels, &[row(7.0, 4.1), row(8.0, 10.0)], Some(4.0)), 0);
+        assert_eq!(count_matches(&labels, &[], Some(4.0)), 0);
+        assert_eq!(count_matches(&[], &[row(7.0, 0.0)], Some(4.0)), 0);
+    }
+
+    #[test]
+    fn each_label_and_each_row_is_used_once() {
+        assert_eq!(count_matches(&[label(7.0, 0.0)], &[row(7.0, 0.0), row(7.0, 1.0)], Some(4.0)), 1);
+        assert_eq!(count_matches(&[label(7.0, 0.0), label(7.0, 1.0)], &[row(7.0, 0.0)], Some(4.0)), 1);
+    }
+
+    #[test]
+    fn nearest_pairs_come_first_even_where_another_pairing_matches_more() {
+        let labels = [label(7.0, 0.0), label(7.0, 3.0)];
+        let rows = [row(7.0, 2.0), row(7.0, 6.5)];
+        assert_eq!(count_matches(&labels, &rows, Some(3.5)), 1, "3 takes 2, and 0 has only 6.5 left");
+    }
+
+    #[test]
+    fn without_positions_values_are_counted_as_a_bag() {
+        let labels = [1.0, 1.0, 2.0].map(|value| Label { value, at: vec![] });
+        let rows = [1.0, 2.0, 2.0].map(|value| Row { value, at: vec![] });
+        assert_eq!(count_matches(&labels, &rows, None), 2);
+    }
+}

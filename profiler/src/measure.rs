@@ -1,0 +1,97 @@
+//! Times one variant alone at several batch sizes.
+
+use crate::rows::cycle;
+use crate::stats::{ProfilePoint, fit};
+use apportion_executor::backend::{Backend, BackendError};
+use apportion_executor::tensor::Tensor;
+use std::time::{Duration, Instant};
+
+/// How much is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasureOptions {
+    /// Batch sizes, increasing.
+    pub batches: Vec<u32>,
+    /// Runs of each batch size that are not timed.
+    pub warm_up_runs: u32,
+    /// Fewest timed runs of each batch size, whatever they take.
+    pub repeats_min: u32,
+    /// Most timed runs of each batch size.
+    pub repeats_max: u32,
+    /// After this long no further run of a batch size is begun, once there are `repeats_min`.
+    pub point_time_max: Duration,
+    /// Factor on the latency rows, for a device that holds its slot for a multiple of the measured time, as the demo's do. It
+    /// touches nothing else: load times are those of this machine.
+    pub multiple: f64,
+    /// Most examples of the validation set that are run.
+    pub examples_max: usize,
+}
+
+impl Default for MeasureOptions {
+    /// Batches 1 to 32 in powers of two (INFaaS goes on to 64, section 7); 0.8 s a point gives at least 100 runs, which a
+    /// 99th percentile needs, of whatever takes less than 8 ms.
+    fn default() -> Self {
+        Self {
+            batches: vec![1, 2, 4, 8, 16, 32],
+            warm_up_runs: 3,
+            repeats_min: 7,
+            repeats_max: 200,
+            point_time_max: Duration::from_millis(800),
+            multiple: 1.0,
+            examples_max: 1_000,
+        }
+    }
+}
+
+/// Different batches made of the samples at each size, so that the times are not those of one input.
+const WINDOWS_MAX: usize = 16;
+
+/// Times a variant on rows of `samples` (all its inputs, with equally many rows, at least one), which are repeated where a
+/// batch needs more. The rows never fall with the batch size: see [`fit`].
+///
+/// # Errors
+/// As the backend's.
+pub fn profile_variant(
+    backend: &mut dyn Backend,
+    samples: &[Tensor],
+    options: &MeasureOptions,
+) -> Result<Vec<ProfilePoint>, BackendError> {
+    assert!(options.batches.is_sorted_by(|a, b| a < b), "increasing batch sizes");
+    assert!(1 <= options.repeats_min && options.repeats_min <= options.repeats_max, "at least one repeat");
+    let mut times = Vec::with_capacity(options.batches.len());
+    for &batch in &options.batches {
+        times.push((batch, time_batch(backend, samples, batch, options)?));
+    }
+    Ok(fit(&times, options.multiple))
+}
+
+/// Milliseconds of each timed run of batches of one size.
+fn time_batch(
+    backend: &mut dyn Backend,
+    samples: &[Tensor],
+    batch: u32,
+    options: &MeasureOptions,
+) -> Result<Vec<f64>, BackendError> {
+    let size = batch as usize;
+    let rows = samples.iter().map(Tensor::rows).min().unwrap_or(0);
+    assert!(rows > 0, "samples to measure with");
+    let windows = rows.div_ceil(size).min(WINDOWS_MAX);
+    // Spread over all the samples, so that a fan-out is seen with its usual content.
+    let start = |window: usize| window * rows / windows;
+    let window = |w: usize| samples.iter().map(|s| cycle(s, start(w), size)).collect::<Vec<_>>();
+    let windows: Vec<Vec<Tensor>> = (0..windows).map(window).collect();
+    for inputs in windows.iter().cycle().take(options.warm_up_runs as usize) {
+        backend.run(inputs)?;
+    }
+    let begun = Instant::now();
+    let mut times = Vec::new();
+    for inputs in windows.iter().cycle().take(options.repeats_max as usize) {
+        if times.len() >= options.repeats_min as usize && begun.elapsed() >= options.point_time_max {
+            break;
+        }
+        let before = Instant::now();
+        backend.run(inputs)?;
+        let elapsed_ms = before.elapsed().as_secs_f64() * 1e3;
+        times.push(elapsed_ms.max(1e-6)); // a latency is above 0 even where the clock is coarse
+    }
+    Ok(times)
+}

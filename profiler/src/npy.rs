@@ -1,0 +1,176 @@
+//! Reads arrays that NumPy wrote: format 1.0 to 3.0, plain numbers, C order, little-endian.
+
+use apportion_executor::tensor::{Datatype, Tensor};
+use bytes::Bytes;
+use std::io::Read;
+use std::path::Path;
+
+/// Largest array file that is read.
+pub const NPY_BYTES_MAX: u64 = 1 << 30;
+
+/// Why an array cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NpyError {
+    /// The file cannot be read.
+    #[error("it cannot be read")]
+    Io(#[from] std::io::Error),
+    /// It is longer than [`NPY_BYTES_MAX`].
+    #[error("it has more than {NPY_BYTES_MAX} bytes")]
+    TooLong,
+    /// It is not an array file, or a broken one.
+    #[error("it is no NumPy array file: {0}")]
+    Malformed(String),
+    /// It is an array of a kind that is not read.
+    #[error("{0}")]
+    Unsupported(String),
+}
+
+/// Reads an array as a tensor called `name`.
+///
+/// # Errors
+/// As [`NpyError`] lists.
+pub fn read_npy(name: &str, file: &Path) -> Result<Tensor, NpyError> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file)?.take(NPY_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > NPY_BYTES_MAX {
+        return Err(NpyError::TooLong);
+    }
+    parse_npy(name, Bytes::from(bytes))
+}
+
+/// Parses the bytes of an array file; the tensor shares them.
+///
+/// # Errors
+/// [`NpyError::Malformed`] or [`NpyError::Unsupported`].
+pub fn parse_npy(name: &str, bytes: Bytes) -> Result<Tensor, NpyError> {
+    let malformed = |detail: &str| NpyError::Malformed(detail.to_owned());
+    let rest = bytes.strip_prefix(b"\x93NUMPY").ok_or_else(|| malformed("it does not start with \\x93NUMPY"))?;
+    let (length_bytes, length): (usize, usize) = match rest {
+        [1, _, a, b, ..] => (2, usize::from(u16::from_le_bytes([*a, *b]))),
+        [2 | 3, _, a, b, c, d, ..] => (4, u32::from_le_bytes([*a, *b, *c, *d]) as usize),
+        [version, ..] if !(1..=3).contains(version) => {
+            return Err(NpyError::Unsupported(format!("format version {version} is not read, only 1 to 3")));
+        }
+        _ => return Err(malformed("it ends in its header")),
+    };
+    let start = 6 + 2 + length_bytes;
+    let header = bytes.get(start..start.saturating_add(length)).ok_or_else(|| malformed("it ends in its header"))?;
+    let header = std::str::from_utf8(header).map_err(|_| malformed("its header is no text"))?;
+    let datatype = datatype(field(header, "descr")?)?;
+    match field(header, "fortran_order")? {
+        "False" => {}
+        "True" => return Err(NpyError::Unsupported("it is in Fortran order; save np.ascontiguousarray of it".to_owned())),
+        other => return Err(NpyError::Malformed(format!("fortran_order is {other}"))),
+    }
+    let shape = shape(field(header, "shape")?)?;
+    let data = bytes.slice(start + length..);
+    let elements = shape.iter().try_fold(1_usize, |product, &d| product.checked_mul(d));
+    if elements.and_then(|e| e.checked_mul(datatype.size())) != Some(data.len()) {
+        let detail = format!("{} bytes of data do not make the shape {shape:?} of {}", data.len(), datatype.name());
+        return Err(NpyError::Malformed(detail));
+    }
+    Ok(Tensor { name: name.to_owned(), datatype, shape, data })
+}
+
+/// The value of a key in the header, which is a Python dictionary of a string, a boolean and a tuple of integers.
+fn field<'a>(header: &'a str, key: &str) -> Result<&'a str, NpyError> {
+    let missing = || NpyError::Malformed(format!("its header has no {key}"));
+    let after = header.split_once(&format!("'{key}':")).ok_or_else(missing)?.1.trim_start();
+    let end = match after.as_bytes().first() {
+        Some(b'(') => after.find(')').map(|i| i + 1),
+        Some(b'\'') => after[1..].find('\'').map(|i| i + 2),
+        Some(b'[') => {
+            return Err(NpyError::Unsupported("its elements are records, only plain numbers are read".to_owned()));
+        }
+        _ => after.find([',', '}']),
+    };
+    Ok(after[..end.ok_or_else(missing)?].trim())
+}
+
+fn datatype(descr: &str) -> Result<Datatype, NpyError> {
+    let descr = descr.trim_matches('\'');
+    Ok(match descr {
+        "|b1" => Datatype::Bool,
+        "|u1" => Datatype::Uint8,
+        "<u2" => Datatype::Uint16,
+        "<u4" => Datatype::Uint32,
+        "<u8" => Datatype::Uint64,
+        "|i1" => Datatype::Int8,
+        "<i2" => Datatype::Int16,
+        "<i4" => Datatype::Int32,
+        "<i8" => Datatype::Int64,
+        "<f2" => Datatype::Fp16,
+        "<f4" => Datatype::Fp32,
+        "<f8" => Datatype::Fp64,
+        _ => {
+            let detail = format!("its elements are {descr}; little-endian booleans, integers and floats are read");
+            return Err(NpyError::Unsupported(detail));
+        }
+    })
+}
+
+fn shape(tuple: &str) -> Result<Vec<usize>, NpyError> {
+    let malformed = || NpyError::Malformed(format!("its shape is {tuple}"));
+    let inner = tuple.strip_prefix('(').and_then(|t| t.strip_suffix(')')).ok_or_else(malformed)?;
+    let numbers = inner.split(',').map(str::trim).filter(|n| !n.is_empty());
+    let shape = numbers.map(|n| n.parse().map_err(|_| malformed())).collect::<Result<Vec<usize>, _>>()?;
+    if shape.is_empty() {
+        return Err(NpyError::Unsupported("it is a scalar; the first dimension counts the examples".to_owned()));
+    }
+    Ok(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(version: u8, header: &str, data: &[u8]) -> Bytes {
+        let mut bytes = b"\x93NUMPY".to_vec();
+        bytes.extend([version, 0]);
+        match version {
+            1 => bytes.extend((header.len() as u16).to_le_bytes()),
+            _ => bytes.extend((header.len() as u32).to_le_bytes()),
+        }
+        bytes.extend(header.as_bytes());
+        bytes.extend(data);
+        Bytes::from(bytes)
+    }
+
+    #[test]
+    fn arrays_of_all_versions_are_read() {
+        let header = "{'descr': '<u2', 'fortran_order': False, 'shape': (2, 3), }          \n";
+        let data = [1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 1];
+        for version in 1..=3 {
+            let tensor = parse_npy("x", file(version, header, &data)).expect("an array");
+            assert_eq!((tensor.name.as_str(), tensor.datatype), ("x", Datatype::Uint16));
+            assert_eq!((tensor.shape.as_slice(), tensor.data.as_ref()), ([2, 3].as_slice(), data.as_slice()));
+        }
+        let flat = parse_npy("x", file(1, "{'shape': (3,), 'fortran_order': False, 'descr': '|b1'}", &[0, 1, 1]));
+        assert_eq!(flat.expect("any order of keys").shape, [3]);
+    }
+
+    #[test]
+    fn others_are_refused_with_the_reason() {
+        let with = |descr: &str, order: &str, shape: &str| {
+            file(1, &format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}"), &[0; 8])
+        };
+        let cases = [
+            (Bytes::from_static(b"PK\x03\x04"), "does not start"),
+            (Bytes::from_static(b"\x93NUMPY\x01\x00\x50"), "ends in its header"),
+            (Bytes::from_static(b"\x93NUMPY\x01\x00\x50\x00{'descr'"), "ends in its header"),
+            (Bytes::from_static(b"\x93NUMPY\x09\x00\x50\x00{"), "version 9"),
+            (file(1, "{'descr': '|u1', 'fortran_order': False}", &[]), "no shape"),
+            (with("'>f4'", "False", "(2,)"), ">f4"),
+            (with("[('a', '<f4')]", "False", "(2,)"), "records"),
+            (with("'<f4'", "True", "(2,)"), "Fortran"),
+            (with("'<f4'", "False", "(-2,)"), "(-2,)"),
+            (with("'<f4'", "False", "()"), "scalar"),
+            (with("'<f4'", "False", "(3,)"), "8 bytes of data do not make the shape [3] of FP32"),
+            (with("'<f4'", "False", "(4611686018427387904, 4)"), "do not make the shape"),
+        ];
+        for (bytes, said) in cases {
+            let error = parse_npy("x", bytes).expect_err(said).to_string();
+            assert!(error.contains(said), "{error} should say {said:?}");
+        }
+    }
+}

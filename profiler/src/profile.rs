@@ -1,0 +1,302 @@
+//! The whole of it: loads every variant, validates every combination, times every variant.
+
+use crate::ProfileError;
+use crate::files::{PipelineFiles, Tree};
+use crate::labels::{Label, read_labels};
+use crate::measure::{MeasureOptions, profile_variant};
+use crate::npy::read_npy;
+use crate::stats::{ProfilePoint, percentile};
+use crate::validate::{MeasuredPath, Validation, Validator, distribution};
+use apportion_domain::FanoutCounts;
+use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Signature};
+use apportion_executor::tensor::{Tensor, TensorSpec};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Loads a variant from its file.
+pub type Loader<'a> = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 'a;
+
+/// A loader of ONNX files through the library at `library`, on `threads` threads a variant.
+pub fn onnx_loader(library: PathBuf, threads: usize) -> impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> {
+    move |file| OnnxBackend::load(&library, file, threads).map(|backend| Box::new(backend) as Box<dyn Backend>)
+}
+
+/// Times that each variant is loaded; the median counts.
+const LOADS: usize = 3;
+
+/// How far the work is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Steps done.
+    pub done: usize,
+    /// Steps in all.
+    pub total: usize,
+    /// What was done last.
+    pub what: String,
+}
+
+/// What was measured of a pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// In the files' order.
+    pub tasks: Vec<MeasuredTask>,
+    /// Every combination of variants from the root to a sink.
+    pub path_accuracy: Vec<MeasuredPath>,
+    /// How many examples of the validation set were run.
+    pub examples: usize,
+}
+
+/// What was measured of a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredTask {
+    /// Its name.
+    pub name: String,
+    /// What its variants take.
+    pub inputs: Vec<TensorSpec>,
+    /// What they make.
+    pub outputs: Vec<TensorSpec>,
+    /// In the files' order.
+    pub variants: Vec<MeasuredVariant>,
+}
+
+/// What was measured of a variant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredVariant {
+    /// Its name.
+    pub name: String,
+    /// Accuracy of the best path through it.
+    pub accuracy: f64,
+    /// Mean rows made per query: Loki's multiplicative factor (section 4.1).
+    pub fanout: f64,
+    /// By child task: distribution of the queries that one query makes there, over everything that reached the variant.
+    pub fanout_counts: BTreeMap<String, FanoutCounts>,
+    /// Median time to load it into memory, in a process that has the runtime.
+    pub load_ms: f64,
+    /// Size of its file, which holds its weights; what a batch needs beside them is not counted.
+    pub memory_mib: f64,
+    /// Latency by batch size, never falling.
+    pub rows: Vec<ProfilePoint>,
+}
+
+/// A loaded variant.
+struct Loaded {
+    load_ms: f64,
+    memory_mib: f64,
+}
+
+/// Counts the steps.
+struct Steps<'a> {
+    progress: Progress,
+    report: &'a mut dyn FnMut(&Progress),
+}
+
+impl Steps<'_> {
+    fn step(&mut self, what: String) {
+        self.progress.done += 1;
+        self.progress.what = what;
+        (self.report)(&self.progress);
+    }
+}
+
+/// Profiles a pipeline: loads every variant (all are held in memory at once), runs the validation set through every
+/// combination of variants, then times each variant alone on the queries that reached its task.
+///
+/// # Errors
+/// As [`ProfileError`] lists; nothing is measured by halves.
+pub fn profile_pipeline(
+    files: &PipelineFiles,
+    load: &Loader<'_>,
+    options: &MeasureOptions,
+    report: &mut dyn FnMut(&Progress),
+) -> Result<Measured, ProfileError> {
+    let tree = files.tree()?;
+    let variants: usize = files.tasks.iter().map(|t| t.variants.len()).sum();
+    let progress = Progress { done: 0, total: 2 * variants + tree.runs, what: String::new() };
+    let mut steps = Steps { progress, report };
+
+    let (mut backends, loaded) = load_all(files, load, &mut steps)?;
+    let signatures: Vec<Signature> = backends.iter().map(|b| b[0].signature().clone()).collect();
+    check_maps(files, &tree, &signatures)?;
+    let (examples, labels) = read_validation(files, &signatures[tree.root], options.examples_max)?;
+
+    let mut after_run = |path: String| steps.step(format!("validated {path}"));
+    let validator = Validator::new(files, &tree, &labels, &mut after_run);
+    let validation = validator.run(&mut backends, examples)?;
+    if let Some(unreached) = tree.order.iter().find(|&&t| validation.samples[t].first().is_none_or(|s| s.rows() == 0)) {
+        return Err(ProfileError::Unreached(files.tasks[*unreached].name.clone()));
+    }
+
+    let mut tasks = Vec::with_capacity(files.tasks.len());
+    for (t, (signature, loaded)) in signatures.into_iter().zip(&loaded).enumerate() {
+        let variants = time_task(files, t, &mut backends[t], loaded, &validation, &tree, options, &mut steps)?;
+        let Signature { inputs, outputs } = signature;
+        tasks.push(MeasuredTask { name: files.tasks[t].name.clone(), inputs, outputs, variants });
+    }
+    Ok(Measured { tasks, path_accuracy: validation.paths, examples: labels.len() })
+}
+
+type Backends = Vec<Vec<Box<dyn Backend>>>;
+
+fn load_all(
+    files: &PipelineFiles,
+    load: &Loader<'_>,
+    steps: &mut Steps<'_>,
+) -> Result<(Backends, Vec<Vec<Loaded>>), ProfileError> {
+    let (mut backends, mut loaded) = (Backends::new(), Vec::new());
+    for (t, task) in files.tasks.iter().enumerate() {
+        let (mut of_task, mut facts) = (Vec::<Box<dyn Backend>>::new(), Vec::new());
+        for (v, variant) in task.variants.iter().enumerate() {
+            let fault = |source| variant_error(files, t, v, source);
+            let (backend, fact) = load_one(&variant.file, load).map_err(fault)?;
+            if let Some(first) = of_task.first().filter(|b| b.signature() != backend.signature()) {
+                let detail = format!(
+                    "its tensors {:?} differ from {:?} of {}; variants of a task stand in for each other",
+                    backend.signature(),
+                    first.signature(),
+                    task.variants[0].name
+                );
+                return Err(ProfileError::Convention { task: task.name.clone(), variant: variant.name.clone(), detail });
+            }
+            of_task.push(backend);
+            facts.push(fact);
+            steps.step(format!("loaded {}", variant.name));
+        }
+        backends.push(of_task);
+        loaded.push(facts);
+    }
+    Ok((backends, loaded))
+}
+
+fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, Loaded), BackendError> {
+    let mut times = Vec::with_capacity(LOADS);
+    let mut backend = None;
+    for _ in 0..LOADS {
+        drop(backend.take()); // so that two never share the memory
+        let before = Instant::now();
+        backend = Some(load(file)?);
+        times.push(before.elapsed().as_secs_f64() * 1e3);
+    }
+    let size = std::fs::metadata(file)
+        .map_err(|e| BackendError::Load { file: file.display().to_string(), detail: e.to_string() })?;
+    let memory_mib = size.len() as f64 / f64::from(1 << 20);
+    Ok((backend.expect("loaded at least once"), Loaded { load_ms: percentile(&times, 0.5), memory_mib }))
+}
+
+fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: BackendError) -> ProfileError {
+    let task = &files.tasks[task];
+    ProfileError::Variant { task: task.name.clone(), variant: task.variants[variant].name.clone(), source }
+}
+
+/// Whether every input of every child comes from an output of its parent that fits, and the sinks have what is matched.
+fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
+    for (&from, edge) in tree.order.iter().flat_map(|t| tree.out_edges[*t].iter().map(move |e| (t, e))) {
+        let (parent, child) = (&signatures[from], &signatures[tree.to[*edge]]);
+        let edge = &files.edges[*edge];
+        check_map(&edge.map, parent, child)
+            .map_err(|detail| ProfileError::Pipeline(format!("edge {} -> {}: {detail}", edge.from, edge.to)))?;
+    }
+    let rule = &files.validation.matching;
+    for sink in (0..files.tasks.len()).filter(|&t| tree.out_edges[t].is_empty()) {
+        for name in std::iter::once(&rule.value).chain(&rule.at) {
+            if !signatures[sink].outputs.iter().any(|o| o.name == *name) {
+                let task = &files.tasks[sink].name;
+                return Err(ProfileError::Pipeline(format!(
+                    "task {task} has no output {name}, which labels are matched with"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signature) -> Result<(), String> {
+    for input in &child.inputs {
+        let output = map.get(&input.name).ok_or_else(|| format!("its map leaves out input {}", input.name))?;
+        let output = parent.outputs.iter().find(|o| o.name == *output);
+        let output = output.ok_or_else(|| format!("input {} is mapped to an output that is not there", input.name))?;
+        let fits = |(a, b): (&i64, &i64)| a == b || *a == -1 || *b == -1;
+        let shapes = input.shape.len() == output.shape.len() && input.shape.iter().zip(&output.shape).skip(1).all(fits);
+        if !shapes || input.datatype != output.datatype {
+            return Err(format!("output {output:?} does not fit input {input:?}"));
+        }
+    }
+    match map.keys().find(|name| !child.inputs.iter().any(|i| i.name == **name)) {
+        Some(unknown) => Err(format!("its map names input {unknown}, which is not there")),
+        None => Ok(()),
+    }
+}
+
+/// The first examples and their labels.
+fn read_validation(
+    files: &PipelineFiles,
+    root: &Signature,
+    examples_max: usize,
+) -> Result<(Vec<Tensor>, Vec<Vec<Label>>), ProfileError> {
+    let set = &files.validation;
+    let bad_labels = |detail: String| ProfileError::Labels { file: set.labels.display().to_string(), detail };
+    let mut labels = read_labels(&set.labels).map_err(bad_labels)?;
+    let mut examples = Vec::new();
+    for input in &root.inputs {
+        let Some(file) = set.inputs.get(&input.name) else {
+            return Err(ProfileError::Pipeline(format!("the validation set lacks input {} of the root", input.name)));
+        };
+        let bad_array = |source| ProfileError::Array { file: file.display().to_string(), source };
+        let array = read_npy(&input.name, file).map_err(bad_array)?;
+        if array.rows() != labels.len() {
+            return Err(bad_labels(format!(
+                "there are labels for {} examples and {} in {}",
+                labels.len(),
+                array.rows(),
+                file.display()
+            )));
+        }
+        examples.push(array.slice(0, array.rows().min(examples_max)));
+    }
+    if let Some(unknown) = set.inputs.keys().find(|name| !root.inputs.iter().any(|i| i.name == **name)) {
+        return Err(ProfileError::Pipeline(format!("the validation set has input {unknown}, which the root has not")));
+    }
+    labels.truncate(examples_max);
+    if labels.iter().all(Vec::is_empty) {
+        return Err(bad_labels(format!("the first {examples_max} examples have no labels")));
+    }
+    if let Some(at) = set.matching.at.as_ref().filter(|_| labels.iter().flatten().any(|l| l.at.is_empty())) {
+        return Err(bad_labels(format!("the labels have no \"at\" to compare output {at} with")));
+    }
+    Ok((examples, labels))
+}
+
+#[expect(clippy::too_many_arguments, reason = "the end of a pipeline of steps, called once")]
+fn time_task(
+    files: &PipelineFiles,
+    t: usize,
+    backends: &mut [Box<dyn Backend>],
+    loaded: &[Loaded],
+    validation: &Validation,
+    tree: &Tree,
+    options: &MeasureOptions,
+    steps: &mut Steps<'_>,
+) -> Result<Vec<MeasuredVariant>, ProfileError> {
+    let task = &files.tasks[t];
+    let mut variants = Vec::with_capacity(backends.len());
+    for (v, (backend, loaded)) in backends.iter_mut().zip(loaded).enumerate() {
+        let name = &task.variants[v].name;
+        let samples = &validation.samples[t];
+        let rows = profile_variant(backend.as_mut(), samples, options).map_err(|e| variant_error(files, t, v, e))?;
+        let through = |path: &&MeasuredPath| path.path.iter().any(|(t, v)| *t == task.name && v == name);
+        let accuracy = validation.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
+        let counts = distribution(&validation.counts[t][v]);
+        let children = tree.out_edges[t].iter().map(|&e| files.edges[e].to.clone());
+        variants.push(MeasuredVariant {
+            name: name.clone(),
+            accuracy,
+            fanout: counts.mean(),
+            fanout_counts: children.map(|child| (child, counts.clone())).collect(),
+            load_ms: loaded.load_ms,
+            memory_mib: loaded.memory_mib,
+            rows,
+        });
+        steps.step(format!("timed {name}"));
+    }
+    Ok(variants)
+}

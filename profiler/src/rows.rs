@@ -1,0 +1,81 @@
+//! Rows of tensors: joined, taken in turn, read as numbers.
+
+use apportion_executor::tensor::{Datatype, Tensor};
+use bytes::{Bytes, BytesMut};
+use half::f16;
+
+/// The rows of all parts, one after the other. The parts have the same name, type and row shape; there is at least one.
+pub(crate) fn concat(parts: &[Tensor]) -> Tensor {
+    let mut data = BytesMut::with_capacity(parts.iter().map(|p| p.data.len()).sum());
+    for part in parts {
+        assert_eq!(part.shape[1..], parts[0].shape[1..], "rows of one shape");
+        data.extend_from_slice(&part.data);
+    }
+    let mut shape = parts[0].shape.clone();
+    shape[0] = parts.iter().map(Tensor::rows).sum();
+    Tensor { name: parts[0].name.clone(), datatype: parts[0].datatype, shape, data: data.freeze() }
+}
+
+/// `count` rows from row `start` on, beginning again after the last. There is at least one row.
+pub(crate) fn cycle(tensor: &Tensor, start: usize, count: usize) -> Tensor {
+    let rows = tensor.rows();
+    let start = start % rows;
+    if start + count <= rows {
+        return tensor.slice(start, count);
+    }
+    concat(&(0..count).map(|i| tensor.row((start + i) % rows)).collect::<Vec<_>>())
+}
+
+/// The elements as numbers, in order.
+pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
+    fn read<const N: usize>(data: &Bytes, number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+        data.as_chunks::<N>().0.iter().map(|&chunk| number(chunk)).collect()
+    }
+    let data = &tensor.data;
+    match tensor.datatype {
+        Datatype::Bool | Datatype::Uint8 => read::<1>(data, |b| f64::from(b[0])),
+        Datatype::Uint16 => read(data, |b| f64::from(u16::from_le_bytes(b))),
+        Datatype::Uint32 => read(data, |b| f64::from(u32::from_le_bytes(b))),
+        Datatype::Uint64 => read(data, |b| u64::from_le_bytes(b) as f64),
+        Datatype::Int8 => read(data, |b| f64::from(i8::from_le_bytes(b))),
+        Datatype::Int16 => read(data, |b| f64::from(i16::from_le_bytes(b))),
+        Datatype::Int32 => read(data, |b| f64::from(i32::from_le_bytes(b))),
+        Datatype::Int64 => read(data, |b| i64::from_le_bytes(b) as f64),
+        Datatype::Fp16 => read(data, |b| f64::from(f16::from_le_bytes(b))),
+        Datatype::Fp32 => read(data, |b| f64::from(f32::from_le_bytes(b))),
+        Datatype::Fp64 => read(data, f64::from_le_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(datatype: Datatype, shape: &[usize], data: Vec<u8>) -> Tensor {
+        Tensor { name: "x".to_owned(), datatype, shape: shape.to_vec(), data: Bytes::from(data) }
+    }
+
+    #[test]
+    fn rows_begin_again_after_the_last() {
+        let t = tensor(Datatype::Uint8, &[3, 2], vec![1, 2, 3, 4, 5, 6]);
+        assert_eq!(cycle(&t, 1, 2).data.as_ref(), [3, 4, 5, 6]);
+        let long = cycle(&t, 5, 5);
+        assert_eq!((long.rows(), long.data.as_ref()), (5, [5, 6, 1, 2, 3, 4, 5, 6, 1, 2].as_slice()));
+    }
+
+    #[test]
+    fn numbers_of_every_datatype_are_read() {
+        for datatype in Datatype::ALL {
+            let one: Vec<u8> = match datatype {
+                Datatype::Fp16 => f16::ONE.to_le_bytes().to_vec(),
+                Datatype::Fp32 => 1.0_f32.to_le_bytes().to_vec(),
+                Datatype::Fp64 => 1.0_f64.to_le_bytes().to_vec(),
+                whole => std::iter::once(1).chain(std::iter::repeat(0)).take(whole.size()).collect(),
+            };
+            let zero = vec![0; datatype.size()];
+            let t = tensor(datatype, &[3], [one.clone(), zero, one].concat());
+            assert_eq!(numbers(&t), [1.0, 0.0, 1.0], "{datatype:?}");
+        }
+        assert_eq!(numbers(&tensor(Datatype::Int16, &[1], (-3_i16).to_le_bytes().to_vec())), [-3.0]);
+    }
+}

@@ -1,0 +1,112 @@
+//! From samples to profile rows. Pure.
+
+/// Latency of a variant at one batch size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfilePoint {
+    /// Queries in the batch.
+    pub batch: u32,
+    /// Median time of the batch.
+    pub latency_ms: f64,
+    /// 99th percentile of the same.
+    pub p99_ms: f64,
+    /// How many runs both come from. Below 100 the 99th percentile is the slowest of them.
+    pub repeats: u32,
+}
+
+/// Turns the samples of each batch size (`(batch, milliseconds)`, by increasing batch, none empty) into profile rows.
+///
+/// Larger batches cannot take less time, so where noise says they do, the medians are replaced by the non-decreasing
+/// sequence that is nearest in the sense of least squares (isotonic regression by pooling adjacent violators; Barlow and
+/// others, 1972), and so are the 99th percentiles, which are then raised to at least the median. Times are multiplied by
+/// `multiple`: 1 for what was measured, more for a device that holds its slot for a multiple of that.
+#[must_use]
+pub fn fit(samples: &[(u32, Vec<f64>)], multiple: f64) -> Vec<ProfilePoint> {
+    assert!(multiple > 0.0 && multiple.is_finite(), "a multiple above 0");
+    let medians: Vec<f64> = samples.iter().map(|(_, times)| percentile(times, 0.5) * multiple).collect();
+    let tails: Vec<f64> = samples.iter().map(|(_, times)| percentile(times, 0.99) * multiple).collect();
+    let (medians, tails) = (isotonic(&medians), isotonic(&tails));
+    let rows = samples.iter().zip(medians.iter().zip(&tails));
+    rows.map(|((batch, times), (&latency_ms, &tail_ms))| {
+        let repeats = u32::try_from(times.len()).expect("repeats are bounded");
+        ProfilePoint { batch: *batch, latency_ms, p99_ms: tail_ms.max(latency_ms), repeats }
+    })
+    .collect()
+}
+
+/// The smallest sample that at least the share `quantile` of the samples does not exceed (nearest rank); of an even number
+/// of samples the median is the mean of the middle two.
+#[must_use]
+pub fn percentile(samples: &[f64], quantile: f64) -> f64 {
+    assert!(!samples.is_empty() && (0.0..=1.0).contains(&quantile), "samples and a share");
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if quantile == 0.5 && sorted.len().is_multiple_of(2) {
+        let middle = sorted.len() / 2;
+        return f64::midpoint(sorted[middle - 1], sorted[middle]);
+    }
+    let rank = (quantile * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// The non-decreasing sequence nearest to `values` by least squares: neighbours that fall are pooled into their mean.
+#[must_use]
+pub fn isotonic(values: &[f64]) -> Vec<f64> {
+    let mut pools: Vec<(f64, usize)> = Vec::with_capacity(values.len()); // mean, count
+    for &value in values {
+        pools.push((value, 1));
+        while let [.., (left, m), (right, n)] = pools[..]
+            && left > right
+        {
+            let mean = (left * m as f64 + right * n as f64) / (m + n) as f64;
+            pools.truncate(pools.len() - 2);
+            pools.push((mean, m + n));
+        }
+    }
+    pools.into_iter().flat_map(|(mean, count)| std::iter::repeat_n(mean, count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let samples: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!(percentile(&samples, 0.99), 198.0);
+        assert_eq!(percentile(&samples, 0.5), 100.5);
+        assert_eq!(percentile(&[3.0, 1.0, 2.0], 0.5), 2.0);
+        assert_eq!(percentile(&[3.0, 1.0, 2.0], 0.99), 3.0);
+        assert_eq!(percentile(&[5.0], 0.0), 5.0);
+    }
+
+    #[test]
+    fn falling_neighbours_are_pooled() {
+        assert_eq!(isotonic(&[1.0, 2.0, 4.0]), [1.0, 2.0, 4.0]);
+        assert_eq!(isotonic(&[1.0, 4.0, 2.0, 5.0]), [1.0, 3.0, 3.0, 5.0]);
+        assert_eq!(isotonic(&[4.0, 3.0, 2.0]), [3.0, 3.0, 3.0]);
+        assert_eq!(isotonic(&[2.0, 4.0, 3.0, 1.0]), [2.0, 8.0 / 3.0, 8.0 / 3.0, 8.0 / 3.0]);
+        assert_eq!(isotonic(&[]), [0.0; 0]);
+    }
+
+    #[test]
+    fn no_other_non_decreasing_sequence_on_a_grid_is_nearer() {
+        let grid = |i: usize| [(i / 125) % 5, (i / 25) % 5, (i / 5) % 5, i % 5].map(|x| x as f64);
+        let error = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>();
+        for i in 0..625 {
+            let values = grid(i);
+            let fitted = isotonic(&values);
+            assert!(fitted.is_sorted(), "{values:?} -> {fitted:?}");
+            let best =
+                (0..625).map(grid).filter(|g| g.is_sorted()).map(|g| error(&g, &values)).fold(f64::INFINITY, f64::min);
+            assert!(error(&fitted, &values) <= best + 1e-12, "{values:?} -> {fitted:?}");
+        }
+    }
+
+    #[test]
+    fn rows_never_fall_and_the_tail_is_never_below_the_median() {
+        let samples = [(1, vec![4.0, 5.0, 9.0]), (2, vec![3.0, 3.0, 3.0]), (4, vec![8.0, 8.0, 8.0])];
+        let rows = fit(&samples, 10.0);
+        let row = |batch, latency_ms, p99_ms| ProfilePoint { batch, latency_ms, p99_ms, repeats: 3 };
+        assert_eq!(rows, [row(1, 40.0, 60.0), row(2, 40.0, 60.0), row(4, 80.0, 80.0)]);
+    }
+}

@@ -1,0 +1,250 @@
+//! Sends the validation set through every combination of variants: fan-out and path accuracy.
+
+use crate::ProfileError;
+use crate::files::{PipelineFiles, Tree};
+use crate::labels::Label;
+use crate::matching::{Row, count_matches};
+use crate::rows::{concat, numbers};
+use apportion_domain::FanoutCounts;
+use apportion_executor::backend::Backend;
+use apportion_executor::tensor::{Datatype, Tensor};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The output that gives, per row, the index of the query in the batch that the row came from.
+pub const PARENT: &str = "parent";
+/// Queries of a batch while validating; the answers do not depend on it.
+const BATCH: usize = 8;
+
+/// Accuracy of one combination of variants from the root to a sink.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredPath {
+    /// Task and variant of each stage.
+    pub path: Vec<(String, String)>,
+    /// Share of the labels that were found.
+    pub accuracy: f64,
+}
+
+impl MeasuredPath {
+    /// As problem files write it: `task:variant>task:variant`.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.path.iter().map(|(task, variant)| format!("{task}:{variant}")).collect::<Vec<_>>().join(">")
+    }
+}
+
+/// What the validation set showed.
+pub(crate) struct Validation {
+    /// By task, then variant: how many queries made how many rows.
+    pub counts: Vec<Vec<BTreeMap<u32, u64>>>,
+    /// Every path to a sink.
+    pub paths: Vec<MeasuredPath>,
+    /// By task: the most queries that reached it by one combination of variants, to time its variants with.
+    pub samples: Vec<Vec<Tensor>>,
+}
+
+/// A run in progress: everything that does not change from one combination of variants to the next.
+pub(crate) struct Validator<'a> {
+    files: &'a PipelineFiles,
+    tree: &'a Tree,
+    labels: &'a [Vec<Label>],
+    found: Validation,
+    path: Vec<(usize, usize)>,
+    after_run: &'a mut dyn FnMut(String),
+}
+
+/// Queries at one task.
+struct Queries {
+    inputs: Vec<Tensor>,
+    /// Which example each stems from.
+    examples: Vec<usize>,
+}
+
+/// What a variant made of its queries.
+struct Answers {
+    /// The outputs that somebody reads, by name, each with as many rows as `parents`.
+    outputs: BTreeMap<String, Tensor>,
+    /// The query that each row came from.
+    parents: Vec<usize>,
+}
+
+impl<'a> Validator<'a> {
+    pub(crate) fn new(
+        files: &'a PipelineFiles,
+        tree: &'a Tree,
+        labels: &'a [Vec<Label>],
+        after_run: &'a mut dyn FnMut(String),
+    ) -> Self {
+        let counts = files.tasks.iter().map(|t| vec![BTreeMap::new(); t.variants.len()]).collect();
+        let found = Validation { counts, paths: Vec::new(), samples: vec![Vec::new(); files.tasks.len()] };
+        Self { files, tree, labels, found, path: Vec::new(), after_run }
+    }
+
+    /// Runs the examples (all inputs of the root, a row for each element of the labels) through every combination.
+    pub(crate) fn run(
+        mut self,
+        backends: &mut [Vec<Box<dyn Backend>>],
+        examples: Vec<Tensor>,
+    ) -> Result<Validation, ProfileError> {
+        let queries = Queries { inputs: examples, examples: (0..self.labels.len()).collect() };
+        self.visit(backends, self.tree.root, &queries)?;
+        Ok(self.found)
+    }
+
+    /// Runs every variant of a task on the queries that the variants on `self.path` made, and goes on below each.
+    fn visit(
+        &mut self,
+        backends: &mut [Vec<Box<dyn Backend>>],
+        task: usize,
+        queries: &Queries,
+    ) -> Result<(), ProfileError> {
+        let rows = |inputs: &[Tensor]| inputs.first().map_or(0, Tensor::rows);
+        if rows(&queries.inputs) > rows(&self.found.samples[task]) {
+            self.found.samples[task].clone_from(&queries.inputs);
+        }
+        for variant in 0..backends[task].len() {
+            let answers = self.answer(backends[task][variant].as_mut(), (task, variant), queries)?;
+            self.count(task, variant, queries.examples.len(), &answers);
+            self.path.push((task, variant));
+            if self.tree.out_edges[task].is_empty() {
+                let path = self.score(queries, &answers)?;
+                self.found.paths.push(path);
+            }
+            let key = self.key();
+            (self.after_run)(key);
+            for &edge in &self.tree.out_edges[task] {
+                let map = &self.files.edges[edge].map;
+                let rename =
+                    |(input, output): (&String, &String)| Tensor { name: input.clone(), ..answers.outputs[output].clone() };
+                let inputs = map.iter().map(rename).collect();
+                let examples = answers.parents.iter().map(|&query| queries.examples[query]).collect();
+                self.visit(backends, self.tree.to[edge], &Queries { inputs, examples })?;
+            }
+            self.path.pop();
+        }
+        Ok(())
+    }
+
+    /// Names of the outputs of a task that its children or the matching read.
+    fn outputs_read(&self, task: usize) -> BTreeSet<&str> {
+        let edges = self.tree.out_edges[task].iter().map(|&e| &self.files.edges[e]);
+        let mapped: BTreeSet<&str> = edges.flat_map(|e| e.map.values().map(String::as_str)).collect();
+        if !self.tree.out_edges[task].is_empty() {
+            return mapped;
+        }
+        let rule = &self.files.validation.matching;
+        std::iter::once(rule.value.as_str()).chain(rule.at.as_deref()).collect()
+    }
+
+    fn answer(
+        &self,
+        backend: &mut dyn Backend,
+        (task, variant): (usize, usize),
+        queries: &Queries,
+    ) -> Result<Answers, ProfileError> {
+        let read = self.outputs_read(task);
+        let names: Vec<String> = backend.signature().outputs.iter().map(|o| o.name.clone()).collect();
+        let mut parts: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
+        let mut parents = Vec::new();
+        let count = queries.examples.len();
+        // No queries are run as one empty batch, so that the outputs have their shapes.
+        for start in (0..count.max(1)).step_by(BATCH) {
+            let size = BATCH.min(count - start);
+            let inputs: Vec<Tensor> = queries.inputs.iter().map(|i| i.slice(start, size)).collect();
+            let outputs = backend.run(&inputs).map_err(|e| self.failed(task, variant, e))?;
+            let fault = |detail: String| self.fault(task, variant, detail);
+            let batch = match names.iter().position(|n| n == PARENT) {
+                Some(p) => parents_of(&outputs[p], size).map_err(fault)?,
+                None => (0..size).collect(),
+            };
+            for output in outputs.into_iter().filter(|o| read.contains(o.name.as_str())) {
+                if output.rows() != batch.len() {
+                    let (name, rows) = (&output.name, output.rows());
+                    let detail = format!("output {name} has {rows} rows where {} are queries' answers", batch.len());
+                    return Err(self.fault(task, variant, detail));
+                }
+                parts.entry(output.name.clone()).or_default().push(output);
+            }
+            parents.extend(batch.into_iter().map(|p| start + p));
+        }
+        Ok(Answers { outputs: parts.into_iter().map(|(name, parts)| (name, concat(&parts))).collect(), parents })
+    }
+
+    /// Adds to the distribution of rows per query.
+    fn count(&mut self, task: usize, variant: usize, queries: usize, answers: &Answers) {
+        let mut made = vec![0_u32; queries];
+        for &query in &answers.parents {
+            made[query] += 1;
+        }
+        for rows in made {
+            *self.found.counts[task][variant].entry(rows).or_default() += 1;
+        }
+    }
+
+    /// Accuracy of the combination on `self.path`, which ends in a sink.
+    fn score(&self, queries: &Queries, answers: &Answers) -> Result<MeasuredPath, ProfileError> {
+        let rule = &self.files.validation.matching;
+        let &(task, variant) = self.path.last().expect("a path to a sink");
+        let values = &answers.outputs[&rule.value];
+        let dimensions = self.labels.iter().flatten().next().map_or(0, |l| l.at.len());
+        let per_row = |t: &Tensor| t.shape[1..].iter().product::<usize>();
+        if per_row(values) != 1 {
+            let detail = format!("output {} has {} numbers a row where labels have one", rule.value, per_row(values));
+            return Err(self.fault(task, variant, detail));
+        }
+        let places = rule.at.as_ref().map(|name| &answers.outputs[name]);
+        if let Some(odd) = places.filter(|p| per_row(p) != dimensions) {
+            let (name, per_row) = (&odd.name, per_row(odd));
+            let detail = format!("output {name} has {per_row} numbers a row, the labels are at {dimensions}");
+            return Err(self.fault(task, variant, detail));
+        }
+        let (values, places) = (numbers(values), places.map(numbers).unwrap_or_default());
+        let mut rows: Vec<Vec<Row>> = vec![Vec::new(); self.labels.len()];
+        for (r, &query) in answers.parents.iter().enumerate() {
+            let at = if rule.at.is_some() { places[r * dimensions..(r + 1) * dimensions].to_vec() } else { Vec::new() };
+            rows[queries.examples[query]].push(Row { value: values[r], at });
+        }
+        let matched: usize = self.labels.iter().zip(&rows).map(|(l, r)| count_matches(l, r, rule.within)).sum();
+        let total: usize = self.labels.iter().map(Vec::len).sum();
+        Ok(MeasuredPath { path: self.names(), accuracy: matched as f64 / total as f64 })
+    }
+
+    fn names(&self) -> Vec<(String, String)> {
+        let name =
+            |&(t, v): &(usize, usize)| (self.files.tasks[t].name.clone(), self.files.tasks[t].variants[v].name.clone());
+        self.path.iter().map(name).collect()
+    }
+
+    fn key(&self) -> String {
+        self.names().into_iter().map(|(_, variant)| variant).collect::<Vec<_>>().join(" > ")
+    }
+
+    fn failed(&self, task: usize, variant: usize, source: apportion_executor::backend::BackendError) -> ProfileError {
+        let task = &self.files.tasks[task];
+        ProfileError::Variant { task: task.name.clone(), variant: task.variants[variant].name.clone(), source }
+    }
+
+    fn fault(&self, task: usize, variant: usize, detail: String) -> ProfileError {
+        let task = &self.files.tasks[task];
+        ProfileError::Convention { task: task.name.clone(), variant: task.variants[variant].name.clone(), detail }
+    }
+}
+
+/// The query of each row, by the output `parent`.
+fn parents_of(parent: &Tensor, queries: usize) -> Result<Vec<usize>, String> {
+    if parent.datatype != Datatype::Int64 || parent.shape.len() != 1 {
+        return Err(format!("output {PARENT} is not an INT64 for each row"));
+    }
+    let (chunks, _) = parent.data.as_chunks::<8>();
+    let index = |chunk: &[u8; 8]| {
+        let parent = i64::from_le_bytes(*chunk);
+        let index = usize::try_from(parent).ok().filter(|&p| p < queries);
+        index.ok_or_else(|| format!("output {PARENT} is {parent} in a batch of {queries}"))
+    };
+    chunks.iter().map(index).collect()
+}
+
+/// A histogram as a distribution.
+pub(crate) fn distribution(counts: &BTreeMap<u32, u64>) -> FanoutCounts {
+    let total: u64 = counts.values().sum();
+    FanoutCounts(counts.iter().map(|(&count, &times)| (count, times as f64 / total as f64)).collect())
+}

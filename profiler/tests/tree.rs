@@ -1,0 +1,164 @@
+//! A tree of variants that are plain functions: what the convention promises, without a runtime.
+
+use apportion_profiler::{
+    Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, ProfileError,
+    Signature, TaskFiles, Tensor, TensorSpec, ValidationFiles, VariantFile, profile_pipeline,
+};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn spec(name: &str) -> TensorSpec {
+    TensorSpec { name: name.to_owned(), datatype: Datatype::Int64, shape: vec![-1] }
+}
+
+fn tensor(name: &str, numbers: &[i64]) -> Tensor {
+    let data: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    Tensor { name: name.to_owned(), datatype: Datatype::Int64, shape: vec![numbers.len()], data: data.into() }
+}
+
+fn numbers(tensor: &Tensor) -> Vec<i64> {
+    tensor.data.as_chunks::<8>().0.iter().map(|c| i64::from_le_bytes(*c)).collect()
+}
+
+/// A variant known by its file's name.
+struct Function {
+    name: String,
+    signature: Signature,
+}
+
+impl Backend for Function {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+        let n = numbers(&inputs[0]);
+        let repeat = |times: &dyn Fn(i64) -> i64| {
+            let rows: Vec<(usize, i64)> =
+                n.iter().enumerate().flat_map(|(i, &x)| (0..times(x)).map(move |k| (i, x * 10 + k))).collect();
+            let parents: Vec<i64> = rows.iter().map(|(i, _)| *i as i64).collect();
+            vec![tensor("y", &rows.iter().map(|(_, y)| *y).collect::<Vec<_>>()), tensor("parent", &parents)]
+        };
+        Ok(match self.name.as_str() {
+            "digits" => repeat(&|x| x), // x makes 10x, 10x + 1, .. : x of them
+            "two" => repeat(&|_| 2),    // every x makes 10x and 10x + 1
+            "none" => repeat(&|_| 0),
+            "same" => vec![tensor("y", &n)],
+            "odd" => vec![tensor("y", &n.iter().map(|x| x | 1).collect::<Vec<_>>())],
+            "short" => vec![tensor("y", &n[..n.len() - 1])],
+            "astray" => vec![tensor("y", &n), tensor("parent", &vec![n.len() as i64; n.len()])],
+            "fails" => return Err(BackendError::Run("out of paper".to_owned())),
+            other => unreachable!("{other}"),
+        })
+    }
+}
+
+fn load(file: &Path) -> Result<Box<dyn Backend>, BackendError> {
+    let name = file.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
+    let outputs: &[&str] =
+        if ["digits", "two", "none", "astray"].contains(&name.as_str()) { &["y", "parent"] } else { &["y"] };
+    let signature = Signature { inputs: vec![spec("x")], outputs: outputs.iter().map(|n| spec(n)).collect() };
+    Ok(Box::new(Function { name, signature }))
+}
+
+/// A folder with a file for every variant, the inputs 0 1 2 3 and the labels.
+struct Set {
+    folder: tempfile::TempDir,
+}
+
+impl Set {
+    fn new(labels: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut npy = b"\x93NUMPY\x01\x00\x40\x00".to_vec();
+        npy.extend(format!("{:64}", "{'descr': '<i8', 'fortran_order': False, 'shape': (4,), }").bytes());
+        npy.extend([0_i64, 1, 2, 3].iter().flat_map(|n| n.to_le_bytes()));
+        std::fs::write(folder.path().join("x.npy"), npy).expect("written");
+        std::fs::write(folder.path().join("labels.json"), labels).expect("written");
+        Self { folder }
+    }
+
+    /// `tasks`: `name variant variant ..`; `edges`: `from to`.
+    fn files(&self, tasks: &[&str], edges: &[&str]) -> PipelineFiles {
+        let variant = |name: &str| {
+            let file = self.folder.path().join(name);
+            std::fs::write(&file, "weights").expect("written");
+            VariantFile { name: name.to_owned(), file }
+        };
+        let task = |text: &&str| {
+            let (name, variants) = text.split_once(' ').expect("a name and variants");
+            TaskFiles { name: name.to_owned(), variants: variants.split(' ').map(variant).collect() }
+        };
+        let edge = |text: &&str| {
+            let (from, to) = text.split_once(' ').expect("two tasks");
+            let map = [("x".to_owned(), "y".to_owned())].into();
+            EdgeFiles { from: from.to_owned(), to: to.to_owned(), map }
+        };
+        let inputs = [("x".to_owned(), self.folder.path().join("x.npy"))].into();
+        let labels: PathBuf = self.folder.path().join("labels.json");
+        let matching = MatchRule { value: "y".to_owned(), at: None, within: None };
+        let validation = ValidationFiles { inputs, labels, matching };
+        PipelineFiles { tasks: tasks.iter().map(task).collect(), edges: edges.iter().map(edge).collect(), validation }
+    }
+
+    fn profile(&self, tasks: &[&str], edges: &[&str]) -> Result<Measured, ProfileError> {
+        let options = MeasureOptions {
+            batches: vec![1, 8],
+            repeats_min: 1,
+            point_time_max: Duration::ZERO,
+            ..MeasureOptions::default()
+        };
+        profile_pipeline(&self.files(tasks, edges), &load, &options, &mut |_| {})
+    }
+}
+
+/// What `digits` then `same` should find: x of them for x.
+const LABELS: &str =
+    r#"[[], [{"value": 10}], [{"value": 20}, {"value": 21}], [{"value": 30}, {"value": 31}, {"value": 32}]]"#;
+
+#[test]
+fn a_tree_with_two_sinks_has_a_path_for_each_combination_down_to_each() {
+    let set = Set::new(LABELS);
+    let measured =
+        set.profile(&["cut digits two", "left same odd", "right same"], &["cut left", "cut right"]).expect("a tree");
+    let paths: Vec<(String, f64)> = measured.path_accuracy.iter().map(|p| (p.key(), p.accuracy)).collect();
+    // Of the 6 labels `digits` gives all, `odd` keeps 21 and 31 of them; `two` gives 10, 20, 21, 30, 31, odd 21 and 31.
+    let expected = [
+        ("cut:digits>left:same", 1.0),
+        ("cut:digits>left:odd", 2.0 / 6.0),
+        ("cut:digits>right:same", 1.0),
+        ("cut:two>left:same", 5.0 / 6.0),
+        ("cut:two>left:odd", 2.0 / 6.0),
+        ("cut:two>right:same", 5.0 / 6.0),
+    ];
+    assert_eq!(paths, expected.map(|(key, accuracy)| (key.to_owned(), accuracy)));
+    let cut = &measured.tasks[0].variants;
+    assert_eq!(cut[0].fanout_counts["right"].0, [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25)]);
+    assert_eq!(cut[0].fanout_counts["left"], cut[0].fanout_counts["right"]);
+    assert_eq!((cut[0].fanout, cut[1].fanout), (1.5, 2.0));
+    assert_eq!(cut[1].fanout_counts["left"].0, [(2, 1.0)]);
+    assert_eq!((cut[0].accuracy, cut[1].accuracy), (1.0, 5.0 / 6.0));
+}
+
+#[test]
+fn rows_are_followed_to_their_example_through_several_fan_outs() {
+    let labels = r#"[[], [{"value": 100}], [{"value": 200}, {"value": 211}], [{"value": 321}, {"value": 100}]]"#;
+    let measured = Set::new(labels).profile(&["a digits", "b two", "c same"], &["a b", "b c"]).expect("a chain");
+    assert_eq!(measured.path_accuracy[0].accuracy, 4.0 / 5.0, "100 stems from 1, so it is not found in 3");
+    assert_eq!(measured.tasks[1].variants[0].fanout_counts["c"].0, [(2, 1.0)]);
+}
+
+#[test]
+fn variants_that_break_the_convention_are_named() {
+    let set = Set::new(LABELS);
+    let cases: [(&[&str], &[&str], &str); 5] = [
+        (&["a short"], &[], "variant short of task a: output y has 3 rows where 4 are"),
+        (&["a astray", "b same"], &["a b"], "variant astray of task a: output parent is 4 in a batch of 4"),
+        (&["a none", "b same"], &["a b"], "no query of the validation set reaches task b"),
+        (&["a same two"], &[], "variant two of task a: its tensors"),
+        (&["a fails"], &[], "variant fails of task a"),
+    ];
+    for (tasks, edges, said) in cases {
+        let error = set.profile(tasks, edges).expect_err(said).to_string();
+        assert!(error.contains(said), "{error} should say {said:?}");
+    }
+}
