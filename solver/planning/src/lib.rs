@@ -1,26 +1,56 @@
-//! Placeholder.
+//! Planners: which variants run on which hardware, with which batch size and how many replicas.
+//!
+//! What belongs here: formulations, searches over them, the check loop that makes plans hold on a trace, and the words that
+//! explain a plan or say why there is none. What never does: clocks (the caller passes one), I/O, databases, how a plan is
+//! carried out.
+//!
+//! The exact planner is the module `milp`, whose documentation is the formulation; the greedy one is `greedy` (InferLine).
+//! Every plan is confirmed by the independent checker and replayed by the estimator before it is returned.
+//!
+//! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then its
+//! row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
+
+mod limits;
+mod milp;
+mod report;
+mod tightening;
+
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::Workload;
+use limits::Limits;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
 /// Which planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Planner {
-    /// Mixed-integer programming.
+    /// Mixed-integer programming: Loki's two steps, least cost, or highest accuracy.
     #[default]
     Milp,
-    /// InferLine.
+    /// InferLine's Algorithms 1 and 2 on the estimator.
     Greedy,
 }
+
+impl Planner {
+    /// The name in files and commands.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Milp => "milp",
+            Self::Greedy => "greedy",
+        }
+    }
+}
+
 /// Settings of one run. Planning reads no clock: `elapsed` does.
 #[derive(Clone)]
 pub struct PlanOptions {
     /// Which planner.
     pub planner: Planner,
-    /// Relative gap.
+    /// Relative gap at which a plan counts as optimal.
     pub gap: f64,
-    /// Limit of `elapsed` on solving.
+    /// Limit of `elapsed` on solving; replaying the plan comes after it.
     pub time_limit: Option<Duration>,
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
@@ -29,7 +59,17 @@ pub struct PlanOptions {
     /// The plan must hold on it (check loop); `None` plans the formulation's own optimum.
     pub trace: Option<Workload>,
 }
-/// Plans.
-pub fn plan(_problem: &Problem, _options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
-    unreachable!("placeholder")
+
+impl PlanOptions {
+    fn limits(&self) -> Limits {
+        Limits { elapsed: self.elapsed.clone(), cancel: self.cancel.clone(), until: self.time_limit }
+    }
+}
+
+/// Plans: the outcome and how it came about.
+pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let limits = options.limits();
+    let tightening = tightening::Tightening::none(problem);
+    let search = milp::search(problem, &tightening, options.gap, &limits);
+    report::answer(problem, options, search)
 }

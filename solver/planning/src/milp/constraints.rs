@@ -1,0 +1,282 @@
+//! Rows and objectives of the formulation.
+//!
+//! With X replicas and n running replicas by point, f shares of root queries, w budgets, rule `task_budget`:
+//!
+//! - flow: `sum f(root) = 1`, `sum f(children of p over one edge) = f(p)`;
+//! - load of (task i, variant k): `sum D m(p) f(p) <= sum over its groups and points of q n`, divided by the largest q;
+//! - `sum n <= X` (less `survive` where the group is used), and `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`,
+//!   with U the largest replica count worth having: the batch must fit the task's budget;
+//! - `sum f at (i, k) <= sum X`: what carries traffic has a replica (it also tightens the relaxation);
+//! - latency: `F_j >= F_i + sum theta w_j(theta)`, `F <= SLO`, divided by the SLO, over every edge of the graph;
+//! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
+
+use super::formulation::{Column, Formulation};
+use super::space::{Part, Space, optional_tasks};
+use super::variables::{Columns, PartColumns, add_part, load_max, replicas_max};
+use apportion_domain::{HardwareIndex, Pipeline, Problem, Share, TaskIndex};
+
+/// What is optimised in one stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Goal {
+    /// Fewest replicas.
+    Replicas,
+    /// Least cost of devices plus switching.
+    CostAndSwitching,
+    /// Least cost of devices.
+    Cost,
+    /// Highest weighted accuracy.
+    Accuracy,
+}
+
+/// What one stage is built for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stage<'a> {
+    pub goal: Goal,
+    /// Budgets by task, of the only pipeline; `None` leaves them to be chosen.
+    pub budgets: Option<&'a [f64]>,
+    /// Weighted accuracy of at least this.
+    pub accuracy_min: Option<f64>,
+    /// Whether demand, counts and so on are dropped: only for finding out what would be needed.
+    pub relaxed: Relaxed,
+}
+
+/// A limit that a stage leaves out, to find out how much it would have to give.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Relaxed {
+    /// Leaves out the counts of devices.
+    pub counts: bool,
+    /// Leaves out the budget.
+    pub budget: bool,
+    /// Leaves out the accuracy floors.
+    pub floors: bool,
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(goal: Goal) -> Self {
+        Self { goal, budgets: None, accuracy_min: None, relaxed: Relaxed::default() }
+    }
+
+    pub fn within(self, budgets: &'a [f64]) -> Self {
+        Self { budgets: Some(budgets), ..self }
+    }
+}
+
+/// A formulation with the meaning of its columns.
+pub(crate) struct Built {
+    pub formulation: Formulation,
+    pub columns: Columns,
+}
+
+/// Writes one stage down.
+pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built {
+    let mut formulation = Formulation::default();
+    let parts: Vec<PartColumns> =
+        space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
+    let devices = add_devices(problem, space, &parts, stage.relaxed, &mut formulation);
+    let columns = Columns { parts, devices };
+    for (part, own) in space.parts.iter().zip(&columns.parts) {
+        let pipeline = problem.pipeline(part.index);
+        add_flow(part, own, &mut formulation);
+        add_load(problem, part, own, &mut formulation);
+        add_links(problem, part, own, &mut formulation);
+        add_latency(pipeline, part, own, &mut formulation);
+        add_minimum(pipeline, part, own, &mut formulation);
+        if let Some(floor) = pipeline.min_accuracy.filter(|_| !stage.relaxed.floors) {
+            formulation.at_least(floor, accuracy_terms(part, own, 1.0));
+        }
+    }
+    if let Some(least) = stage.accuracy_min {
+        let terms = space.parts.iter().zip(&columns.parts).flat_map(|(p, c)| accuracy_terms(p, c, p.weight)).collect();
+        formulation.at_least(least, terms);
+    }
+    if let Some(budget) = problem.objective.budget_per_hour.filter(|_| !stage.relaxed.budget) {
+        formulation.at_most(budget, cost_terms(problem, &columns));
+    }
+    add_goal(problem, space, stage.goal, &columns, &mut formulation);
+    Built { formulation, columns }
+}
+
+fn accuracy_terms(part: &Part, own: &PartColumns, weight: f64) -> Vec<(Column, f64)> {
+    let nodes = part.trie.nodes.iter().zip(&own.flow);
+    nodes.filter(|(n, _)| n.accuracy > 0.0).map(|(n, &f)| (f, weight * n.accuracy)).collect()
+}
+
+fn cost_terms(problem: &Problem, columns: &Columns) -> Vec<(Column, f64)> {
+    problem.hardware.iter().zip(&columns.devices).map(|(h, &d)| (d, h.price_per_hour)).collect()
+}
+
+fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, formulation: &mut Formulation) {
+    match goal {
+        Goal::Replicas => {
+            for &x in columns.parts.iter().flat_map(|p| &p.replicas) {
+                formulation.add_cost(x, 1.0);
+            }
+        }
+        Goal::Accuracy => {
+            for (part, own) in space.parts.iter().zip(&columns.parts) {
+                for (f, accuracy) in accuracy_terms(part, own, part.weight) {
+                    formulation.add_cost(f, -accuracy);
+                }
+            }
+        }
+        Goal::Cost | Goal::CostAndSwitching => {
+            for (d, price) in cost_terms(problem, columns) {
+                formulation.add_cost(d, price);
+            }
+        }
+    }
+    if goal == Goal::CostAndSwitching {
+        for (part, own) in space.parts.iter().zip(&columns.parts) {
+            for (group, &x) in part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.switch_cost > 0.0) {
+                // p >= X - X0, p >= 0: loading is paid for, unloading is free
+                let p = formulation.continuous(0.0, f64::INFINITY);
+                formulation.at_most(f64::from(group.deployed), vec![(x, 1.0), (p, -1.0)]);
+                formulation.add_cost(p, group.switch_cost);
+            }
+        }
+    }
+}
+
+fn add_devices(
+    problem: &Problem,
+    space: &Space,
+    parts: &[PartColumns],
+    relaxed: Relaxed,
+    formulation: &mut Formulation,
+) -> Vec<Column> {
+    let mut devices = Vec::with_capacity(problem.hardware.len());
+    for (h, hardware) in problem.hardware.iter().enumerate() {
+        let mut terms = Vec::new();
+        let mut fractional = false;
+        for (part, own) in space.parts.iter().zip(parts) {
+            for (group, &x) in part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.hardware == HardwareIndex(h)) {
+                terms.push((x, group.share.value()));
+                fractional |= group.share != Share::WHOLE;
+            }
+        }
+        let count = hardware.count.filter(|_| !relaxed.counts).map_or(f64::INFINITY, f64::from);
+        let d = if fractional { formulation.integer(0.0, count) } else { formulation.continuous(0.0, count) };
+        terms.push((d, -1.0));
+        formulation.at_most(0.0, terms);
+        devices.push(d);
+    }
+    devices
+}
+
+fn add_flow(part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+    for split in &part.trie.splits {
+        let mut terms: Vec<_> = split.to.iter().map(|&n| (own.flow[n], 1.0)).collect();
+        match split.from {
+            Some(from) => {
+                terms.push((own.flow[from], -1.0));
+                formulation.equal(0.0, terms);
+            }
+            None => formulation.equal(1.0, terms),
+        }
+    }
+}
+
+/// Capacity of every variant over its groups, and a replica wherever there is traffic.
+fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+    let survive = f64::from(problem.pipeline(part.index).survive);
+    for (t, variants) in part.by_variant.iter().enumerate() {
+        for (v, groups) in variants.iter().enumerate().filter(|(_, groups)| !groups.is_empty()) {
+            let here = |n: &&super::trie::Node| n.task.get() == t && n.variant.get() == v;
+            let nodes = || part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| here(n));
+            let points = groups.iter().flat_map(|&g| &part.groups[g].points);
+            let unit = points.map(|p| p.qps).fold(0.0, f64::max);
+            let mut load: Vec<_> = nodes().map(|(n, &f)| (f, n.load_qps / unit)).collect();
+            let mut presence: Vec<_> = nodes().map(|(_, &f)| (f, 1.0)).collect();
+            for &g in groups {
+                let group = &part.groups[g];
+                match &own.fixed {
+                    Some(fixed) => {
+                        let Some(point) = fixed[g] else { continue };
+                        let q = group.points[point].qps / unit;
+                        load.push((own.replicas[g], -q));
+                        load.extend(own.used[g].map(|y| (y, q * survive)));
+                    }
+                    None => {
+                        let n = own.running[g].iter().zip(&group.points);
+                        load.extend(n.map(|(&n, p)| (n, -p.qps / unit)));
+                    }
+                }
+                presence.push((own.used[g].unwrap_or(own.replicas[g]), -1.0));
+            }
+            formulation.at_most(0.0, load);
+            formulation.at_most(0.0, presence);
+        }
+    }
+}
+
+/// Ties running replicas to replicas, and both to the budget of their task.
+fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+    let survive = f64::from(problem.pipeline(part.index).survive);
+    for (g, group) in part.groups.iter().enumerate() {
+        let x = own.replicas[g];
+        if let Some(y) = own.used[g] {
+            // a group that is used keeps more replicas than it may lose
+            formulation.at_least(0.0, vec![(x, 1.0), (y, -(survive + 1.0))]);
+        }
+        if own.fixed.is_some() {
+            continue;
+        }
+        let mut running: Vec<_> = own.running[g].iter().map(|&n| (n, 1.0)).collect();
+        running.push((x, -1.0));
+        running.extend(own.used[g].map(|y| (y, survive)));
+        formulation.at_most(0.0, running);
+        let levels = &part.levels[group.task.get()];
+        for (b, point) in group.points.iter().enumerate() {
+            let first = levels.partition_point(|&theta| theta < point.charge_ms);
+            let admits = &own.level[group.task.get()][first..];
+            let most = if b == 0 {
+                replicas_max(problem, part, group, point.qps)
+            } else {
+                (load_max(part, group) / point.qps).min(replicas_max(problem, part, group, group.points[0].qps))
+            };
+            let mut terms: Vec<_> = if b == 0 {
+                vec![(x, 1.0)]
+            } else {
+                own.running[g][b..].iter().map(|&n| (n, 1.0)).collect()
+            };
+            terms.extend(admits.iter().map(|&w| (w, -most)));
+            formulation.at_most(0.0, terms);
+        }
+    }
+}
+
+/// One budget for each task, and every way through the graph within the SLO.
+fn add_latency(pipeline: &Pipeline, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+    if own.fixed.is_some() {
+        return;
+    }
+    let optional = optional_tasks(pipeline);
+    let finish: Vec<Column> = pipeline.tasks.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
+    for t in (0..pipeline.tasks.len()).map(TaskIndex) {
+        let ones: Vec<_> = own.level[t.get()].iter().map(|&w| (w, 1.0)).collect();
+        if optional[t.get()] {
+            formulation.at_most(1.0, ones);
+        } else {
+            formulation.equal(1.0, ones);
+        }
+        let charge = || {
+            let levels = part.levels[t.get()].iter().zip(&own.level[t.get()]);
+            levels.map(|(&theta, &w)| (w, theta / pipeline.slo_ms))
+        };
+        let mut edges = pipeline.edges_into(t).peekable();
+        if edges.peek().is_none() {
+            formulation.at_most(0.0, charge().chain([(finish[t.get()], -1.0)]).collect());
+        }
+        for edge in edges {
+            let ends = [(finish[edge.from.get()], 1.0), (finish[t.get()], -1.0)];
+            formulation.at_most(0.0, charge().chain(ends).collect());
+        }
+    }
+}
+
+fn add_minimum(pipeline: &Pipeline, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+    for (t, task) in pipeline.tasks.iter().enumerate().filter(|(_, task)| task.min_replicas > 0) {
+        let of_task = part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.task.get() == t);
+        formulation.at_least(f64::from(task.min_replicas), of_task.map(|(_, &x)| (x, 1.0)).collect());
+    }
+}

@@ -1,0 +1,150 @@
+//! One pipeline on one kind of device: enumerate the maximal budget vectors in the order of their bounds.
+//!
+//! With a vector given, every variant's operating point is fixed and what is left is a small programme over replicas and
+//! flows, whose linear relaxation has a closed form ([`Envelope`]). A vector is looked at only while its bound beats the
+//! incumbent, so most are never solved.
+
+use super::constraints::{Goal, Stage};
+use super::envelope::Envelope;
+use super::extract::Choice;
+use super::keep::replicas_for;
+use super::space::{Part, Space};
+use super::vectors;
+use super::{ACCURACY_SLACK, StageAnswer, solve_stage};
+use crate::limits::Limits;
+use apportion_domain::{Problem, Share, StopReason};
+
+/// One budget vector with what it implies.
+struct Candidate {
+    budgets: Vec<f64>,
+    envelope: Envelope,
+    /// No plan within the devices is more accurate.
+    accuracy_max: f64,
+}
+
+/// The number of devices, if the short way applies: one pipeline, one group for each variant, whole devices of one
+/// counted kind, nothing to survive, no budget.
+fn devices(problem: &Problem, space: &Space) -> Option<f64> {
+    let [part] = space.parts.as_slice() else { return None };
+    let first = part.groups.first()?;
+    let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
+    let single = part.by_variant.iter().flatten().all(|groups| groups.len() <= 1);
+    let plain = problem.pipeline(part.index).survive == 0 && problem.objective.budget_per_hour.is_none();
+    (alike && single && plain).then(|| problem.hardware_at(first.hardware).count.map_or(f64::INFINITY, f64::from))
+}
+
+fn points(part: &Part, budgets: &[f64]) -> Vec<Option<usize>> {
+    part.groups.iter().map(|g| g.best_within(budgets[g.task.get()])).collect()
+}
+
+/// Step 1 in closed form: with one best variant for each task, a vector needs `sum of ceil(D m_i / q_i)` replicas.
+/// `None` where the short way does not apply.
+pub(crate) fn fewest_replicas(problem: &Problem, space: &Space) -> Option<StageAnswer> {
+    let devices = devices(problem, space)?;
+    let part = &space.parts[0];
+    let pipeline = problem.pipeline(part.index);
+    let one_each = part.by_variant.iter().all(|variants| variants.iter().filter(|g| !g.is_empty()).count() == 1);
+    if !one_each || part.trie.nodes.len() != pipeline.tasks.len() || pipeline.min_accuracy.is_some() {
+        return None;
+    }
+    let mut best: Option<(u64, Choice)> = None;
+    for budgets in vectors::maximal(pipeline, part)? {
+        let mut groups = vec![(0, 0); part.groups.len()];
+        for node in &part.trie.nodes {
+            let g = part.by_variant[node.task.get()][node.variant.get()][0];
+            let point = part.groups[g].best_within(budgets[node.task.get()])?;
+            let needed = replicas_for(node.load_qps, part.groups[g].points[point].qps);
+            groups[g] = (needed.max(pipeline.task(node.task).min_replicas), point);
+        }
+        let choice = Choice { groups: vec![groups] };
+        let replicas = choice.replicas();
+        if replicas as f64 <= devices && best.as_ref().is_none_or(|(fewest, _)| replicas < *fewest) {
+            best = Some((replicas, choice));
+        }
+    }
+    Some(match best {
+        Some((replicas, choice)) => {
+            StageAnswer::Found { choice, value: replicas as f64, bound: replicas as f64, stopped: None }
+        }
+        None => StageAnswer::Infeasible,
+    })
+}
+
+/// Steps 2 and 3: the highest accuracy, then the fewest replicas that keep it. Value and bound are negated accuracies.
+/// `None` where the short way does not apply.
+pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: &Limits) -> Option<StageAnswer> {
+    let devices = devices(problem, space)?;
+    let part = &space.parts[0];
+    if part.trie.merged {
+        return None;
+    }
+    let candidates = candidates(problem, part, devices)?;
+    let mut incumbent: Option<(f64, Choice)> = None;
+    let mut bound = f64::NEG_INFINITY;
+    let mut stopped = None;
+    for candidate in &candidates {
+        let best = incumbent.as_ref().map(|(accuracy, _)| *accuracy);
+        if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + gap)) {
+            bound = bound.max(candidate.accuracy_max);
+            break;
+        }
+        let stage = Stage::new(Goal::Accuracy).within(&candidate.budgets);
+        match solve_stage(problem, space, stage, gap, limits, best.map(|a| -a)) {
+            StageAnswer::Found { choice, value, bound: own, stopped: why } => {
+                bound = bound.max(-own);
+                stopped = stopped.or(why);
+                if best.is_none_or(|best| -value > best) {
+                    incumbent = Some((-value, choice));
+                }
+            }
+            StageAnswer::Infeasible => {}
+            StageAnswer::Unknown(reason) => {
+                bound = bound.max(candidate.accuracy_max);
+                stopped = Some(reason);
+            }
+        }
+    }
+    let Some((accuracy, choice)) = incumbent else {
+        return Some(stopped.map_or(StageAnswer::Infeasible, StageAnswer::Unknown));
+    };
+    let choice = if stopped.is_none() { fewer(problem, space, &candidates, accuracy, choice, limits) } else { choice };
+    Some(StageAnswer::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped })
+}
+
+fn candidates(problem: &Problem, part: &Part, devices: f64) -> Option<Vec<Candidate>> {
+    let mut candidates = Vec::new();
+    for budgets in vectors::maximal(problem.pipeline(part.index), part)? {
+        let Some(envelope) = Envelope::new(part, &points(part, &budgets)) else { continue };
+        if let Some(accuracy_max) = envelope.accuracy_at(devices) {
+            candidates.push(Candidate { budgets, envelope, accuracy_max });
+        }
+    }
+    candidates.sort_by(|a, b| b.accuracy_max.total_cmp(&a.accuracy_max));
+    Some(candidates)
+}
+
+/// Step 3: fewest replicas with accuracy of at least `accuracy * (1 - 1e-6)`.
+fn fewer(
+    problem: &Problem,
+    space: &Space,
+    candidates: &[Candidate],
+    accuracy: f64,
+    mut choice: Choice,
+    limits: &Limits,
+) -> Choice {
+    let least = accuracy * (1.0 - ACCURACY_SLACK);
+    for candidate in candidates {
+        let fewest = choice.replicas() as f64;
+        let workers = candidate.envelope.workers_for(least);
+        if workers.is_none_or(|w| (w - 1e-6).ceil() >= fewest) {
+            continue;
+        }
+        let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within(&candidate.budgets) };
+        match solve_stage(problem, space, stage, 0.0, limits, Some(fewest - 1.0)) {
+            StageAnswer::Found { choice: other, .. } if other.replicas() < choice.replicas() => choice = other,
+            StageAnswer::Unknown(StopReason::TimeLimit | StopReason::Cancelled) => break,
+            _ => {}
+        }
+    }
+    choice
+}

@@ -1,0 +1,154 @@
+//! The one file that names HiGHS.
+//!
+//! Its time limit has been seen ignored in root processing, so a callback asks the caller's clock and cancel flag and
+//! interrupts simplex, interior point and branch and bound alike. Every status that is neither a proof nor a stop is
+//! [`Ending::Failed`], never an answer.
+
+#![expect(unsafe_code, reason = "the interrupt callback exists only in the C interface")]
+
+use super::formulation::{Ending, Formulation, Solved};
+use crate::limits::Limits;
+use highs::{Col, HighsModelStatus, HighsSolutionStatus, Model, RowProblem, Sense};
+use std::ffi::{c_char, c_int, c_void};
+
+/// Settings of one solve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// Relative gap of a MIP.
+    pub gap: f64,
+    /// Absolute gap of a MIP.
+    pub gap_absolute: f64,
+    /// Feasibility tolerance of rows and columns.
+    pub tolerance: f64,
+}
+
+impl Settings {
+    /// For a MIP.
+    pub fn mip(gap: f64) -> Self {
+        Self { gap, gap_absolute: 1e-9, tolerance: 1e-8 }
+    }
+
+    /// For the linear programme of flows, whose values are published: as exact as HiGHS can be.
+    pub fn flows() -> Self {
+        Self { gap: 0.0, gap_absolute: 0.0, tolerance: 1e-10 }
+    }
+}
+
+/// Solves by HiGHS on one thread. `start` is a full assignment of the columns to begin with.
+pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limits, start: Option<&[f64]>) -> Solved {
+    let failed = Solved { ending: Ending::Failed, values: None, cost: f64::INFINITY, bound: f64::NEG_INFINITY };
+    if limits.stopped() {
+        return Solved { ending: Ending::Stopped, ..failed };
+    }
+    if let Some(ending) = without_columns(formulation) {
+        return ending;
+    }
+    let Ok(mut solver) = load(formulation).try_optimise(Sense::Minimise) else { return failed };
+    let is_mip = formulation.columns.iter().any(|c| c.2);
+    let options_set = configure(&mut solver, settings, limits);
+    if !options_set || !watch(&mut solver, limits) {
+        return failed;
+    }
+    if let Some(values) = start
+        && solver.try_set_solution(Some(values), None, None, None).is_err()
+    {
+        tracing::debug!("the start was refused");
+    }
+    let Ok(solved) = solver.try_solve() else { return failed };
+    let ending = match solved.status() {
+        HighsModelStatus::Optimal => Ending::Optimal,
+        HighsModelStatus::Infeasible => Ending::Infeasible,
+        HighsModelStatus::ReachedTimeLimit | HighsModelStatus::ReachedInterrupt => Ending::Stopped,
+        _ => Ending::Failed,
+    };
+    let feasible = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
+    let has_values = feasible && ending != Ending::Infeasible && (is_mip || ending == Ending::Optimal);
+    let values = has_values.then(|| solved.get_solution().columns().to_vec());
+    let cost = if has_values { solved.objective_value() } else { f64::INFINITY };
+    let bound = match ending {
+        Ending::Infeasible => f64::INFINITY,
+        _ if is_mip => solved.double_info_value(c"mip_dual_bound").unwrap_or(f64::NEG_INFINITY),
+        Ending::Optimal => cost,
+        _ => f64::NEG_INFINITY,
+    };
+    Solved { ending, values, cost, bound }
+}
+
+/// HiGHS calls a formulation without columns "empty", whatever its rows ask for.
+fn without_columns(formulation: &Formulation) -> Option<Solved> {
+    if !formulation.columns.is_empty() {
+        return None;
+    }
+    let holds = formulation.rows.iter().all(|r| r.lower <= 0.0 && r.upper >= 0.0);
+    Some(if holds {
+        Solved { ending: Ending::Optimal, values: Some(Vec::new()), cost: 0.0, bound: 0.0 }
+    } else {
+        Solved { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: f64::INFINITY }
+    })
+}
+
+fn load(formulation: &Formulation) -> RowProblem {
+    let mut problem = RowProblem::default();
+    let columns: Vec<Col> = formulation
+        .columns
+        .iter()
+        .zip(&formulation.costs)
+        .map(|(&(lower, upper, integer), &cost)| problem.add_column_with_integrality(cost, lower..=upper, integer))
+        .collect();
+    for row in &formulation.rows {
+        problem.add_row(row.lower..=row.upper, row.terms.iter().map(|&(c, factor)| (columns[c.0], factor)));
+    }
+    problem
+}
+
+fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
+    let mut ok = solver.try_set_option("output_flag", false).is_ok();
+    ok &= solver.try_set_option("threads", 1).is_ok();
+    ok &= solver.try_set_option("parallel", "off").is_ok();
+    ok &= solver.try_set_option("mip_rel_gap", settings.gap).is_ok();
+    ok &= solver.try_set_option("mip_abs_gap", settings.gap_absolute).is_ok();
+    ok &= solver.try_set_option("mip_feasibility_tolerance", settings.tolerance.max(1e-10)).is_ok();
+    ok &= solver.try_set_option("primal_feasibility_tolerance", settings.tolerance.max(1e-10)).is_ok();
+    if let Some(left) = limits.left() {
+        ok &= solver.try_set_option("time_limit", left.as_secs_f64().max(1e-3)).is_ok();
+    }
+    ok
+}
+
+/// Asks HiGHS to call back, so that it stops when `limits` say so.
+fn watch(solver: &mut Model, limits: &Limits) -> bool {
+    let data = std::ptr::from_ref(limits).cast_mut().cast::<c_void>();
+    // SAFETY: `solver` owns a live HiGHS object and is solved and dropped before `limits`, which outlives the caller's call.
+    unsafe {
+        let highs = solver.as_mut_ptr();
+        let mut status = highs_sys::Highs_setCallback(highs, Some(interrupt), data);
+        for kind in [
+            highs_sys::kHighsCallbackSimplexInterrupt,
+            highs_sys::kHighsCallbackIpmInterrupt,
+            highs_sys::kHighsCallbackMipInterrupt,
+        ] {
+            status |= highs_sys::Highs_startCallback(highs, kind as c_int);
+        }
+        status == 0
+    }
+}
+
+/// The callback: `data` is the `Limits` of the solve.
+unsafe extern "C" fn interrupt(
+    _kind: c_int,
+    _message: *const c_char,
+    _out: *const highs_sys::HighsCallbackDataOut,
+    input: *mut highs_sys::HighsCallbackDataIn,
+    data: *mut c_void,
+) {
+    if input.is_null() || data.is_null() {
+        return;
+    }
+    // SAFETY: HiGHS hands back the pointer that `watch` gave it, and its own live input block.
+    unsafe {
+        let limits = &*data.cast::<Limits>();
+        if limits.stopped() {
+            (*input).user_interrupt = 1;
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The exact planner: mixed-integer programmes over groups, budgets and flows.
+//!
+//! One formulation ([`constraints`]) serves every mode; a mode is a sequence of stages over it:
+//!
+//! - `hardware_then_accuracy` (Loki section 4.2): fewest replicas of the most accurate variants; if that is infeasible, the
+//!   highest accuracy A within the counts; then the fewest replicas with accuracy of at least `A (1 - 1e-6)`, which the
+//!   paper leaves out and without which the second step fills the cluster for nothing.
+//! - `min_cost`: one stage. `max_accuracy`: the highest weighted accuracy, then the least cost that keeps it.
+//!
+//! One pipeline on one kind of device takes a shorter way ([`enumerate`]): its budget vectors are few, and each has a bound
+//! in closed form ([`envelope`]).
+
+pub(crate) mod constraints;
+pub(crate) mod enumerate;
+pub(crate) mod envelope;
+pub(crate) mod extract;
+pub(crate) mod formulation;
+pub(crate) mod highs;
+pub(crate) mod keep;
+pub(crate) mod space;
+pub(crate) mod trie;
+pub(crate) mod variables;
+pub(crate) mod vectors;
+
+use crate::limits::Limits;
+use crate::tightening::Tightening;
+use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, StopReason};
+use constraints::{Goal, Stage, build};
+use extract::Choice;
+use formulation::{Ending, Solved};
+use highs::Settings;
+use space::{NoSpace, Space};
+
+/// How much accuracy the last stage may give up for fewer replicas or less cost, relative.
+pub(crate) const ACCURACY_SLACK: f64 = 1e-6;
+
+/// A choice with what is proven about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub space: Space,
+    pub choice: Choice,
+    /// Shares by pipeline and trie node.
+    pub flows: Vec<Vec<f64>>,
+    pub step: Option<ObjectiveStep>,
+    pub value: f64,
+    pub bound: f64,
+    /// Why the search ended before its proof.
+    pub stopped: Option<StopReason>,
+}
+
+/// How a search ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Search {
+    Found(Box<Found>),
+    Infeasible,
+    Unknown(StopReason),
+}
+
+/// One stage's answer.
+pub(crate) enum StageAnswer {
+    /// A choice; its goal's value and bound, both to be minimised; why it ended early.
+    Found { choice: Choice, value: f64, bound: f64, stopped: Option<StopReason> },
+    Infeasible,
+    Unknown(StopReason),
+}
+
+/// Searches for the best plan of a problem in its mode.
+pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Search {
+    if problem.objective.latency_rule != LatencyRule::TaskBudget {
+        tracing::warn!("latency rule path is not planned for yet");
+        return Search::Unknown(StopReason::Numerics);
+    }
+    let space = match Space::new(problem, tightening) {
+        Ok(space) => space,
+        Err(NoSpace::Latency(_)) => return Search::Infeasible,
+        Err(NoSpace::TooLarge(why)) => {
+            tracing::warn!(%why, "too large to plan for");
+            return Search::Unknown(StopReason::Numerics);
+        }
+    };
+    let found = match problem.objective.mode {
+        Mode::HardwareThenAccuracy => hardware_then_accuracy(problem, tightening, space, gap, limits),
+        Mode::MinCost => stages(problem, space, Goal::CostAndSwitching, None, gap, limits),
+        Mode::MaxAccuracy => stages(problem, space, Goal::Accuracy, Some(Goal::Cost), gap, limits),
+    };
+    match found {
+        Search::Found(found) => Search::Found(Box::new(keep::prefer_deployed(problem, *found, limits))),
+        other => other,
+    }
+}
+
+fn hardware_then_accuracy(
+    problem: &Problem,
+    tightening: &Tightening,
+    space: Space,
+    gap: f64,
+    limits: &Limits,
+) -> Search {
+    if let Ok(best) = Space::restricted(problem, tightening, true) {
+        let answer = match enumerate::fewest_replicas(problem, &best) {
+            Some(answer) => answer,
+            None => solve_stage(problem, &best, Stage::new(Goal::Replicas), gap, limits, None),
+        };
+        match answer {
+            StageAnswer::Found { choice, value, bound, stopped } => {
+                let step = Some(ObjectiveStep::Hardware);
+                return finish(problem, best, choice, step, (value, (bound - 1e-6).ceil()), stopped, limits);
+            }
+            StageAnswer::Infeasible => {}
+            StageAnswer::Unknown(reason) => return Search::Unknown(reason),
+        }
+    }
+    match enumerate::most_accurate(problem, &space, gap, limits) {
+        Some(StageAnswer::Found { choice, value, bound, stopped }) => {
+            finish(problem, space, choice, Some(ObjectiveStep::Accuracy), (-value, -bound), stopped, limits)
+        }
+        Some(StageAnswer::Infeasible) => Search::Infeasible,
+        Some(StageAnswer::Unknown(reason)) => Search::Unknown(reason),
+        None => stages(problem, space, Goal::Accuracy, Some(Goal::Replicas), gap, limits),
+    }
+}
+
+/// The stages of a mode on the whole formulation: `goal` first, then `second` among what is as accurate.
+fn stages(problem: &Problem, space: Space, goal: Goal, second: Option<Goal>, gap: f64, limits: &Limits) -> Search {
+    let (mut choice, value, bound, mut stopped) = match solve_stage(problem, &space, Stage::new(goal), gap, limits, None) {
+        StageAnswer::Found { choice, value, bound, stopped } => (choice, value, bound, stopped),
+        StageAnswer::Infeasible => return Search::Infeasible,
+        StageAnswer::Unknown(reason) => return Search::Unknown(reason),
+    };
+    if let (Some(goal), None) = (second, stopped) {
+        let least = -value - ACCURACY_SLACK * value.abs();
+        let stage = Stage { accuracy_min: Some(least), ..Stage::new(goal) };
+        match solve_stage(problem, &space, stage, gap, limits, None) {
+            StageAnswer::Found { choice: cheaper, .. } => choice = cheaper,
+            StageAnswer::Infeasible => stopped = Some(StopReason::Numerics),
+            StageAnswer::Unknown(_) => {}
+        }
+    }
+    let step = (problem.objective.mode == Mode::HardwareThenAccuracy).then_some(ObjectiveStep::Accuracy);
+    let (value, bound) = if goal == Goal::Accuracy { (-value, -bound) } else { (value, bound) };
+    finish(problem, space, choice, step, (value, bound), stopped, limits)
+}
+
+/// Builds and solves one stage.
+pub(crate) fn solve_stage(
+    problem: &Problem,
+    space: &Space,
+    stage: Stage<'_>,
+    gap: f64,
+    limits: &Limits,
+    cutoff: Option<f64>,
+) -> StageAnswer {
+    let mut built = build(problem, space, stage);
+    if let Some(cutoff) = cutoff {
+        // only what is better than the incumbent is of interest
+        let terms = built.formulation.costs.iter().enumerate().filter(|(_, c)| **c != 0.0);
+        let terms = terms.map(|(i, &c)| (formulation::Column(i), c)).collect();
+        built.formulation.at_most(cutoff, terms);
+    }
+    let solved = highs::solve(&built.formulation, Settings::mip(gap), limits, None);
+    let Solved { ending, values, cost, bound } = solved;
+    let reason = || limits.reason().unwrap_or(StopReason::TimeLimit);
+    match (ending, values) {
+        (Ending::Infeasible, _) => StageAnswer::Infeasible,
+        (Ending::Optimal | Ending::Stopped, Some(values)) => StageAnswer::Found {
+            choice: extract::choice(space, &built.columns.parts, &values),
+            value: cost,
+            bound: bound.min(cost),
+            stopped: (ending == Ending::Stopped).then(reason),
+        },
+        (Ending::Stopped, None) => StageAnswer::Unknown(reason()),
+        _ => StageAnswer::Unknown(StopReason::Numerics),
+    }
+}
+
+/// Solves the flows of a choice, takes what it does not need away, and says what it is worth.
+fn finish(
+    problem: &Problem,
+    space: Space,
+    choice: Choice,
+    step: Option<ObjectiveStep>,
+    (value, bound): (f64, f64),
+    stopped: Option<StopReason>,
+    limits: &Limits,
+) -> Search {
+    // the last linear programme is tiny and must not be lost to the limit that ended the search
+    let unlimited = Limits { until: None, ..limits.clone() };
+    let flows = match extract::flows(problem, &space, &choice, &unlimited) {
+        Ok(Some(flows)) => flows,
+        Ok(None) => {
+            tracing::error!("a solution's integers carry no flows");
+            return Search::Unknown(StopReason::Numerics);
+        }
+        Err(reason) => return Search::Unknown(reason),
+    };
+    let choice = keep::trim(problem, &space, choice, &flows);
+    let worth = keep::worth(problem, &space, &choice, &flows, step);
+    let accuracy_like = step == Some(ObjectiveStep::Accuracy) || problem.objective.mode == Mode::MaxAccuracy;
+    // trimming and exact flows may be better than what the solver saw, never worse than its own tolerance
+    let bound = if accuracy_like { bound.max(worth) } else { bound.min(worth) };
+    tracing::debug!(value, worth, bound, "solved");
+    Search::Found(Box::new(Found { space, choice, flows, step, value: worth, bound, stopped }))
+}

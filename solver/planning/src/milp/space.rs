@@ -1,0 +1,242 @@
+//! What a plan may be made of: the groups that can ever meet the SLO, with their (latency, throughput) frontiers.
+
+use super::trie::{Trie, TrieTooLarge};
+use crate::tightening::Tightening;
+use apportion_domain::{
+    Edge, HardwareIndex, Pipeline, PipelineIndex, Problem, SLACK, Share, TaskIndex, VariantIndex,
+};
+
+/// One batch size of a group that no other of the group beats in both latency and throughput.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Point {
+    pub batch: u32,
+    pub latency_ms: f64,
+    /// `queue_factor * latency + network`, plus what the check loop charges.
+    pub charge_ms: f64,
+    pub qps: f64,
+}
+
+/// A (task, variant, hardware, share) that fits into memory and into the SLO.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub task: TaskIndex,
+    pub variant: VariantIndex,
+    pub hardware: HardwareIndex,
+    pub share: Share,
+    /// By increasing charge, and so by increasing throughput; never empty.
+    pub points: Vec<Point>,
+    /// Replicas that run now.
+    pub deployed: u32,
+    /// The batch size that runs now.
+    pub deployed_batch: Option<u32>,
+    /// Cost of loading one replica more, for the objective of `min_cost`.
+    pub switch_cost: f64,
+}
+
+impl Group {
+    /// The fastest-serving point that a budget admits.
+    pub fn best_within(&self, budget_ms: f64) -> Option<usize> {
+        let slack = SLACK * budget_ms.abs().max(1.0);
+        self.points.iter().rposition(|p| p.charge_ms <= budget_ms + slack)
+    }
+}
+
+/// Everything about one pipeline that the formulation needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub index: PipelineIndex,
+    pub groups: Vec<Group>,
+    /// Positions of the groups of each variant of each task.
+    pub by_variant: Vec<Vec<Vec<usize>>>,
+    /// Where queries may go.
+    pub trie: Trie,
+    /// Share of this pipeline in the objective of accuracy.
+    pub weight: f64,
+    /// Distinct charges of each task, increasing; what a budget may be.
+    pub levels: Vec<Vec<f64>>,
+    /// Factor on the load of each task that the trie contains.
+    pub headroom: Vec<f64>,
+}
+
+/// The parts of all pipelines of a problem.
+#[derive(Clone, Debug)]
+pub(crate) struct Space {
+    pub parts: Vec<Part>,
+}
+
+/// Why there is no space to search.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoSpace {
+    /// No path of this pipeline is fast enough, however many replicas run.
+    #[error("no variants of pipeline {0:?} meet its SLO at any load")]
+    Latency(PipelineIndex),
+    /// A formulation by paths would be too large.
+    #[error(transparent)]
+    TooLarge(#[from] TrieTooLarge),
+}
+
+impl Space {
+    /// The space of a problem, tightened.
+    pub fn new(problem: &Problem, tightening: &Tightening) -> Result<Self, NoSpace> {
+        Self::restricted(problem, tightening, false)
+    }
+
+    /// The same with only the most accurate variants of each task: step 1 of `hardware_then_accuracy`.
+    pub fn restricted(problem: &Problem, tightening: &Tightening, best_only: bool) -> Result<Self, NoSpace> {
+        let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+        let mut parts = Vec::with_capacity(problem.pipelines.len());
+        for (i, pipeline) in problem.pipelines.iter().enumerate() {
+            let index = PipelineIndex(i);
+            let mut groups = all_groups(problem, index, tightening, best_only);
+            let optional = optional_tasks(pipeline);
+            prune_slow(pipeline, &optional, &mut groups);
+            let by_variant = by_variant(pipeline, &groups);
+            let usable = |t: TaskIndex, v: VariantIndex| !by_variant[t.get()][v.get()].is_empty();
+            let headroom = &tightening.parts[i].headroom;
+            let trie = Trie::new(pipeline, usable, headroom)?;
+            if trie.is_empty() {
+                return Err(NoSpace::Latency(index));
+            }
+            let levels = levels(pipeline, &groups);
+            let weight = if total > 0.0 { pipeline.weight / total } else { 1.0 / problem.pipelines.len() as f64 };
+            parts.push(Part { index, groups, by_variant, trie, weight, levels, headroom: headroom.clone() });
+        }
+        Ok(Self { parts })
+    }
+}
+
+fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening, best_only: bool) -> Vec<Group> {
+    let pipeline = problem.pipeline(index);
+    let mut groups = Vec::new();
+    for (t, task) in pipeline.tasks.iter().enumerate() {
+        let best: Vec<VariantIndex> = pipeline.most_accurate(TaskIndex(t)).collect();
+        for (v, variant) in task.variants.iter().enumerate() {
+            if best_only && !best.contains(&VariantIndex(v)) {
+                continue;
+            }
+            for (hardware, share) in variant.profile.places() {
+                if !problem.fits_memory(variant.memory_mib, hardware, share) {
+                    continue;
+                }
+                let extra = tightening.parts[index.0].charge_ms[t];
+                let points = frontier(pipeline, variant.profile.on(hardware, share), extra);
+                let runs = problem.deployed.iter().find(|d| {
+                    (d.pipeline, d.task.get(), d.variant.get(), d.hardware, d.share) == (index, t, v, hardware, share)
+                });
+                let price = problem.hardware_at(hardware).price_per_hour;
+                groups.push(Group {
+                    task: TaskIndex(t),
+                    variant: VariantIndex(v),
+                    hardware,
+                    share,
+                    points,
+                    deployed: runs.map_or(0, |d| d.replicas),
+                    deployed_batch: runs.map(|d| d.batch),
+                    switch_cost: problem.switching_weight * variant.load_ms / 1000.0 * price / 3600.0,
+                });
+            }
+        }
+    }
+    groups
+}
+
+/// The points that no other beats: latency and throughput both increase along them.
+fn frontier(pipeline: &Pipeline, rows: &[apportion_domain::ProfileRow], extra_ms: f64) -> Vec<Point> {
+    let point = |r: &apportion_domain::ProfileRow| Point {
+        batch: r.batch,
+        latency_ms: r.latency_ms,
+        charge_ms: pipeline.hop_charge_ms(r.latency_ms) + extra_ms,
+        qps: r.throughput_qps(),
+    };
+    let mut points: Vec<Point> = rows.iter().map(point).collect();
+    points.sort_by(|a, b| a.charge_ms.total_cmp(&b.charge_ms).then(b.qps.total_cmp(&a.qps)));
+    let mut best = 0.0;
+    points.retain(|p| {
+        let better = p.qps > best;
+        best = p.qps.max(best);
+        better
+    });
+    points
+}
+
+/// Tasks that some choice of variants makes no queries for.
+pub(crate) fn optional_tasks(pipeline: &Pipeline) -> Vec<bool> {
+    let mut optional = vec![false; pipeline.tasks.len()];
+    for &t in pipeline.order() {
+        let Some(edge) = pipeline.primary_parent(t) else { continue };
+        let none = (0..pipeline.task(edge.from).variants.len()).any(|v| makes_none(pipeline, edge, VariantIndex(v)));
+        optional[t.get()] = none || optional[edge.from.get()];
+    }
+    optional
+}
+
+/// Whether a variant makes no queries over an edge.
+pub(crate) fn makes_none(pipeline: &Pipeline, edge: &Edge, variant: VariantIndex) -> bool {
+    pipeline.fanout(edge, variant) <= 0.0
+}
+
+/// Longest way from the root to the end of each task, each task charging what `charges` says.
+pub(crate) fn finish_times(pipeline: &Pipeline, charges: &[f64]) -> Vec<f64> {
+    let mut finish = vec![0.0; pipeline.tasks.len()];
+    for &t in pipeline.order() {
+        let before = pipeline.edges_into(t).map(|e| finish[e.from.get()]).fold(0.0, f64::max);
+        finish[t.get()] = before + charges[t.get()];
+    }
+    finish
+}
+
+/// Longest way from the end of each task to the end of the pipeline.
+fn remaining_times(pipeline: &Pipeline, charges: &[f64]) -> Vec<f64> {
+    let mut remaining = vec![0.0; pipeline.tasks.len()];
+    for &t in pipeline.order().iter().rev() {
+        let after = pipeline.edges_from(t).map(|e| remaining[e.to.get()] + charges[e.to.get()]).fold(0.0, f64::max);
+        remaining[t.get()] = after;
+    }
+    remaining
+}
+
+/// The least that each task can charge: its fastest point; nothing where it can be left out.
+pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Group]) -> Vec<f64> {
+    let mut least = vec![f64::INFINITY; pipeline.tasks.len()];
+    for group in groups {
+        let charge = &mut least[group.task.get()];
+        *charge = group.points.iter().map(|p| p.charge_ms).fold(*charge, f64::min);
+    }
+    least.iter_mut().zip(optional).for_each(|(charge, &optional)| *charge = if optional { 0.0 } else { *charge });
+    least
+}
+
+/// Drops the points that miss the SLO even beside the fastest of everything else, then groups without points.
+fn prune_slow(pipeline: &Pipeline, optional: &[bool], groups: &mut Vec<Group>) {
+    let least = least_charges(pipeline, optional, groups);
+    let finish = finish_times(pipeline, &least);
+    let remaining = remaining_times(pipeline, &least);
+    let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
+    for group in groups.iter_mut() {
+        let t = group.task.get();
+        let others = pipeline.edges_into(group.task).map(|e| finish[e.from.get()]).fold(0.0, f64::max) + remaining[t];
+        group.points.retain(|p| others + p.charge_ms <= slo);
+    }
+    groups.retain(|g| !g.points.is_empty());
+}
+
+fn by_variant(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<Vec<usize>>> {
+    let mut positions: Vec<Vec<Vec<usize>>> =
+        pipeline.tasks.iter().map(|t| vec![Vec::new(); t.variants.len()]).collect();
+    for (g, group) in groups.iter().enumerate() {
+        positions[group.task.get()][group.variant.get()].push(g);
+    }
+    positions
+}
+
+fn levels(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<f64>> {
+    let mut levels = vec![Vec::new(); pipeline.tasks.len()];
+    for group in groups {
+        levels[group.task.get()].extend(group.points.iter().map(|p| p.charge_ms));
+    }
+    for of_task in &mut levels {
+        of_task.sort_by(f64::total_cmp);
+        of_task.dedup();
+    }
+    levels
+}
