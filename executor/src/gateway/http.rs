@@ -4,9 +4,8 @@ use super::oip;
 use crate::agent::{Handle, View};
 use crate::node::Event;
 use crate::node::request::Answer;
-use actix_web::{App, HttpResponse, HttpServer, dev::Server, web};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, web};
 use serde_json::{Value, json};
-use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::TcpListener;
 use tokio::sync::oneshot;
@@ -72,13 +71,18 @@ async fn ready(handle: web::Data<Handle>) -> HttpResponse {
     respond(if ready { 200 } else { 503 }, &json!({"ready": ready}))
 }
 
+/// The pipeline that the path names.
+fn named(request: &HttpRequest) -> &str {
+    request.match_info().get("pipeline").unwrap_or_default()
+}
+
 fn unknown(view: &View, name: &str) -> HttpResponse {
     let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
     error(404, &format!("there is no pipeline {name} here: expected one of [{}]", names.join(", ")))
 }
 
-async fn metadata(handle: web::Data<Handle>, path: web::Path<HashMap<String, String>>) -> HttpResponse {
-    let name = &path["pipeline"];
+async fn metadata(handle: web::Data<Handle>, request: HttpRequest) -> HttpResponse {
+    let name = named(&request);
     let view = handle.view.borrow().clone();
     let Some(pipeline) = view.layout.pipelines.get(name) else { return unknown(&view, name) };
     let spec = |name: &str, s: &crate::tensor::TensorSpec| {
@@ -93,8 +97,8 @@ async fn metadata(handle: web::Data<Handle>, path: web::Path<HashMap<String, Str
     respond(200, &body)
 }
 
-async fn pipeline_ready(handle: web::Data<Handle>, path: web::Path<HashMap<String, String>>) -> HttpResponse {
-    let name = &path["pipeline"];
+async fn pipeline_ready(handle: web::Data<Handle>, request: HttpRequest) -> HttpResponse {
+    let name = named(&request);
     let view = handle.view.borrow().clone();
     if !view.layout.pipelines.contains_key(name) {
         return unknown(&view, name);
@@ -103,8 +107,8 @@ async fn pipeline_ready(handle: web::Data<Handle>, path: web::Path<HashMap<Strin
     respond(if ready { 200 } else { 503 }, &json!({"name": name, "ready": ready}))
 }
 
-async fn infer(handle: web::Data<Handle>, path: web::Path<HashMap<String, String>>, body: web::Bytes) -> HttpResponse {
-    let name = path["pipeline"].clone();
+async fn infer(handle: web::Data<Handle>, request: HttpRequest, body: web::Bytes) -> HttpResponse {
+    let name = named(&request).to_string();
     let view = handle.view.borrow().clone();
     let Some(pipeline) = view.layout.pipelines.get(&name) else { return unknown(&view, &name) };
     let body: oip::Body<'_> = match serde_json::from_slice(&body) {

@@ -1,0 +1,172 @@
+//! A control plane that welcomes agents in the order in which they come and sends what a test wants.
+
+use super::until;
+use apportion_protocol::PROTOCOL_VERSION;
+use apportion_protocol::v1::{self, agent_message::Message as Told, control_message::Message as Says};
+use apportion_protocol::v1::{control_server, refused::Reason};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+/// The token of the fleet.
+pub const TOKEN: &str = "secret";
+
+/// What was heard of one agent.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    pub number: u64,
+    pub registers: Vec<v1::Register>,
+    pub acks: Vec<v1::Ack>,
+    pub offered: u64,
+    pub ok: u64,
+    pub left: bool,
+}
+
+#[derive(Clone)]
+struct Plane {
+    heard: Arc<Mutex<BTreeMap<String, Heard>>>,
+    target: watch::Receiver<Option<v1::Target>>,
+    files_url: String,
+}
+
+/// The control plane's test end.
+pub struct Control {
+    pub url: String,
+    heard: Arc<Mutex<BTreeMap<String, Heard>>>,
+    target: watch::Sender<Option<v1::Target>>,
+}
+
+impl Control {
+    /// Starts it, and a server for the files of `words`.
+    pub async fn start(words: &[&str]) -> Control {
+        let files: BTreeMap<String, String> = words.iter().map(|w| (super::toy::digest(w), w.to_string())).collect();
+        Self::start_with(serve_files(files)).await
+    }
+
+    /// Starts it with files that are served elsewhere.
+    pub async fn start_with(files_url: String) -> Control {
+        let (target, seen) = watch::channel(None);
+        let heard = Arc::default();
+        let plane = Plane { heard: Arc::clone(&heard), target: seen, files_url };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("its address"));
+        let server = tonic::transport::Server::builder().tcp_nodelay(true);
+        let mut server = server;
+        let serving = server
+            .add_service(control_server::ControlServer::new(plane))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(serving);
+        Control { url, heard, target }
+    }
+
+    /// Sends a target to every agent, present and future.
+    pub fn send(&self, target: v1::Target) {
+        self.target.send_replace(Some(target));
+    }
+
+    /// What was heard of an agent.
+    pub fn heard(&self, name: &str) -> Heard {
+        self.heard.lock().expect("no panic").get(name).cloned().unwrap_or_default()
+    }
+
+    /// Waits until an agent has applied a generation.
+    pub async fn applied(&self, name: &str, generation: u64) {
+        let last = || self.heard(name).acks.last().cloned();
+        let fits = |a: &v1::Ack| a.applied && a.fence.map(|f| f.generation) == Some(generation);
+        until(&format!("{name} applies {generation}"), || last().filter(fits)).await;
+    }
+}
+
+#[tonic::async_trait]
+impl control_server::Control for Plane {
+    type AttachStream = ReceiverStream<Result<v1::ControlMessage, Status>>;
+
+    async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
+        let (outbox, messages) = mpsc::channel(16);
+        tokio::spawn(self.clone().converse(request.into_inner(), outbox));
+        Ok(Response::new(ReceiverStream::new(messages)))
+    }
+}
+
+type Outbox = mpsc::Sender<Result<v1::ControlMessage, Status>>;
+
+impl Plane {
+    async fn converse(mut self, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox) {
+        let say = async |message| outbox.send(Ok(v1::ControlMessage { message: Some(message) })).await.is_ok();
+        let Ok(Some(v1::AgentMessage { message: Some(Told::Register(register)) })) = inbox.message().await else { return };
+        let name = register.name.clone();
+        let reason = match &register {
+            r if r.token != TOKEN => Some(Reason::Token),
+            r if r.protocol_version != PROTOCOL_VERSION => Some(Reason::Version),
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            say(Says::Refused(v1::Refused { reason: reason.into(), detail: "not one of us".into() })).await;
+            return;
+        }
+        let agent = {
+            let mut heard = self.heard.lock().expect("no panic");
+            let next = heard.len() as u64 + 1;
+            let mine = heard.entry(name.clone()).or_insert_with(|| Heard { number: next, ..Heard::default() });
+            mine.registers.push(register);
+            mine.number
+        };
+        say(Says::Welcome(v1::Welcome { agent, report_ms: 50, files_url: self.files_url.clone() })).await;
+        self.target.mark_changed();
+        loop {
+            tokio::select! {
+                changed = self.target.changed() => {
+                    let Ok(()) = changed else { return };
+                    let target = self.target.borrow_and_update().clone();
+                    if let Some(target) = target && !say(Says::Target(target)).await {
+                        return;
+                    }
+                }
+                message = inbox.message() => {
+                    let Ok(Some(v1::AgentMessage { message: Some(message) })) = message else { return };
+                    let mut heard = self.heard.lock().expect("no panic");
+                    let mine = heard.get_mut(&name).expect("it has registered");
+                    match message {
+                        Told::Ack(ack) => mine.acks.push(ack),
+                        Told::Report(report) => {
+                            for part in report.arrivals {
+                                mine.offered += part.bins.iter().map(|n| u64::from(*n)).sum::<u64>();
+                                mine.ok += part.ok;
+                            }
+                        }
+                        Told::Leaving(_) => {
+                            mine.left = true;
+                            return;
+                        }
+                        Told::Register(_) => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Serves files by digest from a thread of its own, and gives the URL below which they are.
+pub fn serve_files(files: BTreeMap<String, String>) -> String {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let url = format!("http://{}/files", listener.local_addr().expect("its address"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { continue };
+            let mut line = String::new();
+            if BufReader::new(&stream).read_line(&mut line).is_err() {
+                continue;
+            }
+            let path = line.split(' ').nth(1).unwrap_or_default();
+            let file = path.strip_prefix("/files/").and_then(|digest| files.get(digest));
+            let (status, body) = file.map_or(("404 Not Found", ""), |body| ("200 OK", body.as_str()));
+            let length = body.len();
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+            let _client_gone = stream.write_all(answer.as_bytes());
+        }
+    });
+    url
+}
