@@ -30,8 +30,11 @@ pub struct Pipeline {
     /// All replicas.
     pub replicas: Vec<Replica>,
     /// Groups and fractions for (sender's group or none for the gateway, task).
-    pub tables: HashMap<(Option<u64>, usize), Vec<(u64, f64)>>,
+    pub tables: HashMap<(Option<u64>, usize), Entries>,
 }
+
+/// Groups of a table with their fractions.
+pub type Entries = Vec<(u64, f64)>;
 
 /// A task.
 #[derive(Clone, Debug)]

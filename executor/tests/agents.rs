@@ -42,7 +42,8 @@ impl Backend for Numbers {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-        let values: Vec<f32> = inputs[0].data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let values: Vec<f32> =
+            inputs[0].data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         std::thread::sleep(Duration::from_millis(1));
         if self.last {
             return Ok(vec![tensor("y", &values.iter().map(|v| v * 2.0).collect::<Vec<_>>())]);
@@ -133,7 +134,9 @@ impl Fleet {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let join = format!("http://{}", listener.local_addr().expect("bound"));
         let service = control_server::ControlServer::new(Fake { target: pushed, acks: acks.clone() });
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)));
+        tokio::spawn(
+            tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener)),
+        );
         let agents = (1..=count).map(|n| (n, start_agent(n, &join))).collect();
         Fleet { target, acks, agents }
     }
@@ -151,7 +154,8 @@ impl Fleet {
             ..Default::default()
         };
         let replica = |agent: u64| v1::ReplicaTarget { replica: agent, group: agent.min(2), agent, device: 0 };
-        let table = |from, to_task, group| v1::Table { from, to_task, entries: vec![v1::TableEntry { group, fraction: 1.0 }] };
+        let table =
+            |from, to_task, group| v1::Table { from, to_task, entries: vec![v1::TableEntry { group, fraction: 1.0 }] };
         let pipeline = v1::PipelineTarget {
             name: "p".into(),
             slo_ns: 5_000_000_000,
@@ -190,29 +194,30 @@ fn start_agent(number: u64, join: &str) -> Agent {
     let http = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = http.local_addr().expect("bound").to_string();
     let (handle, data) = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            runtime.block_on(async {
-                let data = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-                let own = data.local_addr().expect("bound").to_string();
-                let files = Files::open(directory.path()).expect("opens");
-                let handle = agent::start(Options { loader: Arc::new(numbers), pace: false, files });
-                tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
-                let identity = Identity {
-                    join: join.to_string(),
-                    token: "t".into(),
-                    name: number.to_string(),
-                    hardware: "cpu".into(),
-                    devices: 1,
-                    ingress_http: address.clone(),
-                    data_address: own.clone(),
-                    process_id: number.to_string(),
-                };
-                tokio::spawn(attend(identity, handle.clone(), CancellationToken::new()));
-                (handle, own)
+        scope
+            .spawn(|| {
+                runtime.block_on(async {
+                    let data = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+                    let own = data.local_addr().expect("bound").to_string();
+                    let files = Files::open(directory.path()).expect("opens");
+                    let handle = agent::start(Options { loader: Arc::new(numbers), pace: false, files });
+                    tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
+                    let identity = Identity {
+                        join: join.to_string(),
+                        token: "t".into(),
+                        name: number.to_string(),
+                        hardware: "cpu".into(),
+                        devices: 1,
+                        ingress_http: address.clone(),
+                        data_address: own.clone(),
+                        process_id: number.to_string(),
+                    };
+                    tokio::spawn(attend(identity, handle.clone(), CancellationToken::new()));
+                    (handle, own)
+                })
             })
-        })
-        .join()
-        .expect("starts")
+            .join()
+            .expect("starts")
     });
     let server = gateway::http::serve(http, handle.clone());
     runtime.spawn(server.expect("serves"));
@@ -221,7 +226,8 @@ fn start_agent(number: u64, join: &str) -> Agent {
 
 async fn infer(http: &str, inputs: Value) -> (u16, Value) {
     let url = format!("http://{http}/v2/models/p/infer");
-    let response = reqwest::Client::new().post(url).json(&json!({"id": "q", "inputs": inputs})).send().await.expect("an answer");
+    let response =
+        reqwest::Client::new().post(url).json(&json!({"id": "q", "inputs": inputs})).send().await.expect("an answer");
     let (status, text) = (response.status().as_u16(), response.text().await.expect("a body"));
     let body = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{status} {text}: {e}"));
     (status, body)

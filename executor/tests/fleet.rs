@@ -184,9 +184,7 @@ async fn bad_requests_are_told_what_is_expected() {
     control.send(target(1, &addresses(&agents), &groups));
     control.applied("a1", 1).await;
     agents[0].ready("toy").await;
-    let input = |name: &str, datatype: &str, shape: Value, data: Value| {
-        json!({"inputs": [{"name": name, "datatype": datatype, "shape": shape, "data": data}]})
-    };
+    let input = |name: &str, datatype: &str, shape: Value, data: Value| json!({"inputs": [{"name": name, "datatype": datatype, "shape": shape, "data": data}]});
     let cases = [
         (input("z", "FP32", json!([1, 2]), json!([1, 2])), "expected x"),
         (input("x", "INT64", json!([1, 2]), json!([1, 2])), "expected FP32"),

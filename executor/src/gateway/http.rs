@@ -85,9 +85,8 @@ async fn metadata(handle: web::Data<Handle>, request: HttpRequest) -> HttpRespon
     let name = named(&request);
     let view = handle.view.borrow().clone();
     let Some(pipeline) = view.layout.pipelines.get(name) else { return unknown(&view, name) };
-    let spec = |name: &str, s: &crate::tensor::TensorSpec| {
-        json!({"name": name, "datatype": s.datatype.name(), "shape": s.shape})
-    };
+    let spec =
+        |name: &str, s: &crate::tensor::TensorSpec| json!({"name": name, "datatype": s.datatype.name(), "shape": s.shape});
     let inputs: Vec<Value> = pipeline.tasks[pipeline.root].inputs.iter().map(|s| spec(&s.name, s)).collect();
     let outputs: Vec<Value> = oip::output_specs(pipeline).iter().map(|(name, s)| spec(name, s)).collect();
     let generation = view.layout.fence.map_or(0, |f| f.generation.0).to_string();

@@ -181,7 +181,8 @@ pub fn outputs(pieces: &[Piece], pipeline: &Pipeline) -> Result<Vec<Tensor>, Str
             let parts: Vec<&Tensor> = mine.iter().filter_map(|p| p.outputs.iter().find(|t| t.name == spec.name)).collect();
             let filled: Vec<&Tensor> = parts.into_iter().filter(|t| t.rows() > 0).collect();
             let rows = if filled.is_empty() { Some(no_rows(spec)) } else { concatenate(&filled) };
-            let rows = rows.ok_or_else(|| format!("task {}: rows of its output {} differ in shape", sink.name, spec.name))?;
+            let rows =
+                rows.ok_or_else(|| format!("task {}: rows of its output {} differ in shape", sink.name, spec.name))?;
             all.push(Tensor { name: name(&sink.name, &spec.name), ..rows });
         }
         let rows = |p: &&Piece| std::iter::repeat_n(i64::from(p.row), p.outputs.first().map_or(0, Tensor::rows));

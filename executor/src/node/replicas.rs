@@ -4,9 +4,9 @@ use super::{Action, Node, Work};
 use crate::layout::{Group, Layout, Pipeline, Task, difference};
 use crate::slot::Happened;
 use crate::wire::Announced;
+use apportion_serving::Dropper;
 use apportion_serving::batcher::Batcher;
 use apportion_serving::replica::Station;
-use apportion_serving::Dropper;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

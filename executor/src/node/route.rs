@@ -117,7 +117,8 @@ mod tests {
         pipeline.tables.insert((Some(1), 1), vec![(2, 0.75), (3, 0.25)]);
         let mut router = Router::default();
         router.set([ready(1, 20, 2, 5), ready(2, 30, 3, 6)].into_iter());
-        let picks: Vec<u64> = (0..8).map(|_| router.place("p", Some(&pipeline), "b", Some(1)).expect("ready").group).collect();
+        let picks: Vec<u64> =
+            (0..8).map(|_| router.place("p", Some(&pipeline), "b", Some(1)).expect("ready").group).collect();
         assert_eq!(picks.iter().filter(|g| **g == 2).count(), 6, "{picks:?}");
     }
 

@@ -166,7 +166,9 @@ impl Node {
     /// that queries that come together share a batch.
     pub(super) fn start_batches(&mut self) {
         while let Some(id) = self.touched.pop_first() {
-            if let Some(replica) = self.replicas.get_mut(&id) && replica.station.poll_timeout().is_some() {
+            if let Some(replica) = self.replicas.get_mut(&id)
+                && replica.station.poll_timeout().is_some()
+            {
                 replica.station.handle(Moment::from_nanos(self.now_ns), Input::Tick);
                 self.drain(id);
             }

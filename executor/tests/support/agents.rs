@@ -30,11 +30,8 @@ impl Agent {
 
     /// Starts one.
     pub fn start_with(name: &str, join: &str, token: &str, state: &Path, loader: Loader) -> Agent {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let http = listener.local_addr().expect("its address").to_string();
         let files = Files::open(&state.join(name)).expect("a folder");

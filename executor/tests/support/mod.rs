@@ -61,7 +61,12 @@ pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -
         ..Default::default()
     };
     let replicas = groups.iter().flat_map(|g| {
-        g.agents.iter().map(|agent| v1::ReplicaTarget { replica: 100 * g.id + agent, group: g.id, agent: *agent, device: 0 })
+        g.agents.iter().map(|agent| v1::ReplicaTarget {
+            replica: 100 * g.id + agent,
+            group: g.id,
+            agent: *agent,
+            device: 0,
+        })
     });
     let entries = |task: u32| {
         let of_task: Vec<_> = groups.iter().filter(|g| g.task == task).collect();
