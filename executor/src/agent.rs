@@ -37,6 +37,8 @@ pub enum Command {
     Report(oneshot::Sender<v1::Report>),
     /// How much is unfinished.
     Unfinished(oneshot::Sender<usize>),
+    /// Take nothing new: the agent is about to stop.
+    Leave,
 }
 
 /// What the gateway sees of the node.
@@ -205,6 +207,10 @@ impl Loop {
             }
             Command::Unfinished(reply) => {
                 let _gone = reply.send(self.node.unfinished());
+            }
+            Command::Leave => {
+                self.feed(Event::Leave);
+                self.look();
             }
         }
     }

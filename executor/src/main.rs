@@ -94,8 +94,8 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     }
     let files = Files::open(&directory)?;
     let handle = agent::start(Options { loader: Arc::new(loader), pace: flags.pace, files });
-    let stop = CancellationToken::new();
-    tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
+    let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
+    tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
     let server = gateway::http::serve(http, handle.clone())?;
     let stopping = server.handle();
     tokio::spawn(server);
@@ -108,16 +108,19 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
         _ = tokio::signal::ctrl_c() => {}
     }
     tracing::info!("stopping: what has begun is finished");
+    // A loop that has ended has nothing left to finish.
+    let _ended = handle.commands.send(Command::Leave).await;
     stop.cancel();
     attending.await??;
     drain(&handle).await;
+    drained.cancel();
     stopping.stop(true).await;
     Ok(())
 }
 
 async fn drain(handle: &agent::Handle) {
     let begun = Instant::now();
-    // Others need a moment to learn that this agent has left.
+    // Others need a moment to learn that this agent is leaving, and answers to reach their clients.
     let mut quiet = 0;
     while begun.elapsed() < DRAIN_MAX && quiet < 10 {
         let (reply, unfinished) = tokio::sync::oneshot::channel();

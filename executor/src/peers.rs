@@ -6,6 +6,8 @@ use crate::unwire::decode;
 use crate::wire::{FRAME_BYTES_MAX, Message, encode};
 use bytes::BytesMut;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,7 +29,10 @@ struct Link {
     address: String,
     outbox: mpsc::Sender<Message>,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    /// Whether the agent is in the target: one that is not keeps its connection as long as it lasts, because requests of
+    /// its gateway may still be on their way, and is not dialled again.
+    wanted: Arc<AtomicBool>,
+    dialling: JoinHandle<()>,
 }
 
 /// The ways to all other agents.
@@ -43,30 +48,34 @@ impl Peers {
         Self { links: HashMap::new(), events }
     }
 
-    /// Keeps connections to these agents and to no others.
+    /// Dials these agents; those that are not among them any more keep a connection that is up.
     pub fn set(&mut self, agents: &BTreeMap<u64, String>, own: u64) {
-        let wanted = |agent: u64, address: &str| agent != own && agents.get(&agent).is_some_and(|a| a == address);
-        let gone: Vec<u64> = self.links.iter().filter(|(a, l)| !wanted(**a, &l.address)).map(|(a, _)| *a).collect();
+        self.links.retain(|_, link| !link.dialling.is_finished());
+        let moved = |agent: u64, address: &str| agent == own || agents.get(&agent).is_some_and(|a| a != address);
+        let gone: Vec<u64> = self.links.iter().filter(|(a, l)| moved(**a, &l.address)).map(|(a, _)| *a).collect();
         let mut ended = HashMap::new();
         for agent in gone {
             let link = self.links.remove(&agent).expect("it was there");
             link.stop.cancel();
-            ended.insert(agent, link.task);
+            ended.insert(agent, link.dialling);
         }
+        self.links.iter().for_each(|(agent, link)| link.wanted.store(agents.contains_key(agent), Relaxed));
         for (agent, address) in agents.iter().filter(|(agent, _)| **agent != own) {
             if !self.links.contains_key(agent) {
                 let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
                 let stop = CancellationToken::new();
-                let dialling = keep_dialling(*agent, address.clone(), messages, self.events.clone(), stop.clone());
+                let wanted = Arc::new(AtomicBool::new(true));
+                let dial = Dial { agent: *agent, address: address.clone(), wanted: wanted.clone(), stop: stop.clone() };
+                let keep_dialling = dial.keep_dialling(messages, self.events.clone());
                 let before = ended.remove(agent);
-                let task = tokio::spawn(async move {
+                let dialling = tokio::spawn(async move {
                     // The end of the way to the old address must be told before the new way is.
                     if let Some(before) = before {
                         let _ended = before.await;
                     }
-                    dialling.await;
+                    keep_dialling.await;
                 });
-                self.links.insert(*agent, Link { address: address.clone(), outbox, stop, task });
+                self.links.insert(*agent, Link { address: address.clone(), outbox, stop, wanted, dialling });
             }
         }
     }
@@ -80,22 +89,35 @@ impl Peers {
     }
 }
 
-async fn keep_dialling(
+/// One agent that is dialled.
+struct Dial {
     agent: u64,
     address: String,
-    mut messages: mpsc::Receiver<Message>,
-    events: mpsc::Sender<Event>,
+    wanted: Arc<AtomicBool>,
     stop: CancellationToken,
-) {
-    let mut complained = false;
-    let dial = async {
-        loop {
-            match tokio::time::timeout(PATIENCE, TcpStream::connect(&address)).await {
+}
+
+impl Dial {
+    async fn keep_dialling(self, mut messages: mpsc::Receiver<Message>, events: mpsc::Sender<Event>) {
+        let ended = tokio::select! {
+            () = self.dial(&mut messages, &events) => true,
+            () = self.stop.cancelled() => false,
+        };
+        if !ended {
+            let _stopping = events.send(Event::PeerDown(self.agent)).await;
+        }
+    }
+
+    async fn dial(&self, messages: &mut mpsc::Receiver<Message>, events: &mpsc::Sender<Event>) {
+        let (agent, address) = (self.agent, &self.address);
+        let mut complained = false;
+        while self.wanted.load(Relaxed) {
+            match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
                     if events.send(Event::PeerUp(agent)).await.is_err() {
                         return;
                     }
-                    let end = talk(stream, &mut messages).await;
+                    let end = talk(stream, messages).await;
                     tracing::warn!(agent, address, error = ?end.err(), "the connection to an agent has ended");
                     complained = true;
                     if events.send(Event::PeerDown(agent)).await.is_err() {
@@ -109,12 +131,6 @@ async fn keep_dialling(
                 _ => {}
             }
             tokio::time::sleep(REDIAL).await;
-        }
-    };
-    tokio::select! {
-        () = dial => {}
-        () = stop.cancelled() => {
-            let _stopping = events.send(Event::PeerDown(agent)).await;
         }
     }
 }

@@ -59,6 +59,8 @@ pub enum Event {
     Tick,
     /// Say again what is ready.
     Announce,
+    /// The agent is about to stop: it finishes what it has and takes nothing new.
+    Leave,
 }
 
 /// What the loop has to do.
@@ -109,6 +111,8 @@ pub struct Node {
     touched: BTreeSet<u64>,
     /// Replicas whose batch cannot be run.
     misfits: Vec<u64>,
+    /// The agent is about to stop.
+    leaving: bool,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +148,7 @@ impl Node {
             key: 0,
             touched: BTreeSet::new(),
             misfits: Vec::new(),
+            leaving: false,
         }
     }
 
@@ -164,6 +169,7 @@ impl Node {
             Event::Slot(replica, happened) => self.happen(replica, happened),
             Event::Tick => self.tick(),
             Event::Announce => self.announce(),
+            Event::Leave => self.leave(),
         }
     }
 
@@ -190,10 +196,11 @@ impl Node {
         &self.layout
     }
 
-    /// Requests that are not yet answered and queries that wait or run here.
+    /// Requests that are not yet answered, queries that wait or run here, and those whose next agent has not yet finished
+    /// them.
     #[must_use]
     pub fn unfinished(&self) -> usize {
-        self.requests.len() + self.replicas.values().map(Replica::len).sum::<usize>()
+        self.requests.len() + self.sent.len() + self.replicas.values().map(Replica::len).sum::<usize>()
     }
 
     /// What was counted since the last call.
@@ -201,10 +208,15 @@ impl Node {
         std::mem::take(&mut self.counts)
     }
 
-    /// Whether the pipeline's root can be reached.
+    /// Whether requests for the pipeline are taken and all its tasks can be reached.
     #[must_use]
     pub fn ready(&self, pipeline: &str) -> bool {
-        self.layout.pipelines.get(pipeline).is_some_and(|p| p.tasks.iter().all(|t| self.router.reaches(pipeline, &t.name)))
+        !self.leaving
+            && self
+                .layout
+                .pipelines
+                .get(pipeline)
+                .is_some_and(|p| p.tasks.iter().all(|t| self.router.reaches(pipeline, &t.name)))
     }
 
     fn hear(&mut self, message: Message) {
@@ -254,8 +266,14 @@ impl Node {
 
     fn reroute(&mut self) {
         let here = self.replicas.values().filter(|r| r.takes()).map(|r| (self.agent, r.announced()));
-        let connected = self.peers.iter().filter(|(agent, p)| p.connected && **agent != self.agent);
+        // An agent that is not in the target keeps its connection, for what it has asked for, but gets nothing new.
+        let usable = |agent: u64| agent != self.agent && self.layout.agents.contains_key(&agent);
+        let connected = self.peers.iter().filter(|(agent, p)| p.connected && usable(**agent));
         let there = connected.flat_map(|(agent, p)| p.ready.iter().map(|r| (*agent, r.clone())));
         self.router.set(here.chain(there));
+        // What nobody else takes goes to a replica that drains here: it still serves what it is given.
+        for draining in self.replicas.values().filter(|r| r.is_up() && !r.takes()) {
+            self.router.add_last(self.agent, draining.announced());
+        }
     }
 }

@@ -119,7 +119,23 @@ impl Node {
         self.replicas.values()
     }
 
+    /// Takes nothing new from now on, neither requests nor queries of other agents nor targets.
+    pub(super) fn leave(&mut self) {
+        self.leaving = true;
+        let now_ns = self.now_ns;
+        for replica in self.replicas.values_mut() {
+            replica.retired = true;
+            if replica.state == State::Ready {
+                replica.state = State::Draining(now_ns);
+            }
+        }
+        self.changed();
+    }
+
     pub(super) fn obey(&mut self, layout: Arc<Layout>) {
+        if self.leaving {
+            return;
+        }
         // A new target is a new try for what has failed.
         let failed = self.replicas.values().filter(|r| matches!(r.state, State::Failed(_))).map(|r| r.id);
         for id in failed.collect::<Vec<_>>() {
@@ -154,7 +170,7 @@ impl Node {
         match happened {
             Happened::Ready => {
                 if replica.state == State::Loading {
-                    replica.state = State::Ready;
+                    replica.state = if self.leaving { State::Draining(self.now_ns) } else { State::Ready };
                     self.changed();
                 }
             }
@@ -188,7 +204,12 @@ impl Node {
             match &replica.state {
                 State::Loading | State::Failed(_) if replica.len() == 0 => unload.push(replica.id),
                 State::Ready if settled && self.is_replaced(replica) => stop.push(replica.id),
-                State::Draining(since) if replica.len() == 0 && self.now_ns >= since + LINGER_NS => unload.push(replica.id),
+                // While the agent leaves, requests of its own gateway may still need it.
+                State::Draining(since) if replica.len() == 0 && self.now_ns >= since + LINGER_NS => {
+                    if !self.leaving || self.requests.is_empty() {
+                        unload.push(replica.id);
+                    }
+                }
                 _ => {}
             }
         }

@@ -36,6 +36,14 @@ impl Router {
         }
     }
 
+    /// Adds a replica if no other of its task is there.
+    pub fn add_last(&mut self, agent: u64, r: Announced) {
+        let places = self.places.entry(r.pipeline).or_default().entry(r.task).or_default();
+        if places.is_empty() {
+            places.push(Place { agent, replica: r.replica, group: r.group, accuracy_ppm: r.accuracy_ppm });
+        }
+    }
+
     /// Whether any replica of the task is ready.
     #[must_use]
     pub fn reaches(&self, pipeline: &str, task: &str) -> bool {

@@ -27,6 +27,11 @@ impl Node {
         let counts = self.counts.pipelines.entry(name.clone()).or_default();
         *counts.bins.entry(self.now_ns / BIN_NS).or_default() += rows as u32;
         let task = pipeline.tasks[pipeline.root].name.clone();
+        if self.leaving {
+            counts.failed += 1;
+            let _gone = reply.send(Answer::NotReady("this agent is stopping".into()));
+            return;
+        }
         if !self.router.reaches(&name, &task) {
             counts.failed += 1;
             let _gone = reply.send(Answer::NotReady(format!("no replica of task {task} is ready")));
