@@ -1,1 +1,50 @@
-//! Placeholder.
+//! What must hold of the sources as a whole: which crate may use which, what pure crates may not touch, banned words, sizes,
+//! and that what the documents name is there.
+//!
+//! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. What never does: tests
+//! of behaviour. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
+
+use std::path::{Path, PathBuf};
+
+/// The repository's root.
+///
+/// # Panics
+/// If this crate was moved out of the repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tests/tidy lies in the repository");
+    assert!(root.join("Cargo.lock").is_file(), "{} is the root", root.display());
+    root.to_owned()
+}
+
+/// All files of the repository with one of these extensions, as (path from the root, text), sorted. Hidden folders, build
+/// outputs and what is not UTF-8 are left out.
+///
+/// # Panics
+/// If a folder cannot be read.
+#[must_use]
+pub fn files(extensions: &[&str]) -> Vec<(String, String)> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a readable folder") {
+            let path = entry.expect("a readable entry").path();
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            if name.starts_with('.') || path.is_symlink() || path.join("CACHEDIR.TAG").exists() || name == "target" {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if extensions.iter().any(|e| path.extension().is_some_and(|x| x == *e))
+                && let Ok(text) = std::fs::read_to_string(&path)
+            {
+                let relative = path.strip_prefix(&root).expect("below the root").display().to_string();
+                found.push((relative, text));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no file with {extensions:?}");
+    found
+}

@@ -1,0 +1,123 @@
+//! What no source file may have, and what each must.
+
+use apportion_tidy::{files, root};
+
+/// Longest file, in lines.
+const LINES_MAX: usize = 800;
+/// Where the pure crates are.
+const PURE: [&str; 5] = ["domain", "serving", "solver/checker", "solver/estimator", "solver/planning"];
+/// What the `clippy.toml` of each must ban.
+const BANS: [&str; 4] =
+    ["std::time::Instant::now", "std::time::SystemTime::now", "std::collections::HashMap", "std::collections::HashSet"];
+/// Words with a better one (STYLE.md), and the phrases, most of them other people's names, in which each may stand.
+const BANNED: [(&str, &str, &[&str]); 2] = [
+    ("scheduler", "jobs, substrate, batcher or planner", &["kube-scheduler"]),
+    ("instance", "replica", &["for instance", "instance_length"]),
+];
+/// Rust sources but these, which hold what they forbid.
+fn sources() -> Vec<(String, String)> {
+    files(&["rs"]).into_iter().filter(|(path, _)| !path.starts_with("tests/tidy/")).collect()
+}
+
+fn none(found: Vec<String>, rule: &str) {
+    assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn files_are_short() {
+    let long = sources().into_iter().filter(|(_, text)| text.lines().count() > LINES_MAX);
+    none(long.map(|(path, _)| path).collect(), "a file has at most 800 lines; split it by decision");
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let marks = ["todo!(", "unimplemented!(", "dbg!(", "#[ignore", "FIXME", "XXX"];
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        for (number, line) in text.lines().enumerate() {
+            if marks.iter().any(|mark| line.contains(mark)) {
+                found.push(format!("{path}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    none(found, "no stubs, no ignored tests");
+}
+
+#[test]
+fn banned_words_are_not_used() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        for (number, line) in text.lines().enumerate() {
+            let line = line.to_lowercase();
+            for (word, instead, phrases) in BANNED {
+                if has_word(&line, word) && !phrases.iter().any(|phrase| line.contains(phrase)) {
+                    found.push(format!("{path}:{}: {word} (say {instead}): {}", number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    none(found, "banned words");
+}
+
+/// Whether `line` has `word`, or its plural, as a word or a part of a name between underscores.
+fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        let rest = &line[at + word.len()..];
+        !letter(line[..at].chars().next_back()) && !letter(rest.strip_prefix('s').unwrap_or(rest).chars().next())
+    })
+}
+
+#[test]
+fn has_word_knows_words() {
+    for line in ["an instance", "instances", "self.instance_count", "(instance)"] {
+        assert!(has_word(line, "instance"), "{line}");
+    }
+    for line in ["instantly", "instanced", "subinstance", "instant"] {
+        assert!(!has_word(line, "instance"), "{line}");
+    }
+}
+
+#[test]
+fn pure_crates_ban_the_clock_and_unordered_maps() {
+    for folder in PURE {
+        let path = root().join(folder).join("clippy.toml");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        for ban in BANS {
+            assert!(text.contains(&format!("path = \"{ban}\"")), "{folder}/clippy.toml does not ban {ban}");
+        }
+    }
+}
+
+#[test]
+fn every_crate_says_what_belongs_in_it_and_is_linted() {
+    for (path, text) in files(&["toml"]).into_iter().filter(|(p, t)| p.ends_with("Cargo.toml") && t.contains("[package]")) {
+        assert!(text.contains("[lints]\nworkspace = true"), "{path} does not take the workspace's lints");
+        let folder = root().join(path.trim_end_matches("Cargo.toml"));
+        let main = ["src/lib.rs", "src/main.rs"].into_iter().map(|f| folder.join(f)).find(|f| f.exists());
+        let main = main.unwrap_or_else(|| panic!("{path}: no src/lib.rs or src/main.rs"));
+        let text = std::fs::read_to_string(&main).expect("a source");
+        let prose = text.lines().take_while(|line| line.starts_with("//!")).collect::<Vec<_>>().join(" ");
+        assert!(prose.contains("belongs here"), "{} does not begin with what belongs there", main.display());
+    }
+}
+
+#[test]
+fn one_file_names_highs() {
+    let marks = ["highs_sys", "HighsModelStatus", "extern crate highs"];
+    let namers = sources().into_iter().filter(|(_, text)| marks.iter().any(|mark| text.contains(mark)));
+    let namers: Vec<String> = namers.map(|(path, _)| path).collect();
+    assert_eq!(namers, ["solver/planning/src/milp/highs.rs"]);
+}
+
+#[test]
+fn nothing_names_a_place_that_only_one_machine_has() {
+    let homes = ["/work/", "/root/", "/home/"];
+    let mut found = Vec::new();
+    for (path, text) in files(&["rs", "md", "toml", "yaml", "yml", "json", "sh", "py"]) {
+        if !path.starts_with("tests/tidy/") && homes.iter().any(|home| text.contains(home)) {
+            found.push(path);
+        }
+    }
+    none(found, "a path of one machine; shared data is ../shared/data");
+}
