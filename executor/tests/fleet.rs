@@ -2,6 +2,7 @@
 
 mod support;
 
+use apportion_executor::agent::Command;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use support::agents::{Agent, output};
@@ -113,6 +114,35 @@ async fn a_change_of_variants_under_load_loses_nothing() {
     assert_eq!((seen.first(), seen.last()), (Some(&7.0), Some(&14.0)));
     control.applied("a1", 2).await;
     control.applied("a2", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_leaves_finishes_what_it_has_begun_though_the_fleet_goes_on_without_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (control, mut agents) = fleet(2, &folder).await;
+    let groups = [group(1, 0, "split", &[1]), group(2, 1, "sum 5", &[2])];
+    control.send(target(1, &addresses(&agents), &groups));
+    agents[0].ready("toy").await;
+    let second = agents.pop().expect("two agents");
+    let first = Arc::new(agents.remove(0));
+    let begun: Vec<_> = (0..40u32)
+        .map(|i| {
+            let first = first.clone();
+            tokio::spawn(async move { first.infer(&[[3.0, i as f32]]).await })
+        })
+        .collect();
+    until("all have begun", || (control.heard("a1").offered == 40).then_some(())).await;
+    first.handle.commands.send(Command::Leave).await.expect("the loop runs");
+    let without = [group(3, 0, "split", &[2]), group(2, 1, "sum 5", &[2])];
+    control.send(target(2, &[(2, second.data.clone())], &without));
+    let (status, body) = first.infer(&[[1.0, 1.0]]).await;
+    assert!(status == 503 && body["reason"].as_str().is_some_and(|r| r.contains("stopping")), "{status} {body}");
+    for (i, answer) in begun.into_iter().enumerate() {
+        let (status, body) = answer.await.expect("one answer");
+        assert_eq!(status, 200, "request {i}: {body}");
+    }
+    second.ready("toy").await;
+    assert_eq!(second.infer(&[[1.0, 1.0]]).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

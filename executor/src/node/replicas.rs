@@ -205,10 +205,12 @@ impl Node {
                 State::Loading | State::Failed(_) if replica.len() == 0 => unload.push(replica.id),
                 State::Ready if settled && self.is_replaced(replica) => stop.push(replica.id),
                 // While the agent leaves, requests of its own gateway may still need it.
-                State::Draining(since) if replica.len() == 0 && self.now_ns >= since + LINGER_NS => {
-                    if !self.leaving || self.requests.is_empty() {
-                        unload.push(replica.id);
-                    }
+                State::Draining(since)
+                    if replica.len() == 0
+                        && self.now_ns >= since + LINGER_NS
+                        && (!self.leaving || self.requests.is_empty()) =>
+                {
+                    unload.push(replica.id);
                 }
                 _ => {}
             }
