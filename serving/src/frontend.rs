@@ -149,7 +149,7 @@ impl Frontend {
                 }
             }
             Input::Leaf { request, credit } => {
-                self.returned(request, credit, |p| p.leaf(now, credit, 0.0));
+                self.returned(request, credit, |p| p.leaf(now, credit));
             }
             Input::Dropped { request, credit, reason } => {
                 self.returned(request, credit, |p| p.dropped(now, credit, reason));

@@ -75,12 +75,11 @@ impl Outcome {
 }
 
 /// What is known of one request.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     out: u64,
     end: Moment,
     leaves: u32,
-    accuracy_sum: f64,
     dropped: Option<DropReason>,
     failed: bool,
 }
@@ -90,24 +89,30 @@ impl Progress {
     #[inline]
     #[must_use]
     pub const fn new(credit: u64) -> Self {
-        Self { out: credit, end: Moment::ZERO, leaves: 0, accuracy_sum: 0.0, dropped: None, failed: false }
+        Self { out: credit, end: Moment::ZERO, leaves: 0, dropped: None, failed: false }
     }
 
     /// More credit goes out. Only the holder of the `Progress` can do this; it spares a driver that sees every query the
-    /// splitting of credit: each query counts 1, and one that makes `n` children grants `n - 1` more.
+    /// splitting of credit: each query counts 1, and one
+    /// that makes `n` children grants `n` and then passes its own.
     #[inline]
     pub fn grant(&mut self, credit: u64) {
         debug_assert!(self.out > 0, "a grant to a request that has ended");
         self.out += credit;
     }
 
-    /// A leaf ended at `end`; `accuracy` is that of its path.
+    /// A query whose children have been granted their own credit gives its own back: it is no leaf.
     #[inline]
-    pub fn leaf(&mut self, end: Moment, credit: u64, accuracy: f64) {
+    pub fn pass(&mut self, credit: u64) {
+        self.give_back(credit);
+    }
+
+    /// A leaf ended at `end`.
+    #[inline]
+    pub fn leaf(&mut self, end: Moment, credit: u64) {
         self.give_back(credit);
         self.end = self.end.max(end);
         self.leaves += 1;
-        self.accuracy_sum += accuracy;
     }
 
     /// A query was dropped at `end`. The first reason is kept.
@@ -148,13 +153,6 @@ impl Progress {
     #[must_use]
     pub const fn drop_reason(&self) -> Option<DropReason> {
         self.dropped
-    }
-
-    /// Mean accuracy of the leaves so far; `None` without leaves.
-    #[inline]
-    #[must_use]
-    pub fn accuracy(&self) -> Option<f64> {
-        (self.leaves > 0).then(|| self.accuracy_sum / f64::from(self.leaves))
     }
 
     /// What the request has come to if nothing more happens. With `partial`, dropped parts are left out of the answer and the

@@ -1,41 +1,84 @@
-//! Placeholder.
-use apportion_domain::{Estimate, Plan, Problem, Trace};
-/// How arrivals are drawn inside a second of a rates trace.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ArrivalProcess {
-    /// Exponential gaps.
-    Poisson,
-    /// Equal gaps.
-    Uniform,
-    /// Gamma gaps with this coefficient of variation.
-    Gamma(f64),
-}
-/// The load of each pipeline of the problem.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    /// One trace per pipeline, in the problem's order.
-    pub traces: Vec<Trace>,
-    /// How arrivals are drawn from rates.
-    pub arrivals: ArrivalProcess,
-    /// Root seed.
-    pub seed: u64,
-}
+//! Replays a workload through a plan and says how it fares: a seeded simulation of discrete events.
+//!
+//! What belongs here: the agenda, arrivals, the device that takes its profiled time, the network that takes its delay, and
+//! the counting of what came out. What never does: a serving policy. Queues, batches, drops and routes are decided by the
+//! machines of the crate `serving`, the same that the agents run, so that a plan is proven against what will serve it.
+//!
+//! The commonest addition is a policy: write it in `serving`, construct it in `fleet`, and lift its refusal there.
+
+mod agenda;
+mod collect;
+mod driver;
+mod fanout;
+mod fleet;
+mod histogram;
+mod paths;
+mod random;
+mod requests;
+mod routes;
+mod workload;
+
+use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};
+pub use apportion_serving::{DropReason, Outcome};
+pub use workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
+
 /// Why a run could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// The plan names something that the problem does not know.
+    /// The plan does not fit the problem.
     #[error("{0}")]
     Plan(String),
+    /// There is not one trace for each pipeline.
+    #[error("{traces} traces for {pipelines} pipelines")]
+    Workload {
+        /// Traces of the workload.
+        traces: usize,
+        /// Pipelines of the problem.
+        pipelines: usize,
+    },
+    /// The pipeline or its policies ask for what is not simulated.
+    #[error("pipeline {pipeline:?}: {what} cannot be simulated yet")]
+    Unsupported {
+        /// The pipeline.
+        pipeline: String,
+        /// What of it.
+        what: String,
+    },
 }
+
 /// What happened to one request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RequestRecord;
+pub struct RequestRecord {
+    /// Its pipeline.
+    pub pipeline: PipelineIndex,
+    /// Its number in the pipeline, from 0, in the order of arrival.
+    pub request: u64,
+    /// When it arrived, before the hop into the root.
+    pub arrival: Moment,
+    /// When its last leaf ended; `None` unless it was answered.
+    pub finish: Option<Moment>,
+    /// What it came to.
+    pub outcome: Outcome,
+    /// Where its first dropped query was dropped.
+    pub drop_task: Option<TaskIndex>,
+    /// Why it was dropped.
+    pub reason: Option<DropReason>,
+    /// Accuracy of its answer; 0 unless it was answered.
+    pub accuracy: f64,
+}
+
 /// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SimulateOptions {
     /// Keep one record per request.
     pub requests: bool,
+    /// Serving policy of all pipelines instead of the plan's.
+    pub serving: Option<ServingPolicy>,
+    /// Stop early once more requests than this have missed (late, dropped or failed). Then the estimate counts fewer requests
+    /// with an outcome than arrived.
+    pub misses_max: Option<u64>,
 }
+
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Simulation {
@@ -43,11 +86,25 @@ pub struct Simulation {
     pub pipelines: Vec<Estimate>,
     /// Over all pipelines.
     pub total: Estimate,
+    /// By pipeline, then by arrival; empty unless asked for.
+    pub requests: Vec<RequestRecord>,
 }
-/// Replays `workload` through `plan`.
+
+/// Replays `workload` through `plan`: every replica of the plan is warm and idle at the start, and the run ends when the last
+/// request has an outcome. The same arguments give the same result.
 ///
 /// # Errors
-/// If the plan does not fit the problem.
-pub fn simulate(_p: &Problem, _plan: &Plan, _w: &Workload, _o: &SimulateOptions) -> Result<Simulation, SimulateError> {
-    Err(SimulateError::Plan(String::new()))
+/// If the plan or the workload does not fit the problem, or asks for what is not simulated.
+pub fn simulate(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    options: &SimulateOptions,
+) -> Result<Simulation, SimulateError> {
+    let fleet = fleet::Fleet::new(problem, plan, workload, options)?;
+    let arrivals = problem.pipelines.iter().zip(&workload.traces);
+    let arrivals = arrivals.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect();
+    let collect = driver::Run::new(fleet, arrivals, options).finish();
+    let (pipelines, total, requests) = collect.result(problem, plan, workload.seed);
+    Ok(Simulation { pipelines, total, requests })
 }

@@ -1,0 +1,121 @@
+//! How fast the simulation runs, in task visits per second of whatever clock the caller reads.
+
+use crate::{ArrivalProcess, SimulateOptions, Workload, simulate};
+use apportion_domain::{
+    AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, PipelinePlan, Plan,
+    Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, ServingPolicy, ServingWishes, Share, Task, TaskIndex,
+    TaskKind, Trace, Variant,
+};
+use std::collections::BTreeMap;
+
+/// Queries per second of the benchmark.
+pub const DEMAND_QPS: f64 = 1_000.0;
+/// An hour.
+pub const SECONDS: u64 = 3_600;
+
+/// Figures of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// Queries that joined a queue.
+    pub visits: u64,
+    /// What the caller's clock said.
+    pub seconds: f64,
+    /// Share of the requests within the SLO, to show that the run was no overload.
+    pub attainment: f64,
+}
+
+impl Speed {
+    /// Visits per second.
+    #[must_use]
+    pub fn visits_per_second(&self) -> f64 {
+        self.visits as f64 / self.seconds
+    }
+}
+
+/// Runs a chain of three tasks at 1,000 queries per second for `seconds` of simulated time, batches of up to 8, devices 70 %
+/// busy, and measures it with `cpu_seconds`, a clock that counts up.
+#[must_use]
+pub fn visits_per_second(queueing: Queueing, seconds: u64, cpu_seconds: impl Fn() -> f64) -> Speed {
+    let (problem, plan) = chain(queueing);
+    let rates = (0..seconds).map(|s| (s, DEMAND_QPS)).collect();
+    let workload = Workload { traces: vec![Trace::Rates(rates)], arrivals: ArrivalProcess::Poisson, seed: 1 };
+    let before = cpu_seconds();
+    let run = simulate(&problem, &plan, &workload, &SimulateOptions::default()).expect("a plan that fits its problem");
+    Speed { visits: run.visits, seconds: cpu_seconds() - before, attainment: run.total.attainment }
+}
+
+/// The benchmark's problem and plan.
+fn chain(queueing: Queueing) -> (Problem, Plan) {
+    const TASKS: usize = 3;
+    let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: None, memory_mib: None };
+    let row = |batch: u32| ProfileRow {
+        hardware: HardwareIndex(0),
+        share: Share::WHOLE,
+        batch,
+        latency_ms: 4.0 + 2.0 * f64::from(batch),
+        p99_ms: None,
+    };
+    let variant = Variant {
+        name: "v".into(),
+        accuracy: 0.9,
+        fanout: 1.0,
+        fanout_to: BTreeMap::new(),
+        fanout_counts: BTreeMap::new(),
+        load_ms: 0.0,
+        memory_mib: None,
+        profile: Profile::new([1, 2, 4, 8].into_iter().map(row).collect()),
+    };
+    let task = |t: usize| Task {
+        name: format!("t{t}"),
+        kind: TaskKind::Batch,
+        route: Route::All,
+        min_replicas: 1,
+        variants: vec![variant.clone()],
+    };
+    let edge = |t: usize| Edge {
+        from: TaskIndex(t),
+        to: TaskIndex(t + 1),
+        ratio: 1.0,
+        primary: true,
+        map: BTreeMap::new(),
+    };
+    let draft = PipelineDraft {
+        name: "chain".into(),
+        demand_qps: DEMAND_QPS,
+        slo_ms: 250.0,
+        percentile: 99.0,
+        queue_factor: 2.0,
+        network_ms: 0.0,
+        weight: 1.0,
+        min_accuracy: None,
+        accuracy_model: AccuracyModel::Product,
+        path_accuracy: Vec::new(),
+        leaf_weights: BTreeMap::new(),
+        survive: 0,
+        partial: Partial::Deny,
+        serving: ServingWishes::default(),
+        tasks: (0..TASKS).map(task).collect(),
+        edges: (0..TASKS - 1).map(edge).collect(),
+    };
+    let hardware = vec![hardware];
+    let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
+    let problem = ProblemDraft { hardware, pipelines: vec![pipeline], ..ProblemDraft::default() };
+    let assignment = |t: usize| Assignment {
+        group: GroupName { task: format!("t{t}"), variant: "v".into(), hardware: "device".into(), share: Share::WHOLE },
+        batch: 8,
+        replicas: 4,
+        traffic_share: 1.0,
+        latency_budget_ms: 40.0,
+        utilisation: 0.625,
+    };
+    let part = PipelinePlan {
+        name: "chain".into(),
+        demand_qps: DEMAND_QPS,
+        accuracy: 0.729,
+        serving: ServingPolicy { queueing, ..ServingPolicy::default() },
+        assignments: (0..TASKS).map(assignment).collect(),
+        flows: Vec::new(),
+        routing: Routing::default(),
+    };
+    (Problem::new(problem).expect("a valid problem"), Plan { pipelines: vec![part], cost_per_hour: 12.0 })
+}

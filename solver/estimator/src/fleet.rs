@@ -1,0 +1,419 @@
+//! Problem and plan, compiled into what a run touches: stations, routers, fan-outs, all by number.
+
+use crate::agenda::Network;
+use crate::fanout::{Fanout, threshold};
+use crate::paths::Paths;
+use crate::random::Stream;
+use crate::routes::{Routes, variant_named};
+use crate::{SimulateError, SimulateOptions, Workload};
+use apportion_domain::{
+    AccuracyModel, Assignment, Batching, Dropping, GroupName, Partial, Pipeline, PipelinePlan, Plan, Problem, Queueing,
+    Route, RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
+};
+use apportion_serving::batcher::Batcher;
+use apportion_serving::router::Within;
+use apportion_serving::{Dropper, Router, Station, group_capacity_qps};
+use std::collections::BTreeMap;
+
+/// Queries that one queue may hold: a guard of memory. What comes on top is dropped, reason `queue_full`.
+pub const QUEUE_LEN_MAX: usize = 1 << 22;
+/// Replicas of one plan that a run can simulate.
+pub const REPLICAS_MAX: u64 = 1 << 22;
+
+/// A query in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Query {
+    /// Slot of its request.
+    pub request: u32,
+    /// Where it stands in the table of path accuracies.
+    pub node: u32,
+    /// Accuracy accumulated over the stages passed.
+    pub stages: f64,
+    /// The router that sent it.
+    pub router: u32,
+    /// The router's slot for it.
+    pub pick: u32,
+}
+
+/// One pipeline of a run.
+#[derive(Debug)]
+pub struct Line {
+    /// How long a request may take.
+    pub slo: Span,
+    /// Line of the network that its hops take; `None` if they take no time.
+    pub network: Option<usize>,
+    /// Whether dropped parts are left out of the answer.
+    pub partial: bool,
+    /// Whether senders want to know when their queries end.
+    pub counts_outstanding: bool,
+    /// The frontend's router; `None` if the plan serves nothing of it.
+    pub frontend: Option<u32>,
+    /// Accuracies of paths.
+    pub paths: Paths,
+    /// Weight of each channel of the accuracy.
+    pub weights: Vec<f64>,
+    /// Whether every stage counts on its own (`task_mean`).
+    pub by_task: bool,
+    /// Number of its first task among all tasks of the problem.
+    pub first_task: u32,
+}
+
+/// One group of a plan.
+#[derive(Debug)]
+pub struct Group {
+    /// Its pipeline.
+    pub line: u32,
+    /// Its task, among all tasks of the problem.
+    pub task: u32,
+    /// Its task in its pipeline.
+    pub channel: u32,
+    /// Accuracy of its variant.
+    pub accuracy: f64,
+    /// Stages on the path up to here.
+    pub depth: u32,
+    /// Its step in the table of path accuracies.
+    pub step: Option<u32>,
+    /// Time of a batch of `i + 1` queries.
+    pub service: Vec<Span>,
+    /// Channels for which a path ends here for certain.
+    pub closes: Vec<u32>,
+    /// Children.
+    pub edges: Vec<OutEdge>,
+    /// How one of the edges is chosen; `None` if all are taken.
+    pub one_of: Option<OneOf>,
+}
+
+/// One way out of a group.
+#[derive(Clone, Debug)]
+pub struct OutEdge {
+    /// How many queries are made.
+    pub fanout: Fanout,
+    /// The edge's random stream.
+    pub stream: u32,
+}
+
+/// A choice among edges.
+#[derive(Clone, Debug)]
+pub struct OneOf {
+    /// Cumulated probability of each edge in 2^-64.
+    pub cumulated: Vec<u64>,
+    /// The task's random stream.
+    pub stream: u32,
+}
+
+/// What a station belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its group.
+    pub group: u32,
+    /// Router of the group's first edge from here; the others follow.
+    pub router: u32,
+    /// Number of its first server among all servers.
+    pub server: u32,
+}
+
+/// Everything that a run touches.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    /// Pipelines in the problem's order.
+    pub lines: Vec<Line>,
+    /// Groups: pipelines in the problem's order, tasks in the file's, groups in the plan's.
+    pub groups: Vec<Group>,
+    /// Stations in the order in which free replicas start: groups in their order, replicas by index.
+    pub stations: Vec<Station<Query>>,
+    /// The stations' places.
+    pub places: Vec<Place>,
+    /// Routers, one for each sender and child task. A sender without a target has none that could ever be asked.
+    pub routers: Vec<Option<Router>>,
+    /// Random streams of edges and choices.
+    pub streams: Vec<Stream>,
+    /// All servers.
+    pub servers: u32,
+    /// Name of each task with its pipeline's number.
+    pub tasks: Vec<(u32, String)>,
+    /// The network.
+    pub network: Network,
+}
+
+impl Fleet {
+    /// Compiles.
+    ///
+    /// # Errors
+    /// If the plan does not fit the problem, or asks for what is not simulated yet.
+    pub fn new(p: &Problem, plan: &Plan, w: &Workload, options: &SimulateOptions) -> Result<Self, SimulateError> {
+        if w.traces.len() != p.pipelines.len() {
+            let (traces, pipelines) = (w.traces.len(), p.pipelines.len());
+            return Err(SimulateError::Workload { traces, pipelines });
+        }
+        if let Some(unknown) = plan.pipelines.iter().find(|q| p.pipeline_named(&q.name).is_none()) {
+            return Err(SimulateError::Plan(format!("the problem has no pipeline {:?}", unknown.name)));
+        }
+        if plan.replicas() > REPLICAS_MAX {
+            return Err(SimulateError::Plan(format!("{} replicas are more than {REPLICAS_MAX}", plan.replicas())));
+        }
+        let mut fleet = Self::default();
+        for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
+            let part = plan.pipeline(&pipeline.name);
+            let serving = options.serving.or(part.map(|part| part.serving)).unwrap_or_default();
+            refuse_unsupported(pipeline, serving)?;
+            Compiler { problem: p, pipeline, serving, seed: w.seed, fleet: &mut fleet }.compile(part, trace)?;
+        }
+        Ok(fleet)
+    }
+}
+
+fn refuse_unsupported(pipeline: &Pipeline, serving: ServingPolicy) -> Result<(), SimulateError> {
+    let name = &pipeline.name;
+    let refuse = |what: String| Err(SimulateError::Unsupported { pipeline: name.clone(), what });
+    if let Some(join) = (0..pipeline.tasks.len()).map(TaskIndex).find(|&t| pipeline.is_join(t)) {
+        return refuse(format!("the join at task {:?}", pipeline.task(join).name));
+    }
+    if let Some(task) = pipeline.tasks.iter().find(|t| t.kind == TaskKind::Continuous) {
+        return refuse(format!("the continuous task {:?}", task.name));
+    }
+    if serving.batching != Batching::AtStart {
+        return refuse(format!("batching {:?}", serving.batching.name()));
+    }
+    if serving.dropping != Dropping::Naive {
+        return refuse(format!("dropping {:?}", serving.dropping.name()));
+    }
+    Ok(())
+}
+
+struct Compiler<'a> {
+    problem: &'a Problem,
+    pipeline: &'a Pipeline,
+    serving: ServingPolicy,
+    seed: u64,
+    fleet: &'a mut Fleet,
+}
+
+impl Compiler<'_> {
+    fn compile(mut self, part: Option<&PipelinePlan>, trace: &Trace) -> Result<(), SimulateError> {
+        let line = self.fleet.lines.len() as u32;
+        let first_task = self.fleet.tasks.len() as u32;
+        self.fleet.tasks.extend(self.pipeline.tasks.iter().map(|t| (line, t.name.clone())));
+        self.line(first_task);
+        let Some(part) = part else { return self.refuse_traffic(trace, "the plan has no part for it") };
+        let by_task = self.assignments(part)?;
+        if by_task[self.pipeline.root().get()].is_empty() {
+            return self.refuse_traffic(trace, "its root has no replicas");
+        }
+        let mut capacities = BTreeMap::new();
+        for a in by_task.iter().flatten() {
+            let capacity = group_capacity_qps(self.pipeline, &self.problem.hardware, a)
+                .map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", self.pipeline.name)))?;
+            capacities.insert(&a.group, capacity);
+        }
+        let routes = Routes::new(self.pipeline, part, &capacities)?;
+        let (streams, targets) = (self.streams(), self.targets(&by_task));
+        for (task, assignments) in by_task.iter().enumerate() {
+            let mut senders = 0;
+            for a in assignments {
+                self.group(line, TaskIndex(task), a, streams[task])?;
+                self.stations(TaskIndex(task), a, &routes, &targets, &mut senders)?;
+            }
+        }
+        let root = self.pipeline.root();
+        self.fleet.lines[line as usize].frontend = Some(self.fleet.routers.len() as u32);
+        let router = self.router(None, root, &routes, &targets, 0);
+        self.fleet.routers.push(router);
+        Ok(())
+    }
+
+    fn refuse_traffic(&self, trace: &Trace, why: &str) -> Result<(), SimulateError> {
+        let silent = match trace {
+            Trace::Arrivals(moments) => moments.is_empty(),
+            Trace::Rates(rows) => rows.iter().all(|r| r.1 == 0.0),
+        };
+        if silent { Ok(()) } else { Err(SimulateError::Plan(format!("pipeline {:?}: {why}", self.pipeline.name))) }
+    }
+
+    fn line(&mut self, first_task: u32) {
+        let p = self.pipeline;
+        let network = Span::from_millis(p.network_ms);
+        let by_task = p.accuracy_model == AccuracyModel::TaskMean && p.path_accuracy.is_empty();
+        let weights = (0..p.tasks.len()).map(TaskIndex);
+        let is_sink = |t: TaskIndex| p.children(t).next().is_none();
+        let weights = weights.map(|t| {
+            if by_task {
+                1.0
+            } else if is_sink(t) {
+                p.leaf_weight(t)
+            } else {
+                0.0
+            }
+        });
+        self.fleet.lines.push(Line {
+            slo: Span::from_millis(p.slo_ms),
+            network: (network > Span::ZERO).then(|| self.fleet.network.line(network)),
+            partial: p.partial == Partial::Allow,
+            counts_outstanding: self.serving.routing == RoutingPolicy::Jsq,
+            frontend: None,
+            paths: Paths::new(p),
+            weights: weights.collect(),
+            by_task,
+            first_task,
+        });
+    }
+
+    fn assignments<'p>(&self, part: &'p PipelinePlan) -> Result<Vec<Vec<&'p Assignment>>, SimulateError> {
+        let mut by_task: Vec<Vec<&Assignment>> = vec![Vec::new(); self.pipeline.tasks.len()];
+        for a in part.assignments.iter().filter(|a| a.replicas > 0) {
+            let unknown = |what: &str| SimulateError::Plan(format!("pipeline {:?}: {}: {what}", part.name, a.group));
+            let task = self.pipeline.task_named(&a.group.task).ok_or_else(|| unknown("no such task"))?;
+            if a.batch == 0 {
+                return Err(unknown("a batch of 0"));
+            }
+            if by_task[task.get()].iter().any(|b| b.group == a.group) {
+                return Err(unknown("assigned twice"));
+            }
+            by_task[task.get()].push(a);
+        }
+        Ok(by_task)
+    }
+
+    /// The number of each task's choice stream; those of its edges follow, in the file's order.
+    fn streams(&mut self) -> Vec<u32> {
+        let mut first = Vec::with_capacity(self.pipeline.tasks.len());
+        let pipeline = &self.pipeline.name;
+        for (t, task) in self.pipeline.tasks.iter().enumerate() {
+            first.push(self.fleet.streams.len() as u32);
+            self.fleet.streams.push(Stream::new(self.seed, &format!("route/{pipeline}/{}", task.name)));
+            for edge in self.pipeline.children(TaskIndex(t)) {
+                let child = &self.pipeline.task(edge.to).name;
+                self.fleet.streams.push(Stream::new(self.seed, &format!("fanout/{pipeline}/{}/{child}", task.name)));
+            }
+        }
+        first
+    }
+
+    /// Numbers of the stations that each group is about to get.
+    fn targets<'p>(&self, by_task: &[Vec<&'p Assignment>]) -> Vec<Vec<(&'p GroupName, Vec<u32>)>> {
+        let mut next = self.fleet.stations.len() as u32;
+        let mut of_group = |a: &&'p Assignment| {
+            let count = if self.serving.queueing == Queueing::Central { 1 } else { a.replicas };
+            next += count;
+            (&a.group, (next - count..next).collect())
+        };
+        by_task.iter().map(|task| task.iter().map(&mut of_group).collect()).collect()
+    }
+
+    fn group(&mut self, line: u32, task: TaskIndex, a: &Assignment, stream: u32) -> Result<(), SimulateError> {
+        let p = self.pipeline;
+        let unknown = |what: &str| SimulateError::Plan(format!("pipeline {:?}: {}: {what}", p.name, a.group));
+        let variant = variant_named(p, task, &a.group.variant).ok_or_else(|| unknown("no such variant"))?;
+        let hardware = self.problem.hardware_named(&a.group.hardware).ok_or_else(|| unknown("no such hardware"))?;
+        let v = p.variant(task, variant);
+        let service = (1..=a.batch).map(|size| v.profile.service(hardware, a.group.share, size));
+        let service: Option<Vec<Span>> = service.collect();
+        let mut edges = Vec::new();
+        for (at, edge) in p.children(task).enumerate() {
+            let fanout = Fanout::of(p, edge, v).map_err(|mean| unknown(&format!("a fan-out of {mean}")))?;
+            edges.push(OutEdge { fanout, stream: stream + 1 + at as u32 });
+        }
+        let line_of = &self.fleet.lines[line as usize];
+        self.fleet.groups.push(Group {
+            line,
+            task: line_of.first_task + task.get() as u32,
+            channel: task.get() as u32,
+            accuracy: v.accuracy,
+            depth: depth(p, task),
+            step: line_of.paths.step(task, variant),
+            service: service.ok_or_else(|| unknown("no profile on this hardware"))?,
+            closes: if line_of.by_task { Vec::new() } else { closes(p, task, &edges) },
+            edges,
+            one_of: (p.task(task).route == Route::OneOf).then(|| OneOf { cumulated: cumulated(p, task), stream }),
+        });
+        Ok(())
+    }
+
+    fn stations(
+        &mut self,
+        task: TaskIndex,
+        a: &Assignment,
+        routes: &Routes<'_>,
+        targets: &[Vec<(&GroupName, Vec<u32>)>],
+        senders: &mut u32,
+    ) -> Result<(), SimulateError> {
+        let group = self.fleet.groups.len() as u32 - 1;
+        let (stations, servers) =
+            if self.serving.queueing == Queueing::Central { (1, a.replicas) } else { (a.replicas, 1) };
+        for _ in 0..stations {
+            let place = Place { group, router: self.fleet.routers.len() as u32, server: self.fleet.servers };
+            for (at, edge) in self.pipeline.children(task).enumerate() {
+                let router = self.router(Some(&a.group), edge.to, routes, targets, *senders);
+                let makes = !self.fleet.groups[group as usize].edges[at].fanout.is_zero();
+                if makes && router.is_none() && edge.ratio > 0.0 {
+                    let name = &self.pipeline.task(edge.to).name;
+                    let what = format!("pipeline {:?}: task {name:?} has no replicas", self.pipeline.name);
+                    return Err(SimulateError::Plan(what));
+                }
+                self.fleet.routers.push(router);
+            }
+            let batcher = Batcher::AtStart { batch_max: a.batch };
+            self.fleet.stations.push(Station::new(servers, batcher, Dropper::Never, QUEUE_LEN_MAX));
+            self.fleet.places.push(place);
+            self.fleet.servers += servers;
+            *senders += 1;
+        }
+        Ok(())
+    }
+
+    fn router(
+        &self,
+        from: Option<&GroupName>,
+        to: TaskIndex,
+        routes: &Routes<'_>,
+        targets: &[Vec<(&GroupName, Vec<u32>)>],
+        phase: u32,
+    ) -> Option<Router> {
+        let within = match self.serving.routing {
+            RoutingPolicy::Jsq => Within::LeastOutstanding,
+            RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst => Within::Turns,
+        };
+        let names: Vec<&GroupName> = targets[to.get()].iter().map(|t| t.0).collect();
+        let weights = routes.weights(from, &names);
+        let groups: Vec<(f64, &[u32])> =
+            weights.into_iter().zip(&targets[to.get()]).map(|(w, t)| (w, t.1.as_slice())).collect();
+        Router::new(within, &groups, phase)
+    }
+}
+
+/// Stages on the path from the root to a task, both included.
+fn depth(pipeline: &Pipeline, task: TaskIndex) -> u32 {
+    1 + pipeline.primary_parent(task).map_or(0, |edge| depth(pipeline, edge.from))
+}
+
+/// Sinks for which a path ends at a task: itself, or those below children at which it never makes a query.
+fn closes(pipeline: &Pipeline, task: TaskIndex, edges: &[OutEdge]) -> Vec<u32> {
+    if edges.is_empty() {
+        return vec![task.get() as u32];
+    }
+    let mut below: Vec<TaskIndex> =
+        pipeline.children(task).zip(edges).filter(|(_, out)| out.fanout.is_zero()).map(|(edge, _)| edge.to).collect();
+    let mut sinks = Vec::new();
+    while let Some(t) = below.pop() {
+        let before = below.len();
+        below.extend(pipeline.children(t).map(|e| e.to));
+        if below.len() == before {
+            sinks.push(t.get() as u32);
+        }
+    }
+    sinks.sort_unstable();
+    sinks
+}
+
+/// Cumulated probabilities of the edges out of a task.
+fn cumulated(pipeline: &Pipeline, task: TaskIndex) -> Vec<u64> {
+    let total: f64 = pipeline.children(task).map(|e| e.ratio).sum();
+    let mut sum = 0.0;
+    let cumulate = |edge: &apportion_domain::Edge| {
+        sum += edge.ratio / total;
+        threshold(sum)
+    };
+    let mut parts: Vec<u64> = pipeline.children(task).map(cumulate).collect();
+    let full = parts.iter().position(|&c| c == parts[parts.len() - 1]).unwrap_or(0);
+    parts[full..].fill(u64::MAX);
+    parts
+}

@@ -1,0 +1,86 @@
+//! Accuracy of the path that a query has taken.
+
+use crate::fleet::Query;
+use apportion_domain::{AccuracyModel, Pipeline, TaskIndex, VariantIndex};
+use std::collections::BTreeMap;
+
+/// A node that no listed path goes through.
+const OFF: u32 = 0;
+/// The node before the root.
+const START: u32 = 1;
+
+/// Accuracies of the stages passed, and where in the table of measured paths (`path_accuracy`) a query stands.
+///
+/// The table is a trie of the listed paths' prefixes, flattened by step, so that its size is bounded by the problem's and a
+/// step costs one load.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    steps: BTreeMap<(TaskIndex, VariantIndex), u32>,
+    next: Vec<u32>,
+    accuracy: Vec<Option<f64>>,
+    product: bool,
+}
+
+impl Paths {
+    /// Of one pipeline.
+    #[must_use]
+    pub fn new(pipeline: &Pipeline) -> Self {
+        let product = pipeline.accuracy_model == AccuracyModel::Product;
+        let mut paths = Self { steps: BTreeMap::new(), next: Vec::new(), accuracy: vec![None, None], product };
+        for &stage in pipeline.path_accuracy.iter().flat_map(|e| &e.path) {
+            let step = paths.steps.len() as u32;
+            paths.steps.entry(stage).or_insert(step);
+        }
+        let width = paths.steps.len();
+        paths.next = vec![OFF; 2 * width];
+        for entry in &pipeline.path_accuracy {
+            let mut node = START;
+            for stage in &entry.path {
+                let at = node as usize * width + paths.steps[stage] as usize;
+                if paths.next[at] == OFF {
+                    paths.next[at] = paths.accuracy.len() as u32;
+                    paths.accuracy.push(None);
+                    paths.next.resize(paths.next.len() + width, OFF);
+                }
+                node = paths.next[at];
+            }
+            paths.accuracy[node as usize] = Some(entry.accuracy);
+        }
+        paths
+    }
+
+    /// The number of a stage's step, for [`Paths::pass`]; `None` if no listed path has it.
+    #[must_use]
+    pub fn step(&self, task: TaskIndex, variant: VariantIndex) -> Option<u32> {
+        self.steps.get(&(task, variant)).copied()
+    }
+
+    /// Node and accumulated accuracy of a query before the root.
+    #[must_use]
+    pub fn start(&self) -> (u32, f64) {
+        (if self.steps.is_empty() { OFF } else { START }, if self.product { 1.0 } else { 0.0 })
+    }
+
+    /// Node and accumulated accuracy after a stage.
+    #[inline]
+    #[must_use]
+    pub fn pass(&self, query: &Query, step: Option<u32>, accuracy: f64) -> (u32, f64) {
+        let stages = if self.product { query.stages * accuracy } else { query.stages + accuracy };
+        let node = match (query.node, step) {
+            (OFF, _) | (_, None) => OFF,
+            (node, Some(step)) => self.next[node as usize * self.steps.len() + step as usize],
+        };
+        (node, stages)
+    }
+
+    /// Accuracy of a path that ends here, `depth` stages long: the table's, else the pipeline's formula.
+    #[inline]
+    #[must_use]
+    pub fn accuracy(&self, node: u32, stages: f64, depth: u32) -> f64 {
+        match self.accuracy[node as usize] {
+            Some(measured) => measured,
+            None if self.product => stages,
+            None => stages / f64::from(depth),
+        }
+    }
+}

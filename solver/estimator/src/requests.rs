@@ -1,0 +1,106 @@
+//! Requests in flight: a slab whose slots are reused, so that memory follows the load and not the trace.
+
+use apportion_domain::Moment;
+use apportion_serving::Progress;
+
+/// One request in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Its position among all arrivals of the run.
+    pub number: u64,
+    /// Its pipeline.
+    pub pipeline: u32,
+    /// The task at which a query of it was dropped first, if one was.
+    pub drop_task: Option<u32>,
+    /// When it arrived.
+    pub arrival: Moment,
+    /// When it should be answered.
+    pub deadline: Moment,
+    /// What has come back of it.
+    pub progress: Progress,
+}
+
+/// Sum and number of accuracies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Score {
+    sum: f64,
+    count: u32,
+}
+
+/// All requests in flight with their accuracies so far.
+///
+/// Each request has one score for each *channel* (a sink, or a task under `task_mean`) and, before them, one for paths that
+/// ended by the chance of a draw; the latter counts only where no channel has anything.
+#[derive(Debug)]
+pub struct Requests {
+    slots: Vec<Request>,
+    scores: Vec<Score>,
+    width: usize,
+    free: Vec<u32>,
+}
+
+impl Requests {
+    /// For pipelines with at most `channels_max` channels.
+    #[must_use]
+    pub fn new(channels_max: usize) -> Self {
+        Self { slots: Vec::new(), scores: Vec::new(), width: channels_max + 1, free: Vec::new() }
+    }
+
+    /// Takes a slot.
+    #[inline]
+    pub fn open(&mut self, request: Request) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = request;
+            return slot;
+        }
+        self.slots.push(request);
+        self.scores.resize(self.scores.len() + self.width, Score::default());
+        (self.slots.len() - 1) as u32
+    }
+
+    /// The request of a slot.
+    #[inline]
+    pub fn get_mut(&mut self, slot: u32) -> &mut Request {
+        &mut self.slots[slot as usize]
+    }
+
+    /// A path of the request ended for this channel.
+    #[inline]
+    pub fn score(&mut self, slot: u32, channel: u32, accuracy: f64) {
+        self.add(slot, channel + 1, accuracy);
+    }
+
+    /// A path of the request ended because a draw made no children.
+    #[inline]
+    pub fn score_ended(&mut self, slot: u32, accuracy: f64) {
+        self.add(slot, 0, accuracy);
+    }
+
+    #[inline]
+    fn add(&mut self, slot: u32, at: u32, accuracy: f64) {
+        let score = &mut self.scores[slot as usize * self.width + at as usize];
+        score.sum += accuracy;
+        score.count += 1;
+    }
+
+    /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over what ended there;
+    /// `None` if nothing did.
+    #[inline]
+    pub fn close(&mut self, slot: u32, weights: &[f64]) -> (Request, Option<f64>) {
+        let scores = &mut self.scores[slot as usize * self.width..][..=weights.len()];
+        let (mut sum, mut weight) = (0.0, 0.0);
+        for (score, w) in scores[1..].iter().zip(weights).filter(|(s, _)| s.count > 0) {
+            sum += w * (score.sum / f64::from(score.count));
+            weight += w;
+        }
+        let accuracy = if weight > 0.0 {
+            Some(sum / weight)
+        } else {
+            let all = scores.iter().fold(Score::default(), |a, s| Score { sum: a.sum + s.sum, count: a.count + s.count });
+            (all.count > 0).then(|| all.sum / f64::from(all.count))
+        };
+        scores.fill(Score::default());
+        self.free.push(slot);
+        (self.slots[slot as usize], accuracy)
+    }
+}
