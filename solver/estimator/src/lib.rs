@@ -7,6 +7,8 @@
 //! The commonest addition is a policy: write it in `serving`, construct it in `fleet`, and lift its refusal there.
 
 mod agenda;
+pub mod analytic;
+pub mod bench;
 mod collect;
 mod driver;
 mod fanout;
@@ -88,6 +90,8 @@ pub struct Simulation {
     pub total: Estimate,
     /// By pipeline, then by arrival; empty unless asked for.
     pub requests: Vec<RequestRecord>,
+    /// Queries whose batch started, over all tasks.
+    pub visits: u64,
 }
 
 /// Replays `workload` through `plan`: every replica of the plan is warm and idle at the start, and the run ends when the last
@@ -106,5 +110,6 @@ pub fn simulate(
     let arrivals = arrivals.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect();
     let collect = driver::Run::new(fleet, arrivals, options).finish();
     let (pipelines, total, requests) = collect.result(problem, plan, workload.seed);
-    Ok(Simulation { pipelines, total, requests })
+    let visits = total.waiting.iter().map(|w| w.queries).sum();
+    Ok(Simulation { pipelines, total, requests, visits })
 }

@@ -1,0 +1,24 @@
+//! Prints task visits per second of one core, by queueing: `cargo run --release -p apportion-estimator --example speed`.
+#![allow(clippy::print_stdout)]
+
+use apportion_domain::Queueing;
+use apportion_estimator::bench::{SECONDS, visits_per_second};
+use std::time::Duration;
+
+/// CPU time of this process in seconds, as Linux reports it (in ticks of 10 ms).
+fn cpu_seconds() -> f64 {
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name in parentheses may hold spaces; utime and stime are the 12th and 13th fields after it.
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: u32 = after.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<u32>().ok()).sum();
+    (TICK * ticks).as_secs_f64()
+}
+
+fn main() {
+    for queueing in [Queueing::Central, Queueing::PerReplica] {
+        let speed = visits_per_second(queueing, SECONDS, cpu_seconds);
+        let millions = speed.visits_per_second() / 1e6;
+        println!("{queueing}: {millions:.1} million visits/s, {} visits, attainment {}", speed.visits, speed.attainment);
+    }
+}
