@@ -2,14 +2,12 @@
 
 use crate::exit::Failure;
 use apportion_domain::{Plan, Problem, Trace};
-use apportion_estimator::{ArrivalProcess, Workload};
+use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workload};
 use apportion_wire::{BadInput, ProblemFile, read_plan, read_plan_for, read_problem, read_trace};
 use std::path::Path;
 
 /// Seed of the default trace.
-pub const SEED: u64 = 1;
-/// Length of the default trace.
-const DEFAULT_SECONDS: u64 = 60;
+pub const SEED: u64 = DEFAULT_SEED;
 
 /// The bytes of a file.
 pub fn bytes(file: &str) -> Result<Vec<u8>, Failure> {

@@ -13,6 +13,7 @@ mod exit;
 mod input;
 mod output;
 mod plan;
+mod requests;
 mod simulate;
 mod trace;
 

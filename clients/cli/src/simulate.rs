@@ -3,7 +3,7 @@
 use crate::args::{self, Format};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{self, Table, number, optional};
-use crate::{input, plan};
+use crate::{input, plan, requests};
 use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing, TaskWaiting};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Simulation};
 use apportion_wire::EstimateFile;
@@ -36,6 +36,9 @@ pub struct SimulateArgs {
     /// When a batch is closed, instead of what the plan says.
     #[arg(long, value_parser = PossibleValuesParser::new(Batching::NAMES))]
     batching: Option<String>,
+    /// Write one row per request here, as CSV.
+    #[arg(long)]
+    requests: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -46,11 +49,14 @@ pub fn run(args: &SimulateArgs) -> Outcome {
     let problem = input::problem(&args.problem)?;
     let plan = served_as_asked(input::plan_for(&problem, &args.plan)?, args);
     let workload = input::workload(&problem, &args.trace, args.arrivals, args.seed)?;
-    let options = SimulateOptions::default();
+    let options = SimulateOptions { requests: args.requests.is_some(), ..SimulateOptions::default() };
     let progress = plan::spinner("simulating");
     let result = apportion_estimator::simulate(&problem, &plan, &workload, &options);
     progress.finish_and_clear();
     let simulation = result.map_err(|e| Failure::BadInput(format!("{}: {e}", args.plan)))?;
+    if let Some(file) = &args.requests {
+        output::write_file(file, |out| requests::write(&problem, &simulation, out))?;
+    }
     match args.format {
         Format::Json => output::print(&output::json(&document(&problem, &simulation))?)?,
         Format::Table => output::print(&table(&problem, &simulation))?,

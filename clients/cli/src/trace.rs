@@ -6,6 +6,8 @@ use crate::input;
 use crate::output::{self, number, optional};
 use anyhow::Context;
 use apportion_domain::Trace;
+use apportion_estimator::ArrivalProcess;
+use apportion_estimator::draw;
 use apportion_wire::{BadInput, TraceSummary, summarise, write_trace};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt::Write as _;
@@ -40,6 +42,8 @@ enum Form {
     /// `second,qps`.
     #[default]
     Rates,
+    /// `arrival_ms`, drawn from the rates.
+    Arrivals,
 }
 
 /// Arguments of `apportion trace generate`.
@@ -60,6 +64,12 @@ pub struct GenerateArgs {
     /// What is written: rates, or arrivals drawn from them.
     #[arg(long, value_enum, default_value_t)]
     form: Form,
+    /// How arrivals are drawn: poisson, uniform or gamma:CV.
+    #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
+    arrivals: ArrivalProcess,
+    /// Root of the random stream.
+    #[arg(long, default_value_t = input::SEED)]
+    seed: u64,
     /// Where to write; stdout if not given.
     #[arg(long)]
     out: Option<String>,
@@ -93,6 +103,14 @@ fn generate(args: &GenerateArgs) -> Outcome {
     let refused = |e: apportion_domain::Invalid| BadInput::one("trace generate", "", e.value, e.expected);
     let trace = match args.form {
         Form::Rates => Trace::rates(rates).map_err(refused)?,
+        Form::Arrivals => {
+            let queries: f64 = rates.iter().map(|r| r.1).sum();
+            if queries > ARRIVALS_MAX {
+                let expected = format!("at most {ARRIVALS_MAX} arrivals");
+                return Err(BadInput::one("trace generate", "--qps", format!("{queries} arrivals"), expected).into());
+            }
+            Trace::arrivals(draw(&Trace::Rates(rates), args.arrivals, args.seed, STREAM)).map_err(refused)?
+        }
     };
     match &args.out {
         Some(file) => output::write_file(file, |out| write_trace(&trace, out))?,
@@ -104,6 +122,11 @@ fn generate(args: &GenerateArgs) -> Outcome {
     }
     Ok(Exit::Done)
 }
+
+/// Name of the random stream of generated arrivals.
+const STREAM: &str = "trace generate";
+/// Most arrivals that are generated.
+const ARRIVALS_MAX: f64 = 1e8;
 
 fn rate_at(shape: Shape, base: f64, peak: f64, second: u64, seconds: u64) -> f64 {
     /// Part of a spike trace that is the spike, one in so many.

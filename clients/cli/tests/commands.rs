@@ -157,9 +157,59 @@ fn check_ends_with_0_on_a_valid_plan_and_with_4_on_findings() {
     let broken = folder.file("broken.json", &hand_made(9));
     let findings = apportion(&["check", &problem, &broken]);
     assert_eq!(code(&findings), 4, "{}", stderr(&findings));
-    assert!(stdout(&findings).starts_with("count: gpu: "), "{}", stdout(&findings));
+    assert!(stdout(&findings).contains("gpu: 18 devices"), "{}", stdout(&findings));
     let findings = apportion(&["check", &problem, &broken, "--format", "json"]);
     assert_eq!(code(&findings), 4);
     let list: Value = serde_json::from_str(stdout(&findings)).expect("only JSON");
-    assert_eq!(list["findings"][0]["rule"], json!("count"));
+    assert_eq!(list["findings"][0]["place"], json!("gpu"));
+}
+
+#[test]
+fn drawn_arrivals_repeat_with_their_seed_and_match_their_rate() {
+    let folder = Folder::new();
+    let make = |name: &str, seed: &str| {
+        let file = folder.path(name);
+        let args = ["trace", "generate", "--form", "arrivals", "--qps", "200", "--seconds", "50", "--arrivals", "gamma:2"];
+        let made = apportion(&[&args[..], &["--seed", seed, "--out", &file]].concat());
+        assert_eq!(code(&made), 0, "{}", stderr(&made));
+        file
+    };
+    let (one, again, other) = (make("one.csv", "7"), make("again.csv", "7"), make("other.csv", "8"));
+    let text = |file: &str| std::fs::read_to_string(file).expect("written");
+    assert_eq!(text(&one), text(&again));
+    assert_ne!(text(&one), text(&other));
+    let seen = apportion(&["trace", "inspect", &one, "--format", "json"]);
+    let summary: Value = serde_json::from_str(stdout(&seen)).expect("only JSON");
+    let mean = summary["mean_qps"].as_f64().expect("a rate");
+    let burstiness = summary["gap_cv"].as_f64().expect("gaps");
+    assert!((180.0..220.0).contains(&mean) && (1.7..2.3).contains(&burstiness), "{summary}");
+}
+
+#[test]
+fn simulate_prints_the_estimate_and_writes_every_request() {
+    let folder = Folder::new();
+    let problem = example("chain.json");
+    let plan = folder.file("plan.json", &hand_made(1));
+    let trace = folder.file("trace.csv", "arrival_ms\n0\n1\n500.5\n");
+    let results = folder.path("requests.csv");
+    let named = format!("chain={trace}");
+    let args = ["simulate", &problem, &plan, "--trace", &named, "--format", "json", "--requests", &results];
+    let output = apportion(&args);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let estimate: Value = serde_json::from_str(stdout(&output)).expect("only JSON");
+    assert_eq!((&estimate["requests"], &estimate["ok"]), (&json!(3), &json!(3)));
+    assert_eq!((&estimate["method"], &estimate["attainment"]), (&json!("simulation"), &json!(1.0)));
+    assert_eq!(estimate["pipelines"][0]["name"], json!("chain"));
+    let rows = std::fs::read_to_string(&results).expect("written");
+    let rows: Vec<_> = rows.lines().collect();
+    assert_eq!(rows[0], "request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy");
+    // A lone query takes embed-s 4 ms and rank-m 3 ms at batch 1; the second waits for the first to leave embed-s.
+    assert_eq!(rows[1], "0,0.000000,7.000000,7.000000,ok,,,0.8924");
+    assert_eq!(rows[2], "1,1.000000,11.000000,10.000000,ok,,,0.8924");
+    assert_eq!(rows[3], "2,500.500000,507.500000,7.000000,ok,,,0.8924");
+    let table = apportion(&["simulate", &problem, &plan, "--trace", &trace, "--queueing", "central"]);
+    assert_eq!(code(&table), 0, "{}", stderr(&table));
+    assert!(stdout(&table).contains("attainment"), "{}", stdout(&table));
+    let unknown = hand_made(1).replace("embed-s", "embed-xxl");
+    refused(&["simulate", &problem, &folder.file("unknown.json", &unknown)], "embed-xxl");
 }

@@ -1,0 +1,29 @@
+//! Per-request results of a simulation as CSV.
+
+use apportion_domain::Problem;
+use apportion_estimator::{DropReason, Outcome, RequestRecord, Simulation};
+use apportion_wire::{RequestOutcome, RequestRow, write_requests};
+use std::io::{self, Write};
+
+/// Writes one row per request, by pipeline, then by arrival, numbered from 0.
+pub fn write(problem: &Problem, simulation: &Simulation, out: &mut impl Write) -> io::Result<()> {
+    let task = |r: &RequestRecord| r.drop_task.map(|t| problem.pipeline(r.pipeline).task(t).name.as_str());
+    write_requests((0..).zip(&simulation.requests).map(|(number, r)| row_of(number, r, task(r))), out)
+}
+
+fn row_of<'a>(number: u64, r: &RequestRecord, drop_task: Option<&'a str>) -> RequestRow<'a> {
+    RequestRow {
+        request: number,
+        arrival: r.arrival,
+        finish: r.finish,
+        outcome: match r.outcome {
+            Outcome::Ok => RequestOutcome::Ok,
+            Outcome::Late => RequestOutcome::Late,
+            Outcome::Dropped => RequestOutcome::Dropped,
+            Outcome::Failed => RequestOutcome::Failed,
+        },
+        drop_task,
+        reason: r.reason.map(DropReason::name),
+        accuracy: r.finish.map(|_| r.accuracy),
+    }
+}
