@@ -1,112 +1,247 @@
-//! Solve, replay, tighten, solve again: a formulation that fills replicas to the brim misses its tail under random arrivals.
+//! The check loop: solve, replay on the trace, give what was measured back to the formulation, solve again.
 //!
-//! Tightened on two seeds (two draws of arrivals from rates); the report's estimate is of the first. Where a task's measured
-//! waiting exceeds what the formulation grants it, `(queue_factor - 1) * latency`, the task gets headroom, and if that is not
-//! enough the rest of the waiting as a charge.
+//! A formulation that fills replicas to the brim misses its tail under random arrivals. So where the percentile is missed,
+//! each task at which queries waited longer than the queue factor allows gets headroom (its load counts for more) and, where
+//! its replicas were not even busy (a parent's batch arrives at once), a charge on its time. A tightening that no plan can
+//! meet, or under which the plan holds, is an upper end: the next one lies half-way to the last that missed.
 
-use crate::exact::variables::Tightenings;
-use crate::exact::{self};
-use crate::{Control, Made, PlanOptions, from_answer, replay, untightened};
-use apportion_domain::{Estimate, Mode, Pipeline, PipelinePlan, Problem, Round, StopReason, TaskWaiting};
+use crate::limits::Limits;
+use crate::report::{self, Attempt, Candidate};
+use crate::tightening::Tightening;
+use crate::{PlanOptions, replay};
+use apportion_domain::{
+    Mode, Moment, ObjectiveStep, Pipeline, PipelinePlan, PlanOutcome, PlanningReport, Problem, Round, StopReason,
+    TaskWaiting, Trace,
+};
 use apportion_estimator::{Simulation, Workload};
 
-/// Most rounds of the loop.
-pub const ROUNDS_MAX: u32 = 8;
-/// Smallest and largest growth of a task's headroom in one round. A round that overshoots costs accuracy or devices, one that
-/// undershoots costs a round; 8 rounds at the smallest make 1.5, enough for the samples' 0.99 at utilisations of .65.
-const GROWTH: (f64, f64) = (1.05, 1.5);
-/// From this round on waiting is charged too: bursts from fan-out wait however many replicas there are.
-const CHARGE_FROM: u32 = 4;
+/// Most rounds (`formats.md`, "Commands").
+pub(crate) const ROUNDS_MAX: u32 = 8;
+/// Most rounds spent on a better plan once one holds.
+const REFINEMENTS_MAX: u32 = 3;
+/// Least and most that one round adds to a task's headroom, relative: small enough not to overshoot by a whole variant, large
+/// enough to reach twice the load within the rounds.
+const HEADROOM_STEP: (f64, f64) = (0.06, 0.5);
+/// Replicas below this utilisation did not wait for lack of capacity but because queries came in bursts.
+const BUSY: f64 = 0.75;
+/// Length of the window over which a trace's peak is taken: InferLine's tuner looks at 5 s (section 5).
+const PEAK_WINDOW_SECONDS: u64 = 5;
 
-/// Runs the loop; the last plan is the one that holds, else the one that came closest.
-pub fn run(problem: &Problem, options: &PlanOptions, trace: &Workload, control: &Control) -> Made {
-    let mut tightenings = untightened(problem);
-    let second = Workload { seed: trace.seed.wrapping_add(1), ..trace.clone() };
-    let mut rounds = Vec::new();
-    let mut best: Option<(f64, Made)> = None;
+/// A plan with how it fared.
+struct Replayed {
+    candidate: Candidate,
+    simulation: Simulation,
+    tightening: Tightening,
+}
+
+/// Where the search for a tightening stands.
+#[derive(Default)]
+struct Progress {
+    held: Option<Replayed>,
+    missed: Option<Replayed>,
+    /// The last tightening that missed, and the least that holds or that nothing meets.
+    low: Option<Tightening>,
+    high: Option<Tightening>,
+    refinements: u32,
+    rounds: Vec<Round>,
+    stopped: Option<StopReason>,
+}
+
+/// Plans so that the percentile of every pipeline is met on `workload`.
+pub(crate) fn hold(problem: &Problem, options: &PlanOptions, workload: &Workload) -> (PlanOutcome, PlanningReport) {
+    let limits = options.limits();
+    let mut progress = Progress::default();
+    let mut tightening = Tightening::none(problem);
     for round in 1..=ROUNDS_MAX {
-        let headroom = tightenings.iter().flatten().map(|t| t.headroom).fold(1.0, f64::max);
-        let made = from_answer(problem, exact::solve(problem, &tightenings, options.gap, control), headroom);
-        let Some(plan) = &made.plan else {
-            if best.is_none() {
-                return made;
+        match report::attempt(problem, &tightening, options.gap, &limits) {
+            Attempt::Infeasible if round == 1 => return report::infeasible(problem, options),
+            Attempt::Unknown(stopped) if round == 1 => return report::unknown(options, stopped),
+            Attempt::Infeasible => progress.high = Some(tightening.clone()),
+            Attempt::Unknown(stopped) => {
+                progress.stopped = Some(stopped);
+                break;
             }
-            break;
-        };
-        let runs = [trace, &second].map(|w| replay::simulation(problem, plan, Some(w)));
-        let [Some(first), Some(second)] = runs else { return Made { rounds, ..made } };
-        let miss = miss(problem, &first).max(miss(problem, &second));
-        rounds.push(report(problem, round, &tightenings, &made, &first.total));
-        tighten(problem, &made, &first, &second, round, &mut tightenings);
-        if miss <= 0.0 {
-            return Made { rounds, ..made };
+            Attempt::Plan(candidate) => {
+                let Some(simulation) = replay::replay(problem, &candidate.plan, workload) else {
+                    return report::with_plan(problem, options, *candidate, None, progress.rounds);
+                };
+                progress.rounds.push(record(problem, round, &tightening, &candidate, &simulation));
+                let replayed = Replayed { candidate: *candidate, simulation, tightening: tightening.clone() };
+                progress.add(problem, replayed);
+            }
         }
-        if best.as_ref().is_none_or(|(m, _)| miss < *m) {
-            best = Some((miss, made));
-        }
-        if control.must_stop() {
-            break;
+        match progress.next(problem, workload, &limits) {
+            Some(next) => tightening = next,
+            None => break,
         }
     }
-    let (_, made) = best.expect("at least one round made a plan");
-    let stopped = if control.cancelled() { StopReason::Cancelled } else { StopReason::TraceNotMet };
-    Made { rounds, stopped: Some(stopped), ..made }
+    progress.answer(problem, options)
 }
 
-/// By how much the worst pipeline misses its percentile; at most 0 if all hold.
-fn miss(problem: &Problem, simulation: &Simulation) -> f64 {
-    let parts = problem.pipelines.iter().zip(&simulation.pipelines);
-    parts.map(|(p, e)| p.percentile / 100.0 - e.attainment).fold(f64::NEG_INFINITY, f64::max)
+impl Progress {
+    fn add(&mut self, problem: &Problem, replayed: Replayed) {
+        let miss = worst_miss(problem, &replayed.simulation);
+        if miss <= 0.0 {
+            self.high = Some(replayed.tightening.clone());
+            self.refinements += 1;
+            if self.held.as_ref().is_none_or(|h| is_better(problem, &replayed.candidate, &h.candidate)) {
+                self.held = Some(replayed);
+            }
+        } else {
+            self.low = Some(replayed.tightening.clone());
+            if self.missed.as_ref().is_none_or(|m| miss < worst_miss(problem, &m.simulation)) {
+                self.missed = Some(replayed);
+            }
+        }
+    }
+
+    /// What to try next; `None` when nothing better is to be expected.
+    fn next(&self, problem: &Problem, workload: &Workload, limits: &Limits) -> Option<Tightening> {
+        if limits.stopped() {
+            return None;
+        }
+        match (&self.low, &self.high) {
+            // the very first plan holds
+            (None, _) => None,
+            (Some(low), Some(high)) => {
+                let enough = self.refinements > REFINEMENTS_MAX || (self.held.is_some() && low.is_near(high));
+                (!enough).then(|| low.halfway(high))
+            }
+            (Some(low), None) => {
+                let missed = self.missed.as_ref().filter(|m| m.tightening == *low).or(self.missed.as_ref())?;
+                Some(tighten(problem, workload, low, missed))
+            }
+        }
+    }
+
+    fn answer(self, problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+        match (self.held, self.missed) {
+            (Some(held), _) => {
+                report::with_plan(problem, options, held.candidate, Some(held.simulation.total), self.rounds)
+            }
+            (None, Some(missed)) => {
+                let reason = self.stopped.unwrap_or(StopReason::TraceNotMet);
+                let candidate = Candidate { stopped: Some(StopReason::TraceNotMet), ..missed.candidate };
+                tracing::info!(%reason, "no plan holds on the trace");
+                report::with_plan(problem, options, candidate, Some(missed.simulation.total), self.rounds)
+            }
+            (None, None) => report::unknown(options, self.stopped.unwrap_or(StopReason::TimeLimit)),
+        }
+    }
 }
 
-fn report(problem: &Problem, round: u32, tightenings: &Tightenings, made: &Made, estimate: &Estimate) -> Round {
-    let named = |value: fn(&exact::variables::Tightening) -> f64| {
-        let pipelines = problem.pipelines.iter().zip(tightenings);
-        let task = |p: &Pipeline, t: usize| format!("{}/{}", p.name, p.tasks[t].name);
-        pipelines.flat_map(|(p, ts)| ts.iter().enumerate().map(move |(t, x)| (task(p, t), value(x)))).collect()
+fn worst_miss(problem: &Problem, simulation: &Simulation) -> f64 {
+    replay::misses(problem, &simulation.pipelines).into_iter().fold(0.0, f64::max)
+}
+
+/// Which of two plans that hold is kept: the cheaper or the more accurate, then the one with fewer replicas.
+fn is_better(problem: &Problem, a: &Candidate, b: &Candidate) -> bool {
+    let value = |c: &Candidate| c.objective.value.unwrap_or(f64::NEG_INFINITY);
+    let score = |c: &Candidate| -> (f64, f64) {
+        match (problem.objective.mode, c.objective.step) {
+            (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => (1.0, -value(c)),
+            (Mode::HardwareThenAccuracy, _) => (0.0, value(c)),
+            (Mode::MaxAccuracy, _) => (0.0, value(c)),
+            (Mode::MinCost, _) => (0.0, -value(c)),
+        }
     };
+    let (left, right) = (score(a), score(b));
+    let order = left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1));
+    order.then(b.plan.replicas().cmp(&a.plan.replicas())).is_gt()
+}
+
+/// The next tightening after a miss, from the waiting that was measured.
+fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, missed: &Replayed) -> Tightening {
+    let first = *low == Tightening::none(problem);
+    let misses = replay::misses(problem, &missed.simulation.pipelines);
+    let mut next = low.clone();
+    for (i, pipeline) in problem.pipelines.iter().enumerate().filter(|(i, _)| misses[*i] > 0.0) {
+        let waiting = &missed.simulation.pipelines[i].waiting;
+        let part = &missed.candidate.plan.pipelines[i];
+        let ratios: Vec<f64> = pipeline.tasks.iter().map(|t| overrun(pipeline, part, waiting, &t.name)).collect();
+        let worst = ratios.iter().copied().fold(0.0, f64::max);
+        let peak = if first { peak_over(&workload.traces[i], pipeline.demand_qps) } else { 1.0 };
+        let own = &mut next.parts[i];
+        for (t, task) in pipeline.tasks.iter().enumerate() {
+            own.headroom[t] *= peak;
+            // the worst task is always tightened: the percentile was missed, whatever the budgets say
+            if ratios[t] <= 1.0 && ratios[t] < worst {
+                continue;
+            }
+            let step = (0.1 * (ratios[t] - 1.0)).clamp(HEADROOM_STEP.0, HEADROOM_STEP.1);
+            own.headroom[t] *= 1.0 + step;
+            if let Some(w) = waiting.iter().find(|w| w.task == task.name && w.utilisation < BUSY) {
+                let beyond = (w.p99_ms - allowed_ms(pipeline, part, &task.name)).max(0.0);
+                own.charge_ms[t] = own.charge_ms[t].max(beyond.min(0.5 * pipeline.slo_ms));
+            }
+        }
+    }
+    next
+}
+
+/// What a query may wait at a task by the queue factor: `(queue_factor - 1) * latency` of its slowest group.
+fn allowed_ms(pipeline: &Pipeline, part: &PipelinePlan, task: &str) -> f64 {
+    let budgets = part.assignments.iter().filter(|a| a.group.task == task).map(|a| a.latency_budget_ms);
+    let latency = (budgets.fold(0.0, f64::max) - pipeline.network_ms) / pipeline.queue_factor;
+    (pipeline.queue_factor - 1.0) * latency
+}
+
+/// Measured waiting (99th percentile) of a task over what it is allowed.
+fn overrun(pipeline: &Pipeline, part: &PipelinePlan, waiting: &[TaskWaiting], task: &str) -> f64 {
+    let measured = waiting.iter().find(|w| w.task == task).map_or(0.0, |w| w.p99_ms);
+    let floor = 0.01 * pipeline.slo_ms;
+    measured / allowed_ms(pipeline, part, task).max(floor)
+}
+
+/// By how much the busiest window of a trace exceeds the demand, at least 1.
+fn peak_over(trace: &Trace, demand_qps: f64) -> f64 {
+    if demand_qps <= 0.0 {
+        return 1.0;
+    }
+    let window = PEAK_WINDOW_SECONDS as usize;
+    let peak = match trace {
+        Trace::Rates(rows) => {
+            let rates: Vec<f64> = rows.iter().map(|&(_, qps)| qps).collect();
+            let sums = rates.windows(window.min(rates.len())).map(|w| w.iter().sum::<f64>() / w.len() as f64);
+            sums.fold(0.0, f64::max)
+        }
+        Trace::Arrivals(moments) => {
+            let nanos = PEAK_WINDOW_SECONDS * 1_000_000_000;
+            let mut first = 0;
+            let mut most = 0;
+            for (i, &moment) in moments.iter().enumerate() {
+                let since = |earlier: Moment| moment.since(earlier).as_nanos();
+                while since(moments[first]) > nanos {
+                    first += 1;
+                }
+                most = most.max(i + 1 - first);
+            }
+            let length = moments.last().map_or(0, |m| m.since(moments[0]).as_nanos()).clamp(1, nanos);
+            if length < nanos { demand_qps } else { most as f64 / PEAK_WINDOW_SECONDS as f64 }
+        }
+    };
+    // a window of few arrivals is above the mean by chance; only a clear excess counts
+    let ratio = peak / demand_qps;
+    if ratio > 1.25 { ratio } else { 1.0 }
+}
+
+fn record(problem: &Problem, round: u32, tightening: &Tightening, candidate: &Candidate, simulation: &Simulation) -> Round {
+    let mut headroom = Vec::new();
+    let mut charge_ms = Vec::new();
+    for (pipeline, part) in problem.pipelines.iter().zip(&tightening.parts) {
+        for (t, task) in pipeline.tasks.iter().enumerate() {
+            let name = format!("{}/{}", pipeline.name, task.name);
+            headroom.push((name.clone(), part.headroom[t]));
+            charge_ms.push((name, part.charge_ms[t]));
+        }
+    }
     Round {
         round,
-        headroom: named(|t| t.headroom),
-        charge_ms: named(|t| t.charge_ms),
-        objective: made.objective,
-        replicas: made.plan.as_ref().map_or(0, apportion_domain::Plan::replicas),
-        attainment: estimate.attainment,
-        p99_ms: estimate.p99_ms,
+        headroom,
+        charge_ms,
+        objective: candidate.objective,
+        replicas: candidate.plan.replicas(),
+        attainment: simulation.total.attainment,
+        p99_ms: simulation.total.p99_ms,
     }
-}
-
-fn tighten(problem: &Problem, made: &Made, first: &Simulation, second: &Simulation, round: u32, tightenings: &mut Tightenings) {
-    let Some(plan) = &made.plan else { return };
-    for (p, pipeline) in problem.pipelines.iter().enumerate() {
-        let missed = |s: &Simulation| s.pipelines[p].attainment < pipeline.percentile / 100.0;
-        let Some(part) = plan.pipeline(&pipeline.name).filter(|_| missed(first) || missed(second)) else { continue };
-        let ratios: Vec<_> = (0..pipeline.tasks.len()).map(|t| {
-            let waited = |s: &Simulation| waiting(&s.pipelines[p], &pipeline.tasks[t].name).map_or(0.0, |w| w.p99_ms);
-            let granted = granted_ms(pipeline, part, t);
-            (waited(first).max(waited(second)), granted)
-        }).collect();
-        let worst = ratios.iter().map(|(waited, granted)| waited / granted).fold(0.0, f64::max);
-        for (t, (waited, granted)) in ratios.into_iter().enumerate() {
-            let ratio = waited / granted;
-            if ratio > 1.0 || ratio == worst {
-                let tightening = &mut tightenings[p][t];
-                tightening.headroom *= ratio.powf(0.3).clamp(GROWTH.0, GROWTH.1);
-                if round >= CHARGE_FROM && problem.objective.mode != Mode::MinCost {
-                    tightening.charge_ms += 0.25 * (waited - granted).max(0.0).min(0.1 * pipeline.slo_ms);
-                }
-            }
-        }
-    }
-}
-
-fn waiting<'a>(estimate: &'a Estimate, task: &str) -> Option<&'a TaskWaiting> {
-    estimate.waiting.iter().find(|w| w.task == task)
-}
-
-/// Waiting that the formulation grants at a task: the queue factor's part beyond the batch's own time.
-fn granted_ms(pipeline: &Pipeline, part: &PipelinePlan, task: usize) -> f64 {
-    let here = part.assignments.iter().filter(|a| a.group.task == pipeline.tasks[task].name);
-    let budget = here.map(|a| a.latency_budget_ms).fold(0.0, f64::max) - pipeline.network_ms;
-    (budget * (1.0 - 1.0 / pipeline.queue_factor)).max(1e-3)
 }

@@ -1,139 +1,174 @@
-//! Why there is no plan: one relaxation at a time, each the smallest that alone makes the problem feasible.
+//! Why there is no plan, and the smallest single change of the problem that would make one.
+//!
+//! First what no number of replicas can fix: memory, and the fastest way against the SLO. Then one limit at a time is let
+//! go and the formulation says how far it has to give: demand, devices, SLO, accuracy floor, budget.
 
-use crate::Control;
-use crate::exact::{self};
-use apportion_domain::{Constraint, HardwareIndex, Invalids, Pipeline, Problem, ProblemDraft, Relaxation, Shortfall, TaskIndex};
+use crate::limits::Limits;
+use crate::milp::constraints::{Goal, Stage};
+use crate::milp::space::{Space, fastest};
+use crate::milp::{StageAnswer, solve_stage};
+use crate::tightening::Tightening;
+use apportion_domain::{
+    Constraint, HardwareIndex, Pipeline, PipelineIndex, Problem, Relaxation, SLACK, Share, Shortfall, TaskIndex,
+};
 
-/// Relative width at which a bisection ends.
-const PRECISION: f64 = 1e-4;
-/// A relaxation by more than this factor is not offered.
-const FACTOR_MAX: f64 = 1024.0;
+/// Relative gap of these answers: they are advice, and must come soon.
+const GAP: f64 = 1e-4;
+/// Answers are rounded to the safe side by this much, relative, so that the change really suffices.
+const SAFE: f64 = 1e-7;
+/// An SLO that every plan meets.
+const SLO_FREE_MS: f64 = 1e12;
 
-/// Every shortfall, the ones that no number of replicas can fix first; never empty.
-#[must_use]
-pub fn shortfalls(problem: &Problem, control: &Control) -> Vec<Shortfall> {
-    if let Some(shortfall) = too_slow(problem) {
-        return vec![shortfall];
+/// The shortfalls of an infeasible problem; never empty.
+pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
+    let indices = || (0..problem.pipelines.len()).map(PipelineIndex);
+    let mut found: Vec<Shortfall> = indices().filter_map(|p| hopeless(problem, p)).collect();
+    if !found.is_empty() {
+        return found;
     }
-    let mut found = Vec::new();
-    for (p, pipeline) in problem.pipelines.iter().enumerate() {
-        let at = format!("/pipelines/{p}");
-        let slo = |factor: f64| change(problem, |d| set(problem, d, p, |q| q.slo_ms *= factor));
-        if let Some(factor) = smallest(control, slo) {
-            let to = pipeline.slo_ms * factor;
-            found.push(shortfall(Constraint::Latency, &pipeline.name, &format!("{at}/slo_ms"), pipeline.slo_ms, to, to));
-        }
-        let demand = |factor: f64| change(problem, |d| set(problem, d, p, |q| q.demand_qps /= factor));
-        if let Some(factor) = smallest(control, demand) {
-            let to = pipeline.demand_qps / factor;
-            found.push(shortfall(Constraint::Load, &pipeline.name, &format!("{at}/demand_qps"), pipeline.demand_qps, to, to));
-        }
-        if let Some(floor) = pipeline.min_accuracy {
-            let lowered = |factor: f64| change(problem, |d| set(problem, d, p, |q| q.min_accuracy = Some(floor / factor)));
-            if let Some(factor) = smallest(control, lowered) {
-                let to = floor / factor;
-                found.push(shortfall(Constraint::Accuracy, &pipeline.name, &format!("{at}/min_accuracy"), floor, to, to));
-            }
-        }
-    }
-    for (h, hardware) in problem.hardware.iter().enumerate() {
-        let Some(count) = hardware.count else { continue };
-        if let Some(to) = fewest_devices(problem, control, h, count) {
-            let pointer = format!("/hardware/{h}/count");
-            found.push(shortfall(Constraint::Capacity, &hardware.name, &pointer, f64::from(count), f64::from(to), f64::from(count)));
-        }
-    }
-    if let Some(budget) = problem.objective.budget_per_hour {
-        let raised = |factor: f64| change(problem, |d| d.objective.budget_per_hour = Some(budget.max(1e-9) * factor));
-        if let Some(factor) = smallest(control, raised) {
-            let to = budget.max(1e-9) * factor;
-            found.push(shortfall(Constraint::Budget, "plan", "/objective/budget_per_hour", budget, to, to));
-        }
-    }
+    let relax = Relax { problem, limits };
+    found.extend(indices().filter_map(|p| relax.demand(p)));
+    found.extend((0..problem.hardware.len()).filter_map(|h| relax.devices(HardwareIndex(h))));
+    found.extend(indices().filter_map(|p| relax.slo(p)));
+    found.extend(indices().filter_map(|p| relax.floor(p)));
+    found.extend(relax.budget());
     if found.is_empty() {
-        let asked = problem.pipelines.iter().map(|p| p.demand_qps).sum();
-        found.push(Shortfall { constraint: Constraint::Capacity, place: "plan".into(), asked, best: 0.0, relax: None });
+        let demand: f64 = problem.pipelines.iter().map(|p| p.demand_qps).sum();
+        let place = problem.pipelines.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+        found.push(Shortfall { constraint: Constraint::Capacity, place, asked: demand, best: 0.0, relax: None });
     }
     found
 }
 
-fn shortfall(constraint: Constraint, place: &str, pointer: &str, from: f64, to: f64, best: f64) -> Shortfall {
-    let relax = Some(Relaxation { pointer: pointer.to_owned(), from, to });
-    let asked = if constraint == Constraint::Capacity { to } else { from };
-    Shortfall { constraint, place: place.to_owned(), asked, best, relax }
-}
-
-/// A pipeline whose fastest way is slower than its SLO: no number of replicas can fix that.
-#[must_use]
-pub fn too_slow(problem: &Problem) -> Option<Shortfall> {
-    problem.pipelines.iter().enumerate().find_map(|(p, pipeline)| {
-        let fastest = fastest_ms(problem, pipeline);
-        let slow = fastest > pipeline.slo_ms * (1.0 + apportion_domain::SLACK);
-        let pointer = format!("/pipelines/{p}/slo_ms");
-        slow.then(|| shortfall(Constraint::Latency, &pipeline.name, &pointer, pipeline.slo_ms, fastest, fastest))
-    })
-}
-
-/// Longest task path with the fastest group of each task.
-fn fastest_ms(problem: &Problem, pipeline: &Pipeline) -> f64 {
-    let fastest = |t: TaskIndex| {
-        let usable = |h: HardwareIndex| problem.hardware_at(h).count != Some(0);
-        let variants = pipeline.task(t).variants.iter();
-        let rows = variants.flat_map(|v| v.profile.rows().iter().map(move |r| (v, r)));
-        let fits = rows.filter(|(v, r)| usable(r.hardware) && problem.fits_memory(v.memory_mib, r.hardware, r.share));
-        fits.map(|(_, r)| pipeline.hop_charge_ms(r.latency_ms)).fold(f64::INFINITY, f64::min)
-    };
-    let mut ends = vec![0.0_f64; pipeline.tasks.len()];
-    for &t in pipeline.order() {
-        let before = pipeline.edges_into(t).map(|e| ends[e.from.get()]).fold(0.0, f64::max);
-        ends[t.get()] = before + fastest(t);
-    }
-    ends.into_iter().fold(0.0, f64::max)
-}
-
-fn set(problem: &Problem, draft: &mut ProblemDraft, p: usize, change: impl FnOnce(&mut apportion_domain::PipelineDraft)) {
-    if let Ok(changed) = draft.pipelines[p].changed(&problem.hardware, change) {
-        draft.pipelines[p] = changed;
+/// What no number of replicas can fix.
+fn hopeless(problem: &Problem, p: PipelineIndex) -> Option<Shortfall> {
+    let pipeline = problem.pipeline(p);
+    match fastest(problem, p) {
+        Err(task) => Some(memory(problem, pipeline, task)),
+        Ok(best) if best > pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0) => Some(Shortfall {
+            constraint: Constraint::Latency,
+            place: pipeline.name.clone(),
+            asked: pipeline.slo_ms,
+            best,
+            relax: Some(Relaxation { pointer: format!("/pipelines/{}/slo_ms", p.0), from: pipeline.slo_ms, to: best }),
+        }),
+        Ok(_) => None,
     }
 }
 
-fn change(problem: &Problem, change: impl FnOnce(&mut ProblemDraft)) -> Result<Problem, Invalids> {
-    problem.changed(change)
-}
-
-/// Whether a changed problem is feasible; a change out of range, or an answer that does not come in time, is no.
-fn is_feasible(control: &Control, changed: Result<Problem, Invalids>) -> bool {
-    changed.is_ok_and(|problem| exact::feasible(&problem, control) == Some(true))
-}
-
-/// The smallest factor that makes the problem feasible, by bisection; `None` if no factor up to the largest does.
-fn smallest(control: &Control, with: impl Fn(f64) -> Result<Problem, Invalids>) -> Option<f64> {
-    let (mut no, mut yes) = (1.0, 2.0);
-    while !is_feasible(control, with(yes)) {
-        (no, yes) = (yes, yes * 2.0);
-        if yes > FACTOR_MAX || control.cancelled() {
-            return None;
+/// The device memory that would do for a task that fits nowhere: the least increase over its measured places.
+fn memory(problem: &Problem, pipeline: &Pipeline, task: TaskIndex) -> Shortfall {
+    let mut best: Option<(f64, f64, usize)> = None;
+    for variant in &pipeline.task(task).variants {
+        let needed = variant.memory_mib.unwrap_or(0.0);
+        for (hardware, share) in variant.profile.places() {
+            let there = problem.hardware_at(hardware).memory_mib.unwrap_or(f64::INFINITY);
+            let whole = needed / Share::value(share);
+            if best.is_none_or(|(asked, had, _)| whole - there < asked - had) {
+                best = Some((whole, there, hardware.get()));
+            }
         }
     }
-    while yes - no > PRECISION * no && !control.cancelled() {
-        let middle = 0.5 * (no + yes);
-        if is_feasible(control, with(middle)) { yes = middle } else { no = middle }
+    let (asked, there, h) = best.unwrap_or((0.0, 0.0, 0));
+    Shortfall {
+        constraint: Constraint::Memory,
+        place: format!("{}/{}", pipeline.name, pipeline.task(task).name),
+        asked,
+        best: there,
+        relax: Some(Relaxation { pointer: format!("/hardware/{h}/memory_mib"), from: there, to: asked }),
     }
-    Some(yes)
 }
 
-fn fewest_devices(problem: &Problem, control: &Control, h: usize, count: u32) -> Option<u32> {
-    let with = |n: u32| change(problem, |d| d.hardware[h].count = Some(n));
-    let (mut no, mut yes) = (count, count.saturating_mul(2).max(1));
-    while !is_feasible(control, with(yes)) {
-        (no, yes) = (yes, yes.saturating_mul(2));
-        if f64::from(yes) > f64::from(count.max(1)) * FACTOR_MAX || control.cancelled() {
-            return None;
+struct Relax<'a> {
+    problem: &'a Problem,
+    limits: &'a Limits,
+}
+
+impl Relax<'_> {
+    /// The value of a goal on a changed problem.
+    fn value(&self, changed: &Problem, goal: Goal) -> Option<f64> {
+        let space = Space::new(changed, &Tightening::none(changed)).ok()?;
+        let limits = self.limits.part(0.2);
+        match solve_stage(changed, &space, Stage::new(goal), GAP, &limits, None) {
+            StageAnswer::Found { value, .. } => Some(value),
+            StageAnswer::Infeasible | StageAnswer::Unknown(_) => None,
         }
     }
-    while yes - no > 1 {
-        let middle = no + (yes - no) / 2;
-        if is_feasible(control, with(middle)) { yes = middle } else { no = middle }
+
+    fn pipeline(&self, p: PipelineIndex, change: impl FnOnce(&mut apportion_domain::PipelineDraft)) -> Option<Problem> {
+        let changed = self.problem.pipeline(p).changed(&self.problem.hardware, change).ok()?;
+        self.problem.changed(|d| d.pipelines[p.0] = changed).ok()
     }
-    Some(yes)
+
+    fn demand(&self, p: PipelineIndex) -> Option<Shortfall> {
+        let pipeline = self.problem.pipeline(p);
+        let part = -self.value(self.problem, Goal::Demand(p))?;
+        let best = pipeline.demand_qps * part * (1.0 - SAFE);
+        (part > 0.0).then(|| Shortfall {
+            constraint: Constraint::Capacity,
+            place: pipeline.name.clone(),
+            asked: pipeline.demand_qps,
+            best,
+            relax: Some(Relaxation {
+                pointer: format!("/pipelines/{}/demand_qps", p.0),
+                from: pipeline.demand_qps,
+                to: best,
+            }),
+        })
+    }
+
+    fn devices(&self, h: HardwareIndex) -> Option<Shortfall> {
+        let hardware = self.problem.hardware_at(h);
+        let count = f64::from(hardware.count?);
+        let changed = self.problem.changed(|d| d.hardware[h.0].count = None).ok()?;
+        let needed = (self.value(&changed, Goal::Devices(h))? - 1e-6).ceil();
+        Some(Shortfall {
+            constraint: Constraint::Capacity,
+            place: hardware.name.clone(),
+            asked: needed,
+            best: count,
+            relax: Some(Relaxation { pointer: format!("/hardware/{}/count", h.0), from: count, to: needed }),
+        })
+    }
+
+    fn slo(&self, p: PipelineIndex) -> Option<Shortfall> {
+        let pipeline = self.problem.pipeline(p);
+        let points = pipeline.tasks.iter().flat_map(|t| &t.variants).flat_map(|v| v.profile.rows());
+        let slowest = points.map(|r| pipeline.hop_charge_ms(r.latency_ms)).fold(0.0, f64::max);
+        let free = (slowest * pipeline.tasks.len() as f64).clamp(pipeline.slo_ms, SLO_FREE_MS);
+        let best = free * self.value(&self.pipeline(p, |d| d.slo_ms = free)?, Goal::Slo(p))? * (1.0 + SAFE);
+        (best > pipeline.slo_ms).then(|| Shortfall {
+            constraint: Constraint::Latency,
+            place: pipeline.name.clone(),
+            asked: pipeline.slo_ms,
+            best,
+            relax: Some(Relaxation { pointer: format!("/pipelines/{}/slo_ms", p.0), from: pipeline.slo_ms, to: best }),
+        })
+    }
+
+    fn floor(&self, p: PipelineIndex) -> Option<Shortfall> {
+        let pipeline = self.problem.pipeline(p);
+        let floor = pipeline.min_accuracy?;
+        let best = -self.value(&self.pipeline(p, |d| d.min_accuracy = None)?, Goal::AccuracyOf(p))? - SAFE;
+        Some(Shortfall {
+            constraint: Constraint::Accuracy,
+            place: pipeline.name.clone(),
+            asked: floor,
+            best,
+            relax: Some(Relaxation { pointer: format!("/pipelines/{}/min_accuracy", p.0), from: floor, to: best.max(0.0) }),
+        })
+    }
+
+    fn budget(&self) -> Option<Shortfall> {
+        let budget = self.problem.objective.budget_per_hour?;
+        let changed = self.problem.changed(|d| d.objective.budget_per_hour = None).ok()?;
+        let needed = self.value(&changed, Goal::Cost)? * (1.0 + SAFE);
+        Some(Shortfall {
+            constraint: Constraint::Budget,
+            place: "plan".into(),
+            asked: needed,
+            best: budget,
+            relax: Some(Relaxation { pointer: "/objective/budget_per_hour".into(), from: budget, to: needed }),
+        })
+    }
 }

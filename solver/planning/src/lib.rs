@@ -10,9 +10,15 @@
 //! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then its
 //! row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
 
+mod check_loop;
+mod explain;
+mod greedy;
+mod infeasible;
 mod limits;
 mod milp;
+mod replay;
 mod report;
+mod routing;
 mod tightening;
 
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};
@@ -68,8 +74,9 @@ impl PlanOptions {
 
 /// Plans: the outcome and how it came about.
 pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
-    let limits = options.limits();
-    let tightening = tightening::Tightening::none(problem);
-    let search = milp::search(problem, &tightening, options.gap, &limits);
-    report::answer(problem, options, search)
+    match (options.planner, &options.trace) {
+        (Planner::Greedy, _) => greedy::plan(problem, options),
+        (Planner::Milp, Some(workload)) => check_loop::hold(problem, options, workload),
+        (Planner::Milp, None) => report::once(problem, options),
+    }
 }

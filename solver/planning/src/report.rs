@@ -1,48 +1,121 @@
-//! From a search to the outcome and the report that callers see.
+//! From searches to the outcome and the report that callers see.
 
-use crate::PlanOptions;
-use crate::milp::extract;
-use crate::milp::{Found, Search};
+use crate::limits::Limits;
+use crate::milp::{self, Found, Search, extract};
+use crate::tightening::Tightening;
+use crate::{PlanOptions, explain, infeasible, replay, routing};
 use apportion_domain::{
-    Explanation, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, StopReason,
+    Estimate, Explanation, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Round, StopReason,
 };
 
-/// The plan of what a search found, its objective, and why it stopped early.
-pub(crate) fn plan_of(problem: &Problem, found: &Found) -> Result<Plan, StopReason> {
-    let plan = extract::plan(problem, &found.space, &found.choice, &found.flows);
-    let findings = apportion_checker::check(problem, &plan);
+/// A plan that the checker accepts, with what is proven about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub plan: Plan,
+    pub objective: ObjectiveValue,
+    /// Why the search ended before its proof.
+    pub stopped: Option<StopReason>,
+}
+
+/// One search, turned into a plan.
+#[derive(Clone, Debug)]
+pub(crate) enum Attempt {
+    Plan(Box<Candidate>),
+    Infeasible,
+    Unknown(StopReason),
+}
+
+/// Searches once; its plan has routing tables and is confirmed by the checker.
+pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Attempt {
+    match milp::search(problem, tightening, gap, limits) {
+        Search::Unknown(stopped) => Attempt::Unknown(stopped),
+        Search::Infeasible => Attempt::Infeasible,
+        Search::Found(found) => match candidate(problem, tightening, &found) {
+            Ok(candidate) => Attempt::Plan(Box::new(candidate)),
+            Err(stopped) => Attempt::Unknown(stopped),
+        },
+    }
+}
+
+fn candidate(problem: &Problem, tightening: &Tightening, found: &Found) -> Result<Candidate, StopReason> {
+    let mut plan = extract::plan(problem, &found.space, &found.choice, &found.flows);
+    let headroom: Vec<f64> = tightening.parts.iter().map(|p| p.headroom.iter().copied().fold(1.0, f64::max)).collect();
+    routing::add_tables(problem, &mut plan, &headroom);
+    if !is_clean(problem, &plan) {
+        return Err(StopReason::Numerics);
+    }
+    let objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
+    Ok(Candidate { plan, objective, stopped: found.stopped })
+}
+
+/// Whether the checker accepts a plan of ours; it always should.
+pub(crate) fn is_clean(problem: &Problem, plan: &Plan) -> bool {
+    let findings = apportion_checker::check(problem, plan);
     for finding in &findings {
         tracing::error!(%finding, "the checker rejects our plan");
     }
     debug_assert!(findings.is_empty(), "the checker rejects our plan: {findings:?}");
-    if findings.is_empty() { Ok(plan) } else { Err(StopReason::Numerics) }
+    findings.is_empty()
 }
 
-/// The answer to the caller.
-pub(crate) fn answer(problem: &Problem, options: &PlanOptions, search: Search) -> (PlanOutcome, PlanningReport) {
-    let mut report = PlanningReport {
+/// A report with nothing in it yet.
+pub(crate) fn blank(options: &PlanOptions) -> PlanningReport {
+    PlanningReport {
         planner: options.planner.name().into(),
         objective: ObjectiveValue { step: None, value: None, bound: None },
         seconds: 0.0,
         rounds: Vec::new(),
         explanation: Explanation::default(),
         estimate: None,
+    }
+}
+
+/// The answer for a plan.
+pub(crate) fn with_plan(
+    problem: &Problem,
+    options: &PlanOptions,
+    candidate: Candidate,
+    estimate: Option<Estimate>,
+    rounds: Vec<Round>,
+) -> (PlanOutcome, PlanningReport) {
+    let Candidate { plan, objective, stopped } = candidate;
+    let explanation = explain::explain(problem, &plan);
+    let gap = objective.gap().unwrap_or(f64::INFINITY);
+    let outcome = match stopped {
+        Some(StopReason::TraceNotMet) => PlanOutcome::Feasible { plan, stopped: StopReason::TraceNotMet },
+        _ if gap <= options.gap => PlanOutcome::Optimal(plan),
+        Some(stopped) => PlanOutcome::Feasible { plan, stopped },
+        None => PlanOutcome::Feasible { plan, stopped: StopReason::Finished },
     };
-    let outcome = match search {
-        Search::Unknown(stopped) => PlanOutcome::Unknown { stopped },
-        Search::Infeasible => PlanOutcome::Infeasible { shortfalls: Vec::new() },
-        Search::Found(found) => match plan_of(problem, &found) {
-            Err(stopped) => PlanOutcome::Unknown { stopped },
-            Ok(plan) => {
-                report.objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
-                let gap = report.objective.gap().unwrap_or(f64::INFINITY);
-                match found.stopped {
-                    Some(stopped) if gap > options.gap => PlanOutcome::Feasible { plan, stopped },
-                    _ => PlanOutcome::Optimal(plan),
-                }
-            }
-        },
-    };
+    let mut report = PlanningReport { objective, rounds, explanation, estimate, ..blank(options) };
     report.seconds = (options.elapsed)().as_secs_f64();
     (outcome, report)
+}
+
+/// The answer for a problem without a plan.
+pub(crate) fn infeasible(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let shortfalls = infeasible::shortfalls(problem, &options.limits());
+    let mut report = blank(options);
+    report.explanation.shortfalls = shortfalls.clone();
+    report.seconds = (options.elapsed)().as_secs_f64();
+    (PlanOutcome::Infeasible { shortfalls }, report)
+}
+
+/// The answer when there is neither plan nor proof.
+pub(crate) fn unknown(options: &PlanOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
+    let mut report = blank(options);
+    report.seconds = (options.elapsed)().as_secs_f64();
+    (PlanOutcome::Unknown { stopped }, report)
+}
+
+/// One search, its plan replayed on the default trace: reported, not enforced.
+pub(crate) fn once(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    match attempt(problem, &Tightening::none(problem), options.gap, &options.limits()) {
+        Attempt::Plan(candidate) => {
+            let replayed = replay::replay(problem, &candidate.plan, &replay::default_workload(problem));
+            with_plan(problem, options, *candidate, replayed.map(|s| s.total), Vec::new())
+        }
+        Attempt::Infeasible => infeasible(problem, options),
+        Attempt::Unknown(stopped) => unknown(options, stopped),
+    }
 }

@@ -27,3 +27,22 @@ impl Tightening {
         Self { parts: problem.pipelines.iter().map(part).collect() }
     }
 }
+
+impl Tightening {
+    /// Half-way to another: geometric for headroom, arithmetic for charges.
+    pub fn halfway(&self, other: &Tightening) -> Self {
+        let part = |(a, b): (&PartTightening, &PartTightening)| PartTightening {
+            headroom: a.headroom.iter().zip(&b.headroom).map(|(a, b)| (a * b).sqrt()).collect(),
+            charge_ms: a.charge_ms.iter().zip(&b.charge_ms).map(|(a, b)| 0.5 * (a + b)).collect(),
+        };
+        Self { parts: self.parts.iter().zip(&other.parts).map(part).collect() }
+    }
+
+    /// Whether another differs by less than 3 % of load and 1 ms everywhere: no plan will tell them apart usefully.
+    pub fn is_near(&self, other: &Tightening) -> bool {
+        self.parts.iter().zip(&other.parts).all(|(a, b)| {
+            a.headroom.iter().zip(&b.headroom).all(|(a, b)| (a / b - 1.0).abs() < 0.03)
+                && a.charge_ms.iter().zip(&b.charge_ms).all(|(a, b)| (a - b).abs() < 1.0)
+        })
+    }
+}

@@ -13,7 +13,7 @@
 use super::formulation::{Column, Formulation};
 use super::space::{Part, Space, optional_tasks};
 use super::variables::{Columns, PartColumns, add_part, load_max, replicas_max};
-use apportion_domain::{HardwareIndex, Pipeline, Problem, Share, TaskIndex};
+use apportion_domain::{HardwareIndex, Pipeline, PipelineIndex, Problem, Share, TaskIndex};
 
 /// What is optimised in one stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +26,14 @@ pub(crate) enum Goal {
     Cost,
     /// Highest weighted accuracy.
     Accuracy,
+    /// Fewest devices of one hardware type: what would be needed.
+    Devices(HardwareIndex),
+    /// Largest part of one pipeline's demand, 0 to 1: what could be served. Its value is negated.
+    Demand(PipelineIndex),
+    /// Smallest SLO of one pipeline, as a part of the one it has.
+    Slo(PipelineIndex),
+    /// Highest accuracy of one pipeline.
+    AccuracyOf(PipelineIndex),
 }
 
 /// What one stage is built for.
@@ -36,24 +44,11 @@ pub(crate) struct Stage<'a> {
     pub budgets: Option<&'a [f64]>,
     /// Weighted accuracy of at least this.
     pub accuracy_min: Option<f64>,
-    /// Whether demand, counts and so on are dropped: only for finding out what would be needed.
-    pub relaxed: Relaxed,
-}
-
-/// A limit that a stage leaves out, to find out how much it would have to give.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Relaxed {
-    /// Leaves out the counts of devices.
-    pub counts: bool,
-    /// Leaves out the budget.
-    pub budget: bool,
-    /// Leaves out the accuracy floors.
-    pub floors: bool,
 }
 
 impl<'a> Stage<'a> {
     pub fn new(goal: Goal) -> Self {
-        Self { goal, budgets: None, accuracy_min: None, relaxed: Relaxed::default() }
+        Self { goal, budgets: None, accuracy_min: None }
     }
 
     pub fn within(self, budgets: &'a [f64]) -> Self {
@@ -72,24 +67,32 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
     let mut formulation = Formulation::default();
     let parts: Vec<PartColumns> =
         space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
-    let devices = add_devices(problem, space, &parts, stage.relaxed, &mut formulation);
+    let devices = add_devices(problem, space, &parts, &mut formulation);
     let columns = Columns { parts, devices };
     for (part, own) in space.parts.iter().zip(&columns.parts) {
         let pipeline = problem.pipeline(part.index);
-        add_flow(part, own, &mut formulation);
+        let scale = (stage.goal == Goal::Demand(part.index)).then(|| formulation.continuous(0.0, 1.0));
+        add_flow(part, own, scale, &mut formulation);
         add_load(problem, part, own, &mut formulation);
         add_links(problem, part, own, &mut formulation);
-        add_latency(pipeline, part, own, &mut formulation);
+        add_latency(pipeline, part, own, stage.goal == Goal::Slo(part.index), &mut formulation);
         add_minimum(pipeline, part, own, &mut formulation);
-        if let Some(floor) = pipeline.min_accuracy.filter(|_| !stage.relaxed.floors) {
-            formulation.at_least(floor, accuracy_terms(part, own, 1.0));
+        if let Some(floor) = pipeline.min_accuracy {
+            let terms = accuracy_terms(part, own, 1.0);
+            match scale {
+                Some(scale) => formulation.at_least(0.0, terms.into_iter().chain([(scale, -floor)]).collect()),
+                None => formulation.at_least(floor, terms),
+            }
+        }
+        if let Some(scale) = scale {
+            formulation.add_cost(scale, -1.0);
         }
     }
     if let Some(least) = stage.accuracy_min {
         let terms = space.parts.iter().zip(&columns.parts).flat_map(|(p, c)| accuracy_terms(p, c, p.weight)).collect();
         formulation.at_least(least, terms);
     }
-    if let Some(budget) = problem.objective.budget_per_hour.filter(|_| !stage.relaxed.budget) {
+    if let Some(budget) = problem.objective.budget_per_hour {
         formulation.at_most(budget, cost_terms(problem, &columns));
     }
     add_goal(problem, space, stage.goal, &columns, &mut formulation);
@@ -119,6 +122,13 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
                 }
             }
         }
+        Goal::Devices(h) => formulation.add_cost(columns.devices[h.get()], 1.0),
+        Goal::AccuracyOf(p) => {
+            for (f, accuracy) in accuracy_terms(&space.parts[p.get()], &columns.parts[p.get()], 1.0) {
+                formulation.add_cost(f, -accuracy);
+            }
+        }
+        Goal::Demand(_) | Goal::Slo(_) => {}
         Goal::Cost | Goal::CostAndSwitching => {
             for (d, price) in cost_terms(problem, columns) {
                 formulation.add_cost(d, price);
@@ -137,13 +147,7 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
     }
 }
 
-fn add_devices(
-    problem: &Problem,
-    space: &Space,
-    parts: &[PartColumns],
-    relaxed: Relaxed,
-    formulation: &mut Formulation,
-) -> Vec<Column> {
+fn add_devices(problem: &Problem, space: &Space, parts: &[PartColumns], formulation: &mut Formulation) -> Vec<Column> {
     let mut devices = Vec::with_capacity(problem.hardware.len());
     for (h, hardware) in problem.hardware.iter().enumerate() {
         let mut terms = Vec::new();
@@ -154,7 +158,7 @@ fn add_devices(
                 fractional |= group.share != Share::WHOLE;
             }
         }
-        let count = hardware.count.filter(|_| !relaxed.counts).map_or(f64::INFINITY, f64::from);
+        let count = hardware.count.map_or(f64::INFINITY, f64::from);
         let d = if fractional { formulation.integer(0.0, count) } else { formulation.continuous(0.0, count) };
         terms.push((d, -1.0));
         formulation.at_most(0.0, terms);
@@ -163,7 +167,7 @@ fn add_devices(
     devices
 }
 
-fn add_flow(part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+fn add_flow(part: &Part, own: &PartColumns, scale: Option<Column>, formulation: &mut Formulation) {
     for split in &part.trie.splits {
         let mut terms: Vec<_> = split.to.iter().map(|&n| (own.flow[n], 1.0)).collect();
         match split.from {
@@ -171,7 +175,13 @@ fn add_flow(part: &Part, own: &PartColumns, formulation: &mut Formulation) {
                 terms.push((own.flow[from], -1.0));
                 formulation.equal(0.0, terms);
             }
-            None => formulation.equal(1.0, terms),
+            None => match scale {
+                Some(scale) => {
+                    terms.push((scale, -1.0));
+                    formulation.equal(0.0, terms);
+                }
+                None => formulation.equal(1.0, terms),
+            },
         }
     }
 }
@@ -234,11 +244,8 @@ fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mu
             } else {
                 (load_max(part, group) / point.qps).min(replicas_max(problem, part, group, group.points[0].qps))
             };
-            let mut terms: Vec<_> = if b == 0 {
-                vec![(x, 1.0)]
-            } else {
-                own.running[g][b..].iter().map(|&n| (n, 1.0)).collect()
-            };
+            let mut terms: Vec<_> =
+                if b == 0 { vec![(x, 1.0)] } else { own.running[g][b..].iter().map(|&n| (n, 1.0)).collect() };
             terms.extend(admits.iter().map(|&w| (w, -most)));
             formulation.at_most(0.0, terms);
         }
@@ -246,12 +253,20 @@ fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mu
 }
 
 /// One budget for each task, and every way through the graph within the SLO.
-fn add_latency(pipeline: &Pipeline, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+///
+/// With `minimise`, the SLO is not a limit but what is made as small as possible.
+fn add_latency(pipeline: &Pipeline, part: &Part, own: &PartColumns, minimise: bool, formulation: &mut Formulation) {
     if own.fixed.is_some() {
         return;
     }
     let optional = optional_tasks(pipeline);
-    let finish: Vec<Column> = pipeline.tasks.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
+    let last = if minimise { f64::INFINITY } else { 1.0 };
+    let finish: Vec<Column> = pipeline.tasks.iter().map(|_| formulation.continuous(0.0, last)).collect();
+    if minimise {
+        let worst = formulation.continuous(0.0, f64::INFINITY);
+        formulation.add_cost(worst, 1.0);
+        finish.iter().for_each(|&f| formulation.at_most(0.0, vec![(f, 1.0), (worst, -1.0)]));
+    }
     for t in (0..pipeline.tasks.len()).map(TaskIndex) {
         let ones: Vec<_> = own.level[t.get()].iter().map(|&w| (w, 1.0)).collect();
         if optional[t.get()] {

@@ -5,9 +5,7 @@ use super::highs::{self, Settings};
 use super::space::{Part, Space};
 use super::variables::PartColumns;
 use crate::limits::Limits;
-use apportion_domain::{
-    Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing, StopReason,
-};
+use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing, StopReason};
 use std::collections::BTreeMap;
 
 /// Paths that carry less than this are noise of the solver.

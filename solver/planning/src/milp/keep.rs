@@ -115,9 +115,7 @@ pub(crate) fn prefer_deployed(problem: &Problem, found: Found, limits: &Limits) 
     let slack = ACCURACY_SLACK * found.value.abs();
     let tied = match (problem.objective.mode, found.step) {
         (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => value <= found.value,
-        (Mode::HardwareThenAccuracy, _) => {
-            value >= found.value - slack && choice.replicas() <= found.choice.replicas()
-        }
+        (Mode::HardwareThenAccuracy, _) => value >= found.value - slack && choice.replicas() <= found.choice.replicas(),
         (Mode::MaxAccuracy, _) => {
             let costs = (cost(problem, &found.space, &choice), cost(problem, &found.space, &found.choice));
             value >= found.value - slack && costs.0 <= costs.1 + slack

@@ -59,7 +59,12 @@ pub(crate) enum Search {
 /// One stage's answer.
 pub(crate) enum StageAnswer {
     /// A choice; its goal's value and bound, both to be minimised; why it ended early.
-    Found { choice: Choice, value: f64, bound: f64, stopped: Option<StopReason> },
+    Found {
+        choice: Choice,
+        value: f64,
+        bound: f64,
+        stopped: Option<StopReason>,
+    },
     Infeasible,
     Unknown(StopReason),
 }
@@ -89,13 +94,7 @@ pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limit
     }
 }
 
-fn hardware_then_accuracy(
-    problem: &Problem,
-    tightening: &Tightening,
-    space: Space,
-    gap: f64,
-    limits: &Limits,
-) -> Search {
+fn hardware_then_accuracy(problem: &Problem, tightening: &Tightening, space: Space, gap: f64, limits: &Limits) -> Search {
     if let Ok(best) = Space::restricted(problem, tightening, true) {
         let answer = match enumerate::fewest_replicas(problem, &best) {
             Some(answer) => answer,

@@ -2,9 +2,7 @@
 
 use super::trie::{Trie, TrieTooLarge};
 use crate::tightening::Tightening;
-use apportion_domain::{
-    Edge, HardwareIndex, Pipeline, PipelineIndex, Problem, SLACK, Share, TaskIndex, VariantIndex,
-};
+use apportion_domain::{Edge, HardwareIndex, Pipeline, PipelineIndex, Problem, SLACK, Share, TaskIndex, VariantIndex};
 
 /// One batch size of a group that no other of the group beats in both latency and throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,6 +100,19 @@ impl Space {
             parts.push(Part { index, groups, by_variant, trie, weight, levels, headroom: headroom.clone() });
         }
         Ok(Self { parts })
+    }
+}
+
+/// The fastest that a pipeline can answer, at any load and with any number of replicas, and the task, if any, that fits
+/// into no memory.
+pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
+    let pipeline = problem.pipeline(index);
+    let optional = optional_tasks(pipeline);
+    let groups = all_groups(problem, index, &Tightening::none(problem), false);
+    let least = least_charges(pipeline, &optional, &groups);
+    match least.iter().position(|charge| charge.is_infinite()) {
+        Some(t) => Err(TaskIndex(t)),
+        None => Ok(finish_times(pipeline, &least).into_iter().fold(0.0, f64::max)),
     }
 }
 
@@ -221,8 +232,7 @@ fn prune_slow(pipeline: &Pipeline, optional: &[bool], groups: &mut Vec<Group>) {
 }
 
 fn by_variant(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<Vec<usize>>> {
-    let mut positions: Vec<Vec<Vec<usize>>> =
-        pipeline.tasks.iter().map(|t| vec![Vec::new(); t.variants.len()]).collect();
+    let mut positions: Vec<Vec<Vec<usize>>> = pipeline.tasks.iter().map(|t| vec![Vec::new(); t.variants.len()]).collect();
     for (g, group) in groups.iter().enumerate() {
         positions[group.task.get()][group.variant.get()].push(g);
     }

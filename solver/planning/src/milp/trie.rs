@@ -146,8 +146,7 @@ fn history_is_irrelevant(pipeline: &Pipeline, usable: &impl Fn(TaskIndex, Varian
     let constant = |edge: &Edge| {
         let first = pipeline.fanout(edge, VariantIndex(0));
         let all = (0..pipeline.task(edge.from).variants.len()).map(VariantIndex);
-        first > 0.0
-            && all.filter(|&v| usable(edge.from, v)).all(|v| pipeline.fanout(edge, v).to_bits() == first.to_bits())
+        first > 0.0 && all.filter(|&v| usable(edge.from, v)).all(|v| pipeline.fanout(edge, v).to_bits() == first.to_bits())
     };
     additive && pipeline.edges.iter().filter(|e| e.primary).all(constant)
 }

@@ -59,8 +59,7 @@ pub(crate) fn add_part(
         budgets.map(|b| part.groups.iter().map(|g| g.best_within(b[g.task.get()])).collect());
     let survive = problem.pipeline(part.index).survive;
     let flow = part.trie.nodes.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
-    let mut columns =
-        PartColumns { flow, replicas: vec![], running: vec![], used: vec![], level: vec![], fixed };
+    let mut columns = PartColumns { flow, replicas: vec![], running: vec![], used: vec![], level: vec![], fixed };
     for (g, group) in part.groups.iter().enumerate() {
         let slowest = match &columns.fixed {
             Some(fixed) => fixed[g],
