@@ -213,3 +213,41 @@ fn simulate_prints_the_estimate_and_writes_every_request() {
     let unknown = hand_made(1).replace("embed-s", "embed-xxl");
     refused(&["simulate", &problem, &folder.file("unknown.json", &unknown)], "embed-xxl");
 }
+
+#[test]
+fn a_plan_is_found_written_checked_and_replayed() {
+    let folder = Folder::new();
+    for name in ["chain.json", "traffic.yaml"] {
+        let problem = example(name);
+        let out = folder.path("plan.json");
+        let planned = apportion(&["plan", &problem, "--format", "json", "--out", &out]);
+        assert_eq!(code(&planned), 0, "{name}: {}", stderr(&planned));
+        let file: Value = serde_json::from_str(stdout(&planned)).expect("only JSON");
+        assert_eq!(file["status"], json!("optimal"), "{name}");
+        assert_eq!(stdout(&planned), std::fs::read_to_string(&out).expect("written"));
+        let checked = apportion(&["check", &problem, &out]);
+        assert_eq!((code(&checked), stdout(&checked)), (0, ""), "{name}");
+        let replayed = apportion(&["simulate", &problem, &out, "--format", "json"]);
+        assert_eq!(code(&replayed), 0, "{name}: {}", stderr(&replayed));
+        let estimate: Value = serde_json::from_str(stdout(&replayed)).expect("only JSON");
+        assert_eq!(estimate["attainment"], file["estimate"]["attainment"], "{name}: the same replay");
+        let table = apportion(&["plan", &problem]);
+        assert!(stdout(&table).contains("status      optimal"), "{}", stdout(&table));
+        assert_eq!(stderr(&table), "", "no progress in a pipe");
+    }
+}
+
+#[test]
+fn an_infeasible_problem_ends_with_3_and_its_plan_says_why() {
+    let folder = Folder::new();
+    let problem = std::fs::read_to_string(example("chain.json")).expect("the example");
+    let tight = folder.file("tight.json", &problem.replace("\"slo_ms\": 200", "\"slo_ms\": 5"));
+    let planned = apportion(&["plan", &tight, "--format", "json"]);
+    assert_eq!(code(&planned), 3, "{}", stderr(&planned));
+    let file: Value = serde_json::from_str(stdout(&planned)).expect("only JSON");
+    assert_eq!((&file["status"], &file["pipelines"]), (&json!("infeasible"), &json!([])));
+    let shortfall = &file["explanation"]["shortfalls"][0];
+    assert_eq!(shortfall["constraint"], json!("latency"), "{shortfall}");
+    let out = folder.file("none.json", stdout(&planned));
+    refused(&["check", &tight, &out], "/status: \"infeasible\"");
+}
