@@ -1,8 +1,9 @@
 //! The fleet's target in the form in which an agent uses it, and the difference to what is there.
 
 use crate::tensor::{Datatype, TensorSpec};
-use apportion_domain::Fence;
+use apportion_domain::{Batching, Dropping, Fence, Queueing, RoutingPolicy};
 use apportion_protocol::v1;
+use apportion_serving::router::Within;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A checked target.
@@ -21,6 +22,8 @@ pub struct Layout {
 pub struct Pipeline {
     /// Deadline of a request, in nanoseconds from its arrival.
     pub slo_ns: u64,
+    /// How a replica is chosen within a group.
+    pub within: Within,
     /// In the target's order.
     pub tasks: Vec<Task>,
     /// Position of the root.
@@ -76,11 +79,20 @@ pub struct Group {
 }
 
 impl Group {
-    /// Latency of a batch in nanoseconds: of the smallest profiled batch that it fits in, else of the largest.
+    /// Latency of a batch in nanoseconds, as the estimator has it: linear between profiled sizes, rounded half to even, the
+    /// smallest's below and the largest's above.
     #[must_use]
     pub fn latency_ns(&self, batch: usize) -> u64 {
-        let fits = self.service.iter().find(|(b, _)| *b as usize >= batch);
-        fits.or(self.service.last()).map_or(0, |(_, ns)| *ns)
+        let size = batch as u64;
+        let above = self.service.partition_point(|(b, _)| u64::from(*b) < size);
+        match (above.checked_sub(1).map(|below| self.service[below]), self.service.get(above).copied()) {
+            (Some((left, from)), Some((right, to))) => {
+                let slope = (to as f64 - from as f64) / f64::from(right - left);
+                (from as f64 + slope * (batch as f64 - f64::from(left))).round_ties_even() as u64
+            }
+            (Some((_, ns)), None) | (None, Some((_, ns))) => ns,
+            (None, None) => 0,
+        }
     }
 }
 
@@ -141,9 +153,12 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         if g.task as usize >= tasks.len() {
             return Err(format!("group {} is of no task", g.group));
         }
-        let service = g.service.iter().map(|p| (p.batch, p.latency_ns)).collect();
+        let service: Vec<_> = g.service.iter().map(|p| (p.batch, p.latency_ns)).collect();
         let (variant, digest) = (g.variant.clone(), g.file_digest.clone());
         let (task, batch) = (g.task as usize, g.batch.max(1) as usize);
+        if service.windows(2).any(|pair: &[(u32, u64)]| pair[0].0 >= pair[1].0) {
+            return Err(format!("group {}: its service points are not by increasing batch", g.group));
+        }
         groups.insert(g.group, Group { task, variant, batch, accuracy: g.accuracy, digest, service });
     }
     let mut replicas = Vec::new();
@@ -155,7 +170,27 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
     }
     let entries = |t: &v1::Table| t.entries.iter().map(|e| (e.group, e.fraction)).collect();
     let tables = from.tables.iter().map(|t| ((t.from, t.to_task as usize), entries(t))).collect();
-    Ok(Pipeline { slo_ns: from.slo_ns, tasks, root, groups, replicas, tables })
+    let within = within(from.serving.as_ref())?;
+    Ok(Pipeline { slo_ns: from.slo_ns, within, tasks, root, groups, replicas, tables })
+}
+
+/// Agents do what the plan says, so they refuse what they cannot do. Empty names are the defaults.
+fn within(serving: Option<&v1::Serving>) -> Result<Within, String> {
+    let Some(serving) = serving else { return Ok(Within::Turns) };
+    let only = [
+        ("queueing", &serving.queueing, Queueing::PerReplica.name()),
+        ("batching", &serving.batching, Batching::AtStart.name()),
+        ("dropping", &serving.dropping, Dropping::Naive.name()),
+    ];
+    if let Some((key, asked, done)) = only.into_iter().find(|(_, asked, done)| !asked.is_empty() && asked != done) {
+        return Err(format!("{key} {asked}: this agent does only {done}"));
+    }
+    match RoutingPolicy::from_name(&serving.routing) {
+        Some(RoutingPolicy::Jsq) => Ok(Within::LeastOutstanding),
+        Some(RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst) => Ok(Within::Turns),
+        None if serving.routing.is_empty() => Ok(Within::Turns),
+        None => Err(format!("routing {}: expected one of {}", serving.routing, RoutingPolicy::NAMES.join(", "))),
+    }
 }
 
 fn specs(from: &[v1::TensorSpec]) -> Result<Vec<TensorSpec>, String> {
@@ -243,9 +278,25 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn latency_is_of_the_smallest_profiled_batch_that_fits() {
+    fn what_an_agent_cannot_do_is_refused_by_name() {
+        let mut target = chain();
+        let asked = |dropping: &str, routing: &str| v1::Serving {
+            dropping: dropping.into(),
+            routing: routing.into(),
+            ..Default::default()
+        };
+        target.pipelines[0].serving = Some(asked("pard", ""));
+        assert!(lay_out(&target).expect_err("not yet").contains("dropping pard"));
+        target.pipelines[0].serving = Some(asked("naive", "dice"));
+        assert!(lay_out(&target).expect_err("no such policy").contains("stride"));
+        target.pipelines[0].serving = Some(asked("naive", "jsq"));
+        assert_eq!(lay_out(&target).expect("can be done").pipelines["p"].within, Within::LeastOutstanding);
+    }
+
+    #[test]
+    fn latency_is_linear_between_profiled_batches() {
         let layout = lay_out(&chain()).expect("a valid target");
         let group = &layout.pipelines["p"].groups[&1];
-        assert_eq!([1, 2, 4, 9].map(|b| group.latency_ns(b)), [10, 20, 20, 20]);
+        assert_eq!([1, 2, 3, 4, 9].map(|b| group.latency_ns(b)), [10, 13, 17, 20, 20]);
     }
 }

@@ -20,7 +20,7 @@ use crate::wire::{Announced, Message, Query};
 use counts::Counts;
 use replicas::Replica;
 use request::{Answer, Pending};
-use route::Router;
+use route::{Routes, Ticket};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,10 +85,24 @@ pub struct Work {
     pub query: Query,
     /// Its deadline on this agent's clock, in nanoseconds; it may lie before the clock's zero.
     pub deadline_ns: i64,
-    /// Who sent it and under which number; none from here.
-    pub from: Option<(u64, u64)>,
+    /// Who sent it here.
+    pub from: Sender,
     /// When it came here.
     pub arrived_ns: u64,
+}
+
+/// Who sent a query to its place, and wants to hear when it has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// This agent, by this choice.
+    Here(Ticket),
+    /// Another one.
+    Agent {
+        /// Its number.
+        agent: u64,
+        /// Its number of the hop.
+        hop: u64,
+    },
 }
 
 /// The state.
@@ -98,7 +112,7 @@ pub struct Node {
     layout: Arc<Layout>,
     replicas: BTreeMap<u64, Replica>,
     peers: HashMap<u64, Peer>,
-    router: Router,
+    routes: Routes,
     sent: HashMap<u64, Sent>,
     hop: u64,
     requests: HashMap<u64, Pending>,
@@ -125,6 +139,7 @@ struct Sent {
     agent: u64,
     query: Query,
     deadline_ns: i64,
+    ticket: Ticket,
 }
 
 impl Node {
@@ -138,7 +153,7 @@ impl Node {
             layout: Arc::default(),
             replicas: BTreeMap::new(),
             peers: HashMap::new(),
-            router: Router::default(),
+            routes: Routes::default(),
             sent: HashMap::new(),
             hop: 0,
             requests: HashMap::new(),
@@ -216,7 +231,7 @@ impl Node {
                 .layout
                 .pipelines
                 .get(pipeline)
-                .is_some_and(|p| p.tasks.iter().all(|t| self.router.reaches(pipeline, &t.name)))
+                .is_some_and(|p| p.tasks.iter().all(|t| self.routes.reaches(pipeline, &t.name)))
     }
 
     fn hear(&mut self, message: Message) {
@@ -230,11 +245,11 @@ impl Node {
             }
             Message::Query { from, hop, query } => {
                 let deadline_ns = self.now_ns.cast_signed().saturating_add(query.budget_ns);
-                self.accept(Work { query, deadline_ns, from: Some((from, hop)), arrived_ns: self.now_ns });
+                self.accept(Work { query, deadline_ns, from: Sender::Agent { agent: from, hop }, arrived_ns: self.now_ns });
             }
             Message::Taken { hop } => {
                 if let Some(sent) = self.sent.remove(&hop) {
-                    self.router.finished(sent.query.replica);
+                    self.routes.ended(&sent.query.pipeline, &sent.query.task, sent.ticket);
                 }
             }
             Message::Return(part) => self.take_back(part),
@@ -248,7 +263,8 @@ impl Node {
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {
             let sent = self.sent.remove(&hop).expect("it was there");
-            let work = Work { query: sent.query, deadline_ns: sent.deadline_ns, from: None, arrived_ns: self.now_ns };
+            let (from, arrived_ns) = (Sender::Here(sent.ticket), self.now_ns);
+            let work = Work { query: sent.query, deadline_ns: sent.deadline_ns, from, arrived_ns };
             self.pass_on(work, "its agent was lost");
         }
     }
@@ -270,10 +286,10 @@ impl Node {
         let usable = |agent: u64| agent != self.agent && self.layout.agents.contains_key(&agent);
         let connected = self.peers.iter().filter(|(agent, p)| p.connected && usable(**agent));
         let there = connected.flat_map(|(agent, p)| p.ready.iter().map(|r| (*agent, r.clone())));
-        self.router.set(here.chain(there));
+        self.routes.set(here.chain(there));
         // What nobody else takes goes to a replica that drains here: it still serves what it is given.
         for draining in self.replicas.values().filter(|r| r.is_up() && !r.takes()) {
-            self.router.add_last(self.agent, draining.announced());
+            self.routes.add_last(self.agent, draining.announced());
         }
     }
 }

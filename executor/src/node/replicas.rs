@@ -144,8 +144,10 @@ impl Node {
         }
         let loaded: BTreeSet<u64> = self.replicas.keys().copied().collect();
         let difference = difference(&loaded, &layout, self.agent);
+        // An agent that is new to the fleet may have announced its replicas before the target that names it came here.
+        let left = |agent: &u64| self.layout.agents.contains_key(agent) && !layout.agents.contains_key(agent);
+        self.peers.retain(|agent, peer| peer.connected || !left(agent));
         self.layout = layout.clone();
-        self.peers.retain(|agent, peer| peer.connected || layout.agents.contains_key(agent));
         for id in difference.retire {
             self.replicas.get_mut(&id).expect("it is loaded").retired = true;
         }
@@ -233,7 +235,7 @@ impl Node {
         let Some(pipeline) = self.layout.pipelines.get(&old.pipeline) else { return true };
         let task = &old.task().name;
         let wanted = |id: u64| pipeline.replicas.iter().any(|r| r.id == id);
-        self.router.replicas(&old.pipeline, task).any(wanted) || pipeline.tasks.iter().all(|t| t.name != *task)
+        self.routes.replicas(&old.pipeline, task).any(wanted) || pipeline.tasks.iter().all(|t| t.name != *task)
     }
 
     pub(super) fn tick(&mut self) {

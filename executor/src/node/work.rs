@@ -2,7 +2,7 @@
 
 use super::request::{Answer, Covered, Pending, Piece};
 use super::split::{Fate, fate, rows_of};
-use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node, Sent, Work};
+use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node, Sender, Sent, Work};
 use crate::node::counts::BIN_NS;
 use crate::slot::concatenate;
 use crate::tensor::Tensor;
@@ -32,7 +32,7 @@ impl Node {
             let _gone = reply.send(Answer::NotReady("this agent is stopping".into()));
             return;
         }
-        if !self.router.reaches(&name, &task) {
+        if !self.routes.reaches(&name, &task) {
             counts.failed += 1;
             let _gone = reply.send(Answer::NotReady(format!("no replica of task {task} is ready")));
             return;
@@ -64,19 +64,18 @@ impl Node {
     /// Sends a query to a place, here or there; a query without a place has failed.
     fn deliver(&mut self, mut query: Query, deadline_ns: i64, from: Option<u64>) {
         let pipeline = self.layout.pipelines.get(&query.pipeline);
-        let Some(place) = self.router.place(&query.pipeline, pipeline, &query.task, from) else {
+        let Some((place, ticket)) = self.routes.place(&query.pipeline, pipeline, &query.task, from) else {
             let reason = format!("no replica of task {} is ready", query.task);
             return self.send_back(&query, End::Failed(reason));
         };
         query.replica = place.replica;
-        self.router.sent(place.replica);
         if place.agent == self.agent {
-            self.accept(Work { query, deadline_ns, from: None, arrived_ns: self.now_ns });
+            self.accept(Work { query, deadline_ns, from: Sender::Here(ticket), arrived_ns: self.now_ns });
             return;
         }
         self.hop += 1;
         query.budget_ns = deadline_ns.saturating_sub(self.now_ns.cast_signed());
-        self.sent.insert(self.hop, Sent { agent: place.agent, query: query.clone(), deadline_ns });
+        self.sent.insert(self.hop, Sent { agent: place.agent, query: query.clone(), deadline_ns, ticket });
         self.actions.push(Action::Send(place.agent, Message::Query { from: self.agent, hop: self.hop, query }));
     }
 
@@ -109,8 +108,8 @@ impl Node {
     /// A query has left its place: tells its sender, or if this agent sent it, that its place has one less outstanding.
     fn taken(&mut self, work: &Work) {
         match work.from {
-            Some((agent, hop)) => self.actions.push(Action::Send(agent, Message::Taken { hop })),
-            None => self.router.finished(work.query.replica),
+            Sender::Agent { agent, hop } => self.actions.push(Action::Send(agent, Message::Taken { hop })),
+            Sender::Here(ticket) => self.routes.ended(&work.query.pipeline, &work.query.task, ticket),
         }
     }
 
