@@ -2,9 +2,9 @@
 
 use crate::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_domain::{
-    AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, PipelinePlan, Plan,
-    Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, ServingPolicy, ServingWishes, Share, Task, TaskIndex,
-    TaskKind, Trace, Variant,
+    AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, PipelinePlan,
+    Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, ServingPolicy, ServingWishes, Share, Task,
+    TaskIndex, TaskKind, Trace, Variant,
 };
 use std::collections::BTreeMap;
 
@@ -72,13 +72,8 @@ fn chain(queueing: Queueing) -> (Problem, Plan) {
         min_replicas: 1,
         variants: vec![variant.clone()],
     };
-    let edge = |t: usize| Edge {
-        from: TaskIndex(t),
-        to: TaskIndex(t + 1),
-        ratio: 1.0,
-        primary: true,
-        map: BTreeMap::new(),
-    };
+    let edge =
+        |t: usize| Edge { from: TaskIndex(t), to: TaskIndex(t + 1), ratio: 1.0, primary: true, map: BTreeMap::new() };
     let draft = PipelineDraft {
         name: "chain".into(),
         demand_qps: DEMAND_QPS,
