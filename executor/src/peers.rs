@@ -22,7 +22,7 @@ const REDIAL: Duration = Duration::from_millis(200);
 /// How long a peer may take to accept a connection, or a write.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// First bytes of a connection: whoever dials is an agent of this version.
-const GREETING: [u8; 8] = *b"apport01";
+const GREETING: [u8; 8] = *b"apport02";
 
 /// The way to one agent.
 struct Link {

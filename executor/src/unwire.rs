@@ -31,7 +31,10 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
         }
         2 => Message::Query { from: u64(from)?, hop: u64(from)?, query: query(from)? },
         3 => Message::Taken { hop: u64(from)? },
-        4 => Message::Return(Return { request: u64(from)?, row: u32(from)?, credit: credit(from)?, end: end(from)? }),
+        4 => {
+            let (request, row, attempt) = (u64(from)?, u32(from)?, u8(from)?);
+            Message::Return(Return { request, row, attempt, credit: credit(from)?, end: end(from)? })
+        }
         _ => return Err(FrameError::Field("message type")),
     };
     if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
@@ -48,6 +51,7 @@ fn query(from: &mut Bytes) -> Result<Query, FrameError> {
         credit: credit(from)?,
         budget_ns: u64(from)?.cast_signed(),
         hops: u8(from)?,
+        attempt: u8(from)?,
         inputs: tensors(from)?,
     })
 }
@@ -141,6 +145,7 @@ mod tests {
             credit: Credit::WHOLE,
             budget_ns: -5,
             hops: 0,
+            attempt: 1,
             inputs: vec![tensor],
         };
         Message::Query { from: 3, hop: 4, query }
@@ -149,7 +154,8 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were() {
         let ready = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "t".into(), accuracy_ppm: 900_000 };
-        let part = |end| Message::Return(Return { request: 1, row: 2, credit: Credit { start: 5, len: 6 }, end });
+        let part =
+            |end| Message::Return(Return { request: 1, row: 2, attempt: 3, credit: Credit { start: 5, len: 6 }, end });
         let messages = [
             sample(),
             Message::Ready { agent: 1, replicas: vec![ready] },

@@ -54,6 +54,8 @@ pub struct Query {
     pub budget_ns: i64,
     /// How often it was passed on by an agent that had no such replica.
     pub hops: u8,
+    /// Which run of the request it belongs to: the gateway begins another when an agent is lost.
+    pub attempt: u8,
     /// One row for each input of the task.
     pub inputs: Vec<Tensor>,
 }
@@ -81,6 +83,8 @@ pub struct Return {
     pub request: u64,
     /// Row of the request.
     pub row: u32,
+    /// Which run of the request it belongs to.
+    pub attempt: u8,
     /// The part that comes back.
     pub credit: Credit,
     /// How it ended.
@@ -172,6 +176,7 @@ pub fn encode(message: &Message) -> Bytes {
             out.put_u8(4);
             out.put_u64(part.request);
             out.put_u32(part.row);
+            out.put_u8(part.attempt);
             put_credit(&mut out, part.credit);
             put_end(&mut out, &part.end);
         }
@@ -189,6 +194,7 @@ fn put_query(out: &mut BytesMut, query: &Query) {
     put_credit(out, query.credit);
     out.put_i64(query.budget_ns);
     out.put_u8(query.hops);
+    out.put_u8(query.attempt);
     put_tensors(out, &query.inputs);
 }
 

@@ -3,8 +3,9 @@
 //!
 //! Loss: a sender keeps each query until the agent that it sent it to says `Taken`; when that agent is lost, the query is sent to
 //! another ready replica. So a query can run twice, and its part of the request can come back twice, which the gateway tells
-//! by the credit ([`request::Covered`]). What is lost nevertheless is given up by the gateway after a while. Every request
-//! gets exactly one answer.
+//! by the credit ([`request::Covered`]). What an agent had taken and not yet passed on is lost with it, and nobody else knows
+//! what that was: each gateway that loses an agent runs its unanswered requests again ([`request::Attempt`]). What does not
+//! come back nevertheless is given up after a while. Every request gets exactly one answer.
 
 pub mod counts;
 pub mod replicas;
@@ -173,7 +174,7 @@ impl Node {
         match event {
             Event::Obey(layout) => self.obey(layout),
             Event::Number(agent) => self.renumber(agent),
-            Event::Arrive { pipeline, inputs, reply } => self.arrive(pipeline, &inputs, reply),
+            Event::Arrive { pipeline, inputs, reply } => self.arrive(pipeline, inputs, reply),
             Event::Message(message) => self.hear(message),
             Event::PeerUp(agent) => {
                 self.peers.entry(agent).or_default().connected = true;
@@ -267,6 +268,7 @@ impl Node {
             let work = Work { query: sent.query, deadline_ns: sent.deadline_ns, from, arrived_ns };
             self.pass_on(work, "its agent was lost");
         }
+        self.plan_attempts();
     }
 
     /// Says to all peers which replicas here take queries.

@@ -240,6 +240,7 @@ impl Node {
 
     pub(super) fn tick(&mut self) {
         self.retire();
+        self.attempt_again();
         self.give_up();
     }
 }

@@ -40,10 +40,24 @@ pub enum Answer {
     GivenUp,
 }
 
+/// One run of a request. Parts of different runs are never put together: another run may have gone through other variants,
+/// which cut the request in other parts.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    /// What came back.
+    pub pieces: Vec<Piece>,
+    /// Which parts came back.
+    pub covered: Covered,
+    /// A query of it ran twice and was cut differently: its pieces overlap, and it answers nothing.
+    pub spoiled: bool,
+}
+
 /// A request that waits for its parts.
 pub struct Pending {
     /// Its pipeline.
     pub pipeline: String,
+    /// Its inputs, to run it again.
+    pub inputs: Vec<Tensor>,
     /// When it came.
     pub arrived_ns: u64,
     /// When it should be answered.
@@ -52,10 +66,10 @@ pub struct Pending {
     pub give_up_ns: u64,
     /// Who waits.
     pub reply: oneshot::Sender<Answer>,
-    /// What came back.
-    pub pieces: Vec<Piece>,
-    /// Which parts came back.
-    pub covered: Covered,
+    /// Its runs; the first to be whole answers it.
+    pub attempts: Vec<Attempt>,
+    /// When it is run again, if it is still unanswered: an agent was lost that may have held a part of it.
+    pub again_ns: Option<u64>,
 }
 
 /// Disjoint parts of a request's credit that came back, by start.
@@ -81,6 +95,15 @@ impl Covered {
         true
     }
 
+    /// Whether some of a part was there already, but not all of it.
+    #[must_use]
+    pub fn cuts(&self, credit: Credit) -> bool {
+        let end = credit.start + credit.len;
+        let before = self.0.range(..=credit.start).next_back().map(|(_, known)| *known);
+        let within = self.0.range(credit.start + 1..end).next().is_some();
+        before.is_none_or(|known| known < end) && (within || before.is_some_and(|known| known > credit.start))
+    }
+
     /// Whether everything came back.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -103,6 +126,17 @@ mod tests {
         }
         assert!(covered.add(parts[4]));
         assert!(covered.is_whole());
+    }
+
+    #[test]
+    fn a_part_that_overlaps_what_is_there_is_told_from_one_that_is_new_or_known() {
+        let part = |i, n| Credit::WHOLE.part(i, n).expect("enough");
+        let mut covered = Covered::default();
+        assert!(!covered.cuts(part(1, 3)));
+        covered.add(part(1, 3));
+        assert!(!covered.cuts(part(1, 3)) && !covered.cuts(part(0, 3)) && !covered.cuts(part(2, 3)));
+        assert!(covered.cuts(part(0, 2)) && covered.cuts(part(1, 2)) && covered.cuts(Credit::WHOLE));
+        assert!(!covered.cuts(part(4, 9)), "inside what is there");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The way of a query: from the gateway to a place, through a replica's queue and batch, on to its children or back.
 
-use super::request::{Answer, Covered, Pending, Piece};
+use super::request::{Answer, Attempt, Pending, Piece};
 use super::split::{Fate, fate, rows_of};
 use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node, Sender, Sent, Work};
 use crate::node::counts::BIN_NS;
@@ -15,9 +15,14 @@ use tokio::sync::oneshot;
 
 /// How often a query may be passed on because a replica was gone.
 const HOPS_MAX: u8 = 8;
+/// How often a request is run, at most.
+const ATTEMPTS_MAX: usize = 4;
+/// After the loss of an agent, a request is run again when it is unanswered for this part of its SLO: long enough for most
+/// of those that never touched the lost agent to be answered, and short enough to be in time more often than not.
+const AGAIN_SLO_PARTS: u64 = 4;
 
 impl Node {
-    pub(super) fn arrive(&mut self, name: String, inputs: &[Tensor], reply: oneshot::Sender<Answer>) {
+    pub(super) fn arrive(&mut self, name: String, inputs: Vec<Tensor>, reply: oneshot::Sender<Answer>) {
         let Some(pipeline) = self.layout.pipelines.get(&name) else {
             let _gone = reply.send(Answer::NotReady(format!("pipeline {name} is not in the target")));
             return;
@@ -41,23 +46,62 @@ impl Node {
         let give_up_ns = self.now_ns + pipeline.slo_ns.saturating_mul(GIVE_UP_SLOS).max(GIVE_UP_NS_MIN);
         self.request += 1;
         let (request, arrived_ns) = (self.request, self.now_ns);
-        let (pieces, covered) = (Vec::new(), Covered::default());
-        let pending = Pending { pipeline: name.clone(), arrived_ns, deadline_ns, give_up_ns, reply, pieces, covered };
+        let (attempts, again_ns) = (Vec::new(), None);
+        let pending = Pending { pipeline: name, inputs, arrived_ns, deadline_ns, give_up_ns, reply, attempts, again_ns };
         self.requests.insert(request, pending);
+        self.attempt(request, &task);
+    }
+
+    /// Runs a request: one query for each of its rows.
+    fn attempt(&mut self, request: u64, root: &str) {
+        let pending = self.requests.get_mut(&request).expect("it is pending");
+        let attempt = u8::try_from(pending.attempts.len()).expect("few attempts");
+        pending.attempts.push(Attempt::default());
+        let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
+        let deadline_ns = pending.deadline_ns.cast_signed();
+        let rows = inputs[0].rows();
         for row in 0..rows {
             let query = Query {
-                pipeline: name.clone(),
-                task: task.clone(),
+                pipeline: pipeline.clone(),
+                task: root.to_string(),
                 replica: 0,
                 origin: self.agent,
                 request,
                 row: row as u32,
-                credit: Credit::WHOLE.part(row, rows).expect("fewer rows than credit"),
+                credit: Credit::WHOLE.part(row as u64, rows as u64).expect("fewer rows than credit"),
                 budget_ns: 0,
                 hops: 0,
-                inputs: inputs.iter().map(|t| t.row(row as usize)).collect(),
+                attempt,
+                inputs: inputs.iter().map(|t| t.row(row)).collect(),
             };
-            self.deliver(query, deadline_ns.cast_signed(), None);
+            self.deliver(query, deadline_ns, None);
+        }
+    }
+
+    /// After the loss of an agent: what is still unanswered after a part of its SLO is run again. Most of it never touched the
+    /// lost agent and is answered before.
+    pub(super) fn plan_attempts(&mut self) {
+        let (now_ns, layout) = (self.now_ns, self.layout.clone());
+        for pending in self.requests.values_mut().filter(|p| p.attempts.len() < ATTEMPTS_MAX) {
+            let slo_ns = layout.pipelines.get(&pending.pipeline).map_or(0, |p| p.slo_ns);
+            pending.again_ns = Some(now_ns + slo_ns / AGAIN_SLO_PARTS);
+        }
+    }
+
+    /// Runs again what is due.
+    pub(super) fn attempt_again(&mut self) {
+        let now_ns = self.now_ns;
+        let due = |p: &Pending| p.again_ns.is_some_and(|at| at <= now_ns);
+        let due: Vec<u64> = self.requests.iter().filter(|(_, p)| due(p)).map(|(r, _)| *r).collect();
+        for request in due {
+            let Some(pending) = self.requests.get_mut(&request) else { continue };
+            pending.again_ns = None;
+            let root = self.layout.pipelines.get(&pending.pipeline).map(|p| p.tasks[p.root].name.clone());
+            // While nobody takes it, the first run may still come back; to fail now would be too early.
+            if let Some(root) = root.filter(|root| self.routes.reaches(&pending.pipeline, root)) {
+                tracing::debug!(request, "a request is run again because an agent was lost");
+                self.attempt(request, &root);
+            }
         }
     }
 
@@ -115,7 +159,8 @@ impl Node {
 
     /// Returns a query's part of its request.
     fn send_back(&mut self, query: &Query, end: End) {
-        let part = Return { request: query.request, row: query.row, credit: query.credit, end };
+        let (request, row, attempt) = (query.request, query.row, query.attempt);
+        let part = Return { request, row, attempt, credit: query.credit, end };
         if query.origin == self.agent {
             self.take_back(part);
         } else {
@@ -126,44 +171,62 @@ impl Node {
     /// A part of a request of this gateway has come back.
     pub(super) fn take_back(&mut self, part: Return) {
         let Some(pending) = self.requests.get_mut(&part.request) else { return };
-        if !pending.covered.add(part.credit) {
+        let Some(attempt) = pending.attempts.get_mut(usize::from(part.attempt)) else { return };
+        if attempt.spoiled {
+            return;
+        }
+        if attempt.covered.cuts(part.credit) {
+            attempt.spoiled = true;
+            return match pending.attempts.len() {
+                ATTEMPTS_MAX.. => {
+                    let reason = "it was run several times, in parts that do not fit together";
+                    self.finish(part.request, Err(Answer::Failed(reason.into())));
+                }
+                _ => pending.again_ns = Some(self.now_ns),
+            };
+        }
+        if !attempt.covered.add(part.credit) {
             return;
         }
         match part.end {
             End::Leaf { task, outputs } => {
                 if !task.is_empty() {
-                    pending.pieces.push(Piece { row: part.row, order: part.credit.start, task, outputs });
+                    attempt.pieces.push(Piece { row: part.row, order: part.credit.start, task, outputs });
                 }
-                if pending.covered.is_whole() {
-                    self.finish(part.request, None);
+                if attempt.covered.is_whole() {
+                    let pieces = std::mem::take(&mut attempt.pieces);
+                    self.finish(part.request, Ok(pieces));
                 }
             }
-            End::Dropped(reason) => self.finish(part.request, Some(Answer::Dropped(reason))),
-            End::Failed(reason) => self.finish(part.request, Some(Answer::Failed(reason))),
+            End::Dropped(reason) => self.finish(part.request, Err(Answer::Dropped(reason))),
+            End::Failed(reason) => self.finish(part.request, Err(Answer::Failed(reason))),
         }
     }
 
-    fn finish(&mut self, request: u64, failure: Option<Answer>) {
-        let mut pending = self.requests.remove(&request).expect("it is pending");
+    fn finish(&mut self, request: u64, result: Result<Vec<Piece>, Answer>) {
+        let pending = self.requests.remove(&request).expect("it is pending");
         let late = self.now_ns > pending.deadline_ns;
         let counts = self.counts.pipelines.entry(pending.pipeline).or_default();
-        let count = match &failure {
-            None if late => &mut counts.late,
-            None => &mut counts.ok,
-            Some(Answer::Dropped(_)) => &mut counts.dropped,
-            Some(_) => &mut counts.failed,
+        let count = match &result {
+            Ok(_) if late => &mut counts.late,
+            Ok(_) => &mut counts.ok,
+            Err(Answer::Dropped(_)) => &mut counts.dropped,
+            Err(_) => &mut counts.failed,
         };
         *count += 1;
-        let answer = failure.unwrap_or_else(|| {
-            pending.pieces.sort_by_key(|p| (p.row, p.order));
-            Answer::Done { pieces: pending.pieces, late, latency_ns: self.now_ns - pending.arrived_ns }
-        });
+        let answer = result.map_or_else(
+            |failure| failure,
+            |mut pieces| {
+                pieces.sort_by_key(|p| (p.row, p.order));
+                Answer::Done { pieces, late, latency_ns: self.now_ns - pending.arrived_ns }
+            },
+        );
         let _client_gone = pending.reply.send(answer);
     }
 
     pub(super) fn give_up(&mut self) {
         let old: Vec<u64> = self.requests.iter().filter(|(_, p)| p.give_up_ns <= self.now_ns).map(|(r, _)| *r).collect();
-        old.into_iter().for_each(|request| self.finish(request, Some(Answer::GivenUp)));
+        old.into_iter().for_each(|request| self.finish(request, Err(Answer::GivenUp)));
     }
 
     /// Lets every station to which something happened start its batch: called after all that happens at one moment, so
