@@ -1,6 +1,9 @@
 //! Every sample problem with a proven optimum: the objective is reached and the checker accepts the plan.
 
-use apportion_domain::{LatencyRule, ObjectiveStep, PlanOutcome, PlanningReport, Problem};
+use apportion_domain::{
+    Deployed, LatencyRule, ObjectiveStep, PipelineDraft, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem,
+    Relaxation, VariantIndex,
+};
 use apportion_planning::{PlanOptions, Planner, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::path::PathBuf;
@@ -93,4 +96,77 @@ fn every_sample_under_task_budget_reaches_its_proven_objective() {
     let rows: Vec<Row> = rows().into_iter().filter(|r| r.rule == "task_budget").collect();
     let wrong: Vec<String> = rows.iter().filter_map(judge).collect();
     assert!(wrong.is_empty(), "{} of {} samples:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+}
+
+/// The groups of a plan as what runs now.
+fn deploy(problem: &Problem, plan: &Plan) -> Problem {
+    let mut deployed = Vec::new();
+    for (p, part) in plan.pipelines.iter().enumerate() {
+        let pipeline = problem.pipeline(PipelineIndex(p));
+        for a in &part.assignments {
+            let task = pipeline.task_named(&a.group.task).expect("a task of the problem");
+            let variant = pipeline.task(task).variants.iter().position(|v| v.name == a.group.variant).expect("a variant");
+            deployed.push(Deployed {
+                pipeline: PipelineIndex(p),
+                task,
+                variant: VariantIndex(variant),
+                hardware: problem.hardware_named(&a.group.hardware).expect("hardware of the problem"),
+                share: a.group.share,
+                batch: a.batch,
+                replicas: a.replicas,
+            });
+        }
+    }
+    problem.changed(|d| d.deployed = deployed).expect("still valid")
+}
+
+#[test]
+fn planning_again_from_ones_own_plan_changes_nothing() {
+    let mut changed = Vec::new();
+    for row in rows().into_iter().filter(|r| r.rule == "task_budget" && r.status == "optimal") {
+        let problem = problem(&row.name, LatencyRule::TaskBudget);
+        let (first, _) = solve(&problem);
+        let first = first.plan().expect("a plan");
+        let (again, _) = solve(&deploy(&problem, first));
+        let changes = first.diff(again.plan().expect("a plan again"));
+        if !changes.is_empty() {
+            changed.push(format!("{}: {changes:?}", row.name));
+        }
+    }
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
+}
+
+/// The problem with one value changed as a shortfall proposes.
+fn relaxed(problem: &Problem, relax: &Relaxation) -> Problem {
+    let parts: Vec<&str> = relax.pointer.split('/').skip(1).collect();
+    let index = |i: usize| parts[i].parse::<usize>().expect("an index");
+    let pipeline = |change: &dyn Fn(&mut PipelineDraft)| {
+        let p = index(1);
+        let changed = problem.pipelines[p].changed(&problem.hardware, |d| change(d)).expect("still valid");
+        problem.changed(|d| d.pipelines[p] = changed).expect("still valid")
+    };
+    match (parts[0], *parts.last().expect("a pointer")) {
+        ("pipelines", "demand_qps") => pipeline(&|d| d.demand_qps = relax.to),
+        ("pipelines", "slo_ms") => pipeline(&|d| d.slo_ms = relax.to),
+        ("pipelines", "min_accuracy") => pipeline(&|d| d.min_accuracy = Some(relax.to)),
+        ("hardware", "count") => problem.changed(|d| d.hardware[index(1)].count = Some(relax.to as u32)).expect("valid"),
+        ("objective", _) => problem.changed(|d| d.objective.budget_per_hour = Some(relax.to)).expect("still valid"),
+        other => panic!("an unknown relaxation {other:?}"),
+    }
+}
+
+#[test]
+fn every_relaxation_of_an_infeasible_sample_makes_it_feasible() {
+    for row in rows().into_iter().filter(|r| r.rule == "task_budget" && r.status == "infeasible") {
+        let problem = problem(&row.name, LatencyRule::TaskBudget);
+        let (outcome, _) = solve(&problem);
+        let PlanOutcome::Infeasible { shortfalls } = outcome else { panic!("{} is infeasible", row.name) };
+        let relaxations: Vec<&Relaxation> = shortfalls.iter().filter_map(|s| s.relax.as_ref()).collect();
+        assert!(!relaxations.is_empty(), "{}: {shortfalls:?}", row.name);
+        for relax in relaxations {
+            eprintln!("{}: {relax:?}", row.name);
+            let (outcome, _) = solve(&relaxed(&problem, relax));
+            assert!(outcome.plan().is_some(), "{}: {relax:?} does not help", row.name);
+        }
+    }
 }
