@@ -191,11 +191,7 @@ impl Trie {
 }
 
 /// The group positions of a flow's path, or why it is none.
-fn resolve_path(
-    pipeline: &Pipeline,
-    groups: &Groups<'_>,
-    path: &[apportion_domain::GroupName],
-) -> Result<Prefix, String> {
+fn resolve_path(pipeline: &Pipeline, groups: &Groups<'_>, path: &[apportion_domain::GroupName]) -> Result<Prefix, String> {
     let mut prefix = Prefix::new();
     for name in path {
         let position = groups.position(name).ok_or_else(|| format!("the plan has no group {name}"))?;

@@ -1,0 +1,261 @@
+//! One plan that the checker accepts, and for every rule a change of it that it must reject.
+
+use apportion_checker::{check, rules};
+use apportion_domain::{
+    AccuracyModel, Assignment, Edge, Flow, GroupName, Hardware, HardwareIndex, LatencyRule, Mode, Objective, Partial,
+    Pipeline, PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Route, Routing, ServingPolicy,
+    ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
+};
+use std::collections::BTreeMap;
+
+fn variant(name: &str, accuracy: f64, fanout: f64, latency_ms: f64) -> Variant {
+    let row = |batch: u32, latency_ms: f64| ProfileRow {
+        hardware: HardwareIndex(0),
+        share: Share::WHOLE,
+        batch,
+        latency_ms,
+        p99_ms: None,
+    };
+    Variant {
+        name: name.into(),
+        accuracy,
+        fanout,
+        fanout_to: BTreeMap::new(),
+        fanout_counts: BTreeMap::new(),
+        load_ms: 0.0,
+        memory_mib: Some(1000.0),
+        profile: Profile::new(vec![row(1, latency_ms), row(2, 1.5 * latency_ms)]),
+    }
+}
+
+fn task(name: &str, variants: Vec<Variant>) -> Task {
+    Task { name: name.into(), kind: TaskKind::Batch, route: Route::All, min_replicas: 1, variants }
+}
+
+/// A root `a` with children `b` and `c`; at `a`, variant `blind` makes no queries at `b`.
+fn draft() -> PipelineDraft {
+    let edge = |to: usize| Edge { from: TaskIndex(0), to: TaskIndex(to), ratio: 1.0, primary: true, map: BTreeMap::new() };
+    let mut blind = variant("blind", 0.5, 1.0, 5.0);
+    blind.fanout_to.insert(TaskIndex(1), 0.0);
+    PipelineDraft {
+        name: "p".into(),
+        demand_qps: 100.0,
+        slo_ms: 100.0,
+        percentile: 99.0,
+        queue_factor: 2.0,
+        network_ms: 1.0,
+        weight: 1.0,
+        min_accuracy: Some(0.5),
+        accuracy_model: AccuracyModel::Product,
+        path_accuracy: vec![],
+        leaf_weights: BTreeMap::new(),
+        survive: 0,
+        partial: Partial::Deny,
+        serving: ServingWishes::default(),
+        tasks: vec![
+            task("a", vec![variant("slow", 1.0, 2.0, 20.0), variant("fast", 0.8, 1.0, 10.0), blind]),
+            task("b", vec![variant("b1", 0.9, 1.0, 10.0)]),
+            task("c", vec![variant("c1", 1.0, 1.0, 10.0), variant("c2", 0.7, 1.0, 5.0)]),
+        ],
+        edges: vec![edge(1), edge(2)],
+    }
+}
+
+fn problem_of(draft: PipelineDraft, change: impl FnOnce(&mut ProblemDraft)) -> Problem {
+    let hardware = vec![Hardware { name: "gpu".into(), price_per_hour: 2.0, count: Some(10), memory_mib: Some(8000.0) }];
+    let pipelines = vec![Pipeline::new(draft, &hardware, "").expect("a valid pipeline")];
+    let objective = Objective { mode: Mode::MinCost, latency_rule: LatencyRule::TaskBudget, budget_per_hour: Some(20.0) };
+    let mut problem = ProblemDraft { objective, hardware, pipelines, deployed: vec![], switching_weight: 0.0 };
+    change(&mut problem);
+    Problem::new(problem).expect("a valid problem")
+}
+
+fn problem() -> Problem {
+    problem_of(draft(), |_| {})
+}
+
+fn group(task: &str, variant: &str) -> GroupName {
+    GroupName { task: task.into(), variant: variant.into(), hardware: "gpu".into(), share: Share::WHOLE }
+}
+
+fn flow(path: &[(&str, &str)], share: f64) -> Flow {
+    Flow { path: path.iter().map(|&(t, v)| group(t, v)).collect(), share }
+}
+
+/// Half of the traffic through each of `slow` and `fast`: loads 50 and 50 at `a`, 150 at `b`, 150 at `c`.
+fn plan() -> Plan {
+    let assignment =
+        |task: &str, variant: &str, batch: u32, replicas: u32, share: f64, budget: f64, used: f64| Assignment {
+            group: group(task, variant),
+            batch,
+            replicas,
+            traffic_share: share,
+            latency_budget_ms: budget,
+            utilisation: used,
+        };
+    let part = PipelinePlan {
+        name: "p".into(),
+        demand_qps: 100.0,
+        accuracy: 0.5 * (0.9 * (0.5 + 0.4)) + 0.5 * (0.5 + 0.4),
+        serving: ServingPolicy::default(),
+        assignments: vec![
+            assignment("a", "slow", 1, 1, 0.5, 41.0, 1.0),
+            assignment("a", "fast", 1, 1, 0.5, 21.0, 0.5),
+            assignment("b", "b1", 2, 2, 1.0, 31.0, 0.5625),
+            assignment("c", "c1", 1, 2, 1.0, 21.0, 0.75),
+        ],
+        flows: vec![
+            flow(&[("a", "slow"), ("b", "b1")], 0.5),
+            flow(&[("a", "fast"), ("b", "b1")], 0.5),
+            flow(&[("a", "slow"), ("c", "c1")], 0.5),
+            flow(&[("a", "fast"), ("c", "c1")], 0.5),
+        ],
+        routing: Routing::default(),
+    };
+    Plan { pipelines: vec![part], cost_per_hour: 12.0 }
+}
+
+/// The plan without what it claims and without flows.
+fn bare() -> Plan {
+    let mut plan = plan();
+    plan.cost_per_hour = 0.0;
+    let part = &mut plan.pipelines[0];
+    part.accuracy = 0.0;
+    part.flows.clear();
+    for a in &mut part.assignments {
+        (a.traffic_share, a.latency_budget_ms, a.utilisation) = (0.0, 0.0, 0.0);
+    }
+    plan
+}
+
+#[track_caller]
+fn rejects(rule: &str, problem: &Problem, plan: &Plan) {
+    let findings = check(problem, plan);
+    assert!(findings.iter().any(|f| f.rule == rule), "{rule} was not found in {findings:?}");
+    assert!(findings.iter().all(|f| !f.place.is_empty() && !f.evidence.is_empty()));
+}
+
+#[test]
+fn accepts_a_good_plan() {
+    assert_eq!(check(&problem(), &plan()), []);
+}
+
+#[test]
+fn accepts_a_plan_without_claims_and_flows() {
+    // in proportion to capacity 50 and 100 at `a`: 66.7 at the fast variant, 33.3 at the slow one
+    assert_eq!(check(&problem(), &bare()), []);
+}
+
+#[test]
+fn accepts_a_path_that_ends_where_no_queries_are_made() {
+    let mut plan = bare();
+    let part = &mut plan.pipelines[0];
+    part.assignments.retain(|a| a.group.task == "c");
+    part.assignments.insert(0, Assignment { group: group("a", "blind"), replicas: 1, ..plan_group(0) });
+    part.flows = vec![flow(&[("a", "blind")], 1.0), flow(&[("a", "blind"), ("c", "c1")], 1.0)];
+    // (0.5 for the sink that is never reached, 0.5 for the other) / 2
+    part.accuracy = 0.5;
+    let problem = problem_of(draft_with(|d| d.tasks[1].min_replicas = 0), |_| {});
+    assert_eq!(check(&problem, &plan), []);
+}
+
+fn plan_group(i: usize) -> Assignment {
+    bare().pipelines[0].assignments[i].clone()
+}
+
+fn draft_with(change: impl FnOnce(&mut PipelineDraft)) -> PipelineDraft {
+    let mut draft = draft();
+    change(&mut draft);
+    draft
+}
+
+#[test]
+fn rejects_each_broken_plan_by_its_rule() {
+    type Break = fn(&mut Plan);
+    let broken: Vec<(&str, Break)> = vec![
+        (rules::UNKNOWN_PIPELINE, |p| p.pipelines[0].name = "q".into()),
+        (rules::MISSING_PIPELINE, |p| p.pipelines.clear()),
+        (rules::DUPLICATE_PIPELINE, |p| p.pipelines.push(p.pipelines[0].clone())),
+        (rules::UNKNOWN_TASK, |p| p.pipelines[0].assignments[0].group.task = "z".into()),
+        (rules::UNKNOWN_VARIANT, |p| p.pipelines[0].assignments[0].group.variant = "z".into()),
+        (rules::UNKNOWN_HARDWARE, |p| p.pipelines[0].assignments[0].group.hardware = "z".into()),
+        (rules::DUPLICATE_GROUP, |p| p.pipelines[0].assignments.push(plan_group(0))),
+        (rules::BATCH, |p| p.pipelines[0].assignments[0].batch = 3),
+        (rules::REPLICAS, |p| p.pipelines[0].assignments[1].replicas = 0),
+        (rules::CAPACITY, |p| p.pipelines[0].assignments[3].replicas = 1),
+        (rules::DEVICES, |p| p.pipelines[0].assignments[2].replicas = 9),
+        (rules::BUDGET, |p| p.pipelines[0].assignments[2].replicas = 8),
+        (rules::FLOW_SHARES, |p| p.pipelines[0].flows[0].share = 0.4),
+        (rules::FLOW_PREFIX, |p| {
+            p.pipelines[0].flows[0].share = 0.4;
+            p.pipelines[0].flows[1].share = 0.6;
+        }),
+        (rules::FLOW_PATH, |p| p.pipelines[0].flows[0].path[1].variant = "z".into()),
+        (rules::FLOW_PATH, |p| p.pipelines[0].flows[0].path.truncate(1)),
+        (rules::FLOW_PATH, |p| p.pipelines[0].flows[0].share = f64::NAN),
+        (rules::CLAIMED_ACCURACY, |p| p.pipelines[0].accuracy = 0.9),
+        (rules::CLAIMED_COST, |p| p.cost_per_hour = 10.0),
+        (rules::CLAIMED_TRAFFIC, |p| p.pipelines[0].assignments[0].traffic_share = 0.6),
+        (rules::CLAIMED_LATENCY, |p| p.pipelines[0].assignments[0].latency_budget_ms = 40.0),
+        (rules::CLAIMED_UTILISATION, |p| p.pipelines[0].assignments[0].utilisation = 0.9),
+    ];
+    for (rule, breaking) in broken {
+        let mut plan = plan();
+        breaking(&mut plan);
+        rejects(rule, &problem(), &plan);
+    }
+}
+
+#[test]
+fn rejects_a_good_plan_under_each_stricter_problem() {
+    type Stricter = fn(&mut PipelineDraft);
+    let stricter: Vec<(&str, Stricter)> = vec![
+        (rules::MIN_REPLICAS, |d| d.tasks[1].min_replicas = 3),
+        (rules::MEMORY, |d| d.tasks[1].variants[0].memory_mib = Some(9000.0)),
+        (rules::ACCURACY, |d| d.min_accuracy = Some(0.9)),
+        (rules::CAPACITY, |d| d.survive = 1),
+        (rules::CAPACITY, |d| d.demand_qps = 101.0),
+        (rules::LATENCY, |d| d.slo_ms = 71.0),
+    ];
+    for (rule, change) in stricter {
+        rejects(rule, &problem_of(draft_with(change), |_| {}), &plan());
+    }
+}
+
+#[test]
+fn rejects_a_task_with_queries_and_no_group() {
+    let mut plan = bare();
+    plan.pipelines[0].assignments.remove(2);
+    rejects(rules::MISSING_TASK, &problem_of(draft_with(|d| d.tasks[1].min_replicas = 0), |_| {}), &plan);
+}
+
+#[test]
+fn rejects_a_slow_path_under_rule_path_and_accepts_slow_groups_without_traffic() {
+    let path =
+        |slo_ms: f64| problem_of(draft_with(|d| d.slo_ms = slo_ms), |p| p.objective.latency_rule = LatencyRule::Path);
+    assert_eq!(check(&path(72.0), &plan()), []);
+    rejects(rules::LATENCY, &path(71.0), &plan());
+    let mut fast_only = bare();
+    fast_only.pipelines[0].assignments[1].replicas = 2;
+    let all = [flow(&[("a", "fast"), ("b", "b1")], 1.0), flow(&[("a", "fast"), ("c", "c1")], 1.0)];
+    fast_only.pipelines[0].flows = all.to_vec();
+    assert_eq!(check(&path(52.0), &fast_only), []);
+    rejects(rules::LATENCY, &problem_of(draft_with(|d| d.slo_ms = 52.0), |_| {}), &fast_only);
+}
+
+#[test]
+fn fractions_of_devices_are_summed_before_they_are_rounded() {
+    let half = Share::new(0.5).expect("a share");
+    let halve = |d: &mut PipelineDraft| {
+        let profile = &mut d.tasks[2].variants[0].profile;
+        let row = ProfileRow { share: half, ..profile.rows()[0].clone() };
+        *profile = Profile::new(profile.rows().iter().cloned().chain([row]).collect());
+    };
+    let mut plan = bare();
+    let c = &mut plan.pipelines[0].assignments[3];
+    (c.group.share, c.replicas) = (half, 3);
+    plan.cost_per_hour = 12.0;
+    assert_eq!(check(&problem_of(draft_with(halve), |_| {}), &plan), []);
+    plan.cost_per_hour = 11.0;
+    rejects(rules::CLAIMED_COST, &problem_of(draft_with(halve), |_| {}), &plan);
+}
