@@ -1,1 +1,39 @@
-//! Placeholder.
+//! What the scenario tests share: the built programs, free ports, scratch folders.
+//!
+//! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
+
+use std::path::{Path, PathBuf};
+
+/// The repository's root.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository").to_owned()
+}
+
+/// Where cargo put the programs: beside the folder of this test's own executable.
+///
+/// # Panics
+/// If `apportion` or `apportion-agent` was not built: `cargo test --workspace` builds them.
+#[must_use]
+pub fn programs() -> PathBuf {
+    let exe = std::env::current_exe().expect("this test's path");
+    let folder = exe.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
+    for name in ["apportion", "apportion-agent"] {
+        assert!(folder.join(name).exists(), "{name} is not in {}: run the tests with --workspace", folder.display());
+    }
+    folder
+}
+
+/// A TCP port on loopback that is free now.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// The shared problems, where this checkout has them beside it.
+#[must_use]
+pub fn shared_data() -> Option<PathBuf> {
+    let folder = root().join("../shared/data");
+    folder.exists().then_some(folder)
+}

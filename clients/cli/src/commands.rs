@@ -1,7 +1,7 @@
 //! The list of commands.
 
 use crate::exit::Outcome;
-use crate::{check, diff, plan, simulate, trace};
+use crate::{agent, bench, check, demo, diff, plan, profile, serve, simulate, trace};
 use clap::Subcommand;
 
 /// One command line.
@@ -18,6 +18,18 @@ pub enum Command {
     /// Make or inspect traces.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
+    /// Measure a pipeline's variants and paths on this machine.
+    Profile(profile::ProfileArgs),
+    /// Run the service.
+    Serve(serve::ServeArgs),
+    /// Run an agent: passes its arguments on to `apportion-agent`.
+    #[command(disable_help_flag = true)]
+    Agent(agent::AgentArgs),
+    /// Run the main job on this machine: service, agents, real variants, a load that doubles and falls back.
+    Demo(demo::DemoArgs),
+    /// Measure the speed of a part.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 impl Command {
@@ -29,6 +41,11 @@ impl Command {
             Self::Simulate(args) => simulate::run(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Trace(command) => trace::run(&command),
+            Self::Profile(args) => profile::run(&args),
+            Self::Serve(args) => serve::run(args),
+            Self::Agent(args) => agent::run(&args),
+            Self::Demo(args) => demo::run(&args),
+            Self::Bench(command) => bench::run(&command),
         }
     }
 }

@@ -5,15 +5,20 @@
 //!
 //! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`].
 
+mod agent;
 mod args;
+mod bench;
 mod check;
 mod commands;
+mod demo;
 mod diff;
 mod exit;
 mod input;
 mod output;
 mod plan;
+mod profile;
 mod requests;
+mod serve;
 mod simulate;
 mod trace;
 

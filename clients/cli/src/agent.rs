@@ -1,0 +1,30 @@
+//! `apportion agent`: finds the agent's own small program and becomes it.
+
+use crate::exit::{Exit, Outcome};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Arguments of `apportion agent`: all of them are those of `apportion-agent` (see `apportion agent -- --help`).
+#[derive(Args, Debug)]
+pub struct AgentArgs {
+    /// Passed on to `apportion-agent`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<OsString>,
+}
+
+/// Replaces this process by the agent; returns only if that fails.
+///
+/// # Errors
+/// If the program is not beside this one, or cannot be started.
+pub fn run(args: &AgentArgs) -> Outcome {
+    let here = std::env::current_exe().context("finding this program")?;
+    let program = here.with_file_name("apportion-agent");
+    if !program.exists() {
+        return Err(anyhow!("apportion-agent is not beside {}: build it with `make build`", here.display()).into());
+    }
+    let error = Command::new(&program).args(&args.rest).exec();
+    Err::<Exit, _>(error).with_context(|| format!("starting {}", program.display())).map_err(Into::into)
+}

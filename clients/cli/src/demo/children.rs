@@ -1,0 +1,105 @@
+//! The processes that a demo starts: the service and the agents, as a user would start them by hand.
+
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a child may take to end after it was asked to.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// One started process; dropping it stops it.
+pub struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts `program` with its output in `log_dir/NAME.log`.
+    pub fn start(name: &str, program: &Path, args: &[String], log_dir: &Path) -> Result<Self> {
+        let log = File::create(log_dir.join(format!("{name}.log"))).context("creating a log file")?;
+        let child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))?;
+        Ok(Self { name: name.to_owned(), child })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Ends it without warning (SIGKILL).
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end (SIGTERM) and kills it if it does not.
+    fn stop(&mut self) {
+        let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).stderr(Stdio::null()).status();
+        let start = Instant::now();
+        while asked.is_ok() && start.elapsed() < STOP_WAIT_MAX {
+            if self.ended().is_some() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.kill();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.stop();
+        }
+    }
+}
+
+/// A program that lies beside this one.
+pub fn sibling(name: &str) -> Result<PathBuf> {
+    let here = std::env::current_exe().context("finding this program")?;
+    let path = here.with_file_name(name);
+    anyhow::ensure!(path.exists(), "{} is not beside {}: build it with `make build`", name, here.display());
+    Ok(path)
+}
+
+/// A TCP port on loopback that is free now.
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?.local_addr()?.port())
+}
+
+/// Share of this machine's processor time that was in use between two readings.
+#[derive(Clone, Copy)]
+pub struct CpuReading {
+    busy: u64,
+    total: u64,
+}
+
+impl CpuReading {
+    /// Reads `/proc/stat`; `None` where there is none.
+    pub fn now() -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/stat").ok()?;
+        let fields: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|f| f.parse().ok()).collect();
+        // user nice system idle iowait irq softirq steal; guest time is in user already
+        let total: u64 = fields.iter().take(8).sum();
+        let idle = fields.get(3)? + fields.get(4)?;
+        Some(Self { busy: total - idle, total })
+    }
+
+    /// Share in use since `earlier`, 0 to 1.
+    pub fn share_since(self, earlier: Self) -> f64 {
+        (self.busy - earlier.busy) as f64 / (self.total - earlier.total).max(1) as f64
+    }
+}

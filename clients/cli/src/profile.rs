@@ -1,0 +1,188 @@
+//! `apportion profile`: measures a pipeline's variants and paths on this machine.
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{self, Table, number};
+use crate::{input, plan};
+use anyhow::{Context, Result};
+use apportion_profiler::{
+    EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, THREADS_DEFAULT, TaskFiles, ValidationFiles,
+    VariantFile, find_library, onnx_loader, profile_pipeline,
+};
+use apportion_wire::{
+    BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, read_pipeline_spec,
+};
+use clap::Args;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `apportion profile`.
+#[derive(Args, Debug)]
+pub struct ProfileArgs {
+    /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set.
+    pipeline: String,
+    /// Name of the hardware type that this machine is.
+    #[arg(long, default_value = "cpu")]
+    hardware: String,
+    /// Factor on all latencies, for devices that hold their slot for a multiple of the measured time.
+    #[arg(long, default_value_t = 1.0)]
+    multiple: f64,
+    /// Largest batch size; measured are the powers of two up to it.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch_max: u32,
+    /// Register the pipeline, its model files and the profile with the service at this address.
+    #[arg(long)]
+    register: Option<String>,
+    /// Also write the pipeline with its profile here: the pipeline of a problem file.
+    #[arg(long)]
+    out: Option<String>,
+    /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or what `make setup` fetched.
+    #[arg(long)]
+    onnxruntime: Option<PathBuf>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: crate::args::Format,
+}
+
+/// Runs the command.
+pub fn run(args: &ProfileArgs) -> Outcome {
+    if !(args.multiple > 0.0 && args.multiple <= 1e6) {
+        let expected = "a factor above 0, at most 1e6";
+        return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
+    }
+    let spec = read_pipeline_spec(&args.pipeline, &input::text(&args.pipeline)?)?;
+    let folder = Path::new(&args.pipeline).parent().unwrap_or(Path::new(".")).to_owned();
+    let files = files(&args.pipeline, &spec, &folder)?;
+    let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
+    let batches = (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect();
+    let options = MeasureOptions { batches, multiple: args.multiple, ..MeasureOptions::default() };
+    let bar = plan::spinner("profiling");
+    let mut report = |p: &apportion_profiler::Progress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
+    let measured = profile_pipeline(&files, &onnx_loader(library, THREADS_DEFAULT), &options, &mut report);
+    bar.finish_and_clear();
+    let set = profile_set(&measured.context("profiling")?, &args.hardware);
+    if let Some(base) = &args.register {
+        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+        runtime.block_on(register(base, &spec, &files, &set))?;
+    }
+    if let Some(out) = &args.out {
+        let text = output::json(&without_files(spec.with_profiles(&set)))?;
+        output::write_file(out, |w| std::io::Write::write_all(w, text.as_bytes()))?;
+    }
+    match args.format {
+        crate::args::Format::Json => output::print(&output::json(&set)?)?,
+        crate::args::Format::Table => output::print(&tables(&set))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// What the profiler needs, with paths relative to the pipeline file.
+fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles, Failure> {
+    let missing = |pointer: String, expected: &str| BadInput::one(file, pointer, "nothing", expected);
+    let mut tasks = Vec::new();
+    for (t, task) in spec.tasks.iter().enumerate() {
+        let mut variants = Vec::new();
+        for (v, variant) in task.variants.iter().enumerate() {
+            let at = || missing(format!("/tasks/{t}/variants/{v}/model"), "the path of a model file");
+            let model = variant.model.as_ref().ok_or_else(at)?;
+            variants.push(VariantFile { name: variant.name.clone(), file: folder.join(model) });
+        }
+        tasks.push(TaskFiles { name: task.name.clone(), variants });
+    }
+    let edge =
+        |e: &apportion_wire::spec::EdgeSpec| EdgeFiles { from: e.from.clone(), to: e.to.clone(), map: e.map.clone() };
+    let validation = spec.validation.as_ref().ok_or_else(|| missing("/validation".into(), "a labelled validation set"))?;
+    let matching = &validation.matching;
+    Ok(PipelineFiles {
+        tasks,
+        edges: spec.edges.iter().map(edge).collect(),
+        validation: ValidationFiles {
+            inputs: validation.inputs.iter().map(|(name, file)| (name.clone(), folder.join(file))).collect(),
+            labels: folder.join(&validation.labels),
+            matching: MatchRule { value: matching.value.clone(), at: matching.at.clone(), within: matching.within },
+        },
+    })
+}
+
+fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
+    let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
+    for task in &measured.tasks {
+        let tensor = |t: &apportion_profiler::TensorSpec| TensorSpec {
+            name: t.name.clone(),
+            datatype: t.datatype.name().to_owned(),
+            shape: t.shape.clone(),
+        };
+        let (inputs, outputs) = (task.inputs.iter().map(tensor).collect(), task.outputs.iter().map(tensor).collect());
+        tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs });
+        for variant in &task.variants {
+            let (task, name) = (task.name.clone(), variant.name.clone());
+            rows.extend(variant.rows.iter().map(|r| MeasuredRow {
+                task: task.clone(),
+                variant: name.clone(),
+                hardware: hardware.to_owned(),
+                share: 1.0,
+                batch: r.batch,
+                latency_ms: r.latency_ms,
+                p99_ms: Some(r.p99_ms),
+            }));
+            let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
+            variants.push(MeasuredVariant {
+                task,
+                variant: name,
+                accuracy: Some(variant.accuracy),
+                load_ms: Some(variant.load_ms),
+                memory_mib: Some(variant.memory_mib),
+                fanout_counts: variant.fanout_counts.iter().map(|(child, c)| (child.clone(), counts(c))).collect(),
+            });
+        }
+    }
+    let path_accuracy = measured.path_accuracy.iter().map(|p| (p.key(), p.accuracy)).collect();
+    ProfileSet { rows, variants, path_accuracy, tasks }
+}
+
+/// Without what only this machine's files give meaning to.
+fn without_files(mut spec: PipelineSpec) -> PipelineSpec {
+    spec.validation = None;
+    spec.replan = None;
+    for variant in spec.tasks.iter_mut().flat_map(|t| &mut t.variants) {
+        (variant.model, variant.model_digest) = (None, None);
+    }
+    spec
+}
+
+/// Model files by digest, the pipeline, then its profile.
+async fn register(base: &str, spec: &PipelineSpec, files: &PipelineFiles, set: &ProfileSet) -> Result<()> {
+    let client = reqwest::Client::new();
+    let mut spec = without_files(spec.clone());
+    for (task, files) in spec.tasks.iter_mut().zip(&files.tasks) {
+        for (variant, file) in task.variants.iter_mut().zip(&files.variants) {
+            let bytes = std::fs::read(&file.file).with_context(|| file.file.display().to_string())?;
+            let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+            send(client.put(format!("{base}/v1/files/{digest}")).body(bytes)).await?;
+            variant.model_digest = Some(digest);
+        }
+    }
+    send(client.put(format!("{base}/v1/pipelines/{}", spec.name)).json(&spec)).await?;
+    send(client.put(format!("{base}/v1/pipelines/{}/profiles", spec.name)).json(set)).await
+}
+
+async fn send(request: reqwest::RequestBuilder) -> Result<()> {
+    let response = request.send().await.context("talking to the service")?;
+    let (url, status) = (response.url().clone(), response.status());
+    anyhow::ensure!(status.is_success(), "{url}: {status}: {}", response.text().await.unwrap_or_default());
+    Ok(())
+}
+
+fn tables(set: &ProfileSet) -> String {
+    let mut rows = Table::new(&["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s"]);
+    for r in &set.rows {
+        let qps = 1000.0 * f64::from(r.batch) / r.latency_ms;
+        let p99 = output::optional(r.p99_ms);
+        rows.row(vec![r.task.clone(), r.variant.clone(), r.batch.to_string(), number(r.latency_ms), p99, number(qps)]);
+    }
+    let mut paths = Table::new(&["path", "accuracy"]);
+    for (path, accuracy) in &set.path_accuracy {
+        paths.row(vec![path.clone(), number(*accuracy)]);
+    }
+    format!("{}\n{}", rows.text(""), paths.text(""))
+}

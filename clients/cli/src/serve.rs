@@ -1,0 +1,59 @@
+//! `apportion serve`: the service, until it is told to stop.
+
+use crate::exit::{Exit, Outcome};
+use anyhow::Context;
+use apportion_api::Config;
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Arguments of `apportion serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// PostgreSQL to use; without it, a private one is run in the data directory.
+    #[arg(long, env = "APPORTION_DATABASE_URL", hide_env_values = true)]
+    database_url: Option<String>,
+    /// Model files, the agents' token and the private database.
+    #[arg(long, default_value = ".data")]
+    data_dir: PathBuf,
+    /// Where HTTP is served: loopback unless told otherwise.
+    #[arg(long, default_value = "127.0.0.1:7070")]
+    http: SocketAddr,
+    /// Where agents join.
+    #[arg(long, default_value = "127.0.0.1:7071")]
+    grpc: SocketAddr,
+    /// What agents must show; without it, the one in DATA_DIR/token, made if there is none.
+    #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+/// Runs the service.
+pub fn run(args: ServeArgs) -> Outcome {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ServeArgs { database_url, data_dir, http, grpc, token } = args;
+    let config = Config { database_url, data_dir, http, grpc, token };
+    let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+    runtime.block_on(async {
+        let running = apportion_api::serve(config).await.context("the service did not start")?;
+        stop_signal().await;
+        running.stop().await;
+        Ok(Exit::Done)
+    })
+}
+
+/// Comes with SIGINT or SIGTERM.
+async fn stop_signal() {
+    let wait = async {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::io::Result::Ok(())
+    };
+    if let Err(error) = wait.await.context("waiting for signals") {
+        tracing::error!("{error:#}");
+    }
+}
