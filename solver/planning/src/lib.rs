@@ -10,6 +10,7 @@
 //! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then its
 //! row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
 
+pub mod bench;
 mod check_loop;
 mod explain;
 mod greedy;

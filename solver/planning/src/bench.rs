@@ -1,0 +1,115 @@
+//! How long searches take: the demand levels of the design's speed table, for a command to print.
+
+use crate::limits::Limits;
+use crate::milp::{self, Search};
+use crate::tightening::Tightening;
+use apportion_domain::{ObjectiveStep, Problem, StopReason};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Gap of the benchmark.
+pub const GAP: f64 = 1e-4;
+/// Demand levels between [`LEVEL_FIRST`] and [`LEVEL_LAST`] of the largest servable demand.
+pub const LEVELS: usize = 20;
+/// First level, as a part of the largest servable demand.
+pub const LEVEL_FIRST: f64 = 0.10;
+/// Last level.
+pub const LEVEL_LAST: f64 = 1.15;
+
+/// One search at one demand level.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchRow {
+    /// The level, 1 being the largest servable demand.
+    pub level: f64,
+    /// The demand in queries per second.
+    pub demand_qps: f64,
+    /// How the search ended: the step's name, `infeasible` or `unknown`.
+    pub outcome: &'static str,
+    /// The objective's value, if there is one.
+    pub value: Option<f64>,
+    /// Time of the search, by the clock passed in.
+    pub elapsed: Duration,
+}
+
+/// All levels of one problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bench {
+    /// The largest demand that can be served.
+    pub demand_max_qps: f64,
+    /// By increasing demand.
+    pub rows: Vec<BenchRow>,
+}
+
+impl Bench {
+    /// Median time of a search.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        let mut times: Vec<Duration> = self.rows.iter().map(|r| r.elapsed).collect();
+        times.sort();
+        times.get(times.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// Longest time of a search.
+    #[must_use]
+    pub fn worst(&self) -> Duration {
+        self.rows.iter().map(|r| r.elapsed).max().unwrap_or_default()
+    }
+}
+
+/// Searches for the best plan of a single-pipeline problem at [`LEVELS`] demands, by the clock `now`. Replaying plans is not
+/// part of it.
+///
+/// # Errors
+/// If the largest servable demand is not found, why.
+pub fn demand_levels(
+    problem: &Problem,
+    now: &Arc<dyn Fn() -> Duration + Send + Sync>,
+) -> Result<Bench, StopReason> {
+    let limits = Limits { elapsed: now.clone(), cancel: Arc::default(), until: None };
+    let demand_max_qps = demand_max(problem, &limits)?;
+    let mut rows = Vec::with_capacity(LEVELS);
+    for i in 0..LEVELS {
+        let level = LEVEL_FIRST + (LEVEL_LAST - LEVEL_FIRST) * i as f64 / (LEVELS - 1) as f64;
+        let at = with_demand(problem, level * demand_max_qps);
+        let start = now();
+        let search = milp::search(&at, &Tightening::none(&at), GAP, &limits);
+        let elapsed = now().saturating_sub(start);
+        let (outcome, value) = match &search {
+            Search::Found(found) => (found.step.map_or("optimal", ObjectiveStep::name), Some(found.value)),
+            Search::Infeasible => ("infeasible", None),
+            Search::Unknown(_) => ("unknown", None),
+        };
+        rows.push(BenchRow { level, demand_qps: level * demand_max_qps, outcome, value, elapsed });
+    }
+    Ok(Bench { demand_max_qps, rows })
+}
+
+fn with_demand(problem: &Problem, demand_qps: f64) -> Problem {
+    let pipelines = problem.pipelines.iter().map(|p| p.with_demand(demand_qps)).collect();
+    problem.changed(|d| d.pipelines = pipelines).expect("a demand changes no validity")
+}
+
+/// The largest demand at which there is a plan, to 1e-3, by doubling and bisection.
+fn demand_max(problem: &Problem, limits: &Limits) -> Result<f64, StopReason> {
+    let servable = |demand: f64| {
+        let at = with_demand(problem, demand);
+        match milp::search(&at, &Tightening::none(&at), 0.5, limits) {
+            Search::Found(_) => Ok(true),
+            Search::Infeasible => Ok(false),
+            Search::Unknown(stopped) => Err(stopped),
+        }
+    };
+    let (mut low, mut high) = (0.0, 1.0);
+    while servable(high)? {
+        low = high;
+        high *= 2.0;
+        if high > 1e9 {
+            return Err(StopReason::Finished);
+        }
+    }
+    while high - low > 1e-3 * high {
+        let middle = 0.5 * (low + high);
+        if servable(middle)? { low = middle } else { high = middle }
+    }
+    Ok(low)
+}
