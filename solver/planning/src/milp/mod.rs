@@ -24,7 +24,7 @@ pub(crate) mod vectors;
 
 use crate::limits::Limits;
 use crate::tightening::Tightening;
-use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, StopReason};
+use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
 use constraints::{Goal, Stage, build};
 use extract::Choice;
 use formulation::{Ending, Solved};
@@ -69,12 +69,8 @@ pub(crate) enum StageAnswer {
     Unknown(StopReason),
 }
 
-/// Searches for the best plan of a problem in its mode.
+/// Searches for the best plan of a problem in its mode, always under rule `task_budget`.
 pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Search {
-    if problem.objective.latency_rule != LatencyRule::TaskBudget {
-        tracing::warn!("latency rule path is not planned for yet");
-        return Search::Unknown(StopReason::Numerics);
-    }
     let space = match Space::new(problem, tightening) {
         Ok(space) => space,
         Err(NoSpace::Latency(_)) => return Search::Infeasible,
