@@ -39,7 +39,11 @@ impl Shell {
         }
         let path = format!("{}:{}", apportion_tests::programs().display(), std::env::var("PATH").unwrap_or_default());
         let mut command = Command::new("bash");
-        command.args(["-euo", "pipefail", "-c", &script]).current_dir(self.folder.path()).env("PATH", path).stdin(Stdio::null());
+        command
+            .args(["-euo", "pipefail", "-c", &script])
+            .current_dir(self.folder.path())
+            .env("PATH", path)
+            .stdin(Stdio::null());
         command
     }
 
@@ -74,13 +78,11 @@ fn the_service_registers_plans_and_remembers_after_a_restart() {
     let mut shell = Shell::new();
     let data = shell.folder.path().join("data").display().to_string();
     let (http, grpc) = (apportion_tests::free_port().to_string(), apportion_tests::free_port().to_string());
-    shell.replacements = vec![
-        ("/tmp/apportion".to_owned(), data),
-        ("7070".to_owned(), http.clone()),
-        ("7071".to_owned(), grpc.clone()),
-    ];
+    shell.replacements =
+        vec![("/tmp/apportion".to_owned(), data), ("7070".to_owned(), http.clone()), ("7071".to_owned(), grpc.clone())];
     let serve = format!("exec {} --grpc 127.0.0.1:{grpc}", block("apportion serve"));
-    let ready = format!("for i in $(seq 600); do curl -sf localhost:{http}/readyz >/dev/null && exit 0; sleep 0.1; done; exit 1");
+    let ready =
+        format!("for i in $(seq 600); do curl -sf localhost:{http}/readyz >/dev/null && exit 0; sleep 0.1; done; exit 1");
     let start = || {
         let child = shell.command(&serve).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the service");
         let running = Running(child);

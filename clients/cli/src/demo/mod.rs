@@ -189,7 +189,7 @@ async fn start(args: &DemoArgs) -> Result<Fleet> {
         let log = std::fs::read_to_string(fleet.data_dir.join("service.log")).unwrap_or_default();
         return Err(error.context(format!("the service said:\n{log}")));
     }
-    let body = json!({"name": HARDWARE, "price_per_hour": 1.0, "count": null, "memory_mib": null});
+    let body = json!({"name": HARDWARE, "price_per_hour": 1.0});
     fleet.service.put(&format!("/v1/hardware/{HARDWARE}"), &body).await?;
     for i in 1..=args.agents {
         let name = format!("agent-{i}");
