@@ -67,7 +67,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
     let mut formulation = Formulation::default();
     let parts: Vec<PartColumns> =
         space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
-    let devices = add_devices(problem, space, &parts, &mut formulation);
+    let devices = add_devices(problem, space, &parts, stage.goal, &mut formulation);
     let columns = Columns { parts, devices };
     for (part, own) in space.parts.iter().zip(&columns.parts) {
         let pipeline = problem.pipeline(part.index);
@@ -147,8 +147,18 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
     }
 }
 
-fn add_devices(problem: &Problem, space: &Space, parts: &[PartColumns], formulation: &mut Formulation) -> Vec<Column> {
-    let mut devices = Vec::with_capacity(problem.hardware.len());
+/// Whole devices within their counts. Their columns exist only where something is said about them: otherwise the counts
+/// bound the replicas directly, and the list is empty.
+fn add_devices(
+    problem: &Problem,
+    space: &Space,
+    parts: &[PartColumns],
+    goal: Goal,
+    formulation: &mut Formulation,
+) -> Vec<Column> {
+    let priced = matches!(goal, Goal::Cost | Goal::CostAndSwitching | Goal::Devices(_));
+    let counted = priced || problem.objective.budget_per_hour.is_some();
+    let mut devices = Vec::new();
     for (h, hardware) in problem.hardware.iter().enumerate() {
         let mut terms = Vec::new();
         let mut fractional = false;
@@ -158,11 +168,15 @@ fn add_devices(problem: &Problem, space: &Space, parts: &[PartColumns], formulat
                 fractional |= group.share != Share::WHOLE;
             }
         }
-        let count = hardware.count.map_or(f64::INFINITY, f64::from);
-        let d = if fractional { formulation.integer(0.0, count) } else { formulation.continuous(0.0, count) };
-        terms.push((d, -1.0));
-        formulation.at_most(0.0, terms);
-        devices.push(d);
+        if counted {
+            let count = hardware.count.map_or(f64::INFINITY, f64::from);
+            let d = if fractional { formulation.integer(0.0, count) } else { formulation.continuous(0.0, count) };
+            terms.push((d, -1.0));
+            formulation.at_most(0.0, terms);
+            devices.push(d);
+        } else if let Some(count) = hardware.count {
+            formulation.at_most(f64::from(count), terms);
+        }
     }
     devices
 }

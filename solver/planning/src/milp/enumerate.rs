@@ -10,7 +10,7 @@ use super::extract::Choice;
 use super::keep::replicas_for;
 use super::space::{Part, Space};
 use super::vectors;
-use super::{ACCURACY_SLACK, StageAnswer, solve_stage};
+use super::{ACCURACY_SLACK, SMALL_GAP, StageAnswer, solve_stage};
 use crate::limits::Limits;
 use apportion_domain::{Problem, Share, StopReason};
 
@@ -84,7 +84,7 @@ pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: 
     let mut stopped = None;
     for candidate in &candidates {
         let best = incumbent.as_ref().map(|(accuracy, _)| *accuracy);
-        if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + gap)) {
+        if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + 0.5 * gap)) {
             bound = bound.max(candidate.accuracy_max);
             break;
         }
@@ -97,7 +97,10 @@ pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: 
                     incumbent = Some((-value, choice));
                 }
             }
-            StageAnswer::Infeasible => {}
+            // nothing there beats the incumbent by more than the gap
+            StageAnswer::Infeasible => {
+                bound = best.map_or(bound, |best| bound.max(candidate.accuracy_max.min(best * (1.0 + SMALL_GAP * gap))));
+            }
             StageAnswer::Unknown(reason) => {
                 bound = bound.max(candidate.accuracy_max);
                 stopped = Some(reason);
@@ -140,7 +143,7 @@ fn fewer(
             continue;
         }
         let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within(&candidate.budgets) };
-        match solve_stage(problem, space, stage, 0.0, limits, Some(fewest - 1.0)) {
+        match solve_stage(problem, space, stage, 0.0, limits, Some(fewest)) {
             StageAnswer::Found { choice: other, .. } if other.replicas() < choice.replicas() => choice = other,
             StageAnswer::Unknown(StopReason::TimeLimit | StopReason::Cancelled) => break,
             _ => {}

@@ -10,6 +10,7 @@
 //! One pipeline on one kind of device takes a shorter way ([`enumerate`]): its budget vectors are few, and each has a bound
 //! in closed form ([`envelope`]).
 
+pub(crate) mod branch;
 pub(crate) mod constraints;
 pub(crate) mod enumerate;
 pub(crate) mod envelope;
@@ -18,6 +19,7 @@ pub(crate) mod formulation;
 pub(crate) mod highs;
 pub(crate) mod keep;
 pub(crate) mod space;
+pub(crate) mod tableau;
 pub(crate) mod trie;
 pub(crate) mod variables;
 pub(crate) mod vectors;
@@ -33,6 +35,10 @@ use space::{NoSpace, Space};
 
 /// How much accuracy the last stage may give up for fewer replicas or less cost, relative.
 pub(crate) const ACCURACY_SLACK: f64 = 1e-6;
+
+/// Part of the gap asked for at which our own branch and bound stops: its problems are small, and the rest of the gap is left
+/// for what the last stage gives up.
+pub(crate) const SMALL_GAP: f64 = 0.1;
 
 /// A choice with what is proven about it.
 #[derive(Clone, Debug)]
@@ -136,23 +142,29 @@ fn stages(problem: &Problem, space: Space, goal: Goal, second: Option<Goal>, gap
     finish(problem, space, choice, step, (value, bound), stopped, limits)
 }
 
-/// Builds and solves one stage.
+/// Builds and solves one stage. With an `incumbent` cost only what is cheaper counts.
+///
+/// Stages with given budgets are small and go to our own branch and bound first, then to HiGHS.
 pub(crate) fn solve_stage(
     problem: &Problem,
     space: &Space,
     stage: Stage<'_>,
     gap: f64,
     limits: &Limits,
-    cutoff: Option<f64>,
+    incumbent: Option<f64>,
 ) -> StageAnswer {
     let mut built = build(problem, space, stage);
-    if let Some(cutoff) = cutoff {
-        // only what is better than the incumbent is of interest
-        let terms = built.formulation.costs.iter().enumerate().filter(|(_, c)| **c != 0.0);
-        let terms = terms.map(|(i, &c)| (formulation::Column(i), c)).collect();
-        built.formulation.at_most(cutoff, terms);
-    }
-    let solved = highs::solve(&built.formulation, Settings::mip(gap), limits, None);
+    let small = stage
+        .budgets
+        .and_then(|_| branch::solve(&built.formulation, SMALL_GAP * gap, incumbent.unwrap_or(f64::INFINITY), limits));
+    let solved = small.unwrap_or_else(|| {
+        if let Some(incumbent) = incumbent {
+            let terms = built.formulation.costs.iter().enumerate().filter(|(_, c)| **c != 0.0);
+            let terms = terms.map(|(i, &c)| (formulation::Column(i), c)).collect();
+            built.formulation.at_most(if stage.goal == Goal::Replicas { incumbent - 1.0 } else { incumbent }, terms);
+        }
+        highs::solve(&built.formulation, Settings::mip(gap), limits, None)
+    });
     let Solved { ending, values, cost, bound } = solved;
     let reason = || limits.reason().unwrap_or(StopReason::TimeLimit);
     match (ending, values) {

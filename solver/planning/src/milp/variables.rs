@@ -23,7 +23,7 @@ pub(crate) struct PartColumns {
 /// Columns of the whole formulation.
 pub(crate) struct Columns {
     pub parts: Vec<PartColumns>,
-    /// Whole devices by hardware type: integer only where shares are mixed.
+    /// Whole devices by hardware type, where anything is said about them; integer only where shares are mixed.
     pub devices: Vec<Column>,
 }
 
