@@ -92,19 +92,13 @@ impl Progress {
         Self { out: credit, end: Moment::ZERO, leaves: 0, dropped: None, failed: false }
     }
 
-    /// More credit goes out. Only the holder of the `Progress` can do this; it spares a driver that sees every query the
-    /// splitting of credit: each query counts 1, and one
-    /// that makes `n` children grants `n` and then passes its own.
+    /// A query gives its own credit back and its children take new credit. Only the holder of the `Progress` can do this; it
+    /// spares a driver that sees every query the splitting: each query counts 1.
     #[inline]
-    pub fn grant(&mut self, credit: u64) {
-        debug_assert!(self.out > 0, "a grant to a request that has ended");
-        self.out += credit;
-    }
-
-    /// A query whose children have been granted their own credit gives its own back: it is no leaf.
-    #[inline]
-    pub fn pass(&mut self, credit: u64) {
+    pub fn pass(&mut self, credit: u64, to_children: u64) {
+        debug_assert!(to_children > 0, "a query without children is a leaf");
         self.give_back(credit);
+        self.out += to_children;
     }
 
     /// A leaf ended at `end`.

@@ -1,7 +1,6 @@
 //! A bounded first-in first-out queue in front of one or several servers.
 
 use apportion_domain::Moment;
-use std::collections::VecDeque;
 
 /// A query that waits or runs at one station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +14,13 @@ pub struct Waiting<Q> {
 }
 
 /// First in, first out; its buffer is reused, so that a query costs no allocation once it has grown.
+///
+/// A vector with a moving front instead of a ring: what waits is one slice, so a batch is taken by one copy. The part in front
+/// is given up when it is longer than what waits, which costs at most one move per query.
 #[derive(Clone, Debug)]
 pub struct Queue<Q> {
-    waiting: VecDeque<Waiting<Q>>,
+    buffer: Vec<Waiting<Q>>,
+    front: usize,
     len_max: usize,
 }
 
@@ -25,56 +28,75 @@ impl<Q: Copy + PartialEq> Queue<Q> {
     /// An empty queue that holds at most `len_max` queries.
     #[must_use]
     pub fn new(len_max: usize) -> Self {
-        Self { waiting: VecDeque::new(), len_max }
+        Self { buffer: Vec::new(), front: 0, len_max }
     }
 
     /// Queries that wait.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.buffer.len() - self.front
     }
 
     /// Whether none waits.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.len() == 0
     }
 
     /// Appends a query; `false` if the queue is full and the query was not taken.
     #[inline]
     #[must_use]
     pub fn push(&mut self, waiting: Waiting<Q>) -> bool {
-        if self.waiting.len() >= self.len_max {
+        if self.len() >= self.len_max {
             return false;
         }
-        self.waiting.push_back(waiting);
+        self.buffer.push(waiting);
         true
     }
 
     /// Takes the oldest query.
     #[inline]
     pub fn pop(&mut self) -> Option<Waiting<Q>> {
-        self.waiting.pop_front()
+        let first = self.buffer.get(self.front).copied();
+        if first.is_some() {
+            self.advance(1);
+        }
+        first
     }
 
     /// Takes the `count` oldest queries, or all, to the end of `into`.
     #[inline]
     pub fn take(&mut self, count: usize, into: &mut Vec<Waiting<Q>>) {
-        if count == 1 {
-            into.extend(self.waiting.pop_front());
-        } else {
-            let count = count.min(self.waiting.len());
-            into.extend(self.waiting.drain(..count));
-        }
+        let count = count.min(self.len());
+        into.extend_from_slice(&self.buffer[self.front..][..count]);
+        self.advance(count);
     }
 
     /// Removes a query wherever it waits, from the youngest on; `false` if it does not.
     pub fn remove(&mut self, query: Q) -> bool {
-        match self.waiting.iter().rposition(|w| w.query == query) {
-            Some(at) => self.waiting.remove(at).is_some(),
+        match self.buffer[self.front..].iter().rposition(|w| w.query == query) {
+            Some(at) => {
+                self.buffer.remove(self.front + at);
+                true
+            }
             None => false,
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        /// Too short a front to be worth a move.
+        const FRONT_MIN: usize = 64;
+        self.front += count;
+        if self.front == self.buffer.len() {
+            self.buffer.clear();
+            self.front = 0;
+        } else if self.front >= FRONT_MIN && self.front > self.len() {
+            self.buffer.copy_within(self.front.., 0);
+            self.buffer.truncate(self.len());
+            self.front = 0;
         }
     }
 }

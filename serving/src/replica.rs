@@ -99,6 +99,8 @@ pub struct Station<Q> {
     starting: bool,
     dropped: Vec<(Q, DropReason)>,
     gone: Option<u32>,
+    /// Whether `poll_output` has anything to look for.
+    pending: bool,
     undrained: bool,
 }
 
@@ -120,12 +122,13 @@ impl<Q: Copy + PartialEq> Station<Q> {
             starting: false,
             dropped: Vec::new(),
             gone: None,
+            pending: false,
             undrained: false,
         }
     }
 
     /// Takes one input. `now` never goes backwards, and the outputs of the input before have been drained.
-    #[inline]
+    #[inline(always)]
     pub fn handle(&mut self, now: Moment, input: Input<Q>) {
         debug_assert!(now >= self.now, "time went backwards: {now} after {}", self.now);
         debug_assert!(!self.undrained, "an input before the outputs of the last one were drained");
@@ -136,14 +139,17 @@ impl<Q: Copy + PartialEq> Station<Q> {
         match input {
             Input::Arrive { query, deadline } => {
                 if !self.queue.push(Waiting { query, arrived: now, deadline }) {
-                    self.dropped.push((query, DropReason::QueueFull));
+                    self.drop(query, DropReason::QueueFull);
                 }
             }
             Input::BatchFinished { server } => self.finish(server),
-            Input::Tick => self.starting = true,
+            Input::Tick => {
+                self.starting = true;
+                self.pending = true;
+            }
             Input::Cancel { query } => {
                 if self.queue.remove(query) {
-                    self.dropped.push((query, DropReason::Cancelled));
+                    self.drop(query, DropReason::Cancelled);
                 }
             }
             Input::AddServer { server } => self.add(server),
@@ -154,6 +160,12 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// The next thing to do, until `None`.
     #[inline]
     pub fn poll_output(&mut self) -> Option<Output<Q>> {
+        if !self.pending {
+            if cfg!(debug_assertions) {
+                self.undrained = false;
+            }
+            return None;
+        }
         if self.starting {
             if let Some(output) = self.start_next() {
                 return Some(output);
@@ -166,6 +178,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         if let Some(server) = self.gone.take() {
             return Some(Output::ServerGone { server });
         }
+        self.pending = false;
         if cfg!(debug_assertions) {
             self.undrained = false;
         }
@@ -186,6 +199,15 @@ impl<Q: Copy + PartialEq> Station<Q> {
         &self.servers[server as usize].members
     }
 
+    /// Exchanges the members of the batch that a server has just ended for an empty buffer, for a driver that sends queries
+    /// on while it goes through them.
+    #[inline]
+    pub fn swap_batch(&mut self, server: u32, buffer: &mut Vec<Waiting<Q>>) {
+        debug_assert!(buffer.is_empty(), "an empty buffer");
+        debug_assert!(self.servers[server as usize].state != ServerState::Busy, "a batch that has ended");
+        std::mem::swap(&mut self.servers[server as usize].members, buffer);
+    }
+
     /// Queries in the queue.
     #[must_use]
     pub fn queued(&self) -> usize {
@@ -203,6 +225,18 @@ impl<Q: Copy + PartialEq> Station<Q> {
     pub fn running(&self) -> usize {
         let busy = |s: &&Server<Q>| matches!(s.state, ServerState::Busy | ServerState::Draining);
         self.servers.iter().filter(busy).map(|s| s.members.len()).sum()
+    }
+
+    #[cold]
+    fn drop(&mut self, query: Q, reason: DropReason) {
+        self.dropped.push((query, reason));
+        self.pending = true;
+    }
+
+    #[cold]
+    fn has_gone(&mut self, server: u32) {
+        self.gone = Some(server);
+        self.pending = true;
     }
 
     #[inline]
@@ -241,7 +275,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             }
             ServerState::Draining => {
                 *state = ServerState::Gone;
-                self.gone = Some(server);
+                self.has_gone(server);
             }
             ServerState::Idle | ServerState::Gone => panic!("server {server} ended a batch that it did not run"),
         }
@@ -264,7 +298,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             ServerState::Idle => {
                 *state = ServerState::Gone;
                 self.idle.remove(server);
-                self.gone = Some(server);
+                self.has_gone(server);
             }
             ServerState::Busy => *state = ServerState::Draining,
             ServerState::Draining | ServerState::Gone => panic!("server {server} was removed before"),

@@ -16,8 +16,9 @@ fn cpu_seconds() -> f64 {
 }
 
 fn main() {
+    let seconds = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(SECONDS);
     for queueing in [Queueing::Central, Queueing::PerReplica] {
-        let speed = visits_per_second(queueing, SECONDS, cpu_seconds);
+        let speed = visits_per_second(queueing, seconds, cpu_seconds);
         let millions = speed.visits_per_second() / 1e6;
         println!("{queueing}: {millions:.1} million visits/s, {} visits, attainment {}", speed.visits, speed.attainment);
     }

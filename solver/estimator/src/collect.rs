@@ -75,14 +75,13 @@ impl Collect {
         let of_task = &mut self.tasks[task as usize];
         of_task.batches += 1;
         of_task.service_ns += members.len() as u128 * u128::from(service.as_nanos());
-        for member in members {
-            of_task.waiting.add(now.since(member.arrived));
-        }
+        of_task.waiting.add_all(members.iter().map(|m| now.since(m.arrived)));
     }
 
     /// A request has its outcome.
     #[inline]
-    pub fn completed(&mut self, request: &Request, outcome: Outcome, accuracy: Option<f64>) {
+    pub fn completed(&mut self, request: &Request, partial: bool, accuracy: Option<f64>) {
+        let outcome = request.progress.outcome(request.deadline, partial);
         let line = &mut self.lines[request.pipeline as usize];
         line.counts[outcome as usize] += 1;
         self.misses += u64::from(outcome != Outcome::Ok);

@@ -1,7 +1,7 @@
 //! Problem and plan, compiled into what a run touches: stations, routers, fan-outs, all by number.
 
-use crate::agenda::Network;
 use crate::fanout::{Fanout, threshold};
+use crate::floor::Floor;
 use crate::paths::Paths;
 use crate::random::Stream;
 use crate::routes::{Routes, variant_named};
@@ -52,7 +52,9 @@ pub struct Line {
     pub paths: Paths,
     /// Weight of each channel of the accuracy.
     pub weights: Vec<f64>,
-    /// Whether every stage counts on its own (`task_mean`).
+    /// Channel of each task: the sinks' or, where every stage counts on its own (`task_mean`), all of them.
+    pub channels: Vec<Option<u32>>,
+    /// Whether every stage counts on its own.
     pub by_task: bool,
     /// Number of its first task among all tasks of the problem.
     pub first_task: u32,
@@ -66,7 +68,9 @@ pub struct Group {
     /// Its task, among all tasks of the problem.
     pub task: u32,
     /// Its task in its pipeline.
-    pub channel: u32,
+    pub task_of_line: u32,
+    /// The channel for which each of its stages counts on its own, if so.
+    pub stage_channel: Option<u32>,
     /// Accuracy of its variant.
     pub accuracy: f64,
     /// Stages on the path up to here.
@@ -77,10 +81,27 @@ pub struct Group {
     pub service: Vec<Span>,
     /// Channels for which a path ends here for certain.
     pub closes: Vec<u32>,
+    /// Whether every query counts for some channel, leaf or not.
+    pub is_scored: bool,
     /// Children.
     pub edges: Vec<OutEdge>,
     /// How one of the edges is chosen; `None` if all are taken.
     pub one_of: Option<OneOf>,
+}
+
+impl Group {
+    /// The edges that a query takes.
+    #[inline]
+    pub fn chosen(&self, streams: &mut [Stream]) -> std::ops::Range<usize> {
+        match &self.one_of {
+            None => 0..self.edges.len(),
+            Some(choice) => {
+                let bits = streams[choice.stream as usize].bits();
+                let at = choice.cumulated.partition_point(|&c| c <= bits).min(self.edges.len() - 1);
+                at..at + 1
+            }
+        }
+    }
 }
 
 /// One way out of a group.
@@ -119,20 +140,14 @@ pub struct Fleet {
     pub lines: Vec<Line>,
     /// Groups: pipelines in the problem's order, tasks in the file's, groups in the plan's.
     pub groups: Vec<Group>,
-    /// Stations in the order in which free replicas start: groups in their order, replicas by index.
-    pub stations: Vec<Station<Query>>,
-    /// The stations' places.
-    pub places: Vec<Place>,
-    /// Routers, one for each sender and child task. A sender without a target has none that could ever be asked.
-    pub routers: Vec<Option<Router>>,
+    /// Stations, routers and network.
+    pub floor: Floor,
     /// Random streams of edges and choices.
     pub streams: Vec<Stream>,
     /// All servers.
     pub servers: u32,
     /// Name of each task with its pipeline's number.
     pub tasks: Vec<(u32, String)>,
-    /// The network.
-    pub network: Network,
 }
 
 impl Fleet {
@@ -215,9 +230,9 @@ impl Compiler<'_> {
             }
         }
         let root = self.pipeline.root();
-        self.fleet.lines[line as usize].frontend = Some(self.fleet.routers.len() as u32);
+        self.fleet.lines[line as usize].frontend = Some(self.fleet.floor.routers.len() as u32);
         let router = self.router(None, root, &routes, &targets, 0);
-        self.fleet.routers.push(router);
+        self.fleet.floor.routers.push(router);
         Ok(())
     }
 
@@ -233,25 +248,24 @@ impl Compiler<'_> {
         let p = self.pipeline;
         let network = Span::from_millis(p.network_ms);
         let by_task = p.accuracy_model == AccuracyModel::TaskMean && p.path_accuracy.is_empty();
-        let weights = (0..p.tasks.len()).map(TaskIndex);
         let is_sink = |t: TaskIndex| p.children(t).next().is_none();
-        let weights = weights.map(|t| {
-            if by_task {
-                1.0
-            } else if is_sink(t) {
-                p.leaf_weight(t)
-            } else {
-                0.0
-            }
-        });
+        let mut weights = Vec::new();
+        let mut channel = |t: TaskIndex| {
+            (by_task || is_sink(t)).then(|| {
+                weights.push(if by_task { 1.0 } else { p.leaf_weight(t) });
+                weights.len() as u32 - 1
+            })
+        };
+        let channels = (0..p.tasks.len()).map(TaskIndex).map(&mut channel).collect();
         self.fleet.lines.push(Line {
             slo: Span::from_millis(p.slo_ms),
-            network: (network > Span::ZERO).then(|| self.fleet.network.line(network)),
+            network: (network > Span::ZERO).then(|| self.fleet.floor.network.line(network)),
             partial: p.partial == Partial::Allow,
             counts_outstanding: self.serving.routing == RoutingPolicy::Jsq,
             frontend: None,
             paths: Paths::new(p),
-            weights: weights.collect(),
+            weights,
+            channels,
             by_task,
             first_task,
         });
@@ -290,7 +304,7 @@ impl Compiler<'_> {
 
     /// Numbers of the stations that each group is about to get.
     fn targets<'p>(&self, by_task: &[Vec<&'p Assignment>]) -> Vec<Vec<(&'p GroupName, Vec<u32>)>> {
-        let mut next = self.fleet.stations.len() as u32;
+        let mut next = self.fleet.floor.stations.len() as u32;
         let mut of_group = |a: &&'p Assignment| {
             let count = if self.serving.queueing == Queueing::Central { 1 } else { a.replicas };
             next += count;
@@ -313,15 +327,19 @@ impl Compiler<'_> {
             edges.push(OutEdge { fanout, stream: stream + 1 + at as u32 });
         }
         let line_of = &self.fleet.lines[line as usize];
+        let stage_channel = line_of.channels[task.get()].filter(|_| line_of.by_task);
+        let closes = if line_of.by_task { Vec::new() } else { closes(p, task, &edges, &line_of.channels) };
         self.fleet.groups.push(Group {
             line,
             task: line_of.first_task + task.get() as u32,
-            channel: task.get() as u32,
+            task_of_line: task.get() as u32,
+            stage_channel,
+            is_scored: stage_channel.is_some() || !closes.is_empty(),
             accuracy: v.accuracy,
             depth: depth(p, task),
             step: line_of.paths.step(task, variant),
             service: service.ok_or_else(|| unknown("no profile on this hardware"))?,
-            closes: if line_of.by_task { Vec::new() } else { closes(p, task, &edges) },
+            closes,
             edges,
             one_of: (p.task(task).route == Route::OneOf).then(|| OneOf { cumulated: cumulated(p, task), stream }),
         });
@@ -340,7 +358,7 @@ impl Compiler<'_> {
         let (stations, servers) =
             if self.serving.queueing == Queueing::Central { (1, a.replicas) } else { (a.replicas, 1) };
         for _ in 0..stations {
-            let place = Place { group, router: self.fleet.routers.len() as u32, server: self.fleet.servers };
+            let place = Place { group, router: self.fleet.floor.routers.len() as u32, server: self.fleet.servers };
             for (at, edge) in self.pipeline.children(task).enumerate() {
                 let router = self.router(Some(&a.group), edge.to, routes, targets, *senders);
                 let makes = !self.fleet.groups[group as usize].edges[at].fanout.is_zero();
@@ -349,11 +367,11 @@ impl Compiler<'_> {
                     let what = format!("pipeline {:?}: task {name:?} has no replicas", self.pipeline.name);
                     return Err(SimulateError::Plan(what));
                 }
-                self.fleet.routers.push(router);
+                self.fleet.floor.routers.push(router);
             }
             let batcher = Batcher::AtStart { batch_max: a.batch };
-            self.fleet.stations.push(Station::new(servers, batcher, Dropper::Never, QUEUE_LEN_MAX));
-            self.fleet.places.push(place);
+            self.fleet.floor.stations.push(Station::new(servers, batcher, Dropper::Never, QUEUE_LEN_MAX));
+            self.fleet.floor.places.push(place);
             self.fleet.servers += servers;
             *senders += 1;
         }
@@ -385,10 +403,10 @@ fn depth(pipeline: &Pipeline, task: TaskIndex) -> u32 {
     1 + pipeline.primary_parent(task).map_or(0, |edge| depth(pipeline, edge.from))
 }
 
-/// Sinks for which a path ends at a task: itself, or those below children at which it never makes a query.
-fn closes(pipeline: &Pipeline, task: TaskIndex, edges: &[OutEdge]) -> Vec<u32> {
+/// Channels of the sinks for which a path ends at a task: itself, or those below children at which it never makes a query.
+fn closes(pipeline: &Pipeline, task: TaskIndex, edges: &[OutEdge], channels: &[Option<u32>]) -> Vec<u32> {
     if edges.is_empty() {
-        return vec![task.get() as u32];
+        return channels[task.get()].into_iter().collect();
     }
     let mut below: Vec<TaskIndex> =
         pipeline.children(task).zip(edges).filter(|(_, out)| out.fanout.is_zero()).map(|(edge, _)| edge.to).collect();
@@ -397,7 +415,7 @@ fn closes(pipeline: &Pipeline, task: TaskIndex, edges: &[OutEdge]) -> Vec<u32> {
         let before = below.len();
         below.extend(pipeline.children(t).map(|e| e.to));
         if below.len() == before {
-            sinks.push(t.get() as u32);
+            sinks.extend(channels[t.get()]);
         }
     }
     sinks.sort_unstable();

@@ -18,14 +18,22 @@ impl Histogram {
     /// Counts one span.
     #[inline]
     pub fn add(&mut self, span: Span) {
-        let bin = bin(span.as_nanos());
-        if bin >= self.counts.len() {
-            self.counts.resize(bin + 1, 0);
+        self.add_all(std::iter::once(span));
+    }
+
+    /// Counts several.
+    #[inline]
+    pub fn add_all(&mut self, spans: impl ExactSizeIterator<Item = Span>) {
+        self.total += spans.len() as u64;
+        for span in spans {
+            self.sum_ns += u128::from(span.as_nanos());
+            self.max = self.max.max(span);
+            let bin = bin(span.as_nanos());
+            if bin >= self.counts.len() {
+                self.counts.resize(bin + 1, 0);
+            }
+            self.counts[bin] += 1;
         }
-        self.counts[bin] += 1;
-        self.total += 1;
-        self.sum_ns += u128::from(span.as_nanos());
-        self.max = self.max.max(span);
     }
 
     /// Counts all of another histogram.

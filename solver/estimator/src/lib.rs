@@ -13,6 +13,7 @@ mod collect;
 mod driver;
 mod fanout;
 mod fleet;
+mod floor;
 mod histogram;
 mod paths;
 mod random;

@@ -1,5 +1,6 @@
 //! Requests in flight: a slab whose slots are reused, so that memory follows the load and not the trace.
 
+use crate::fleet::Group;
 use apportion_domain::Moment;
 use apportion_serving::Progress;
 
@@ -64,16 +65,15 @@ impl Requests {
         &mut self.slots[slot as usize]
     }
 
-    /// A path of the request ended for this channel.
+    /// A query of the request was served in this group, and its path, were it to end here, has this accuracy. It counts for the
+    /// channels for which it does end, else as ended by a draw.
     #[inline]
-    pub fn score(&mut self, slot: u32, channel: u32, accuracy: f64) {
-        self.add(slot, channel + 1, accuracy);
-    }
-
-    /// A path of the request ended because a draw made no children.
-    #[inline]
-    pub fn score_ended(&mut self, slot: u32, accuracy: f64) {
-        self.add(slot, 0, accuracy);
+    pub fn score(&mut self, slot: u32, group: &Group, accuracy: f64) {
+        match (group.stage_channel, group.closes.as_slice()) {
+            (Some(channel), _) => self.add(slot, channel + 1, group.accuracy),
+            (None, []) => self.add(slot, 0, accuracy),
+            (None, closes) => closes.iter().for_each(|&channel| self.add(slot, channel + 1, accuracy)),
+        }
     }
 
     #[inline]
@@ -86,21 +86,28 @@ impl Requests {
     /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over what ended there;
     /// `None` if nothing did.
     #[inline]
-    pub fn close(&mut self, slot: u32, weights: &[f64]) -> (Request, Option<f64>) {
+    pub fn close(&mut self, slot: u32, weights: &[f64]) -> (&Request, Option<f64>) {
         let scores = &mut self.scores[slot as usize * self.width..][..=weights.len()];
-        let (mut sum, mut weight) = (0.0, 0.0);
-        for (score, w) in scores[1..].iter().zip(weights).filter(|(s, _)| s.count > 0) {
-            sum += w * (score.sum / f64::from(score.count));
-            weight += w;
-        }
-        let accuracy = if weight > 0.0 {
-            Some(sum / weight)
-        } else {
-            let all = scores.iter().fold(Score::default(), |a, s| Score { sum: a.sum + s.sum, count: a.count + s.count });
-            (all.count > 0).then(|| all.sum / f64::from(all.count))
+        let accuracy = match scores {
+            [_, only] if only.count > 0 => Some(only.sum / f64::from(only.count)),
+            _ => combined(scores, weights),
         };
         scores.fill(Score::default());
         self.free.push(slot);
-        (self.slots[slot as usize], accuracy)
+        (&self.slots[slot as usize], accuracy)
     }
+}
+
+#[inline(never)]
+fn combined(scores: &[Score], weights: &[f64]) -> Option<f64> {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for (score, w) in scores[1..].iter().zip(weights).filter(|(s, _)| s.count > 0) {
+        sum += w * (score.sum / f64::from(score.count));
+        weight += w;
+    }
+    if weight > 0.0 {
+        return Some(sum / weight);
+    }
+    let all = scores.iter().fold(Score::default(), |a, s| Score { sum: a.sum + s.sum, count: a.count + s.count });
+    (all.count > 0).then(|| all.sum / f64::from(all.count))
 }
