@@ -113,3 +113,14 @@ fn greedy_plans_hold_and_no_single_removal_does() {
         assert!(!clean || run.total.attainment < 0.99, "{} can do with a replica less", a.group);
     }
 }
+
+#[test]
+fn a_cancelled_run_says_so_and_claims_nothing() {
+    let problem = digits(200.0, "min_cost");
+    let cancel = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let elapsed = Arc::new(std::time::Duration::default);
+    let options = PlanOptions { planner: Planner::Milp, gap: 1e-4, time_limit: None, elapsed, cancel, trace: None };
+    let (outcome, report) = plan(&problem, &options);
+    assert_eq!(outcome, PlanOutcome::Unknown { stopped: StopReason::Cancelled });
+    assert_eq!((report.objective.value, report.objective.bound), (None, None));
+}

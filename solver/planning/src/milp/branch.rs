@@ -264,3 +264,87 @@ enum Choice {
     Again,
     Branch(Option<Box<Tableau>>, Option<Box<Tableau>>),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::milp::formulation::Column;
+    use crate::milp::highs::{self, Settings};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn unlimited() -> Limits {
+        Limits { elapsed: Arc::new(|| Duration::ZERO), cancel: Arc::default(), until: None }
+    }
+
+    /// A packing programme with equations, drawn from a seed: shares of two items of each kind, replicas that carry them.
+    fn drawn(seed: u64) -> Formulation {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut below = |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % n) as f64
+        };
+        let mut f = Formulation::default();
+        let mut all = Vec::new();
+        for _ in 0..3 + below(3) as usize {
+            let mut shares = Vec::new();
+            for _ in 0..2 + below(2) as usize {
+                let share = f.continuous(0.0, 1.0);
+                f.add_cost(share, -(1.0 + below(50)) / 50.0);
+                let replicas = f.integer(0.0, 6.0);
+                f.at_most(0.0, vec![(share, 0.3 + below(40) / 10.0), (replicas, -1.0)]);
+                shares.push((share, 1.0));
+                all.push((replicas, 1.0));
+            }
+            f.equal(1.0, shares);
+        }
+        f.at_most(2.0 + below(8), all);
+        f
+    }
+
+    #[test]
+    fn agrees_with_highs_on_drawn_programmes() {
+        let mut feasible = 0;
+        for seed in 0..200 {
+            let f = drawn(seed);
+            let ours = solve(&f, 0.0, f64::INFINITY, &unlimited()).expect("small enough");
+            let theirs = highs::solve(&f, Settings::mip(0.0), &unlimited(), None);
+            assert_eq!(ours.ending, theirs.ending, "seed {seed}");
+            if ours.ending == Ending::Optimal {
+                assert!((ours.cost - theirs.cost).abs() < 1e-6, "seed {seed}: {} for {}", ours.cost, theirs.cost);
+                assert!(ours.bound <= ours.cost && ours.bound > ours.cost - 1e-6, "seed {seed}");
+                feasible += 1;
+            }
+        }
+        assert!((20..=180).contains(&feasible), "the programmes are too alike: {feasible} feasible");
+    }
+
+    #[test]
+    fn a_cutoff_hides_what_is_no_better() {
+        let solved = (0..).map(|seed| (seed, solve(&drawn(seed), 0.0, f64::INFINITY, &unlimited()).expect("small")));
+        let (seed, best) = solved.into_iter().find(|(_, s)| s.ending == Ending::Optimal).expect("a feasible one");
+        let f = drawn(seed);
+        let none = solve(&f, 0.0, best.cost, &unlimited()).expect("small enough");
+        assert_eq!(none.ending, Ending::Infeasible);
+        let again = solve(&f, 0.0, best.cost + 0.01, &unlimited()).expect("small enough");
+        assert!((again.cost - best.cost).abs() < 1e-9);
+    }
+
+    #[test]
+    fn columns_without_bounds_are_left_to_others() {
+        let mut f = drawn(3);
+        let free = f.continuous(0.0, f64::INFINITY);
+        f.at_least(1.0, vec![(free, 1.0), (Column(0), 1.0)]);
+        assert!(solve(&f, 0.0, f64::INFINITY, &unlimited()).is_none());
+    }
+
+    #[test]
+    fn a_solve_that_is_cancelled_stops() {
+        let limits = unlimited();
+        limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+        let solved = highs::solve(&drawn(5), Settings::mip(0.0), &limits, None);
+        assert_eq!(solved.ending, Ending::Stopped);
+    }
+}
