@@ -85,6 +85,8 @@ pub struct Router {
     targets: Vec<u32>,
     outstanding: Vec<u32>,
     within: Within,
+    /// The pick, where there is no choice and nothing to count.
+    only: Option<Picked>,
 }
 
 impl Router {
@@ -103,17 +105,21 @@ impl Router {
         let weight = |(g, &(w, replicas)): (usize, &(f64, &[u32]))| (if replicas.is_empty() { 0.0 } else { w }, g as u32);
         let stride = Stride::new(groups.iter().enumerate().map(weight))?;
         let outstanding = vec![0; if within == Within::LeastOutstanding { targets.len() } else { 0 }];
-        Some(Self { groups: stride, members, targets, outstanding, within })
+        let only = match targets.as_slice() {
+            [target] if within == Within::Turns => Some(Picked { target: *target, slot: 0 }),
+            _ => None,
+        };
+        Some(Self { groups: stride, members, targets, outstanding, within, only })
     }
 
     /// The next replica.
     #[inline]
     pub fn pick(&mut self) -> Picked {
+        if let Some(only) = self.only {
+            return only;
+        }
         let group = self.groups.pick() as usize;
         let members = &mut self.members[group];
-        if members.count == 1 && self.within == Within::Turns {
-            return Picked { target: self.targets[members.first as usize], slot: members.first };
-        }
         let mut at = members.next;
         if self.within == Within::LeastOutstanding {
             at = least(&self.outstanding[members.first as usize..][..members.count as usize], at);

@@ -28,7 +28,7 @@ pub struct PlanArgs {
     /// Which queries must meet the SLO, instead of the file's rule.
     #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
     latency_rule: Option<String>,
-    /// Trace on which the plan must hold: F or PIPELINE=F[:COLUMN]; may be repeated.
+    /// Trace on which the plan must hold: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated.
     #[arg(long)]
     trace: Vec<String>,
     /// Stop solving after this time, for example 10s or 500ms.

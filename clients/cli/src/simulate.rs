@@ -18,7 +18,7 @@ pub struct SimulateArgs {
     problem: String,
     /// Plan file, JSON or YAML.
     plan: String,
-    /// Trace: F or PIPELINE=F[:COLUMN]; may be repeated. Without one: the demand, for 60 s.
+    /// Trace: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated. Without one: the demand, for 60 s.
     #[arg(long)]
     trace: Vec<String>,
     /// Root of all random streams.
