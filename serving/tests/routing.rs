@@ -1,0 +1,187 @@
+//! Routers keep their proportions; Loki's Algorithm 1 on cases computed by hand, and its properties on random ones.
+
+use apportion_domain::{
+    AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, Profile,
+    ProfileRow, Route, Routing, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
+};
+use apportion_serving::router::Within;
+use apportion_serving::{Router, Stride, group_capacity_qps, most_accurate_first};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+#[test]
+fn stride_keeps_to_its_shares_and_spreads_them() {
+    let mut stride = Stride::new([(0.5, 7), (0.25, 8), (0.25, 9)]).expect("weights");
+    let picks: Vec<_> = (0..8).map(|_| stride.pick()).collect();
+    assert_eq!(picks, [7, 8, 9, 7, 7, 8, 9, 7]);
+    assert!(Stride::new([(0.0, 1), (f64::NAN, 2)]).is_none());
+}
+
+proptest! {
+    /// After any number of picks, no target is a whole pick short of its share for each rival it has.
+    #[test]
+    fn stride_is_never_far_from_its_shares(weights in prop::collection::vec(0.0_f64..10.0, 1..8), picks in 1_usize..500) {
+        let total: f64 = weights.iter().sum();
+        prop_assume!(total > 0.0);
+        let mut stride = Stride::new(weights.iter().zip(0..).map(|(&w, t)| (w, t))).expect("a weight above 0");
+        let mut counts = vec![0_u32; weights.len()];
+        (0..picks).for_each(|_| counts[stride.pick() as usize] += 1);
+        for (weight, count) in weights.iter().zip(counts) {
+            let share = weight / total * picks as f64;
+            prop_assert!((f64::from(count) - share).abs() <= weights.len() as f64, "{count} picks, share {share}");
+        }
+    }
+}
+
+#[test]
+fn within_a_group_replicas_take_turns_from_the_senders_own_start() {
+    let pick = |phase| {
+        let mut router = Router::new(Within::Turns, &[(1.0, &[4, 5, 6])], phase).expect("replicas");
+        (0..4).map(|_| router.pick().target).collect::<Vec<_>>()
+    };
+    assert_eq!(pick(0), [4, 5, 6, 4]);
+    assert_eq!(pick(2), [6, 4, 5, 6]);
+    assert!(Router::new(Within::Turns, &[(1.0, &[]), (0.0, &[1])], 0).is_none());
+}
+
+#[test]
+fn the_least_outstanding_replica_is_the_one_that_ended_most() {
+    let mut router = Router::new(Within::LeastOutstanding, &[(1.0, &[4, 5, 6])], 0).expect("replicas");
+    let first: Vec<_> = (0..6).map(|_| router.pick()).collect();
+    assert_eq!(first.iter().map(|p| p.target).collect::<Vec<_>>(), [4, 5, 6, 4, 5, 6]);
+    router.ended(first[1].slot);
+    router.ended(first[4].slot);
+    router.ended(first[2].slot);
+    assert_eq!((0..3).map(|_| router.pick().target).collect::<Vec<_>>(), [5, 6, 5]);
+}
+
+fn hardware() -> Vec<Hardware> {
+    vec![Hardware { name: "h".into(), price_per_hour: 1.0, count: None, memory_mib: None }]
+}
+
+/// A variant that serves 1,000 queries per second and replica.
+fn variant(name: &str, accuracy: f64, fanout: f64) -> Variant {
+    let hardware = HardwareIndex(0);
+    let row = ProfileRow { hardware, share: Share::WHOLE, batch: 1, latency_ms: 1.0, p99_ms: None };
+    Variant {
+        name: name.into(),
+        accuracy,
+        fanout,
+        fanout_to: BTreeMap::new(),
+        fanout_counts: BTreeMap::new(),
+        load_ms: 0.0,
+        memory_mib: None,
+        profile: Profile::new(vec![row]),
+    }
+}
+
+/// `root` with variants `a` (accurate, fan-out 3) and `b` (fan-out 1), its child `leaf` with variants `c` and `d`.
+fn pipeline() -> Pipeline {
+    let task = |name: &str, variants| Task {
+        name: name.into(),
+        kind: TaskKind::Batch,
+        route: Route::All,
+        min_replicas: 1,
+        variants,
+    };
+    let draft = PipelineDraft {
+        name: "p".into(),
+        demand_qps: 100.0,
+        slo_ms: 100.0,
+        percentile: 99.0,
+        queue_factor: 2.0,
+        network_ms: 0.0,
+        weight: 1.0,
+        min_accuracy: None,
+        accuracy_model: AccuracyModel::Product,
+        path_accuracy: Vec::new(),
+        leaf_weights: BTreeMap::new(),
+        survive: 0,
+        partial: Partial::Deny,
+        serving: ServingWishes::default(),
+        tasks: vec![
+            task("root", vec![variant("b", 0.5, 1.0), variant("a", 0.9, 3.0)]),
+            task("leaf", vec![variant("c", 0.8, 1.0), variant("d", 0.4, 1.0)]),
+        ],
+        edges: vec![Edge { from: TaskIndex(0), to: TaskIndex(1), ratio: 1.0, primary: true, map: BTreeMap::new() }],
+    };
+    Pipeline::new(draft, &hardware(), "").expect("a valid pipeline")
+}
+
+fn assignment(task: &str, variant: &str, replicas: u32) -> Assignment {
+    Assignment {
+        group: GroupName { task: task.into(), variant: variant.into(), hardware: "h".into(), share: Share::WHOLE },
+        batch: 1,
+        replicas,
+        traffic_share: 0.0,
+        latency_budget_ms: 0.0,
+        utilisation: 0.0,
+    }
+}
+
+/// `sender>target=fraction`, in order.
+fn lines(routing: &Routing) -> Vec<String> {
+    let from = |g: &Option<GroupName>| g.as_ref().map_or("-".to_owned(), |g| g.variant.clone());
+    let tables = routing.tables.iter();
+    tables.flat_map(|t| t.entries.iter().map(|e| format!("{}>{}={:.4}", from(&t.from), e.to.variant, e.fraction))).collect()
+}
+
+#[test]
+fn the_most_accurate_variants_are_filled_first_and_the_rest_is_the_backup() {
+    // 1,500 queries at the root: a takes its 1,000 and b 500. a makes 3,000 at leaf: c takes 2,000 and d 1,000; b's 500 go
+    // to d, which has 1,500 of its 3,000 left over.
+    let plan =
+        [assignment("root", "b", 1), assignment("root", "a", 1), assignment("leaf", "c", 2), assignment("leaf", "d", 3)];
+    let routing = most_accurate_first(&pipeline(), &hardware(), &plan, 1500.0).expect("known groups");
+    assert_eq!(lines(&routing), ["->a=0.6667", "->b=0.3333", "a>c=0.6667", "a>d=0.3333", "b>d=1.0000"]);
+    let backup: Vec<_> = routing.backup.iter().map(|b| (b.group.variant.as_str(), b.capacity_qps.round())).collect();
+    assert_eq!(backup, [("b", 500.0), ("d", 1500.0)]);
+}
+
+#[test]
+fn a_group_that_nothing_reaches_still_has_a_table_and_overload_is_spread() {
+    let plan =
+        [assignment("root", "b", 1), assignment("root", "a", 1), assignment("leaf", "c", 1), assignment("leaf", "d", 1)];
+    let routing = most_accurate_first(&pipeline(), &hardware(), &plan, 1000.0).expect("known groups");
+    // a makes 3,000 for a capacity of 2,000: the last 1,000 go half and half. b serves nothing.
+    assert_eq!(lines(&routing), ["->a=1.0000", "a>c=0.5000", "a>d=0.5000", "b>c=0.5000", "b>d=0.5000"]);
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_group() {
+    for (task, variant, what) in [("nope", "a", "task"), ("root", "nope", "variant")] {
+        let error =
+            most_accurate_first(&pipeline(), &hardware(), &[assignment(task, variant, 1)], 1.0).expect_err("unknown");
+        assert!(error.to_string().contains(what) && error.to_string().contains("nope"), "{error}");
+    }
+    let mut elsewhere = assignment("root", "a", 1);
+    elsewhere.group.hardware = "cloud".into();
+    assert!(group_capacity_qps(&pipeline(), &hardware(), &elsewhere).is_err());
+}
+
+proptest! {
+    /// Every table sums to 1, and no group gets more than its capacity while the task has some to spare.
+    #[test]
+    fn tables_are_whole_and_fill_no_group_over(
+        replicas in prop::array::uniform4(0_u32..5),
+        demand_qps in 0.0_f64..4000.0,
+    ) {
+        let names = [("root", "a"), ("root", "b"), ("leaf", "c"), ("leaf", "d")];
+        let plan: Vec<_> = names.iter().zip(replicas).map(|(&(t, v), n)| assignment(t, v, n)).collect();
+        let routing = most_accurate_first(&pipeline(), &hardware(), &plan, demand_qps).expect("known groups");
+        for table in &routing.tables {
+            let sum: f64 = table.entries.iter().map(|e| e.fraction).sum();
+            prop_assert!((sum - 1.0).abs() < 1e-9, "{table:?}");
+        }
+        let share = |variant: &str| {
+            let root = routing.tables.iter().find(|t| t.from.is_none());
+            let entries = root.into_iter().flat_map(|t| &t.entries);
+            entries.filter(|e| e.to.variant == variant).map(|e| e.fraction).sum::<f64>()
+        };
+        if demand_qps <= 1000.0 * f64::from(replicas[0] + replicas[1]) {
+            for (variant, n) in [("a", replicas[0]), ("b", replicas[1])] {
+                prop_assert!(share(variant) * demand_qps <= 1000.0 * f64::from(n) + 1e-6);
+            }
+        }
+    }
+}
