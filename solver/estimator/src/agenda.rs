@@ -180,7 +180,7 @@ mod tests {
         let mut expected = std::collections::BTreeSet::new();
         let mut started = 0;
         for _ in 0..20_000 {
-            if !expected.is_empty() && stream.bits() % 2 == 0 {
+            if !expected.is_empty() && stream.bits().is_multiple_of(2) {
                 let (end, station) = expected.pop_first().expect("not empty");
                 let ended = agenda.ended(Moment::NEVER).expect("one runs");
                 assert_eq!((ended.end, ended.station), (end, station));
@@ -191,7 +191,7 @@ mod tests {
                 expected.insert((end, started));
             }
             // Looking must not change what comes next.
-            if stream.bits() % 3 == 0 {
+            if stream.bits().is_multiple_of(3) {
                 assert_eq!(agenda.next_end(), expected.first().map_or(Moment::NEVER, |e| e.0));
             }
         }

@@ -12,7 +12,8 @@ use apportion_domain::{
 };
 use apportion_serving::batcher::Batcher;
 use apportion_serving::router::Within;
-use apportion_serving::{Dropper, Router, Station, group_capacity_qps};
+use apportion_serving::{Dropper, Router, Station, group_capacity_qps, most_accurate_first};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Queries that one queue may hold: a guard of memory. What comes on top is dropped, reason `queue_full`.
@@ -210,6 +211,7 @@ impl Compiler<'_> {
         self.fleet.tasks.extend(self.pipeline.tasks.iter().map(|t| (line, t.name.clone())));
         self.line(first_task);
         let Some(part) = part else { return self.refuse_traffic(trace, "the plan has no part for it") };
+        let part = &*self.with_tables(part)?;
         let by_task = self.assignments(part)?;
         if by_task[self.pipeline.root().get()].is_empty() {
             return self.refuse_traffic(trace, "its root has no replicas");
@@ -234,6 +236,17 @@ impl Compiler<'_> {
         let router = self.router(None, root, &routes, &targets, 0);
         self.fleet.floor.routers.push(router);
         Ok(())
+    }
+
+    /// The part with the tables of `most_accurate_first`, where it asks for them and has none.
+    fn with_tables<'p>(&self, part: &'p PipelinePlan) -> Result<Cow<'p, PipelinePlan>, SimulateError> {
+        if self.serving.routing != RoutingPolicy::MostAccurateFirst || !part.routing.tables.is_empty() {
+            return Ok(Cow::Borrowed(part));
+        }
+        let hardware = &self.problem.hardware;
+        let routing = most_accurate_first(self.pipeline, hardware, &part.assignments, self.pipeline.demand_qps);
+        let routing = routing.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", self.pipeline.name)))?;
+        Ok(Cow::Owned(PipelinePlan { routing, ..part.clone() }))
     }
 
     fn refuse_traffic(&self, trace: &Trace, why: &str) -> Result<(), SimulateError> {
