@@ -229,7 +229,7 @@ async fn deploy(fleet: &Fleet, spec: &answers::Example, qps: f64, ingresses: &[(
     }
     let path = format!("/v1/pipelines/{}", spec.name);
     let mut registered = fleet.service.get(&path).await?;
-    registered["replan"] = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": qps});
+    registered["replan"] = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": HEADROOM * qps});
     fleet.service.put(&path, &registered).await?;
     Ok(())
 }
