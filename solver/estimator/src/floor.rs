@@ -37,7 +37,7 @@ pub struct Floor {
 
 impl Floor {
     /// A query leaves its sender for whichever station the router picks.
-    #[inline]
+    #[inline(always)]
     pub fn send(&mut self, now: Moment, network: Option<usize>, mut query: Query, deadline: Moment) {
         let router = self.routers[query.router as usize].as_mut();
         let picked = router.expect("a sender with children has a router").pick();
@@ -49,14 +49,14 @@ impl Floor {
     }
 
     /// A query joins the queue of a station.
-    #[inline]
+    #[inline(always)]
     pub fn join(&mut self, now: Moment, station: u32, query: Query, deadline: Moment) {
         self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
         self.settle(station, |_, _| {});
     }
 
     /// Carries out what a station asks for, `start` what server and size it starts; then notes whether it wants a tick.
-    #[inline]
+    #[inline(always)]
     pub fn settle(&mut self, station: u32, mut start: impl FnMut(&Station<Query>, (u32, u32))) {
         let at = station as usize;
         let machine = &mut self.stations[at];
