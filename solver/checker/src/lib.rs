@@ -4,7 +4,7 @@
 //! shared with a planner (it would share the planner's mistakes), search, I/O. The crate knows `domain` only.
 //!
 //! A plan without flows splits each task's traffic in proportion to `replicas * q`. Comparisons allow
-//! [`SLACK`](apportion_domain::SLACK), relative above 1: budgets sit exactly on profile values.
+//! [`SLACK`], relative above 1: budgets sit exactly on profile values.
 //!
 //! The commonest addition is a rule: add a name to [`rules`], find where its evidence is at hand (names and devices in
 //! `groups`, traffic in `traffic`, time in `latency`, sums that the plan claims in `claims`), and add a fixture that it
