@@ -260,6 +260,8 @@ impl Node {
     fn lose(&mut self, agent: u64) {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.connected = false;
+        // Whoever answers there next may be a new process without these replicas; it says what it has.
+        peer.ready.clear();
         self.reroute();
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {

@@ -95,13 +95,16 @@ impl Node {
         let due: Vec<u64> = self.requests.iter().filter(|(_, p)| due(p)).map(|(r, _)| *r).collect();
         for request in due {
             let Some(pending) = self.requests.get_mut(&request) else { continue };
+            let pipeline = self.layout.pipelines.get(&pending.pipeline);
+            let root = pipeline.map(|p| p.tasks[p.root].name.clone());
+            let Some(root) = root.filter(|root| self.routes.reaches(&pending.pipeline, root)) else {
+                // While nobody takes it, the first run may still come back; to fail now would be too early.
+                pending.again_ns = Some(now_ns + pipeline.map_or(GIVE_UP_NS_MIN, |p| p.slo_ns) / AGAIN_SLO_PARTS);
+                continue;
+            };
             pending.again_ns = None;
-            let root = self.layout.pipelines.get(&pending.pipeline).map(|p| p.tasks[p.root].name.clone());
-            // While nobody takes it, the first run may still come back; to fail now would be too early.
-            if let Some(root) = root.filter(|root| self.routes.reaches(&pending.pipeline, root)) {
-                tracing::debug!(request, "a request is run again because an agent was lost");
-                self.attempt(request, &root);
-            }
+            tracing::debug!(request, "a request is run again because an agent was lost");
+            self.attempt(request, &root);
         }
     }
 
