@@ -83,7 +83,7 @@ fn judge(row: &Row) -> Option<String> {
     }
     let step = report.objective.step.map_or("", ObjectiveStep::name);
     let (value, expected) = (report.objective.value.unwrap_or(f64::NAN), row.objective.expect("an objective"));
-    let slack = GAP.max(row.tolerance) * expected.abs().max(1.0);
+    let slack = row.tolerance * expected.abs().max(1.0);
     if step != row.step || (value - expected).abs().is_nan() || (value - expected).abs() > slack {
         return Some(format!("{said}: expected {} {expected}", row.step));
     }
@@ -91,30 +91,20 @@ fn judge(row: &Row) -> Option<String> {
     (!findings.is_empty()).then(|| format!("{said}: {findings:?}"))
 }
 
-#[test]
-fn every_sample_under_task_budget_reaches_its_proven_objective() {
-    let rows: Vec<Row> = rows().into_iter().filter(|r| r.rule == "task_budget").collect();
+fn all_reach_their_objective(rule: &str) {
+    let rows: Vec<Row> = rows().into_iter().filter(|r| r.rule == rule).collect();
     let wrong: Vec<String> = rows.iter().filter_map(judge).collect();
     assert!(wrong.is_empty(), "{} of {} samples:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
 #[test]
-fn rule_path_gets_a_valid_plan_that_claims_no_proof() {
-    for row in rows().into_iter().filter(|r| r.rule == "path") {
-        let problem = problem(&row.name, LatencyRule::Path);
-        let (outcome, report) = solve(&problem);
-        assert_eq!(report.objective.bound, None, "{}", row.name);
-        match outcome.plan() {
-            Some(plan) => {
-                assert_eq!(apportion_checker::check(&problem, plan), [], "{}", row.name);
-                assert!(matches!(outcome, PlanOutcome::Feasible { .. }), "{}", row.name);
-                // task budgets cost little against the paper's rule: 6e-4 of accuracy on these pipelines
-                let (value, expected) = (report.objective.value.expect("a value"), row.objective.expect("a value"));
-                assert!((value - expected).abs() < 1e-3 * expected.max(1.0), "{}: {value} for {expected}", row.name);
-            }
-            None => assert_eq!(row.status, "infeasible", "{}", row.name),
-        }
-    }
+fn every_sample_under_task_budget_reaches_its_proven_objective() {
+    all_reach_their_objective("task_budget");
+}
+
+#[test]
+fn every_sample_under_path_reaches_its_proven_objective() {
+    all_reach_their_objective("path");
 }
 
 /// The groups of a plan as what runs now.

@@ -12,9 +12,9 @@ use crate::limits::Limits;
 use crate::report::{self, Candidate};
 use crate::{PlanOptions, replay, routing};
 use apportion_domain::{
-    AccuracyModel, Assignment, Constraint, Flow, GroupName, HardwareIndex, Mode, ObjectiveStep, ObjectiveValue, Pipeline,
-    PipelineIndex, PipelinePlan, Plan, PlanOutcome, PlanningReport, Problem, ProfileRow, Relaxation, Routing, SLACK, Share,
-    Shortfall, StopReason, TaskIndex, VariantIndex,
+    AccuracyModel, Assignment, Constraint, Flow, GroupName, HardwareIndex, LatencyRule, Mode, ObjectiveStep,
+    ObjectiveValue, Pipeline, PipelineIndex, PipelinePlan, Plan, PlanOutcome, PlanningReport, Problem, ProfileRow,
+    Relaxation, Routing, SLACK, Share, Shortfall, StopReason, TaskIndex, VariantIndex,
 };
 use apportion_estimator::Workload;
 
@@ -149,7 +149,7 @@ impl Greedy<'_> {
         for s in settings.iter().filter(|s| s.pipeline == p) {
             charges[s.task.get()] = pipeline.hop_charge_ms(self.row(s).latency_ms);
         }
-        crate::milp::space::finish_times(pipeline, &charges).into_iter().fold(0.0, f64::max)
+        crate::milp::space::finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max)
     }
 
     /// The setting whose capacity over its load is least and that can still get a replica.

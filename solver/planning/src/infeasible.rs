@@ -40,11 +40,6 @@ pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
     found
 }
 
-/// Whether some pipeline has no way that is fast enough, under either latency rule.
-pub(crate) fn is_hopeless(problem: &Problem) -> bool {
-    (0..problem.pipelines.len()).any(|p| hopeless(problem, PipelineIndex(p)).is_some())
-}
-
 /// What no number of replicas can fix.
 fn hopeless(problem: &Problem, p: PipelineIndex) -> Option<Shortfall> {
     let pipeline = problem.pipeline(p);

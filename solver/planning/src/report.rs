@@ -5,7 +5,7 @@ use crate::milp::{self, Found, Search, extract};
 use crate::tightening::Tightening;
 use crate::{PlanOptions, explain, infeasible, replay, routing};
 use apportion_domain::{
-    Estimate, Explanation, LatencyRule, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Round, StopReason,
+    Estimate, Explanation, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Round, StopReason,
 };
 
 /// A plan that the checker accepts, with what is proven about it.
@@ -27,25 +27,14 @@ pub(crate) enum Attempt {
 
 /// Searches once; its plan has routing tables and is confirmed by the checker.
 pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Attempt {
-    let by_path = problem.objective.latency_rule == LatencyRule::Path;
     match milp::search(problem, tightening, gap, limits) {
         Search::Unknown(stopped) => Attempt::Unknown(stopped),
-        // budgets are the stricter rule: that none work says nothing of paths, save where nothing is fast enough at all
-        Search::Infeasible if by_path && !infeasible::is_hopeless(problem) => Attempt::Unknown(StopReason::Finished),
         Search::Infeasible => Attempt::Infeasible,
         Search::Found(found) => match candidate(problem, tightening, &found) {
-            Ok(candidate) if by_path => Attempt::Plan(Box::new(unproven(candidate))),
             Ok(candidate) => Attempt::Plan(Box::new(candidate)),
             Err(stopped) => Attempt::Unknown(stopped),
         },
     }
-}
-
-/// A plan for task budgets is a plan for rule `path` too, but nothing is proven of it there.
-fn unproven(mut candidate: Candidate) -> Candidate {
-    candidate.objective.bound = None;
-    candidate.stopped = Some(candidate.stopped.unwrap_or(StopReason::Finished));
-    candidate
 }
 
 fn candidate(problem: &Problem, tightening: &Tightening, found: &Found) -> Result<Candidate, StopReason> {

@@ -11,9 +11,10 @@
 //! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
 
 use super::formulation::{Column, Formulation};
+use super::paths;
 use super::space::{Part, Space, optional_tasks};
 use super::variables::{Columns, PartColumns, add_part, load_max, replicas_max};
-use apportion_domain::{HardwareIndex, Pipeline, PipelineIndex, Problem, Share, TaskIndex};
+use apportion_domain::{HardwareIndex, LatencyRule, Pipeline, PipelineIndex, Problem, Share, TaskIndex};
 
 /// What is optimised in one stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,7 +76,12 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
         add_flow(part, own, scale, &mut formulation);
         add_load(problem, part, own, &mut formulation);
         add_links(problem, part, own, &mut formulation);
-        add_latency(pipeline, part, own, stage.goal == Goal::Slo(part.index), &mut formulation);
+        match part.rule {
+            LatencyRule::TaskBudget => {
+                add_latency(pipeline, part, own, stage.goal == Goal::Slo(part.index), &mut formulation);
+            }
+            LatencyRule::Path => paths::add_latency(pipeline, part, own, &mut formulation),
+        }
         add_minimum(pipeline, part, own, &mut formulation);
         if let Some(floor) = pipeline.min_accuracy {
             let terms = accuracy_terms(part, own, 1.0);
@@ -203,33 +209,30 @@ fn add_flow(part: &Part, own: &PartColumns, scale: Option<Column>, formulation: 
 /// Capacity of every variant over its groups, and a replica wherever there is traffic.
 fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     let survive = f64::from(problem.pipeline(part.index).survive);
-    for (t, variants) in part.by_variant.iter().enumerate() {
-        for (v, groups) in variants.iter().enumerate().filter(|(_, groups)| !groups.is_empty()) {
-            let here = |n: &&super::trie::Node| n.task.get() == t && n.variant.get() == v;
-            let nodes = || part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| here(n));
-            let points = groups.iter().flat_map(|&g| &part.groups[g].points);
-            let unit = points.map(|p| p.qps).fold(0.0, f64::max);
-            let mut load: Vec<_> = nodes().map(|(n, &f)| (f, n.load_qps / unit)).collect();
-            let mut presence: Vec<_> = nodes().map(|(_, &f)| (f, 1.0)).collect();
-            for &g in groups {
-                let group = &part.groups[g];
-                match &own.fixed {
-                    Some(fixed) => {
-                        let Some(point) = fixed[g] else { continue };
-                        let q = group.points[point].qps / unit;
-                        load.push((own.replicas[g], -q));
-                        load.extend(own.used[g].map(|y| (y, q * survive)));
-                    }
-                    None => {
-                        let n = own.running[g].iter().zip(&group.points);
-                        load.extend(n.map(|(&n, p)| (n, -p.qps / unit)));
-                    }
+    for (lane, groups) in part.lanes.iter().enumerate() {
+        let nodes = || part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| n.lane == lane);
+        let points = groups.iter().flat_map(|&g| &part.groups[g].points);
+        let unit = points.map(|p| p.qps).fold(0.0, f64::max);
+        let mut load: Vec<_> = nodes().map(|(n, &f)| (f, n.load_qps / unit)).collect();
+        let mut presence: Vec<_> = nodes().map(|(_, &f)| (f, 1.0)).collect();
+        for &g in groups {
+            let group = &part.groups[g];
+            match &own.fixed {
+                Some(fixed) => {
+                    let Some(point) = fixed[g] else { continue };
+                    let q = group.points[point].qps / unit;
+                    load.push((own.replicas[g], -q));
+                    load.extend(own.used[g].map(|y| (y, q * survive)));
                 }
-                presence.push((own.used[g].unwrap_or(own.replicas[g]), -1.0));
+                None => {
+                    let n = own.running[g].iter().zip(&group.points);
+                    load.extend(n.map(|(&n, p)| (n, -p.qps / unit)));
+                }
             }
-            formulation.at_most(0.0, load);
-            formulation.at_most(0.0, presence);
+            presence.push((own.used[g].unwrap_or(own.replicas[g]), -1.0));
         }
+        formulation.at_most(0.0, load);
+        formulation.at_most(0.0, presence);
     }
 }
 
@@ -249,6 +252,10 @@ fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mu
         running.push((x, -1.0));
         running.extend(own.used[g].map(|y| (y, survive)));
         formulation.at_most(0.0, running);
+        if part.rule == LatencyRule::Path {
+            paths::add_choice_of_batch(problem, part, own, g, formulation);
+            continue;
+        }
         let levels = &part.levels[group.task.get()];
         for (b, point) in group.points.iter().enumerate() {
             let first = levels.partition_point(|&theta| theta < point.charge_ms);

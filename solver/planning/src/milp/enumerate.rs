@@ -12,7 +12,7 @@ use super::space::{Part, Space};
 use super::vectors;
 use super::{ACCURACY_SLACK, SMALL_GAP, StageAnswer, solve_stage};
 use crate::limits::Limits;
-use apportion_domain::{Problem, Share, StopReason};
+use apportion_domain::{LatencyRule, Problem, Share, StopReason};
 
 /// One budget vector with what it implies.
 struct Candidate {
@@ -29,7 +29,11 @@ fn devices(problem: &Problem, space: &Space) -> Option<f64> {
     let first = part.groups.first()?;
     let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
     let single = part.by_variant.iter().flatten().all(|groups| groups.len() <= 1);
-    let plain = problem.pipeline(part.index).survive == 0 && problem.objective.budget_per_hour.is_none();
+    let pipeline = problem.pipeline(part.index);
+    // where every edge makes queries and each task has one variant, both latency rules say the same
+    let same_rule = part.rule == LatencyRule::TaskBudget
+        || (part.trie.nodes.len() == pipeline.tasks.len() && pipeline.edges.iter().all(|e| e.primary));
+    let plain = pipeline.survive == 0 && problem.objective.budget_per_hour.is_none() && same_rule;
     (alike && single && plain).then(|| problem.hardware_at(first.hardware).count.map_or(f64::INFINITY, f64::from))
 }
 

@@ -2,11 +2,11 @@
 
 use super::formulation::{Ending, Formulation};
 use super::highs::{self, Settings};
+use super::paths;
 use super::space::{Part, Space};
 use super::variables::PartColumns;
 use crate::limits::Limits;
-use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing, StopReason};
-use std::collections::BTreeMap;
+use apportion_domain::{Assignment, Flow, GroupName, LatencyRule, PipelinePlan, Plan, Problem, Routing, StopReason};
 
 /// Paths that carry less than this are noise of the solver.
 const FLOW_MIN: f64 = 1e-12;
@@ -34,9 +34,10 @@ pub(crate) fn choice(space: &Space, columns: &[PartColumns], values: &[f64]) -> 
         };
         let budgets: Vec<f64> = (0..own.level.len()).map(budget).collect();
         let group = |(g, group): (usize, &super::space::Group)| {
-            let point = match &own.fixed {
-                Some(fixed) => fixed[g],
-                None => group.best_within(budgets[group.task.get()]),
+            let point = match (&own.fixed, own.batch.get(g)) {
+                (Some(fixed), _) => fixed[g],
+                (None, Some(batches)) => batches.iter().position(|z| values[z.0] > 0.5),
+                (None, None) => group.best_within(budgets[group.task.get()]),
             };
             let replicas = values[own.replicas[g].0].round().max(0.0) as u32;
             point.map_or((0, 0), |point| (replicas, point))
@@ -74,17 +75,19 @@ fn part_flows(
     limits: &Limits,
 ) -> Result<Option<Vec<f64>>, StopReason> {
     let mut formulation = Formulation::default();
-    let mut capacities: BTreeMap<(usize, usize), f64> = BTreeMap::new();
-    for (g, &group) in groups.iter().enumerate() {
-        let at = &part.groups[g];
-        *capacities.entry((at.task.get(), at.variant.get())).or_default() += capacity(problem, part, g, group);
-    }
+    let of_lane = |lane: &Vec<usize>| lane.iter().map(|&g| capacity(problem, part, g, groups[g])).sum();
+    let capacities: Vec<f64> = part.lanes.iter().map(of_lane).collect();
+    let in_time = match part.rule {
+        LatencyRule::TaskBudget => vec![true; part.trie.nodes.len()],
+        LatencyRule::Path => paths::in_time(problem.pipeline(part.index), part, groups),
+    };
     let flow: Vec<_> = part
         .trie
         .nodes
         .iter()
-        .map(|n| {
-            let open = capacities.get(&(n.task.get(), n.variant.get())).is_some_and(|&c| c > 0.0);
+        .zip(in_time)
+        .map(|(n, in_time)| {
+            let open = in_time && capacities[n.lane] > 0.0;
             let column = formulation.continuous(0.0, if open { 1.0 } else { 0.0 });
             formulation.add_cost(column, -n.accuracy);
             column
@@ -97,8 +100,8 @@ fn part_flows(
             None => formulation.equal(1.0, to.collect()),
         }
     }
-    for (&(t, v), &capacity) in capacities.iter().filter(|(_, c)| **c > 0.0) {
-        let here = part.trie.nodes.iter().zip(&flow).filter(|(n, _)| n.task.get() == t && n.variant.get() == v);
+    for (lane, &capacity) in capacities.iter().enumerate().filter(|(_, c)| **c > 0.0) {
+        let here = part.trie.nodes.iter().zip(&flow).filter(|(n, _)| n.lane == lane);
         formulation.at_most(1.0, here.map(|(n, &f)| (f, n.load_qps / capacity)).collect());
     }
     let solved = highs::solve(&formulation, Settings::flows(), limits, None);
@@ -158,7 +161,7 @@ fn part_plan(problem: &Problem, part: &Part, groups: &[(u32, usize)], shares: &[
     let mut load: Vec<f64> = vec![0.0; part.groups.len()];
     let mut of_task: Vec<f64> = vec![0.0; pipeline.tasks.len()];
     for (node, share) in part.trie.nodes.iter().zip(shares) {
-        for &g in &part.by_variant[node.task.get()][node.variant.get()] {
+        for &g in &part.lanes[node.lane] {
             load[g] += node.load_qps * share * splits[g];
             of_task[node.task.get()] += node.load_qps * share * splits[g];
         }
@@ -191,12 +194,12 @@ fn part_plan(problem: &Problem, part: &Part, groups: &[(u32, usize)], shares: &[
     }
 }
 
-/// How the load of a variant splits over its groups: in proportion to the capacity that may be counted on.
+/// How the load of a lane splits over its groups: in proportion to the capacity that may be counted on.
 fn group_fractions(problem: &Problem, part: &Part, groups: &[(u32, usize)]) -> Vec<f64> {
     let mut fractions = vec![0.0; groups.len()];
-    for of_variant in part.by_variant.iter().flatten() {
-        let total: f64 = of_variant.iter().map(|&g| capacity(problem, part, g, groups[g])).sum();
-        for &g in of_variant {
+    for lane in &part.lanes {
+        let total: f64 = lane.iter().map(|&g| capacity(problem, part, g, groups[g])).sum();
+        for &g in lane {
             fractions[g] = if total > 0.0 { capacity(problem, part, g, groups[g]) / total } else { 0.0 };
         }
     }
@@ -210,8 +213,7 @@ fn group_flows(part: &Part, shares: &[f64], splits: &[f64], name: impl Fn(usize)
     // (path of groups, its node, its share)
     let mut open: Vec<(Vec<usize>, usize, f64)> = Vec::new();
     let extend = |path: &[usize], node: usize, share: f64, open: &mut Vec<(Vec<usize>, usize, f64)>| {
-        let at = &part.trie.nodes[node];
-        for &g in part.by_variant[at.task.get()][at.variant.get()].iter().rev() {
+        for &g in part.lanes[part.trie.nodes[node].lane].iter().rev() {
             if share * splits[g] > FLOW_MIN {
                 open.push(([path, &[g]].concat(), node, share * splits[g]));
             }

@@ -1,10 +1,10 @@
 //! What a choice is worth, what it can do without, and whether what runs now is as good.
 
 use super::extract::{self, Choice};
-use super::space::{Space, finish_times};
+use super::space::{Part, Space, finish_times};
 use super::{ACCURACY_SLACK, Found};
 use crate::limits::Limits;
-use apportion_domain::{Mode, ObjectiveStep, Problem, SLACK, TaskIndex};
+use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, SLACK, TaskIndex};
 
 /// The objective's value of a choice: replicas, accuracy, or cost with switching.
 pub(crate) fn worth(
@@ -57,7 +57,7 @@ fn loads(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>], 
     };
     let mut loads = vec![0.0; part.groups.len()];
     for (node, share) in part.trie.nodes.iter().zip(&flows[p]) {
-        let groups = &part.by_variant[node.task.get()][node.variant.get()];
+        let groups = &part.lanes[node.lane];
         let total: f64 = groups.iter().map(|&g| capacity(g)).sum();
         if total > 0.0 {
             groups.iter().for_each(|&g| loads[g] += node.load_qps * share * capacity(g) / total);
@@ -76,14 +76,14 @@ pub(crate) fn trim(problem: &Problem, space: &Space, mut choice: Choice, flows: 
     for (p, part) in space.parts.iter().enumerate() {
         let pipeline = problem.pipeline(part.index);
         let loads = loads(problem, space, &choice, flows, p);
-        let shares = variant_shares(space, flows, p);
+        let shares = lane_shares(part, &flows[p]);
         for g in (0..part.groups.len()).rev() {
             let group = &part.groups[g];
             let (replicas, point) = choice.groups[p][g];
             let of_task = part.groups.iter().zip(&choice.groups[p]).filter(|(other, _)| other.task == group.task);
             let total: u32 = of_task.map(|(_, &(x, _))| x).sum();
             let spare = total.saturating_sub(pipeline.task(group.task).min_replicas);
-            let used = shares[group.task.get()][group.variant.get()] > 0.0 && replicas > pipeline.survive;
+            let used = shares[group.lane] > 0.0 && replicas > pipeline.survive;
             let needed = if used { replicas_for(loads[g], group.points[point].qps) + pipeline.survive } else { 0 };
             choice.groups[p][g].0 = replicas - replicas.saturating_sub(needed).min(spare);
         }
@@ -91,12 +91,9 @@ pub(crate) fn trim(problem: &Problem, space: &Space, mut choice: Choice, flows: 
     choice
 }
 
-fn variant_shares(space: &Space, flows: &[Vec<f64>], p: usize) -> Vec<Vec<f64>> {
-    let part = &space.parts[p];
-    let mut shares: Vec<Vec<f64>> = part.by_variant.iter().map(|v| vec![0.0; v.len()]).collect();
-    for (node, share) in part.trie.nodes.iter().zip(&flows[p]) {
-        shares[node.task.get()][node.variant.get()] += share;
-    }
+fn lane_shares(part: &Part, flows: &[f64]) -> Vec<f64> {
+    let mut shares = vec![0.0; part.lanes.len()];
+    part.trie.nodes.iter().zip(flows).for_each(|(node, share)| shares[node.lane] += share);
     shares
 }
 
@@ -163,7 +160,9 @@ fn fits(problem: &Problem, space: &Space, choice: &Choice) -> bool {
         }
         let enough = (0..replicas.len()).all(|t| replicas[t] >= pipeline.task(TaskIndex(t)).min_replicas);
         let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
-        enough && finish_times(pipeline, &charges).iter().all(|&f| f <= slo)
+        // under rule `path` it is the flows that keep to the SLO
+        let in_time = || finish_times(pipeline, part.rule, &charges).iter().all(|&f| f <= slo);
+        enough && (part.rule == LatencyRule::Path || in_time())
     });
     counts && budget && parts
 }

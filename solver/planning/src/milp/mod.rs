@@ -18,6 +18,7 @@ pub(crate) mod extract;
 pub(crate) mod formulation;
 pub(crate) mod highs;
 pub(crate) mod keep;
+pub(crate) mod paths;
 pub(crate) mod space;
 pub(crate) mod tableau;
 pub(crate) mod trie;
@@ -36,8 +37,7 @@ use space::{NoSpace, Space};
 /// How much accuracy the last stage may give up for fewer replicas or less cost, relative.
 pub(crate) const ACCURACY_SLACK: f64 = 1e-6;
 
-/// Part of the gap asked for at which our own branch and bound stops: its problems are small, and the rest of the gap is left
-/// for what the last stage gives up.
+/// Part of the gap asked for at which a stage stops: the rest of it is left for what the last stage gives up.
 pub(crate) const SMALL_GAP: f64 = 0.1;
 
 /// A choice with what is proven about it.
@@ -75,14 +75,14 @@ pub(crate) enum StageAnswer {
     Unknown(StopReason),
 }
 
-/// Searches for the best plan of a problem in its mode, always under rule `task_budget`.
+/// Searches for the best plan of a problem in its mode, under its latency rule.
 pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Search {
     let space = match Space::new(problem, tightening) {
         Ok(space) => space,
         Err(NoSpace::Latency(_)) => return Search::Infeasible,
         Err(NoSpace::TooLarge(why)) => {
             tracing::warn!(%why, "too large to plan for");
-            return Search::Unknown(StopReason::Numerics);
+            return Search::Unknown(StopReason::Unsupported);
         }
     };
     let found = match problem.objective.mode {
@@ -163,7 +163,7 @@ pub(crate) fn solve_stage(
             let terms = terms.map(|(i, &c)| (formulation::Column(i), c)).collect();
             built.formulation.at_most(if stage.goal == Goal::Replicas { incumbent - 1.0 } else { incumbent }, terms);
         }
-        highs::solve(&built.formulation, Settings::mip(gap), limits, None)
+        highs::solve(&built.formulation, Settings::mip(SMALL_GAP * gap), limits, None)
     });
     let Solved { ending, values, cost, bound } = solved;
     let reason = || limits.reason().unwrap_or(StopReason::TimeLimit);

@@ -2,7 +2,9 @@
 
 use super::trie::{Trie, TrieTooLarge};
 use crate::tightening::Tightening;
-use apportion_domain::{Edge, HardwareIndex, Pipeline, PipelineIndex, Problem, SLACK, Share, TaskIndex, VariantIndex};
+use apportion_domain::{
+    Edge, HardwareIndex, LatencyRule, Pipeline, PipelineIndex, Problem, SLACK, Share, TaskIndex, VariantIndex,
+};
 
 /// One batch size of a group that no other of the group beats in both latency and throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,6 +25,8 @@ pub(crate) struct Group {
     pub share: Share,
     /// By increasing charge, and so by increasing throughput; never empty.
     pub points: Vec<Point>,
+    /// Position of its lane.
+    pub lane: usize,
     /// Replicas that run now.
     pub deployed: u32,
     /// The batch size that runs now.
@@ -46,6 +50,11 @@ pub(crate) struct Part {
     pub groups: Vec<Group>,
     /// Positions of the groups of each variant of each task.
     pub by_variant: Vec<Vec<Vec<usize>>>,
+    /// Groups that the queries of one node of the trie may go to, in proportion to their capacity: all those of a variant
+    /// under rule `task_budget`; one alone under rule `path`, where it matters which group a query has been at.
+    pub lanes: Vec<Vec<usize>>,
+    /// Which latency rule the space is for.
+    pub rule: LatencyRule,
     /// Where queries may go.
     pub trie: Trie,
     /// Share of this pipeline in the objective of accuracy.
@@ -87,17 +96,23 @@ impl Space {
             let index = PipelineIndex(i);
             let mut groups = all_groups(problem, index, tightening, best_only);
             let optional = optional_tasks(pipeline);
-            prune_slow(pipeline, &optional, &mut groups);
+            let rule = problem.objective.latency_rule;
+            prune_slow(pipeline, &optional, rule, &mut groups);
             let by_variant = by_variant(pipeline, &groups);
-            let usable = |t: TaskIndex, v: VariantIndex| !by_variant[t.get()][v.get()].is_empty();
+            let lanes = lanes(rule, &by_variant, &mut groups);
+            let lanes_of = |t: TaskIndex, v: VariantIndex| {
+                let mut lanes: Vec<usize> = by_variant[t.get()][v.get()].iter().map(|&g| groups[g].lane).collect();
+                lanes.dedup();
+                lanes
+            };
             let headroom = &tightening.parts[i].headroom;
-            let trie = Trie::new(pipeline, usable, headroom)?;
+            let trie = Trie::new(pipeline, rule, lanes_of, headroom)?;
             if trie.is_empty() {
                 return Err(NoSpace::Latency(index));
             }
             let levels = levels(pipeline, &groups);
             let weight = if total > 0.0 { pipeline.weight / total } else { 1.0 / problem.pipelines.len() as f64 };
-            parts.push(Part { index, groups, by_variant, trie, weight, levels, headroom: headroom.clone() });
+            parts.push(Part { index, groups, by_variant, lanes, rule, trie, weight, levels, headroom: headroom.clone() });
         }
         Ok(Self { parts })
     }
@@ -112,7 +127,7 @@ pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, Ta
     let least = least_charges(pipeline, &optional, &groups);
     match least.iter().position(|charge| charge.is_infinite()) {
         Some(t) => Err(TaskIndex(t)),
-        None => Ok(finish_times(pipeline, &least).into_iter().fold(0.0, f64::max)),
+        None => Ok(finish_times(pipeline, problem.objective.latency_rule, &least).into_iter().fold(0.0, f64::max)),
     }
 }
 
@@ -141,6 +156,7 @@ fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening, 
                     hardware,
                     share,
                     points,
+                    lane: 0,
                     deployed: runs.map_or(0, |d| d.replicas),
                     deployed_batch: runs.map(|d| d.batch),
                     switch_cost: problem.switching_weight * variant.load_ms / 1000.0 * price / 3600.0,
@@ -186,21 +202,29 @@ pub(crate) fn makes_none(pipeline: &Pipeline, edge: &Edge, variant: VariantIndex
     pipeline.fanout(edge, variant) <= 0.0
 }
 
+/// Whether an edge delays what comes after it: rule `path` speaks of the ways that queries take, and over an edge that is
+/// not primary none is made.
+fn delays(rule: LatencyRule, edge: &Edge) -> bool {
+    edge.primary || rule == LatencyRule::TaskBudget
+}
+
 /// Longest way from the root to the end of each task, each task charging what `charges` says.
-pub(crate) fn finish_times(pipeline: &Pipeline, charges: &[f64]) -> Vec<f64> {
+pub(crate) fn finish_times(pipeline: &Pipeline, rule: LatencyRule, charges: &[f64]) -> Vec<f64> {
     let mut finish = vec![0.0; pipeline.tasks.len()];
     for &t in pipeline.order() {
-        let before = pipeline.edges_into(t).map(|e| finish[e.from.get()]).fold(0.0, f64::max);
+        let into = pipeline.edges_into(t).filter(|e| delays(rule, e));
+        let before = into.map(|e| finish[e.from.get()]).fold(0.0, f64::max);
         finish[t.get()] = before + charges[t.get()];
     }
     finish
 }
 
 /// Longest way from the end of each task to the end of the pipeline.
-fn remaining_times(pipeline: &Pipeline, charges: &[f64]) -> Vec<f64> {
+fn remaining_times(pipeline: &Pipeline, rule: LatencyRule, charges: &[f64]) -> Vec<f64> {
     let mut remaining = vec![0.0; pipeline.tasks.len()];
     for &t in pipeline.order().iter().rev() {
-        let after = pipeline.edges_from(t).map(|e| remaining[e.to.get()] + charges[e.to.get()]).fold(0.0, f64::max);
+        let out_of = pipeline.edges_from(t).filter(|e| delays(rule, e));
+        let after = out_of.map(|e| remaining[e.to.get()] + charges[e.to.get()]).fold(0.0, f64::max);
         remaining[t.get()] = after;
     }
     remaining
@@ -218,14 +242,15 @@ pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Gr
 }
 
 /// Drops the points that miss the SLO even beside the fastest of everything else, then groups without points.
-fn prune_slow(pipeline: &Pipeline, optional: &[bool], groups: &mut Vec<Group>) {
+fn prune_slow(pipeline: &Pipeline, optional: &[bool], rule: LatencyRule, groups: &mut Vec<Group>) {
     let least = least_charges(pipeline, optional, groups);
-    let finish = finish_times(pipeline, &least);
-    let remaining = remaining_times(pipeline, &least);
+    let finish = finish_times(pipeline, rule, &least);
+    let remaining = remaining_times(pipeline, rule, &least);
     let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
     for group in groups.iter_mut() {
         let t = group.task.get();
-        let others = pipeline.edges_into(group.task).map(|e| finish[e.from.get()]).fold(0.0, f64::max) + remaining[t];
+        let into = pipeline.edges_into(group.task).filter(|e| delays(rule, e));
+        let others = into.map(|e| finish[e.from.get()]).fold(0.0, f64::max) + remaining[t];
         group.points.retain(|p| others + p.charge_ms <= slo);
     }
     groups.retain(|g| !g.points.is_empty());
@@ -237,6 +262,19 @@ fn by_variant(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<Vec<usize>>> {
         positions[group.task.get()][group.variant.get()].push(g);
     }
     positions
+}
+
+/// Makes the lanes and tells every group which is its own.
+fn lanes(rule: LatencyRule, by_variant: &[Vec<Vec<usize>>], groups: &mut [Group]) -> Vec<Vec<usize>> {
+    let of_variants = by_variant.iter().flatten().filter(|of| !of.is_empty());
+    let lanes: Vec<Vec<usize>> = match rule {
+        LatencyRule::TaskBudget => of_variants.cloned().collect(),
+        LatencyRule::Path => of_variants.flatten().map(|&g| vec![g]).collect(),
+    };
+    for (lane, of_lane) in lanes.iter().enumerate() {
+        of_lane.iter().for_each(|&g| groups[g].lane = lane);
+    }
+    lanes
 }
 
 fn levels(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<f64>> {

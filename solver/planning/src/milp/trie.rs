@@ -8,7 +8,7 @@
 //! each (task, variant) does.
 
 use super::space::makes_none;
-use apportion_domain::{AccuracyModel, Edge, Pipeline, TaskIndex, VariantIndex};
+use apportion_domain::{AccuracyModel, Edge, LatencyRule, Pipeline, TaskIndex, VariantIndex};
 
 /// Most nodes of one pipeline's trie: about what HiGHS takes as columns within seconds.
 pub(crate) const TRIE_NODES_MAX: usize = 20_000;
@@ -23,6 +23,8 @@ pub(crate) struct TrieTooLarge;
 pub(crate) struct Node {
     pub task: TaskIndex,
     pub variant: VariantIndex,
+    /// The groups that its queries go to.
+    pub lane: usize,
     /// Queries per second there if all root queries took this prefix.
     pub load_qps: f64,
     /// What a whole share adds to the pipeline's accuracy.
@@ -52,21 +54,25 @@ pub(crate) struct Trie {
 }
 
 impl Trie {
-    /// The trie over the usable variants; `headroom` multiplies the load of each task.
+    /// The trie over the lanes of every variant; `headroom` multiplies the load of each task.
     pub fn new(
         pipeline: &Pipeline,
-        usable: impl Fn(TaskIndex, VariantIndex) -> bool,
+        rule: LatencyRule,
+        lanes: impl Fn(TaskIndex, VariantIndex) -> Vec<usize>,
         headroom: &[f64],
     ) -> Result<Self, TrieTooLarge> {
-        if history_is_irrelevant(pipeline, &usable) {
-            return Ok(Self::merged(pipeline, usable, headroom));
+        // under rule `path` the time that a query has taken is its history
+        let usable = |t, v| !lanes(t, v).is_empty();
+        if rule == LatencyRule::TaskBudget && history_is_irrelevant(pipeline, &usable) {
+            return Ok(Self::merged(pipeline, lanes, headroom));
         }
         let mut trie = Self { nodes: Vec::new(), splits: Vec::new(), merged: false, next: Vec::new() };
         // (node or none for the root, task of the children, queries there per root query, stages so far)
         let mut open = vec![(None, pipeline.root(), 1.0, Vec::new())];
         while let Some((from, task, per_root, stages)) = open.pop() {
             let mut to = Vec::new();
-            for v in (0..pipeline.task(task).variants.len()).map(VariantIndex).filter(|&v| usable(task, v)) {
+            let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
+            for (v, lane) in variants.flat_map(|v| lanes(task, v).into_iter().map(move |lane| (v, lane))) {
                 let stages = [stages.as_slice(), &[(task, v)]].concat();
                 let node = trie.nodes.len();
                 if node == TRIE_NODES_MAX {
@@ -76,6 +82,7 @@ impl Trie {
                 trie.nodes.push(Node {
                     task,
                     variant: v,
+                    lane,
                     load_qps: pipeline.demand_qps * headroom[task.get()] * per_root,
                     accuracy: accuracy(pipeline, &stages),
                     ends: ends(pipeline, task, v),
@@ -95,7 +102,7 @@ impl Trie {
         Ok(trie)
     }
 
-    fn merged(pipeline: &Pipeline, usable: impl Fn(TaskIndex, VariantIndex) -> bool, headroom: &[f64]) -> Self {
+    fn merged(pipeline: &Pipeline, lanes: impl Fn(TaskIndex, VariantIndex) -> Vec<usize>, headroom: &[f64]) -> Self {
         let mut trie = Self { nodes: Vec::new(), splits: Vec::new(), merged: true, next: Vec::new() };
         let mut per_root = vec![1.0; pipeline.tasks.len()];
         for &task in pipeline.order() {
@@ -103,11 +110,13 @@ impl Trie {
                 per_root[task.get()] = per_root[edge.from.get()] * pipeline.fanout(edge, VariantIndex(0));
             }
             let mut to = Vec::new();
-            for v in (0..pipeline.task(task).variants.len()).map(VariantIndex).filter(|&v| usable(task, v)) {
+            let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
+            for (v, lane) in variants.flat_map(|v| lanes(task, v).into_iter().map(move |lane| (v, lane))) {
                 to.push(trie.nodes.len());
                 trie.nodes.push(Node {
                     task,
                     variant: v,
+                    lane,
                     load_qps: pipeline.demand_qps * headroom[task.get()] * per_root[task.get()],
                     accuracy: pipeline.variant(task, v).accuracy * additive_weight(pipeline, task),
                     ends: pipeline.children(task).next().is_none(),

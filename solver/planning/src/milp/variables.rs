@@ -2,7 +2,7 @@
 
 use super::formulation::{Column, Formulation};
 use super::space::{Group, Part};
-use apportion_domain::{Problem, SLACK};
+use apportion_domain::{LatencyRule, Problem, SLACK};
 
 /// Columns of one pipeline.
 pub(crate) struct PartColumns {
@@ -14,8 +14,10 @@ pub(crate) struct PartColumns {
     pub running: Vec<Vec<Column>>,
     /// Whether a group is used, where replicas may be lost (`survive > 0`).
     pub used: Vec<Option<Column>>,
-    /// Which budget each task has: binaries over its levels; empty with given budgets.
+    /// Which budget each task has: binaries over its levels; empty with given budgets and under rule `path`.
     pub level: Vec<Vec<Column>>,
+    /// Rule `path`: which batch each group runs, binaries over its points; empty under rule `task_budget`.
+    pub batch: Vec<Vec<Column>>,
     /// With given budgets, the point that each group runs at.
     pub fixed: Option<Vec<Option<usize>>>,
 }
@@ -29,7 +31,7 @@ pub(crate) struct Columns {
 
 /// Most load that a group can ever get.
 pub(crate) fn load_max(part: &Part, group: &Group) -> f64 {
-    let of_group = part.trie.nodes.iter().filter(|n| n.task == group.task && n.variant == group.variant);
+    let of_group = part.trie.nodes.iter().filter(|n| n.lane == group.lane);
     if part.trie.merged {
         return of_group.map(|n| n.load_qps).sum();
     }
@@ -59,7 +61,8 @@ pub(crate) fn add_part(
         budgets.map(|b| part.groups.iter().map(|g| g.best_within(b[g.task.get()])).collect());
     let survive = problem.pipeline(part.index).survive;
     let flow = part.trie.nodes.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
-    let mut columns = PartColumns { flow, replicas: vec![], running: vec![], used: vec![], level: vec![], fixed };
+    let mut columns =
+        PartColumns { flow, replicas: vec![], running: vec![], used: vec![], level: vec![], batch: vec![], fixed };
     for (g, group) in part.groups.iter().enumerate() {
         let slowest = match &columns.fixed {
             Some(fixed) => fixed[g],
@@ -72,7 +75,10 @@ pub(crate) fn add_part(
             columns.running.push(group.points.iter().map(|_| formulation.continuous(0.0, most)).collect());
         }
     }
-    if columns.fixed.is_none() {
+    if columns.fixed.is_none() && part.rule == LatencyRule::Path {
+        let batches = part.groups.iter().map(|g| g.points.iter().map(|_| formulation.integer(0.0, 1.0)).collect());
+        columns.batch = batches.collect();
+    } else if columns.fixed.is_none() {
         columns.level =
             part.levels.iter().map(|levels| levels.iter().map(|_| formulation.integer(0.0, 1.0)).collect()).collect();
     }

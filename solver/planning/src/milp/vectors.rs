@@ -1,7 +1,7 @@
 //! Budget vectors: how the SLO is divided among the tasks. Only maximal ones matter, since a larger budget never hurts.
 
 use super::space::{Part, finish_times, optional_tasks};
-use apportion_domain::{Pipeline, SLACK, TaskIndex};
+use apportion_domain::{LatencyRule, Pipeline, SLACK, TaskIndex};
 
 /// Most vectors that are enumerated; beyond it the formulation chooses budgets with binaries.
 pub(crate) const VECTORS_MAX: usize = 400;
@@ -42,13 +42,13 @@ fn complete(pipeline: &Pipeline, part: &Part, inner: &[TaskIndex], mut code: usi
         charges[t.get()] = levels[code % levels.len()];
         code /= levels.len();
     }
-    let finish = finish_times(pipeline, &charges);
+    let finish = finish_times(pipeline, LatencyRule::TaskBudget, &charges);
     let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
     for t in (0..pipeline.tasks.len()).map(TaskIndex).filter(|t| !inner.contains(t)) {
         let before = pipeline.edges_into(t).map(|e| finish[e.from.get()]).fold(0.0, f64::max);
         charges[t.get()] = *part.levels[t.get()].iter().rev().find(|&&theta| before + theta <= slo)?;
     }
-    finish_times(pipeline, &charges).iter().all(|&f| f <= slo).then_some(charges)
+    finish_times(pipeline, LatencyRule::TaskBudget, &charges).iter().all(|&f| f <= slo).then_some(charges)
 }
 
 fn is_maximal(pipeline: &Pipeline, part: &Part, inner: &[TaskIndex], vector: &[f64]) -> bool {
@@ -57,6 +57,6 @@ fn is_maximal(pipeline: &Pipeline, part: &Part, inner: &[TaskIndex], vector: &[f
         let Some(&above) = part.levels[t.get()].iter().find(|&&theta| theta > vector[t.get()]) else { return true };
         let mut raised = vector.to_vec();
         raised[t.get()] = above;
-        finish_times(pipeline, &raised).iter().any(|&f| f > slo)
+        finish_times(pipeline, LatencyRule::TaskBudget, &raised).iter().any(|&f| f > slo)
     })
 }
