@@ -80,7 +80,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
             LatencyRule::TaskBudget => {
                 add_latency(pipeline, part, own, stage.goal == Goal::Slo(part.index), &mut formulation);
             }
-            LatencyRule::Path => paths::add_latency(pipeline, part, own, &mut formulation),
+            LatencyRule::Path => paths::add_latency(part, own, &mut formulation),
         }
         add_minimum(pipeline, part, own, &mut formulation);
         if let Some(floor) = pipeline.min_accuracy {

@@ -95,7 +95,7 @@ pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: 
         let stage = Stage::new(Goal::Accuracy).within(&candidate.budgets);
         match solve_stage(problem, space, stage, gap, limits, best.map(|a| -a)) {
             StageAnswer::Found { choice, value, bound: own, stopped: why } => {
-                bound = bound.max(-own);
+                bound = bound.max((-own).min(candidate.accuracy_max));
                 stopped = stopped.or(why);
                 if best.is_none_or(|best| -value > best) {
                     incumbent = Some((-value, choice));

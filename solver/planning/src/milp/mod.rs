@@ -10,11 +10,13 @@
 //! One pipeline on one kind of device takes a shorter way ([`enumerate`]): its budget vectors are few, and each has a bound
 //! in closed form ([`envelope`]).
 
+pub(crate) mod bounds;
 pub(crate) mod branch;
 pub(crate) mod constraints;
 pub(crate) mod enumerate;
 pub(crate) mod envelope;
 pub(crate) mod extract;
+pub(crate) mod fallback;
 pub(crate) mod formulation;
 pub(crate) mod highs;
 pub(crate) mod keep;
@@ -75,20 +77,33 @@ pub(crate) enum StageAnswer {
     Unknown(StopReason),
 }
 
-/// Searches for the best plan of a problem in its mode, under its latency rule.
+/// Searches for the best plan of a problem in its mode, under its latency rule. When the time is up or the formulation would be
+/// too large, the plan that needs no search is better than none.
 pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Search {
+    match exact(problem, tightening, gap, limits) {
+        Search::Unknown(reason) if reason != StopReason::Cancelled => {
+            match fallback::plan(problem, tightening, limits, reason) {
+                Some(found) => Search::Found(Box::new(found)),
+                None => Search::Unknown(reason),
+            }
+        }
+        other => other,
+    }
+}
+
+fn exact(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Search {
     let space = match Space::new(problem, tightening) {
         Ok(space) => space,
         Err(NoSpace::Latency(_)) => return Search::Infeasible,
-        Err(NoSpace::TooLarge(why)) => {
+        Err(why @ (NoSpace::TooLarge(_) | NoSpace::TooManyCovers(_))) => {
             tracing::warn!(%why, "too large to plan for");
             return Search::Unknown(StopReason::Unsupported);
         }
     };
     let found = match problem.objective.mode {
         Mode::HardwareThenAccuracy => hardware_then_accuracy(problem, tightening, space, gap, limits),
-        Mode::MinCost => stages(problem, space, Goal::CostAndSwitching, None, gap, limits),
-        Mode::MaxAccuracy => stages(problem, space, Goal::Accuracy, Some(Goal::Cost), gap, limits),
+        Mode::MinCost => stages((problem, tightening), space, Goal::CostAndSwitching, None, gap, limits),
+        Mode::MaxAccuracy => stages((problem, tightening), space, Goal::Accuracy, Some(Goal::Cost), gap, limits),
     };
     match found {
         Search::Found(found) => Search::Found(Box::new(keep::prefer_deployed(problem, *found, limits))),
@@ -105,7 +120,7 @@ fn hardware_then_accuracy(problem: &Problem, tightening: &Tightening, space: Spa
         match answer {
             StageAnswer::Found { choice, value, bound, stopped } => {
                 let step = Some(ObjectiveStep::Hardware);
-                return finish(problem, best, choice, step, (value, (bound - 1e-6).ceil()), stopped, limits);
+                return finish((problem, tightening), best, choice, step, (value, (bound - 1e-6).ceil()), stopped, limits);
             }
             StageAnswer::Infeasible => {}
             StageAnswer::Unknown(reason) => return Search::Unknown(reason),
@@ -113,16 +128,23 @@ fn hardware_then_accuracy(problem: &Problem, tightening: &Tightening, space: Spa
     }
     match enumerate::most_accurate(problem, &space, gap, limits) {
         Some(StageAnswer::Found { choice, value, bound, stopped }) => {
-            finish(problem, space, choice, Some(ObjectiveStep::Accuracy), (-value, -bound), stopped, limits)
+            finish((problem, tightening), space, choice, Some(ObjectiveStep::Accuracy), (-value, -bound), stopped, limits)
         }
         Some(StageAnswer::Infeasible) => Search::Infeasible,
         Some(StageAnswer::Unknown(reason)) => Search::Unknown(reason),
-        None => stages(problem, space, Goal::Accuracy, Some(Goal::Replicas), gap, limits),
+        None => stages((problem, tightening), space, Goal::Accuracy, Some(Goal::Replicas), gap, limits),
     }
 }
 
 /// The stages of a mode on the whole formulation: `goal` first, then `second` among what is as accurate.
-fn stages(problem: &Problem, space: Space, goal: Goal, second: Option<Goal>, gap: f64, limits: &Limits) -> Search {
+fn stages(
+    (problem, tightening): (&Problem, &Tightening),
+    space: Space,
+    goal: Goal,
+    second: Option<Goal>,
+    gap: f64,
+    limits: &Limits,
+) -> Search {
     let (mut choice, value, bound, mut stopped) = match solve_stage(problem, &space, Stage::new(goal), gap, limits, None) {
         StageAnswer::Found { choice, value, bound, stopped } => (choice, value, bound, stopped),
         StageAnswer::Infeasible => return Search::Infeasible,
@@ -139,7 +161,7 @@ fn stages(problem: &Problem, space: Space, goal: Goal, second: Option<Goal>, gap
     }
     let step = (problem.objective.mode == Mode::HardwareThenAccuracy).then_some(ObjectiveStep::Accuracy);
     let (value, bound) = if goal == Goal::Accuracy { (-value, -bound) } else { (value, bound) };
-    finish(problem, space, choice, step, (value, bound), stopped, limits)
+    finish((problem, tightening), space, choice, step, (value, bound), stopped, limits)
 }
 
 /// Builds and solves one stage. With an `incumbent` cost only what is cheaper counts.
@@ -182,7 +204,7 @@ pub(crate) fn solve_stage(
 
 /// Solves the flows of a choice, takes what it does not need away, and says what it is worth.
 fn finish(
-    problem: &Problem,
+    (problem, tightening): (&Problem, &Tightening),
     space: Space,
     choice: Choice,
     step: Option<ObjectiveStep>,
@@ -202,7 +224,12 @@ fn finish(
     };
     let choice = keep::trim(problem, &space, choice, &flows);
     let worth = keep::worth(problem, &space, &choice, &flows, step);
-    let accuracy_like = step == Some(ObjectiveStep::Accuracy) || problem.objective.mode == Mode::MaxAccuracy;
+    let accuracy_like = bounds::is_maximised(problem, step);
+    let bound = match (stopped.is_some(), accuracy_like) {
+        (false, _) => bound,
+        (true, true) => bound.min(bounds::bound(problem, tightening, step)),
+        (true, false) => bound.max(bounds::bound(problem, tightening, step)),
+    };
     // trimming and exact flows may be better than what the solver saw, never worse than its own tolerance
     let bound = if accuracy_like { bound.max(worth) } else { bound.min(worth) };
     tracing::debug!(value, worth, bound, "solved");

@@ -15,8 +15,13 @@ use super::space::Part;
 use super::variables::{PartColumns, load_max, replicas_max};
 use apportion_domain::{Pipeline, Problem, SLACK};
 
-/// Most latency rows of one pipeline.
+/// Most rows of latency of one pipeline.
 pub(crate) const COVERS_MAX: usize = 60_000;
+
+/// There would be more than [`COVERS_MAX`] rows.
+#[derive(Debug, thiserror::Error)]
+#[error("more than {COVERS_MAX} combinations of batch sizes that are late")]
+pub(crate) struct TooManyCovers;
 
 /// `sum of z_g <= 1`, `n_gb <= U z_gb`, `x_g <= U sum of z_g`: a group runs one batch size, if any.
 pub(crate) fn add_choice_of_batch(
@@ -38,14 +43,14 @@ pub(crate) fn add_choice_of_batch(
 }
 
 /// Adds the rows of latency, and `sum of f at g <= sum of z_g`.
-pub(crate) fn add_latency(pipeline: &Pipeline, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
+pub(crate) fn add_latency(part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     for (lane, groups) in part.lanes.iter().enumerate() {
         let here = part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| n.lane == lane);
         let mut terms: Vec<(Column, f64)> = here.map(|(_, &f)| (f, 1.0)).collect();
         terms.extend(groups.iter().flat_map(|&g| &own.batch[g]).map(|&z| (z, -1.0)));
         formulation.at_most(0.0, terms);
     }
-    for cover in covers(pipeline, part) {
+    for cover in &part.covers {
         let mut terms = vec![(own.flow[cover.node], 1.0)];
         for &(g, first) in &cover.faster_than {
             terms.extend(own.batch[g][..first].iter().map(|&z| (z, -1.0)));
@@ -56,9 +61,11 @@ pub(crate) fn add_latency(pipeline: &Pipeline, part: &Part, own: &PartColumns, f
 
 /// A prefix that carries traffic only if one of these groups runs a batch before its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Cover {
-    node: usize,
-    faster_than: Vec<(usize, usize)>,
+pub(crate) struct Cover {
+    /// The last node of the prefix.
+    pub node: usize,
+    /// The groups of the prefix, each with the position that its batch would have to be before.
+    pub faster_than: Vec<(usize, usize)>,
 }
 
 /// The group of a node: its lane's only one.
@@ -92,7 +99,7 @@ fn slo(pipeline: &Pipeline) -> f64 {
 }
 
 /// All rows of latency.
-fn covers(pipeline: &Pipeline, part: &Part) -> Vec<Cover> {
+pub(crate) fn covers(pipeline: &Pipeline, part: &Part) -> Result<Vec<Cover>, TooManyCovers> {
     let rests = rests(part, |g| part.groups[g].points[0].charge_ms);
     let parents = parents(part);
     let mut covers = Vec::new();
@@ -107,8 +114,11 @@ fn covers(pipeline: &Pipeline, part: &Part) -> Vec<Cover> {
         let rest_of_parent = parents[node].map_or(f64::NEG_INFINITY, |p| rests[p]);
         let levels = minimal_late(part, &path, slo(pipeline), rests[node], rest_of_parent);
         covers.extend(levels.into_iter().map(|l| Cover { node, faster_than: path.iter().copied().zip(l).collect() }));
+        if covers.len() > COVERS_MAX {
+            return Err(TooManyCovers);
+        }
     }
-    covers
+    Ok(covers)
 }
 
 /// The minimal batch positions along a path that are late with `rest` to come, without those late at the parent already.

@@ -1,5 +1,6 @@
 //! What a plan may be made of: the groups that can ever meet the SLO, with their (latency, throughput) frontiers.
 
+use super::paths::{self, Cover, TooManyCovers};
 use super::trie::{Trie, TrieTooLarge};
 use crate::tightening::Tightening;
 use apportion_domain::{
@@ -55,6 +56,8 @@ pub(crate) struct Part {
     pub lanes: Vec<Vec<usize>>,
     /// Which latency rule the space is for.
     pub rule: LatencyRule,
+    /// Rule `path`: its rows of latency.
+    pub covers: Vec<Cover>,
     /// Where queries may go.
     pub trie: Trie,
     /// Share of this pipeline in the objective of accuracy.
@@ -80,6 +83,9 @@ pub(crate) enum NoSpace {
     /// A formulation by paths would be too large.
     #[error(transparent)]
     TooLarge(#[from] TrieTooLarge),
+    /// The rows of latency by path would be too many.
+    #[error(transparent)]
+    TooManyCovers(#[from] TooManyCovers),
 }
 
 impl Space {
@@ -90,14 +96,22 @@ impl Space {
 
     /// The same with only the most accurate variants of each task: step 1 of `hardware_then_accuracy`.
     pub fn restricted(problem: &Problem, tightening: &Tightening, best_only: bool) -> Result<Self, NoSpace> {
+        let all = (0..problem.pipelines.len()).map(|i| {
+            let index = PipelineIndex(i);
+            let best = |t, v| !best_only || problem.pipeline(index).most_accurate(t).any(|best| best == v);
+            usable_groups(problem, index, tightening, best)
+        });
+        let all = all.collect();
+        Self::of_groups(problem, tightening, all)
+    }
+
+    /// The space of these groups, by pipeline.
+    pub fn of_groups(problem: &Problem, tightening: &Tightening, all: Vec<Vec<Group>>) -> Result<Self, NoSpace> {
         let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
         let mut parts = Vec::with_capacity(problem.pipelines.len());
-        for (i, pipeline) in problem.pipelines.iter().enumerate() {
-            let index = PipelineIndex(i);
-            let mut groups = all_groups(problem, index, tightening, best_only);
-            let optional = optional_tasks(pipeline);
+        for (i, mut groups) in all.into_iter().enumerate() {
+            let pipeline = &problem.pipelines[i];
             let rule = problem.objective.latency_rule;
-            prune_slow(pipeline, &optional, rule, &mut groups);
             let by_variant = by_variant(pipeline, &groups);
             let lanes = lanes(rule, &by_variant, &mut groups);
             let lanes_of = |t: TaskIndex, v: VariantIndex| {
@@ -105,17 +119,37 @@ impl Space {
                 lanes.dedup();
                 lanes
             };
-            let headroom = &tightening.parts[i].headroom;
-            let trie = Trie::new(pipeline, rule, lanes_of, headroom)?;
+            let headroom = tightening.parts[i].headroom.clone();
+            let trie = Trie::new(pipeline, rule, lanes_of, &headroom)?;
+            let index = PipelineIndex(i);
             if trie.is_empty() {
                 return Err(NoSpace::Latency(index));
             }
             let levels = levels(pipeline, &groups);
             let weight = if total > 0.0 { pipeline.weight / total } else { 1.0 / problem.pipelines.len() as f64 };
-            parts.push(Part { index, groups, by_variant, lanes, rule, trie, weight, levels, headroom: headroom.clone() });
+            let covers = Vec::new();
+            let mut part = Part { index, groups, by_variant, lanes, rule, covers, trie, weight, levels, headroom };
+            if rule == LatencyRule::Path {
+                part.covers = paths::covers(pipeline, &part)?;
+            }
+            parts.push(part);
         }
         Ok(Self { parts })
     }
+}
+
+/// The groups of a pipeline that can ever meet the SLO, of the variants that are `wanted`.
+pub(crate) fn usable_groups(
+    problem: &Problem,
+    index: PipelineIndex,
+    tightening: &Tightening,
+    wanted: impl Fn(TaskIndex, VariantIndex) -> bool,
+) -> Vec<Group> {
+    let pipeline = problem.pipeline(index);
+    let mut groups = all_groups(problem, index, tightening);
+    groups.retain(|g| wanted(g.task, g.variant));
+    prune_slow(pipeline, &optional_tasks(pipeline), problem.objective.latency_rule, &mut groups);
+    groups
 }
 
 /// The fastest that a pipeline can answer, at any load and with any number of replicas, and the task, if any, that fits
@@ -123,7 +157,7 @@ impl Space {
 pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
     let pipeline = problem.pipeline(index);
     let optional = optional_tasks(pipeline);
-    let groups = all_groups(problem, index, &Tightening::none(problem), false);
+    let groups = all_groups(problem, index, &Tightening::none(problem));
     let least = least_charges(pipeline, &optional, &groups);
     match least.iter().position(|charge| charge.is_infinite()) {
         Some(t) => Err(TaskIndex(t)),
@@ -131,15 +165,11 @@ pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, Ta
     }
 }
 
-fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening, best_only: bool) -> Vec<Group> {
+fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) -> Vec<Group> {
     let pipeline = problem.pipeline(index);
     let mut groups = Vec::new();
     for (t, task) in pipeline.tasks.iter().enumerate() {
-        let best: Vec<VariantIndex> = pipeline.most_accurate(TaskIndex(t)).collect();
         for (v, variant) in task.variants.iter().enumerate() {
-            if best_only && !best.contains(&VariantIndex(v)) {
-                continue;
-            }
             for (hardware, share) in variant.profile.places() {
                 if !problem.fits_memory(variant.memory_mib, hardware, share) {
                     continue;

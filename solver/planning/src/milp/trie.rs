@@ -185,7 +185,7 @@ fn ends(pipeline: &Pipeline, task: TaskIndex, variant: VariantIndex) -> bool {
 }
 
 /// What the prefix `stages` adds to the accuracy: the path accuracy, weighted by the sinks whose paths end there.
-fn accuracy(pipeline: &Pipeline, stages: &[(TaskIndex, VariantIndex)]) -> f64 {
+pub(crate) fn accuracy(pipeline: &Pipeline, stages: &[(TaskIndex, VariantIndex)]) -> f64 {
     let (task, variant) = stages[stages.len() - 1];
     if pipeline.accuracy_model == AccuracyModel::TaskMean {
         return pipeline.variant(task, variant).accuracy / pipeline.tasks.len() as f64;

@@ -1,0 +1,103 @@
+//! When the time is up there is a plan nevertheless, valid and with a bound that holds.
+
+use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, Problem};
+use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_wire::problem::{ProblemFile, read_problem};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_millis(50);
+
+/// A pipeline of `tasks` in a chain, each with `variants` of growing accuracy and cost, on three kinds of device.
+fn pipeline(name: &str, tasks: usize, variants: usize, demand_qps: f64) -> Value {
+    let variant = |t: usize, v: usize| {
+        let (size, wobble) = (1.0 + v as f64, 1.0 + 0.1 * ((7 * t + 3 * v) % 5) as f64);
+        let rows = ["a", "b", "c"].iter().enumerate().flat_map(|(h, hardware)| {
+            [1, 2, 4, 8, 16].map(|batch| {
+                let latency_ms = (2.0 * size + 0.9 * size * f64::from(batch)) * wobble / (1.0 + h as f64);
+                json!({"hardware": hardware, "batch": batch, "latency_ms": latency_ms})
+            })
+        });
+        let accuracy = 0.7 + 0.29 * (v + 1) as f64 / variants as f64;
+        json!({"name": format!("t{t}v{v}"), "accuracy": accuracy, "profile": rows.collect::<Vec<_>>()})
+    };
+    let task =
+        |t: usize| json!({"name": format!("t{t}"), "variants": (0..variants).map(|v| variant(t, v)).collect::<Vec<_>>()});
+    let edges = (1..tasks).map(|t| json!({"from": format!("t{}", t - 1), "to": format!("t{t}")}));
+    json!({
+        "name": name, "demand_qps": demand_qps, "slo_ms": 60.0 * tasks as f64,
+        "tasks": (0..tasks).map(task).collect::<Vec<_>>(), "edges": edges.collect::<Vec<_>>(),
+    })
+}
+
+fn problem(mode: &str, count: Option<u32>, pipelines: Vec<Value>) -> Problem {
+    let hardware = ["a", "b", "c"].iter().zip([0.5, 0.8, 1.1]);
+    let hardware: Vec<_> =
+        hardware.map(|(name, price)| json!({"name": name, "price_per_hour": price, "count": count})).collect();
+    let mut file = json!({"version": 1, "objective": {"mode": mode}, "hardware": hardware, "pipelines": pipelines});
+    if mode == "min_cost" {
+        file["pipelines"].as_array_mut().expect("pipelines").iter_mut().for_each(|p| p["min_accuracy"] = json!(0.2));
+    }
+    match read_problem("generated", &file.to_string()).expect("a valid problem") {
+        ProblemFile::Allocation(problem) => problem,
+        ProblemFile::Scaling(_) => unreachable!("it has pipelines"),
+    }
+}
+
+fn judge(name: &str, problem: &Problem) {
+    let start = Instant::now();
+    let options = PlanOptions {
+        planner: Planner::Milp,
+        gap: 1e-4,
+        time_limit: Some(LIMIT),
+        elapsed: Arc::new(move || start.elapsed()),
+        cancel: Arc::default(),
+        trace: None,
+    };
+    let (outcome, report) = plan(problem, &options);
+    let objective = report.objective;
+    eprintln!("{name}: {} {objective:?} in {:.3} s", outcome.status(), report.seconds);
+    let plan = outcome.plan().unwrap_or_else(|| panic!("{name}: no plan: {outcome:?}"));
+    assert_eq!(apportion_checker::check(problem, plan), [], "{name}");
+    let (value, bound) = (objective.value.expect("a value"), objective.bound.expect("a bound"));
+    assert!(value.is_finite() && bound.is_finite(), "{name}: {objective:?}");
+    let maximised = objective.step == Some(ObjectiveStep::Accuracy) || problem.objective.mode == Mode::MaxAccuracy;
+    assert!(if maximised { value <= bound + 1e-9 } else { value >= bound - 1e-9 }, "{name}: {objective:?}");
+    assert!(matches!(outcome, PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. }));
+}
+
+#[test]
+fn a_large_problem_has_a_plan_when_the_limit_strikes() {
+    for mode in ["min_cost", "max_accuracy", "hardware_then_accuracy"] {
+        let count = (mode != "min_cost").then_some(60);
+        let many = (0..10).map(|p| pipeline(&format!("p{p}"), 3, 5, 40.0 + p as f64)).collect();
+        judge(&format!("{mode}, 10 pipelines of 3 tasks with 5 variants"), &problem(mode, count, many));
+        let wide = vec![pipeline("p", 3, 30, 900.0)];
+        judge(&format!("{mode}, 3 tasks with 30 variants"), &problem(mode, count, wide));
+        let long = vec![pipeline("p", 20, 6, 60.0)];
+        judge(&format!("{mode}, 20 tasks with 6 variants"), &problem(mode, count, long));
+    }
+}
+
+#[test]
+fn rule_path_has_a_plan_when_the_limit_strikes() {
+    let wide = problem("max_accuracy", Some(60), vec![pipeline("p", 3, 12, 900.0)]);
+    let by_path = wide.changed(|d| d.objective.latency_rule = apportion_domain::LatencyRule::Path).expect("valid");
+    judge("path, 3 tasks with 12 variants", &by_path);
+}
+
+#[test]
+fn every_sample_has_a_plan_when_the_limit_strikes() {
+    let Some(folder) = apportion_tests::shared_data().map(|d| d.join("problems")).filter(|d| d.exists()) else {
+        eprintln!("skipped: ../shared/data/problems is not there");
+        return;
+    };
+    let expected = std::fs::read_to_string(folder.join("expected.csv")).expect("expected.csv");
+    for line in expected.lines().skip(1).filter(|l| l.contains(",task_budget,") && !l.contains(",infeasible,")) {
+        let name = line.split(',').next().expect("a name");
+        let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).expect("a sample");
+        let Ok(ProblemFile::Allocation(problem)) = read_problem(name, &text) else { panic!("{name} is no allocation") };
+        judge(name, &problem);
+    }
+}
