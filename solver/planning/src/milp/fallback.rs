@@ -48,11 +48,17 @@ pub(crate) fn plan(problem: &Problem, tightening: &Tightening, limits: &Limits, 
     let headroom = tightening.parts.iter().map(|p| p.headroom.as_slice()).collect();
     let search = Search { problem, headroom, groups, limits };
     let starts = [search.start(|p, t, v| p.variant(t, v).accuracy), search.start(|p, t, v| search.thrift(p, t, v))];
-    let best = starts
-        .into_iter()
-        .flatten()
-        .map(|start| search.descend(start))
-        .min_by(|a, b| a.1.partial_cmp(&b.1).expect("scores are numbers"))?;
+    let mut best: Option<(Variants, Score)> = None;
+    for start in starts.into_iter().flatten() {
+        if best.as_ref().is_some_and(|b| b.1.missed <= UNSERVED_MAX) && limits.stopped() {
+            break;
+        }
+        let found = search.descend(start);
+        if best.as_ref().is_none_or(|b| found.1 < b.1) {
+            best = Some(found);
+        }
+    }
+    let best = best?;
     if best.1.missed > UNSERVED_MAX {
         return None;
     }
