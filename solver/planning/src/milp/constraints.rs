@@ -105,15 +105,19 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
     Built { formulation, columns }
 }
 
+/// `sum of A(p) f(p)`, the objective of Loki's equation 12: A is a coefficient, so tables and products cost nothing.
 fn accuracy_terms(part: &Part, own: &PartColumns, weight: f64) -> Vec<(Column, f64)> {
     let nodes = part.trie.nodes.iter().zip(&own.flow);
     nodes.filter(|(n, _)| n.accuracy > 0.0).map(|(n, &f)| (f, weight * n.accuracy)).collect()
 }
 
+/// `sum over h of price_h d_h`.
 fn cost_terms(problem: &Problem, columns: &Columns) -> Vec<(Column, f64)> {
     problem.hardware.iter().zip(&columns.devices).map(|(h, &d)| (d, h.price_per_hour)).collect()
 }
 
+/// What is minimised: `sum of X` (Loki equation 11), `-sum of weight A(p) f(p)` (equation 12), `sum of price d`, with
+/// `c_g p_g, p_g >= X_g - deployed_g, p_g >= 0` for switching, or what an explanation asks for.
 fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, formulation: &mut Formulation) {
     match goal {
         Goal::Replicas => {
@@ -153,7 +157,8 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
     }
 }
 
-/// Whole devices within their counts. Their columns exist only where something is said about them: otherwise the counts
+/// `sum over groups on h of share_g X_g <= d_h <= count_h` (Loki equation 3 for many kinds of device). Shares divide each other, so
+/// first-fit decreasing packs them and the one row is exact; `d` is integer only where shares are mixed. The columns exist only where something is said about them: otherwise the counts
 /// bound the replicas directly, and the list is empty.
 fn add_devices(
     problem: &Problem,
@@ -187,6 +192,9 @@ fn add_devices(
     devices
 }
 
+/// `sum_k f(root, k) = 1`; for each prefix p and each child task j, `sum_k f(p, (j, k)) = f(p)`. Loki's shares c(p) are those of the
+/// whole paths; the paper leaves out that they sum to 1, without which no replica is needed at all. With `scale`, 1 becomes
+/// the part of the demand that can be served.
 fn add_flow(part: &Part, own: &PartColumns, scale: Option<Column>, formulation: &mut Formulation) {
     for split in &part.trie.splits {
         let mut terms: Vec<_> = split.to.iter().map(|&n| (own.flow[n], 1.0)).collect();
@@ -206,7 +214,9 @@ fn add_flow(part: &Part, own: &PartColumns, scale: Option<Column>, formulation: 
     }
 }
 
-/// Capacity of every variant over its groups, and a replica wherever there is traffic.
+/// `sum over p that end at a lane of D m(p) f(p) <= sum over its groups and points of q_gb n_gb`, divided by the largest q (Loki
+/// equation 2; m is equation 1 over the **ancestors** only), and `sum of f(p) <= sum of X_g`: a replica wherever there is traffic.
+/// The second is implied for integers and tightens the relaxation.
 fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     let survive = f64::from(problem.pipeline(part.index).survive);
     for (lane, groups) in part.lanes.iter().enumerate() {
@@ -236,7 +246,9 @@ fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut
     }
 }
 
-/// Ties running replicas to replicas, and both to the budget of their task.
+/// `sum_b n_gb + survive y_g <= X_g`, `X_g >= (survive + 1) y_g` where replicas may be lost; and for every point b0,
+/// `sum over b >= b0 of n_gb <= U_b0 sum of w_i(theta >= e_g(b0))`: a batch runs only where its task's budget admits it. U is the
+/// largest replica count worth having, `D m / q`.
 fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     let survive = f64::from(problem.pipeline(part.index).survive);
     for (g, group) in part.groups.iter().enumerate() {
@@ -273,7 +285,8 @@ fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mu
     }
 }
 
-/// One budget for each task, and every way through the graph within the SLO.
+/// Rule `task_budget`: `sum over theta of w_i(theta) = 1`, `F_j >= F_i + sum of theta w_j(theta) / SLO` over every edge, `F <= 1`. It
+/// stands for Loki's equations 5 to 7 with the slowest group of each task in place of each path's own.
 ///
 /// With `minimise`, the SLO is not a limit but what is made as small as possible.
 fn add_latency(pipeline: &Pipeline, part: &Part, own: &PartColumns, minimise: bool, formulation: &mut Formulation) {
@@ -310,6 +323,7 @@ fn add_latency(pipeline: &Pipeline, part: &Part, own: &PartColumns, minimise: bo
     }
 }
 
+/// `sum of X_g over the groups of a task >= min_replicas`.
 fn add_minimum(pipeline: &Pipeline, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     for (t, task) in pipeline.tasks.iter().enumerate().filter(|(_, task)| task.min_replicas > 0) {
         let of_task = part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.task.get() == t);

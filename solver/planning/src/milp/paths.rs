@@ -1,4 +1,5 @@
-//! Rule `path`: every way that carries traffic keeps to the SLO, each group running one batch size (Loki section 4.1).
+//! Rule `path`: every way that carries traffic keeps to the SLO, each group running one batch size (Loki section 4.1,
+//! equations 4 to 7).
 //!
 //! With z binary (group g runs its b-th batch, slower ones later) and Z_g(l) = sum of z_gb over b < l, a prefix p of groups may
 //! only carry traffic if its batches leave time for the rest:
@@ -7,7 +8,8 @@
 //!
 //! where `rest(p)` is the fastest that anything below p can end. If every group ran at its `l_g` or slower, the right side were
 //! 0 and the prefix late; if any runs faster, the row says nothing, because f is at most 1. Minimal vectors are enough and
-//! there is neither a large constant nor a binary for each path, as in Loki's equations 3 to 5. A vector that is late
+//! there is neither a large constant nor a binary for each path, as equation 7 needs (it
+//! multiplies a path's latency, itself a variable, by a binary). A vector that is late
 //! at the parent already is the parent's row.
 
 use super::formulation::{Column, Formulation};
@@ -23,7 +25,8 @@ pub(crate) const COVERS_MAX: usize = 60_000;
 #[error("more than {COVERS_MAX} combinations of batch sizes that are late")]
 pub(crate) struct TooManyCovers;
 
-/// `sum of z_g <= 1`, `n_gb <= U z_gb`, `x_g <= U sum of z_g`: a group runs one batch size, if any.
+/// `sum_b z_gb <= 1`, `n_gb <= U_b z_gb`, `X_g <= U sum_b z_gb`: a group runs one batch size, if any (Loki equation 4), with
+/// `U_b = D m / q_b` replicas at the most.
 pub(crate) fn add_choice_of_batch(
     problem: &Problem,
     part: &Part,
@@ -42,7 +45,7 @@ pub(crate) fn add_choice_of_batch(
     }
 }
 
-/// Adds the rows of latency, and `sum of f at g <= sum of z_g`.
+/// Adds the cover rows of latency, which stand for Loki's equations 5 to 7, and `sum of f(p) over p that end at g <= sum_b z_gb`.
 pub(crate) fn add_latency(part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     for (lane, groups) in part.lanes.iter().enumerate() {
         let here = part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| n.lane == lane);
