@@ -95,7 +95,6 @@ impl Knob {
                 (slowest * pipeline.tasks.len() as f64).clamp(pipeline.slo_ms, SLO_FREE_MS)
             }
             Self::Demand(_) | Self::Floor(_) | Self::Survive(_) | Self::MinReplicas(..) => 0.0,
-            
         }
     }
 

@@ -9,9 +9,7 @@ mod relax;
 
 use crate::limits::Limits;
 use crate::milp::space::fastest;
-use apportion_domain::{
-    Constraint, Pipeline, PipelineIndex, Problem, Relaxation, SLACK, Share, Shortfall, TaskIndex,
-};
+use apportion_domain::{Constraint, Pipeline, PipelineIndex, Problem, Relaxation, SLACK, Share, Shortfall, TaskIndex};
 use knobs::Knob;
 use relax::Relax;
 use std::time::Duration;

@@ -115,7 +115,11 @@ impl<'a> Relax<'a> {
             Knob::Budget => solve(free, Goal::Cost),
             Knob::Memory(_) | Knob::MinReplicas(..) | Knob::Survive(_) => None,
         }
-        .map(|value| if matches!(knob, Knob::Count(_) | Knob::Slo(_) | Knob::Budget) { value.max(now) } else { value.min(now) })
+        .map(
+            |value| {
+                if matches!(knob, Knob::Count(_) | Knob::Slo(_) | Knob::Budget) { value.max(now) } else { value.min(now) }
+            },
+        )
         .map(|value| value.max(0.0))
     }
 

@@ -4,8 +4,9 @@
 //!
 //! - flow: `sum f(root) = 1`, `sum f(children of p over one edge) = f(p)`;
 //! - load of (task i, variant k): `sum D m(p) f(p) <= sum over its groups and points of q n`, divided by the largest q;
-//! - `sum n <= X` (less `survive` where the group is used), and `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`,
-//!   with U the largest replica count worth having: the batch must fit the task's budget;
+//! - `sum n <= X`, and where replicas may be lost `sum n <= X - survive * y` and `sum n <= U * y`, y saying that the group is
+//!   used;
+//! - `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`, with U the largest replica count worth having: the batch must fit the task's budget;
 //! - `sum f at (i, k) <= sum X`: what carries traffic has a replica (it also tightens the relaxation);
 //! - latency: `F_j >= F_i + sum theta w_j(theta)`, `F <= SLO`, divided by the SLO, over every edge of the graph;
 //! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
@@ -73,7 +74,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
         let pipeline = problem.pipeline(part.index);
         let scale = (stage.goal == Goal::Demand(part.index)).then(|| formulation.continuous(0.0, 1.0));
         add_flow(part, own, scale, &mut formulation);
-        add_load(problem, part, own, &mut formulation);
+        add_load(part, own, &mut formulation);
         add_links(problem, part, own, &mut formulation);
         add_latency(pipeline, part, own, stage.goal == Goal::Slo(part.index), &mut formulation);
         add_minimum(pipeline, part, own, &mut formulation);
@@ -201,8 +202,7 @@ fn add_flow(part: &Part, own: &PartColumns, scale: Option<Column>, formulation: 
 }
 
 /// Capacity of every variant over its groups, and a replica wherever there is traffic.
-fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
-    let survive = f64::from(problem.pipeline(part.index).survive);
+fn add_load(part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     for (t, variants) in part.by_variant.iter().enumerate() {
         for (v, groups) in variants.iter().enumerate().filter(|(_, groups)| !groups.is_empty()) {
             let here = |n: &&super::trie::Node| n.task.get() == t && n.variant.get() == v;
@@ -216,9 +216,8 @@ fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut
                 match &own.fixed {
                     Some(fixed) => {
                         let Some(point) = fixed[g] else { continue };
-                        let q = group.points[point].qps / unit;
-                        load.push((own.replicas[g], -q));
-                        load.extend(own.used[g].map(|y| (y, q * survive)));
+                        let counted = own.running[g].first().copied().unwrap_or(own.replicas[g]);
+                        load.push((counted, -group.points[point].qps / unit));
                     }
                     None => {
                         let n = own.running[g].iter().zip(&group.points);
@@ -239,16 +238,21 @@ fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mu
     for (g, group) in part.groups.iter().enumerate() {
         let x = own.replicas[g];
         if let Some(y) = own.used[g] {
-            // a group that is used keeps more replicas than it may lose
+            // a group that is used keeps more replicas than it may lose, and one that is not used carries nothing
             formulation.at_least(0.0, vec![(x, 1.0), (y, -(survive + 1.0))]);
+            let most = replicas_max(problem, part, group, group.points[0].qps);
+            let running = own.running[g].iter().map(|&n| (n, 1.0));
+            formulation.at_most(0.0, running.chain([(y, -most)]).collect());
+        }
+        if !own.running[g].is_empty() {
+            let mut running: Vec<_> = own.running[g].iter().map(|&n| (n, 1.0)).collect();
+            running.push((x, -1.0));
+            running.extend(own.used[g].map(|y| (y, survive)));
+            formulation.at_most(0.0, running);
         }
         if own.fixed.is_some() {
             continue;
         }
-        let mut running: Vec<_> = own.running[g].iter().map(|&n| (n, 1.0)).collect();
-        running.push((x, -1.0));
-        running.extend(own.used[g].map(|y| (y, survive)));
-        formulation.at_most(0.0, running);
         let levels = &part.levels[group.task.get()];
         for (b, point) in group.points.iter().enumerate() {
             let first = levels.partition_point(|&theta| theta < point.charge_ms);

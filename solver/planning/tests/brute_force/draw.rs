@@ -57,7 +57,8 @@ pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
             Pipeline::new(draft, &hardware, &format!("/pipelines/{p}")).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
         })
         .collect();
-    let objective = Objective { mode, latency_rule: rule, budget_per_hour: d.once_in(4).then(|| 2.0 + d.below(14) as f64 / 2.0) };
+    let objective =
+        Objective { mode, latency_rule: rule, budget_per_hour: d.once_in(4).then(|| 2.0 + d.below(14) as f64 / 2.0) };
     let deployed = if d.once_in(3) { deployed(&mut d, &pipelines) } else { Vec::new() };
     let switching_weight = d.pick(&[0.0, 0.0, 100.0, 1000.0]);
     let draft = ProblemDraft { objective, hardware, pipelines, deployed, switching_weight };
@@ -137,7 +138,12 @@ fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], fractional: bool, gro
         network_ms: d.pick(&[0.0, 1.5]),
         weight: d.pick(&[1.0, 1.0, 3.0]),
         min_accuracy: d.once_in(3).then(|| d.pick(&[0.5, 0.7, 0.8, 0.9])),
-        accuracy_model: d.pick(&[AccuracyModel::Product, AccuracyModel::Product, AccuracyModel::Mean, AccuracyModel::TaskMean]),
+        accuracy_model: d.pick(&[
+            AccuracyModel::Product,
+            AccuracyModel::Product,
+            AccuracyModel::Mean,
+            AccuracyModel::TaskMean,
+        ]),
         path_accuracy,
         leaf_weights: if d.once_in(3) {
             sinks.iter().map(|&t| (TaskIndex(t), 1.0 + d.below(3) as f64)).collect()
@@ -177,8 +183,12 @@ fn variants(
         let scale = if v == 0 { 2.0 } else { 1.0 };
         let mut place = |d: &mut Draw, h: usize, share: Share, scale: f64| {
             let one = scale * (3.0 + d.below(10) as f64);
-            let row = |batch: u32, latency_ms: f64| {
-                ProfileRow { hardware: HardwareIndex(h), share, batch, latency_ms, p99_ms: None }
+            let row = |batch: u32, latency_ms: f64| ProfileRow {
+                hardware: HardwareIndex(h),
+                share,
+                batch,
+                latency_ms,
+                p99_ms: None,
             };
             rows.push(row(1, one));
             if !d.once_in(3) {

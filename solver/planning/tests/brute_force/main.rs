@@ -15,6 +15,8 @@ use std::time::Duration;
 const RULES: &[LatencyRule] = &[LatencyRule::TaskBudget];
 /// Problems of each rule.
 const PROBLEMS: u64 = 400;
+/// Seeds beyond [`PROBLEMS`] that once went wrong.
+const SEEDS: &[u64] = &[1939, 1941, 2313, 3678];
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
     let options = PlanOptions {
@@ -78,7 +80,7 @@ fn deploy(problem: &Problem, plan: &Plan) -> Problem {
 fn the_planner_agrees_with_brute_force_on_problems_of_every_kind() {
     for &rule in RULES {
         let (mut wrong, mut infeasible) = (Vec::new(), 0);
-        for seed in 0..PROBLEMS {
+        for seed in (0..PROBLEMS).chain(SEEDS.iter().copied()) {
             let problem = draw::problem(seed, rule);
             let best = oracle::best(&problem);
             let (outcome, report) = solve(&problem);

@@ -51,7 +51,8 @@ struct Way {
 
 /// The best of all ways; `None` if there is none.
 pub fn best(problem: &Problem) -> Option<Best> {
-    let mut ways = vec![Way { eighths: vec![0; problem.hardware.len()], replicas: 0, switching: 0.0, accuracy: 0.0, only_best: true }];
+    let mut ways =
+        vec![Way { eighths: vec![0; problem.hardware.len()], replicas: 0, switching: 0.0, accuracy: 0.0, only_best: true }];
     let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
     for (p, pipeline) in problem.pipelines.iter().enumerate() {
         let own = ways_of(problem, PipelineIndex(p));
@@ -118,7 +119,12 @@ fn ways_of(problem: &Problem, index: PipelineIndex) -> Vec<Way> {
             return;
         }
         let way = way(problem, index, &running, accuracy);
-        let same = |w: &&mut Way| w.eighths == way.eighths && w.replicas == way.replicas && w.only_best == way.only_best && w.switching == way.switching;
+        let same = |w: &&mut Way| {
+            w.eighths == way.eighths
+                && w.replicas == way.replicas
+                && w.only_best == way.only_best
+                && w.switching == way.switching
+        };
         match found.iter_mut().find(same) {
             Some(other) => other.accuracy = other.accuracy.max(accuracy),
             None => found.push(way),
@@ -165,7 +171,8 @@ fn choose(
         let qps = 1000.0 * f64::from(row.batch) / row.latency_ms;
         let useful = (most_load(pipeline, place.task) / qps).ceil() as u32 + pipeline.survive;
         let useful = useful.max(pipeline.task(place.task).min_replicas).max(1);
-        let there = problem.hardware_at(place.hardware).count.map_or(u32::MAX, |c| c * 8 / u32::from(place.share.eighths()));
+        let there =
+            problem.hardware_at(place.hardware).count.map_or(u32::MAX, |c| c * 8 / u32::from(place.share.eighths()));
         assert!(useful.min(there) <= REPLICAS_MAX, "too many replicas to try: {useful} of {there}");
         for replicas in 1..=useful.min(there) {
             running.push(Some(Running { place, replicas, latency_ms: row.latency_ms, qps }));

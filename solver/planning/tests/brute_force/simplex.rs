@@ -59,9 +59,8 @@ fn run(table: &mut [Vec<f64>], basis: &mut [usize], gains: &[f64], closed: &[boo
                 continue;
             }
             let ratio = table[i][columns] / table[i][enter];
-            let better = leave.is_none_or(|(least, row)| {
-                ratio < least - 1e-12 || (ratio <= least + 1e-12 && basis[i] < basis[row])
-            });
+            let better =
+                leave.is_none_or(|(least, row)| ratio < least - 1e-12 || (ratio <= least + 1e-12 && basis[i] < basis[row]));
             if better {
                 leave = Some((ratio, i));
             }
