@@ -25,6 +25,7 @@ fn solve(file: &Value) -> PlanOutcome {
         elapsed: Arc::new(move || start.elapsed()),
         cancel: Arc::default(),
         trace: None,
+        explain: false,
     };
     let (outcome, _) = plan(&problem, &options);
     if let Some(plan) = outcome.plan() {
@@ -166,8 +167,7 @@ fn a_floor_that_the_slo_leaves_no_time_for() {
     let mut file = chain(10.0, 40.0, 20);
     file["pipelines"][0]["min_accuracy"] = json!(0.8);
     let found = shortfalls(&file);
-    let expected =
-        [(Constraint::Latency, "/pipelines/0/slo_ms"), (Constraint::Accuracy, "/pipelines/0/min_accuracy")];
+    let expected = [(Constraint::Latency, "/pipelines/0/slo_ms"), (Constraint::Accuracy, "/pipelines/0/min_accuracy")];
     assert_eq!(pointers(&found), expected);
 }
 
@@ -204,8 +204,7 @@ fn a_floor_whose_variant_does_not_fit_into_memory() {
     file["hardware"][0]["memory_mib"] = json!(2000.0);
     file["pipelines"][0]["min_accuracy"] = json!(0.8);
     let found = shortfalls(&file);
-    let expected =
-        [(Constraint::Accuracy, "/pipelines/0/min_accuracy"), (Constraint::Memory, "/hardware/0/memory_mib")];
+    let expected = [(Constraint::Accuracy, "/pipelines/0/min_accuracy"), (Constraint::Memory, "/hardware/0/memory_mib")];
     assert_eq!(pointers(&found), expected);
     assert_eq!(found[1].relax.as_ref().expect("a change").to, 4000.0);
 }

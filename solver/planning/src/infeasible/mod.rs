@@ -52,6 +52,12 @@ pub(crate) fn is_hopeless(problem: &Problem) -> bool {
     (0..problem.pipelines.len()).any(|p| hopeless(problem, PipelineIndex(p)).is_some())
 }
 
+/// By how much the fastest way of a pipeline misses its SLO, in milliseconds; `None` if it does not.
+pub(crate) fn misses_by(problem: &Problem, p: PipelineIndex) -> Option<f64> {
+    let slo = problem.pipeline(p).slo_ms;
+    fastest(problem, p).ok().filter(|&best| best > slo + SLACK * slo.max(1.0)).map(|best| best - slo)
+}
+
 /// The problem with as many devices as money can buy, and any amount of money.
 fn unlimited(problem: &Problem) -> Problem {
     let change = |d: &mut apportion_domain::ProblemDraft| {

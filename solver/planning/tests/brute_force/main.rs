@@ -26,6 +26,7 @@ fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
         elapsed: Arc::new(|| Duration::ZERO),
         cancel: Arc::default(),
         trace: None,
+        explain: false,
     };
     plan(problem, &options)
 }
