@@ -63,6 +63,14 @@ named! {
     }
 }
 
+impl StopReason {
+    /// Whether a limit of the run struck, so that more time could have found more.
+    #[must_use]
+    pub const fn is_limit(self) -> bool {
+        matches!(self, Self::TimeLimit | Self::Cancelled)
+    }
+}
+
 /// Value of the objective with its bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ObjectiveValue {
@@ -122,6 +130,100 @@ pub struct Binding {
     pub limit: f64,
 }
 
+named! {
+    /// What an alternative changes about a group.
+    AlternativeKind default Batch {
+        /// The group runs another batch size, everything else stays.
+        Batch = "batch",
+        /// All of the task's queries go to one other variant, everything else is planned again.
+        Variant = "variant",
+        /// All of the task runs on one other hardware type, everything else is planned again.
+        Hardware = "hardware",
+    }
+}
+
+/// By how much a plan differs from the one that was chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Change {
+    /// Replicas more, or fewer where negative.
+    pub replicas: i64,
+    /// Cost more.
+    pub cost_per_hour: f64,
+    /// Accuracy more: of one pipeline, or the mean by weight over all where all are planned again.
+    pub accuracy: f64,
+}
+
+impl Change {
+    /// Differences of accuracy and cost below this are the solver's tolerance.
+    pub const NOISE: f64 = 1e-6;
+
+    /// Whether it is no change.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.replicas == 0 && self.cost_per_hour.abs() < Self::NOISE && self.accuracy.abs() < Self::NOISE
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut parts = Vec::new();
+        if self.replicas != 0 {
+            let noun = if self.replicas.abs() == 1 { "replica" } else { "replicas" };
+            parts.push(format!("{:+} {noun}", self.replicas));
+        }
+        if self.cost_per_hour.abs() >= Self::NOISE {
+            parts.push(format!("{:+.2} per hour", self.cost_per_hour));
+        }
+        if self.accuracy.abs() >= Self::NOISE {
+            parts.push(format!("{:+.4} accuracy", self.accuracy));
+        }
+        if parts.is_empty() { f.write_str("no change") } else { f.write_str(&parts.join(", ")) }
+    }
+}
+
+/// What would come of an alternative.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Consequence {
+    /// There is a plan with it.
+    Plan(Change),
+    /// The SLO is missed, whatever the number of replicas.
+    MissesSlo {
+        /// By this much.
+        by_ms: f64,
+    },
+    /// More devices would be needed than there are.
+    TooFewDevices {
+        /// Of this hardware type.
+        hardware: String,
+        /// How many more.
+        missing: u64,
+    },
+    /// There is no plan with it within devices, floors and budget.
+    NoPlan,
+}
+
+impl std::fmt::Display for Consequence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Plan(change) => change.fmt(f),
+            Self::MissesSlo { by_ms } => write!(f, "misses the SLO by {by_ms:.1} ms"),
+            Self::TooFewDevices { hardware, missing } => write!(f, "needs {missing} more of {hardware} than there are"),
+            Self::NoPlan => f.write_str("no plan within devices, floors and budget"),
+        }
+    }
+}
+
+/// Another way to run a group, and what it would cost or lose.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alternative {
+    /// What it changes.
+    pub kind: AlternativeKind,
+    /// To what: a batch size, a variant, a hardware type.
+    pub to: String,
+    /// What would come of it.
+    pub consequence: Consequence,
+}
+
 /// Why one group is as it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
@@ -129,6 +231,25 @@ pub struct Decision {
     pub what: String,
     /// In a sentence.
     pub why: String,
+    /// The constraints that keep it from being otherwise.
+    pub binding: Vec<Binding>,
+    /// What else it could be.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// What one unit more of a resource would buy: a finite difference, found by planning again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Price {
+    /// Hardware type, `budget`, or pipeline.
+    pub place: String,
+    /// The unit: `1 device`, `1 per hour`, `10 ms`.
+    pub unit: String,
+    /// The change of the problem file.
+    pub change: Relaxation,
+    /// By how much the objective's value gets better; `None` where another step of the mode is reached.
+    pub gain: Option<f64>,
+    /// How the best plan differs then.
+    pub buys: Change,
 }
 
 /// What a planner has to say about its plan.
@@ -140,6 +261,10 @@ pub struct Explanation {
     pub binding: Vec<Binding>,
     /// Constraints that cannot be met.
     pub shortfalls: Vec<Shortfall>,
+    /// What more of each resource would buy.
+    pub prices: Vec<Price>,
+    /// What was not worked out, and why: one sentence each.
+    pub left_out: Vec<String>,
 }
 
 /// The answer of a planner.

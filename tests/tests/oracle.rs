@@ -139,6 +139,7 @@ fn solve(problem: &Problem) -> (PlanOutcome, Option<f64>, bool) {
         elapsed: Arc::new(move || start.elapsed()),
         cancel: Arc::default(),
         trace: None,
+        explain: false,
     };
     let (outcome, report) = plan(problem, &options);
     let hardware = report.objective.step.is_some_and(|s| s.name() == "hardware");

@@ -49,7 +49,8 @@ pipelines:
 fn solve(problem: &Problem, planner: Planner, trace: Option<Workload>) -> (PlanOutcome, PlanningReport) {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    let options = PlanOptions { planner, gap: 1e-4, time_limit: None, elapsed, cancel: Arc::default(), trace };
+    let options =
+        PlanOptions { planner, gap: 1e-4, time_limit: None, elapsed, cancel: Arc::default(), trace, explain: false };
     plan(problem, &options)
 }
 
@@ -119,7 +120,8 @@ fn a_cancelled_run_says_so_and_claims_nothing() {
     let problem = digits(200.0, "min_cost");
     let cancel = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let elapsed = Arc::new(std::time::Duration::default);
-    let options = PlanOptions { planner: Planner::Milp, gap: 1e-4, time_limit: None, elapsed, cancel, trace: None };
+    let options =
+        PlanOptions { planner: Planner::Milp, gap: 1e-4, time_limit: None, elapsed, cancel, trace: None, explain: false };
     let (outcome, report) = plan(&problem, &options);
     assert_eq!(outcome, PlanOutcome::Unknown { stopped: StopReason::Cancelled });
     assert_eq!((report.objective.value, report.objective.bound), (None, None));

@@ -64,6 +64,7 @@ fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
         elapsed: Arc::new(move || start.elapsed()),
         cancel: Arc::default(),
         trace: None,
+        explain: false,
     };
     plan(problem, &options)
 }

@@ -235,7 +235,7 @@ fn objective() -> ObjectiveSpec {
 async fn solve(problem: &Problem, round: &Round) -> Result<jobs::Solved, String> {
     let traces = vec![documents::steady(problem.pipelines[0].demand_qps, TRACE_S)];
     let options = PlanOptions { time_limit_s: TIME_LIMIT_S, ..PlanOptions::default() };
-    jobs::solve(Ask { problem: problem.clone(), options, traces, cancel: round.cancel.clone() }).await
+    jobs::solve(Ask { problem: problem.clone(), options, traces, cancel: round.cancel.clone(), explain: false }).await
 }
 
 /// Why the plan in force stays, if it does.

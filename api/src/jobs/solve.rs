@@ -90,6 +90,8 @@ pub struct Ask {
     pub traces: Vec<Trace>,
     /// Set it to stop.
     pub cancel: Arc<AtomicBool>,
+    /// Whether someone will read why: alternatives and prices are worked out.
+    pub explain: bool,
 }
 
 /// What came of it.
@@ -120,6 +122,7 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
             elapsed: Arc::new(move || begin.elapsed()),
             cancel: ask.cancel,
             trace: Some(workload(ask.traces)),
+            explain: ask.explain,
         };
         let (outcome, report) = plan(&ask.problem, &options);
         let attainment = report.estimate.as_ref().map(|e| e.attainment);

@@ -68,7 +68,7 @@ async fn carry_out(app: &App, job: &JobRow, row: &PlanRow) -> Result<Solved, Str
     let options: PlanOptions = serde_json::from_value(row.options.clone()).map_err(|error| error.to_string())?;
     let traces = traces(app, &problem, &options).await?;
     let cancel = Arc::new(AtomicBool::new(false));
-    let solving = solve(Ask { problem, options, traces, cancel: cancel.clone() });
+    let solving = solve(Ask { problem, options, traces, cancel: cancel.clone(), explain: true });
     tokio::pin!(solving);
     loop {
         tokio::select! {

@@ -9,6 +9,7 @@
 
 pub mod bad_input;
 pub mod convert;
+pub mod explanation;
 mod keys;
 pub mod plan;
 pub mod plan_read;

@@ -1,8 +1,9 @@
 //! Plan files as `apportion plan --format json` prints them and the service stores them.
 
+use crate::explanation::{self, ExplanationFile};
 use apportion_domain::{
-    Assignment, Estimate, Explanation, Flow, GroupName, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport,
-    Problem, Round, Routing, ScalingPlan, ScalingProblem, ServingPolicy, Share,
+    Assignment, Estimate, Flow, GroupName, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport, Problem, Round,
+    Routing, ScalingPlan, ScalingProblem, ServingPolicy, Share,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -279,77 +280,11 @@ pub struct RoundFile {
     pub p99_ms: Option<f64>,
 }
 
-/// Why a plan is as it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ExplanationFile {
-    /// One for each group.
-    pub decisions: Vec<DecisionFile>,
-    /// Constraints without room.
-    pub binding: Vec<BindingFile>,
-    /// Constraints that cannot be met.
-    pub shortfalls: Vec<ShortfallFile>,
-}
-
-/// Why one group is as it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DecisionFile {
-    /// Pipeline and group.
-    pub what: String,
-    /// In a sentence.
-    pub why: String,
-}
-
-/// A constraint without room.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BindingFile {
-    /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
-    pub constraint: String,
-    /// Of which pipeline, task or hardware.
-    #[serde(rename = "where")]
-    pub place: String,
-    /// What is used.
-    pub used: Option<f64>,
-    /// What there is.
-    pub limit: Option<f64>,
-}
-
-/// A constraint that cannot be met.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ShortfallFile {
-    /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
-    pub constraint: String,
-    /// Of which pipeline, task or hardware.
-    #[serde(rename = "where")]
-    pub place: String,
-    /// What was asked for.
-    pub asked: Option<f64>,
-    /// The best that can be had.
-    pub best: Option<f64>,
-    /// The smallest single change that makes it feasible.
-    pub relax: Option<RelaxFile>,
-}
-
-/// A change of the problem file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RelaxFile {
-    /// Where.
-    pub pointer: String,
-    /// What it is.
-    pub from: Option<f64>,
-    /// What it would have to be.
-    pub to: Option<f64>,
-}
-
 pub(crate) fn whole() -> f64 {
     1.0
 }
 
-fn finite(value: f64) -> Option<f64> {
+pub(crate) fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
@@ -373,7 +308,7 @@ impl PlanFile {
                 stopped: outcome.stopped().map(|s| s.name().to_owned()),
                 rounds: report.rounds.iter().map(|r| round(problem.objective.mode, r)).collect(),
             },
-            explanation: explanation(&report.explanation, outcome),
+            explanation: explanation::file(&report.explanation, outcome),
         }
     }
 
@@ -532,40 +467,5 @@ fn round(mode: Mode, r: &Round) -> RoundFile {
         replicas: r.replicas,
         attainment: r.attainment,
         p99_ms: finite(r.p99_ms),
-    }
-}
-
-/// The shortfalls of an infeasible outcome are the outcome's own; the report may repeat them.
-fn explanation(e: &Explanation, outcome: &PlanOutcome) -> ExplanationFile {
-    let shortfalls = match outcome {
-        PlanOutcome::Infeasible { shortfalls } => shortfalls,
-        _ => &e.shortfalls,
-    };
-    ExplanationFile {
-        decisions: e.decisions.iter().map(|d| DecisionFile { what: d.what.clone(), why: d.why.clone() }).collect(),
-        binding: e
-            .binding
-            .iter()
-            .map(|b| BindingFile {
-                constraint: b.constraint.name().to_owned(),
-                place: b.place.clone(),
-                used: finite(b.used),
-                limit: finite(b.limit),
-            })
-            .collect(),
-        shortfalls: shortfalls
-            .iter()
-            .map(|s| ShortfallFile {
-                constraint: s.constraint.name().to_owned(),
-                place: s.place.clone(),
-                asked: finite(s.asked),
-                best: finite(s.best),
-                relax: s.relax.as_ref().map(|r| RelaxFile {
-                    pointer: r.pointer.clone(),
-                    from: finite(r.from),
-                    to: finite(r.to),
-                }),
-            })
-            .collect(),
     }
 }

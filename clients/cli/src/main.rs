@@ -13,6 +13,7 @@ mod commands;
 mod demo;
 mod diff;
 mod exit;
+mod explanation;
 mod input;
 mod output;
 mod plan;

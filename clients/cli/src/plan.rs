@@ -2,6 +2,7 @@
 
 use crate::args::{self, Format};
 use crate::exit::{Exit, Failure, Outcome};
+use crate::explanation;
 use crate::input;
 use crate::output::{self, Table, number, optional};
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem};
@@ -60,6 +61,7 @@ pub fn run(args: &PlanArgs) -> Outcome {
         elapsed: Arc::new(move || start.elapsed()),
         cancel: Arc::new(AtomicBool::new(false)),
         trace,
+        explain: true,
     };
     let progress = spinner(&format!("planning {}", args.problem));
     let (outcome, report) = apportion_planning::plan(&problem, &options);
@@ -130,7 +132,7 @@ fn table(file: &PlanFile) -> String {
             .expect("text does not fail");
         text.push_str(&assignments(p).text("  "));
     }
-    explain(file, &mut text);
+    add_reasons(file, &mut text);
     text
 }
 
@@ -153,7 +155,7 @@ fn assignments(p: &apportion_wire::plan::PipelinePlanFile) -> Table {
     table
 }
 
-fn explain(file: &PlanFile, text: &mut String) {
+fn add_reasons(file: &PlanFile, text: &mut String) {
     if !file.planner.rounds.is_empty() {
         let mut rounds = Table::new(&["round", "objective", "replicas", "attainment", "p99 ms"]);
         for r in &file.planner.rounds {
@@ -168,15 +170,5 @@ fn explain(file: &PlanFile, text: &mut String) {
         text.push('\n');
         text.push_str(&rounds.text(""));
     }
-    for s in &file.explanation.shortfalls {
-        let asked = format!("asked {}, best {}", optional(s.asked), optional(s.best));
-        write!(text, "\nshortfall: {} of {}: {asked}", s.constraint, s.place).expect("text does not fail");
-        if let Some(r) = &s.relax {
-            write!(text, "; feasible with {} changed from {} to {}", r.pointer, optional(r.from), optional(r.to))
-                .expect("text does not fail");
-        }
-    }
-    if !file.explanation.shortfalls.is_empty() {
-        text.push('\n');
-    }
+    text.push_str(&explanation::text(&file.explanation));
 }

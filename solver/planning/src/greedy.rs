@@ -60,7 +60,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     };
     let Some(plan) = greedy.plan(&settings) else { return report::unknown(options, StopReason::Numerics) };
     let estimate = replay::replay(problem, &plan, greedy.workload).map(|s| s.total);
-    let candidate = Candidate { objective: objective(problem, &plan), plan, stopped: Some(stopped) };
+    let candidate = Candidate { objective: objective(problem, &plan), plan, stopped: Some(stopped), basis: None };
     report::with_plan(problem, options, candidate, estimate, Vec::new())
 }
 

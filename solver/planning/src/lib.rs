@@ -65,6 +65,8 @@ pub struct PlanOptions {
     pub cancel: Arc<AtomicBool>,
     /// The plan must hold on it (check loop); `None` plans the formulation's own optimum.
     pub trace: Option<Workload>,
+    /// Whether alternatives and prices are worked out once the plan is settled; what binds is always said.
+    pub explain: bool,
 }
 
 impl PlanOptions {

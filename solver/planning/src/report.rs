@@ -1,12 +1,14 @@
 //! From searches to the outcome and the report that callers see.
 
+use crate::explain::{self, Basis};
 use crate::limits::Limits;
 use crate::milp::{self, Found, Search, extract};
 use crate::tightening::Tightening;
-use crate::{PlanOptions, explain, infeasible, replay, routing};
+use crate::{PlanOptions, infeasible, replay, routing};
 use apportion_domain::{
     Estimate, Explanation, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Round, StopReason,
 };
+use std::time::Duration;
 
 /// A plan that the checker accepts, with what is proven about it.
 #[derive(Clone, Debug)]
@@ -15,6 +17,8 @@ pub(crate) struct Candidate {
     pub objective: ObjectiveValue,
     /// Why the search ended before its proof.
     pub stopped: Option<StopReason>,
+    /// How it was found; `None` if not by a search that can be repeated.
+    pub basis: Option<Basis>,
 }
 
 /// One search, turned into a plan.
@@ -27,17 +31,20 @@ pub(crate) enum Attempt {
 
 /// Searches once; its plan has routing tables and is confirmed by the checker.
 pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Attempt {
-    match milp::search(problem, tightening, gap, limits) {
+    let start = (limits.elapsed)();
+    let search = milp::search(problem, tightening, gap, limits);
+    let took = (limits.elapsed)().saturating_sub(start);
+    match search {
         Search::Unknown(stopped) => Attempt::Unknown(stopped),
         Search::Infeasible => Attempt::Infeasible,
-        Search::Found(found) => match candidate(problem, tightening, &found) {
+        Search::Found(found) => match candidate(problem, tightening, &found, took) {
             Ok(candidate) => Attempt::Plan(Box::new(candidate)),
             Err(stopped) => Attempt::Unknown(stopped),
         },
     }
 }
 
-fn candidate(problem: &Problem, tightening: &Tightening, found: &Found) -> Result<Candidate, StopReason> {
+fn candidate(problem: &Problem, tightening: &Tightening, found: &Found, took: Duration) -> Result<Candidate, StopReason> {
     let mut plan = extract::plan(problem, &found.space, &found.choice, &found.flows);
     let headroom: Vec<f64> = tightening.parts.iter().map(|p| p.headroom.iter().copied().fold(1.0, f64::max)).collect();
     routing::add_tables(problem, &mut plan, &headroom);
@@ -45,7 +52,8 @@ fn candidate(problem: &Problem, tightening: &Tightening, found: &Found) -> Resul
         return Err(StopReason::Numerics);
     }
     let objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
-    Ok(Candidate { plan, objective, stopped: found.stopped })
+    let basis = Basis { tightening: tightening.clone(), took, complete: found.stopped.is_none() };
+    Ok(Candidate { plan, objective, stopped: found.stopped, basis: Some(basis) })
 }
 
 /// Whether the checker accepts a plan of ours; it always should.
@@ -78,8 +86,10 @@ pub(crate) fn with_plan(
     estimate: Option<Estimate>,
     rounds: Vec<Round>,
 ) -> (PlanOutcome, PlanningReport) {
-    let Candidate { plan, objective, stopped } = candidate;
-    let explanation = explain::explain(problem, &plan);
+    let Candidate { plan, objective, stopped, basis } = candidate;
+    // what explaining takes is not the planner's time
+    let seconds = (options.elapsed)().as_secs_f64();
+    let explanation = explain::explain(problem, &plan, objective, basis.as_ref(), options);
     let gap = objective.gap().unwrap_or(f64::INFINITY);
     let outcome = match stopped {
         Some(StopReason::TraceNotMet) => PlanOutcome::Feasible { plan, stopped: StopReason::TraceNotMet },
@@ -87,9 +97,7 @@ pub(crate) fn with_plan(
         Some(stopped) => PlanOutcome::Feasible { plan, stopped },
         None => PlanOutcome::Feasible { plan, stopped: StopReason::Finished },
     };
-    let mut report = PlanningReport { objective, rounds, explanation, estimate, ..blank(options) };
-    report.seconds = (options.elapsed)().as_secs_f64();
-    (outcome, report)
+    (outcome, PlanningReport { objective, seconds, rounds, explanation, estimate, ..blank(options) })
 }
 
 /// The answer for a problem without a plan.

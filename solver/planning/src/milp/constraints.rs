@@ -4,8 +4,9 @@
 //!
 //! - flow: `sum f(root) = 1`, `sum f(children of p over one edge) = f(p)`;
 //! - load of (task i, variant k): `sum D m(p) f(p) <= sum over its groups and points of q n`, divided by the largest q;
-//! - `sum n <= X` (less `survive` where the group is used), and `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`,
-//!   with U the largest replica count worth having: the batch must fit the task's budget;
+//! - `sum n <= X`, and where replicas may be lost `sum n <= X - survive * y` and `sum n <= U * y`, y saying that the group is
+//!   used;
+//! - `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`, with U the largest replica count worth having: the batch must fit the task's budget;
 //! - `sum f at (i, k) <= sum X`: what carries traffic has a replica (it also tightens the relaxation);
 //! - latency: `F_j >= F_i + sum theta w_j(theta)`, `F <= SLO`, divided by the SLO, over every edge of the graph;
 //! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
@@ -74,7 +75,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
         let pipeline = problem.pipeline(part.index);
         let scale = (stage.goal == Goal::Demand(part.index)).then(|| formulation.continuous(0.0, 1.0));
         add_flow(part, own, scale, &mut formulation);
-        add_load(problem, part, own, &mut formulation);
+        add_load(part, own, &mut formulation);
         add_links(problem, part, own, &mut formulation);
         match part.rule {
             LatencyRule::TaskBudget => {
@@ -217,8 +218,7 @@ fn add_flow(part: &Part, own: &PartColumns, scale: Option<Column>, formulation: 
 /// `sum over p that end at a lane of D m(p) f(p) <= sum over its groups and points of q_gb n_gb`, divided by the largest q (Loki
 /// equation 2; m is equation 1 over the **ancestors** only), and `sum of f(p) <= sum of X_g`: a replica wherever there is traffic.
 /// The second is implied for integers and tightens the relaxation.
-fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
-    let survive = f64::from(problem.pipeline(part.index).survive);
+fn add_load(part: &Part, own: &PartColumns, formulation: &mut Formulation) {
     for (lane, groups) in part.lanes.iter().enumerate() {
         let nodes = || part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| n.lane == lane);
         let points = groups.iter().flat_map(|&g| &part.groups[g].points);
@@ -230,9 +230,8 @@ fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut
             match &own.fixed {
                 Some(fixed) => {
                     let Some(point) = fixed[g] else { continue };
-                    let q = group.points[point].qps / unit;
-                    load.push((own.replicas[g], -q));
-                    load.extend(own.used[g].map(|y| (y, q * survive)));
+                    let counted = own.running[g].first().copied().unwrap_or(own.replicas[g]);
+                    load.push((counted, -group.points[point].qps / unit));
                 }
                 None => {
                     let n = own.running[g].iter().zip(&group.points);
@@ -246,7 +245,7 @@ fn add_load(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut
     }
 }
 
-/// `sum_b n_gb + survive y_g <= X_g`, `X_g >= (survive + 1) y_g` where replicas may be lost; and for every point b0,
+/// `sum_b n_gb + survive y_g <= X_g`, `X_g >= (survive + 1) y_g` and `sum_b n_gb <= U y_g` where replicas may be lost; and for every point b0,
 /// `sum over b >= b0 of n_gb <= U_b0 sum of w_i(theta >= e_g(b0))`: a batch runs only where its task's budget admits it. U is the
 /// largest replica count worth having, `D m / q`.
 fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mut Formulation) {
@@ -254,16 +253,21 @@ fn add_links(problem: &Problem, part: &Part, own: &PartColumns, formulation: &mu
     for (g, group) in part.groups.iter().enumerate() {
         let x = own.replicas[g];
         if let Some(y) = own.used[g] {
-            // a group that is used keeps more replicas than it may lose
+            // a group that is used keeps more replicas than it may lose, and one that is not used carries nothing
             formulation.at_least(0.0, vec![(x, 1.0), (y, -(survive + 1.0))]);
+            let most = replicas_max(problem, part, group, group.points[0].qps);
+            let running = own.running[g].iter().map(|&n| (n, 1.0));
+            formulation.at_most(0.0, running.chain([(y, -most)]).collect());
+        }
+        if !own.running[g].is_empty() {
+            let mut running: Vec<_> = own.running[g].iter().map(|&n| (n, 1.0)).collect();
+            running.push((x, -1.0));
+            running.extend(own.used[g].map(|y| (y, survive)));
+            formulation.at_most(0.0, running);
         }
         if own.fixed.is_some() {
             continue;
         }
-        let mut running: Vec<_> = own.running[g].iter().map(|&n| (n, 1.0)).collect();
-        running.push((x, -1.0));
-        running.extend(own.used[g].map(|y| (y, survive)));
-        formulation.at_most(0.0, running);
         if part.rule == LatencyRule::Path {
             paths::add_choice_of_batch(problem, part, own, g, formulation);
             continue;

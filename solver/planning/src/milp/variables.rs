@@ -10,7 +10,7 @@ pub(crate) struct PartColumns {
     pub flow: Vec<Column>,
     /// Replicas X of each group.
     pub replicas: Vec<Column>,
-    /// Replicas n of each group by point, continuous; empty with given budgets.
+    /// Replicas n of each group by point, continuous. With given budgets one column where replicas may be lost, else none.
     pub running: Vec<Vec<Column>>,
     /// Whether a group is used, where replicas may be lost (`survive > 0`).
     pub used: Vec<Option<Column>>,
@@ -71,7 +71,11 @@ pub(crate) fn add_part(
         let most = slowest.map_or(0.0, |p| replicas_max(problem, part, group, group.points[p].qps));
         columns.replicas.push(formulation.integer(0.0, most));
         columns.used.push((survive > 0).then(|| formulation.integer(0.0, 1.0)));
-        if columns.fixed.is_none() {
+        if columns.fixed.is_some() {
+            // without losses to survive every replica counts
+            let counted = (survive > 0).then(|| formulation.continuous(0.0, most));
+            columns.running.push(counted.into_iter().collect());
+        } else {
             columns.running.push(group.points.iter().map(|_| formulation.continuous(0.0, most)).collect());
         }
     }

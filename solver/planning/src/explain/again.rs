@@ -1,0 +1,260 @@
+//! What else there was, and what more would buy: the problem planned again with one thing changed.
+//!
+//! A price is a finite difference, not a dual value: replicas are whole, so the dual of a linear relaxation would promise a
+//! fraction of what one device more can do. All searches share one deadline and run in parallel.
+
+use super::reasons::located;
+use super::{Basis, TIME_MAX};
+use crate::limits::Limits;
+use crate::report::{self, Attempt, Candidate};
+use crate::{PlanOptions, infeasible};
+use apportion_domain::{
+    Alternative, AlternativeKind, Change, Consequence, Explanation, HardwareIndex, Mode, ObjectiveStep, ObjectiveValue,
+    PipelineIndex, Plan, Price, Problem, Profile, ProfileRow, Relaxation, TaskIndex, VariantIndex,
+};
+use rayon::prelude::*;
+
+/// What more time is worth is asked for this much of it.
+const MORE_MS: f64 = 10.0;
+/// A latency that no SLO admits: how a profile row is taken out of a problem.
+const NEVER_MS: f64 = 1e12;
+/// Most alternatives and prices that are searched for; a plan of many pipelines has more than anyone reads.
+const SEARCHES_MAX: usize = 256;
+
+/// What is asked of one search.
+enum Ask {
+    Price { place: String, unit: String, change: Relaxation },
+    Instead { pipeline: PipelineIndex, task: TaskIndex, kind: AlternativeKind, to: String },
+}
+
+/// What one search answers.
+enum Answer {
+    Price(Price),
+    Instead(PipelineIndex, TaskIndex, Alternative),
+    /// Time was up first.
+    None,
+}
+
+struct Again<'a> {
+    problem: &'a Problem,
+    plan: &'a Plan,
+    objective: ObjectiveValue,
+    basis: &'a Basis,
+    gap: f64,
+    limits: Limits,
+}
+
+/// Adds prices, and alternatives in other variants and hardware, as far as time allows.
+pub(super) fn add(
+    problem: &Problem,
+    plan: &Plan,
+    objective: ObjectiveValue,
+    basis: Option<&Basis>,
+    options: &PlanOptions,
+    explanation: &mut Explanation,
+) {
+    let mut asks = prices(problem);
+    asks.extend(instead(problem, plan));
+    let total = asks.len();
+    let reason = match basis {
+        None => Some("this planner does not search".to_owned()),
+        Some(basis) if !basis.complete => Some("the search for the plan itself was cut short".to_owned()),
+        Some(basis) if basis.took * 2 > TIME_MAX => Some(format!(
+            "one search takes {:.1} s, and all may take {:.1} s",
+            basis.took.as_secs_f64(),
+            TIME_MAX.as_secs_f64()
+        )),
+        Some(_) => None,
+    };
+    let (Some(basis), None) = (basis, &reason) else {
+        explanation.left_out.extend(reason.map(|why| sentence(total, &why)));
+        return;
+    };
+    asks.truncate(SEARCHES_MAX);
+    let now = (options.elapsed)();
+    let until = options.time_limit.map_or(now + TIME_MAX, |limit| limit.min(now + TIME_MAX));
+    let limits = Limits { until: Some(until), ..options.limits() };
+    let again = Again { problem, plan, objective, basis, gap: options.gap, limits };
+    let answers: Vec<Answer> = asks.into_par_iter().map(|(ask, changed)| again.answer(ask, &changed)).collect();
+    let found = answers.iter().filter(|a| !matches!(a, Answer::None)).count();
+    if found < total {
+        explanation.left_out.push(sentence(total - found, "time was up"));
+    }
+    again.enter(answers, explanation);
+}
+
+fn sentence(count: usize, why: &str) -> String {
+    format!("{count} alternatives and prices that take a search each: {why}")
+}
+
+/// One device more of each counted type, one currency unit more of budget, 10 ms more for each pipeline.
+fn prices(problem: &Problem) -> Vec<(Ask, Problem)> {
+    let mut all = Vec::new();
+    let mut add = |place: &str, unit: &str, pointer: String, from: f64, to: f64, changed: Option<Problem>| {
+        let change = Relaxation { pointer, from, to };
+        all.extend(changed.map(|changed| (Ask::Price { place: place.into(), unit: unit.into(), change }, changed)));
+    };
+    for (h, hardware) in problem.hardware.iter().enumerate() {
+        let Some(count) = hardware.count else { continue };
+        let more = count.saturating_add(1);
+        let changed = problem.changed(|d| d.hardware[h].count = Some(more)).ok();
+        add(&hardware.name, "1 device", format!("/hardware/{h}/count"), f64::from(count), f64::from(more), changed);
+    }
+    if let Some(budget) = problem.objective.budget_per_hour {
+        let changed = problem.changed(|d| d.objective.budget_per_hour = Some(budget + 1.0)).ok();
+        add("budget", "1 per hour", "/objective/budget_per_hour".into(), budget, budget + 1.0, changed);
+    }
+    for (p, pipeline) in problem.pipelines.iter().enumerate() {
+        let more = pipeline.slo_ms + MORE_MS;
+        let relaxed = pipeline.changed(&problem.hardware, |d| d.slo_ms = more).ok();
+        let changed = relaxed.and_then(|relaxed| problem.changed(|d| d.pipelines[p] = relaxed).ok());
+        let unit = format!("{MORE_MS} ms");
+        add(&pipeline.name, &unit, format!("/pipelines/{p}/slo_ms"), pipeline.slo_ms, more, changed);
+    }
+    all
+}
+
+/// Every other variant and hardware type for the tasks of a plan, alone.
+fn instead(problem: &Problem, plan: &Plan) -> Vec<(Ask, Problem)> {
+    let mut all = Vec::new();
+    for (p, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {
+        for (t, task) in pipeline.tasks.iter().enumerate() {
+            let running = || part.assignments.iter().filter(|a| a.group.task == task.name && a.traffic_share > 0.0);
+            if running().next().is_none() {
+                continue;
+            }
+            let at = (PipelineIndex(p), TaskIndex(t));
+            let mut add = |kind, to: &str, keeps: &dyn Fn(VariantIndex, HardwareIndex) -> bool| {
+                let changed = restricted(problem, at, keeps);
+                let ask = Ask::Instead { pipeline: at.0, task: at.1, kind, to: to.into() };
+                all.extend(changed.map(|changed| (ask, changed)));
+            };
+            for (v, variant) in task.variants.iter().enumerate() {
+                if running().any(|a| a.group.variant != variant.name) {
+                    add(AlternativeKind::Variant, &variant.name, &|other, _| other.get() == v);
+                }
+            }
+            for (h, hardware) in problem.hardware.iter().enumerate() {
+                if running().any(|a| a.group.hardware != hardware.name) {
+                    add(AlternativeKind::Hardware, &hardware.name, &|_, other| other.get() == h);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The problem in which a task runs only what `keeps` admits; `None` if it has nothing to run then.
+fn restricted(
+    problem: &Problem,
+    (p, t): (PipelineIndex, TaskIndex),
+    keeps: &dyn Fn(VariantIndex, HardwareIndex) -> bool,
+) -> Option<Problem> {
+    let pipeline = problem.pipeline(p);
+    let variants = pipeline.task(t).variants.iter().enumerate();
+    let any = variants.flat_map(|(v, variant)| variant.profile.rows().iter().map(move |r| (VariantIndex(v), r.hardware)));
+    if !any.into_iter().any(|(v, h)| keeps(v, h)) {
+        return None;
+    }
+    let row = |v: usize, r: &ProfileRow| match keeps(VariantIndex(v), r.hardware) {
+        true => r.clone(),
+        false => ProfileRow { latency_ms: NEVER_MS, p99_ms: None, ..r.clone() },
+    };
+    let changed = pipeline.changed(&problem.hardware, |d| {
+        for (v, variant) in d.tasks[t.get()].variants.iter_mut().enumerate() {
+            variant.profile = Profile::new(variant.profile.rows().iter().map(|r| row(v, r)).collect());
+        }
+    });
+    problem.changed(|d| d.pipelines[p.get()] = changed.expect("slower rows are valid")).ok()
+}
+
+impl Again<'_> {
+    fn answer(&self, ask: Ask, changed: &Problem) -> Answer {
+        if self.limits.stopped() {
+            return Answer::None;
+        }
+        let attempt = report::attempt(changed, &self.basis.tightening, self.gap, &self.limits);
+        match (ask, attempt) {
+            (_, Attempt::Unknown(_)) => Answer::None,
+            (_, Attempt::Plan(candidate)) if candidate.stopped.is_some_and(|s| s.is_limit()) => Answer::None,
+            (Ask::Price { place, unit, change }, Attempt::Plan(candidate)) => {
+                let (gain, buys) = self.gain(&candidate);
+                Answer::Price(Price { place, unit, change, gain, buys })
+            }
+            // more cannot make it infeasible; a solver that says so is not believed
+            (Ask::Price { .. }, Attempt::Infeasible) => Answer::None,
+            (Ask::Instead { pipeline, task, kind, to }, attempt) => {
+                let consequence = match attempt {
+                    Attempt::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
+                    _ => infeasible::misses_by(changed, pipeline)
+                        .map_or(Consequence::NoPlan, |by_ms| Consequence::MissesSlo { by_ms }),
+                };
+                Answer::Instead(pipeline, task, Alternative { kind, to, consequence })
+            }
+        }
+    }
+
+    /// What a looser problem's plan has over ours. Ours is still a plan there: what is no better than the gap is no gain.
+    fn gain(&self, other: &Candidate) -> (Option<f64>, Change) {
+        let change = self.difference(&other.plan);
+        let (Some(ours), Some(theirs)) = (self.objective.value, other.objective.value) else { return (None, change) };
+        if self.objective.step != other.objective.step {
+            return (None, change);
+        }
+        let mode = self.problem.objective.mode;
+        let by_accuracy = mode == Mode::MaxAccuracy || self.objective.step == Some(ObjectiveStep::Accuracy);
+        let gain = if by_accuracy { theirs - ours } else { ours - theirs };
+        if gain > Change::NOISE.max(self.gap * ours.abs()) {
+            return (Some(gain), change);
+        }
+        // the objective is as good; then only what breaks its ties is a gain
+        let tie = match mode {
+            Mode::MaxAccuracy => change.cost_per_hour < -Change::NOISE,
+            Mode::HardwareThenAccuracy => by_accuracy && change.replicas < 0,
+            Mode::MinCost => false,
+        };
+        (Some(0.0), if tie { Change { accuracy: 0.0, ..change } } else { Change::default() })
+    }
+
+    fn difference(&self, other: &Plan) -> Change {
+        let weights: f64 = self.problem.pipelines.iter().map(|p| p.weight).sum();
+        let weight = |w: f64| if weights > 0.0 { w / weights } else { 1.0 / self.problem.pipelines.len() as f64 };
+        let accuracy = |plan: &Plan| -> f64 {
+            self.problem.pipelines.iter().zip(&plan.pipelines).map(|(p, part)| weight(p.weight) * part.accuracy).sum()
+        };
+        Change {
+            replicas: other.replicas() as i64 - self.plan.replicas() as i64,
+            cost_per_hour: other.cost_per_hour - self.plan.cost_per_hour,
+            accuracy: accuracy(other) - accuracy(self.plan),
+        }
+    }
+
+    /// Puts prices into their list and alternatives beside the decisions on the groups of their task.
+    fn enter(&self, answers: Vec<Answer>, explanation: &mut Explanation) {
+        let mut places = Vec::new();
+        for (p, part) in self.plan.pipelines.iter().enumerate() {
+            let pipeline = self.problem.pipeline(PipelineIndex(p));
+            places.extend(part.assignments.iter().map(|a| {
+                let task = located(pipeline, &a.group).map(|(t, _)| t).filter(|_| a.traffic_share > 0.0);
+                (PipelineIndex(p), task, &a.group)
+            }));
+        }
+        for answer in answers {
+            match answer {
+                Answer::Price(price) => explanation.prices.push(price),
+                Answer::Instead(p, t, alternative) => {
+                    for (decision, (pipeline, task, group)) in explanation.decisions.iter_mut().zip(&places) {
+                        let own = match alternative.kind {
+                            AlternativeKind::Variant => &group.variant,
+                            AlternativeKind::Hardware | AlternativeKind::Batch => &group.hardware,
+                        };
+                        if (*pipeline, *task) == (p, Some(t)) && *own != alternative.to {
+                            decision.alternatives.push(alternative.clone());
+                        }
+                    }
+                }
+                Answer::None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Words for a plan: why each group runs as it does, which limits have no room left, what else there was, and what more of
+//! each resource would buy.
+//!
+//! What can be read off the plan and the profiles always is ([`reasons`], [`batches`]). What takes another search
+//! ([`again`]: another variant or hardware for a task, one device more, 10 ms more) is searched for after the plan is
+//! settled, within [`TIME_MAX`]; what that leaves out is said.
+
+mod again;
+mod batches;
+mod reasons;
+
+use crate::PlanOptions;
+use crate::tightening::Tightening;
+use apportion_domain::{Binding, Constraint, Explanation, ObjectiveValue, Plan, Problem, SLACK};
+use std::time::Duration;
+
+/// Longest that all searches for alternatives and prices together may take: a reader waits for the plan, not for these.
+pub(crate) const TIME_MAX: Duration = Duration::from_millis(500);
+
+/// A limit binds when more than this part of it is used.
+const BINDING: f64 = 0.99;
+
+/// How a plan was found, so that it can be found again on a changed problem.
+#[derive(Clone, Debug)]
+pub(crate) struct Basis {
+    pub tightening: Tightening,
+    /// How long the search took.
+    pub took: Duration,
+    /// Whether it ran to its end.
+    pub complete: bool,
+}
+
+/// Explains a plan. Without a `basis` (a planner that does not search) nothing is searched for again.
+pub(crate) fn explain(
+    problem: &Problem,
+    plan: &Plan,
+    objective: ObjectiveValue,
+    basis: Option<&Basis>,
+    options: &PlanOptions,
+) -> Explanation {
+    let mut explanation = Explanation::default();
+    for (pipeline, part) in problem.pipelines.iter().zip(&plan.pipelines) {
+        let longest = reasons::longest_ms(problem.objective.latency_rule, pipeline, part, None);
+        bind(&mut explanation, Constraint::Latency, &pipeline.name, longest, pipeline.slo_ms);
+        if let Some(floor) = pipeline.min_accuracy.filter(|floor| part.accuracy <= floor * (2.0 - BINDING)) {
+            let (place, used) = (pipeline.name.clone(), part.accuracy);
+            explanation.binding.push(Binding { constraint: Constraint::Accuracy, place, used, limit: floor });
+        }
+    }
+    for (name, devices) in plan.devices() {
+        let count = problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
+        if let Some(count) = count {
+            bind(&mut explanation, Constraint::Capacity, name, devices as f64, f64::from(count));
+        }
+    }
+    if let Some(budget) = problem.objective.budget_per_hour {
+        bind(&mut explanation, Constraint::Budget, "plan", plan.cost_per_hour, budget);
+    }
+    explanation.decisions = reasons::decisions(problem, plan, &explanation.binding);
+    if options.explain {
+        batches::add(problem, plan, basis, &mut explanation.decisions);
+        again::add(problem, plan, objective, basis, options, &mut explanation);
+    }
+    explanation
+}
+
+fn bind(explanation: &mut Explanation, constraint: Constraint, place: &str, used: f64, limit: f64) {
+    if used >= limit * BINDING {
+        explanation.binding.push(Binding { constraint, place: place.into(), used, limit });
+    }
+}
+
+/// Whether a sum of charges is within the SLO.
+fn in_time(longest_ms: f64, slo_ms: f64) -> bool {
+    longest_ms <= slo_ms + SLACK * slo_ms.max(1.0)
+}

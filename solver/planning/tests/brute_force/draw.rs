@@ -1,0 +1,230 @@
+//! Tiny problems of every kind that the file formats can say, drawn from a seed.
+
+use apportion_domain::{
+    AccuracyModel, Deployed, Edge, FanoutCounts, Hardware, HardwareIndex, LatencyRule, Mode, Objective, Partial,
+    PathAccuracy, Pipeline, PipelineDraft, PipelineIndex, Problem, ProblemDraft, Profile, ProfileRow, Route, ServingWishes,
+    Share, Task, TaskIndex, TaskKind, Variant, VariantIndex,
+};
+use std::collections::BTreeMap;
+
+/// A small deterministic generator (splitmix64), so that a failure can be repeated from its seed.
+pub struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number from 0 to `n - 1`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+
+    /// True once in `n`.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}
+
+/// The problem of a seed.
+pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
+    let mut d = Draw::new(seed);
+    let mode = d.pick(&[Mode::HardwareThenAccuracy, Mode::MinCost, Mode::MaxAccuracy]);
+    let pipelines = if d.once_in(4) { 2 } else { 1 };
+    let hardware: Vec<Hardware> = (0..if d.once_in(2) { 2 } else { 1 })
+        .map(|h| Hardware {
+            name: format!("h{h}"),
+            price_per_hour: d.pick(&[0.5, 1.0, 1.5, 3.0]),
+            count: (!d.once_in(6)).then(|| if d.once_in(5) { 1 } else { 3 + d.below(4) as u32 }),
+            memory_mib: d.once_in(3).then(|| d.pick(&[1000.0, 2000.0, 4000.0])),
+        })
+        .collect();
+    let fractional = d.once_in(4);
+    let drafts: Vec<PipelineDraft> =
+        (0..pipelines).map(|p| pipeline(&mut d, p, &hardware, fractional, if pipelines == 2 { 3 } else { 4 })).collect();
+    let pipelines: Vec<Pipeline> = drafts
+        .into_iter()
+        .enumerate()
+        .map(|(p, draft)| {
+            Pipeline::new(draft, &hardware, &format!("/pipelines/{p}")).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+        })
+        .collect();
+    let objective =
+        Objective { mode, latency_rule: rule, budget_per_hour: d.once_in(4).then(|| 2.0 + d.below(14) as f64 / 2.0) };
+    let deployed = if d.once_in(3) { deployed(&mut d, &pipelines) } else { Vec::new() };
+    let switching_weight = d.pick(&[0.0, 0.0, 100.0, 1000.0]);
+    let draft = ProblemDraft { objective, hardware, pipelines, deployed, switching_weight };
+    Problem::new(draft).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+}
+
+/// What runs now: any profile rows, any replicas.
+fn deployed(d: &mut Draw, pipelines: &[Pipeline]) -> Vec<Deployed> {
+    let mut all = Vec::new();
+    for (p, pipeline) in pipelines.iter().enumerate() {
+        for (t, task) in pipeline.tasks.iter().enumerate() {
+            let v = d.below(task.variants.len() as u64) as usize;
+            let rows = task.variants[v].profile.rows();
+            let row = &rows[d.below(rows.len() as u64) as usize];
+            all.push(Deployed {
+                pipeline: PipelineIndex(p),
+                task: TaskIndex(t),
+                variant: VariantIndex(v),
+                hardware: row.hardware,
+                share: row.share,
+                batch: row.batch,
+                replicas: d.below(3) as u32,
+            });
+        }
+    }
+    all
+}
+
+/// The ways that tasks hang together: `(from, to, primary)`.
+const SHAPES: [(usize, &[(usize, usize, bool)]); 6] = [
+    (1, &[]),
+    (2, &[(0, 1, true)]),
+    (3, &[(0, 1, true), (1, 2, true)]),
+    (3, &[(0, 1, true), (0, 2, true)]),
+    (3, &[(0, 1, true), (0, 2, true), (1, 2, false)]),
+    (3, &[(0, 1, true), (1, 2, true), (0, 2, false)]),
+];
+
+fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], fractional: bool, groups_max: usize) -> PipelineDraft {
+    let (count, shape) = SHAPES[d.below(if groups_max < 4 { 4 } else { SHAPES.len() as u64 }) as usize];
+    let one_of = d.once_in(4);
+    let making = |t: usize| shape.iter().filter(|e| e.2 && e.0 == t).count();
+    let ratio = |d: &mut Draw, from: usize, to: usize| match (one_of && from == 0, making(from)) {
+        (true, 1) => 1.0,
+        (true, _) => [0.25, 0.75][to % 2],
+        (false, _) => d.pick(&[0.5, 1.0, 1.5]),
+    };
+    let edges = shape
+        .iter()
+        .map(|&(from, to, primary)| Edge {
+            from: TaskIndex(from),
+            to: TaskIndex(to),
+            ratio: if primary { ratio(d, from, to) } else { 1.0 },
+            primary,
+            map: BTreeMap::new(),
+        })
+        .collect();
+    let children = |t: usize| shape.iter().filter(|e| e.2 && e.0 == t).map(|e| TaskIndex(e.1)).collect::<Vec<_>>();
+    let mut left = groups_max - count;
+    let tasks: Vec<Task> = (0..count)
+        .map(|t| Task {
+            name: format!("t{t}"),
+            kind: TaskKind::Batch,
+            route: if t == 0 && one_of { Route::OneOf } else { Route::All },
+            min_replicas: if d.once_in(6) { 2 } else { 1 },
+            variants: variants(d, &children(t), hardware, fractional, &mut left),
+        })
+        .collect();
+    let sinks: Vec<usize> = (0..count).filter(|&t| making(t) == 0).collect();
+    let path_accuracy = if d.once_in(5) { table(d, &tasks, shape) } else { Vec::new() };
+    PipelineDraft {
+        name: format!("p{p}"),
+        demand_qps: 10.0 + d.below(110) as f64,
+        slo_ms: 25.0 + 45.0 * count as f64 + d.below(150) as f64,
+        percentile: 99.0,
+        queue_factor: d.pick(&[1.0, 2.0]),
+        network_ms: d.pick(&[0.0, 1.5]),
+        weight: d.pick(&[1.0, 1.0, 3.0]),
+        min_accuracy: d.once_in(3).then(|| d.pick(&[0.5, 0.7, 0.8, 0.9])),
+        accuracy_model: d.pick(&[
+            AccuracyModel::Product,
+            AccuracyModel::Product,
+            AccuracyModel::Mean,
+            AccuracyModel::TaskMean,
+        ]),
+        path_accuracy,
+        leaf_weights: if d.once_in(3) {
+            sinks.iter().map(|&t| (TaskIndex(t), 1.0 + d.below(3) as f64)).collect()
+        } else {
+            BTreeMap::new()
+        },
+        survive: u32::from(d.once_in(6)),
+        partial: Partial::Deny,
+        serving: ServingWishes::default(),
+        tasks,
+        edges,
+    }
+}
+
+/// The accuracy of one path in place of the model's.
+fn table(d: &mut Draw, tasks: &[Task], shape: &[(usize, usize, bool)]) -> Vec<PathAccuracy> {
+    let mut path = vec![(TaskIndex(0), VariantIndex(d.below(tasks[0].variants.len() as u64) as usize))];
+    while let Some(edge) = shape.iter().find(|e| e.2 && e.0 == path[path.len() - 1].0.0) {
+        path.push((TaskIndex(edge.1), VariantIndex(d.below(tasks[edge.1].variants.len() as u64) as usize)));
+    }
+    vec![PathAccuracy { path, accuracy: d.pick(&[0.55, 0.85, 1.0]) }]
+}
+
+/// One variant, and more groups while `left` allows: a second variant, a second hardware type, a share.
+fn variants(
+    d: &mut Draw,
+    children: &[TaskIndex],
+    hardware: &[Hardware],
+    fractional: bool,
+    left: &mut usize,
+) -> Vec<Variant> {
+    let count = if *left > 0 && !d.once_in(4) { 2 } else { 1 };
+    *left -= count - 1;
+    let mut all = Vec::new();
+    for v in 0..count {
+        let mut rows = Vec::new();
+        let scale = if v == 0 { 2.0 } else { 1.0 };
+        let mut place = |d: &mut Draw, h: usize, share: Share, scale: f64| {
+            let one = scale * (3.0 + d.below(10) as f64);
+            let row = |batch: u32, latency_ms: f64| ProfileRow {
+                hardware: HardwareIndex(h),
+                share,
+                batch,
+                latency_ms,
+                p99_ms: None,
+            };
+            rows.push(row(1, one));
+            if !d.once_in(3) {
+                rows.push(row(4, one * d.pick(&[1.5, 2.0, 3.0, 4.5])));
+            }
+        };
+        let first = d.below(hardware.len() as u64) as usize;
+        place(d, first, Share::WHOLE, scale);
+        if *left > 0 && d.once_in(2) {
+            let half = Share::new(0.5).expect("a share");
+            if fractional {
+                *left -= 1;
+                place(d, first, half, 1.6 * scale);
+            } else if hardware.len() > 1 {
+                *left -= 1;
+                place(d, 1 - first, Share::WHOLE, 0.7 * scale);
+            }
+        }
+        let mut variant = Variant {
+            name: format!("v{v}"),
+            accuracy: if v == 0 { d.pick(&[1.0, 0.95]) } else { d.pick(&[0.95, 0.8, 0.6]) },
+            fanout: d.pick(&[0.5, 1.0, 2.0]),
+            fanout_to: BTreeMap::new(),
+            fanout_counts: BTreeMap::new(),
+            load_ms: d.pick(&[0.0, 800.0, 2400.0]),
+            memory_mib: d.once_in(3).then(|| d.pick(&[500.0, 1500.0, 3000.0])),
+            profile: Profile::new(rows),
+        };
+        for &child in children {
+            match d.below(6) {
+                0 => drop(variant.fanout_to.insert(child, d.pick(&[0.0, 0.7, 1.2]))),
+                1 => drop(variant.fanout_counts.insert(child, FanoutCounts(vec![(0, 0.25), (1, 0.5), (3, 0.25)]))),
+                _ => {}
+            }
+        }
+        all.push(variant);
+    }
+    all
+}
