@@ -11,8 +11,8 @@ use apportion_planning::{PlanOptions, Planner, plan};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The rules that the planner proves optima under.
-const RULES: &[LatencyRule] = &[LatencyRule::TaskBudget];
+/// Both latency rules.
+const RULES: &[LatencyRule] = &[LatencyRule::TaskBudget, LatencyRule::Path];
 /// Problems of each rule.
 const PROBLEMS: u64 = 400;
 /// Seeds beyond [`PROBLEMS`] that once went wrong.
