@@ -132,7 +132,7 @@ fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], fractional: bool, gro
     PipelineDraft {
         name: format!("p{p}"),
         demand_qps: 10.0 + d.below(110) as f64,
-        slo_ms: 25.0 + 45.0 * count as f64 + d.below(150) as f64,
+        slo_ms: slo(d, count as f64),
         percentile: 99.0,
         queue_factor: d.pick(&[1.0, 2.0]),
         network_ms: d.pick(&[0.0, 1.5]),
@@ -156,6 +156,11 @@ fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], fractional: bool, gro
         tasks,
         edges,
     }
+}
+
+/// Mostly enough time, sometimes little.
+fn slo(d: &mut Draw, tasks: f64) -> f64 {
+    if d.once_in(4) { tasks * (15.0 + d.below(20) as f64) } else { 25.0 + 45.0 * tasks + d.below(150) as f64 }
 }
 
 /// The accuracy of one path in place of the model's.
