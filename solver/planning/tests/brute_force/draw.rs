@@ -87,8 +87,11 @@ fn deployed(d: &mut Draw, pipelines: &[Pipeline]) -> Vec<Deployed> {
     all
 }
 
-/// The ways that tasks hang together: `(from, to, primary)`.
-const SHAPES: [(usize, &[(usize, usize, bool)]); 6] = [
+/// A number of tasks with the edges between them: `(from, to, primary)`.
+type Shape = (usize, &'static [(usize, usize, bool)]);
+
+/// The ways that tasks hang together.
+const SHAPES: [Shape; 6] = [
     (1, &[]),
     (2, &[(0, 1, true)]),
     (3, &[(0, 1, true), (1, 2, true)]),
