@@ -198,6 +198,8 @@ pub enum Consequence {
         /// How many more.
         missing: u64,
     },
+    /// It fits into no device's memory.
+    TooLittleMemory,
     /// There is no plan with it within devices, floors and budget.
     NoPlan,
 }
@@ -208,6 +210,7 @@ impl std::fmt::Display for Consequence {
             Self::Plan(change) => change.fmt(f),
             Self::MissesSlo { by_ms } => write!(f, "misses the SLO by {by_ms:.1} ms"),
             Self::TooFewDevices { hardware, missing } => write!(f, "needs {missing} more of {hardware} than there are"),
+            Self::TooLittleMemory => f.write_str("does not fit into the memory of any device"),
             Self::NoPlan => f.write_str("no plan within devices, floors and budget"),
         }
     }

@@ -159,7 +159,10 @@ fn decision(d: &Decision) -> DecisionFile {
 fn alternative(a: &Alternative) -> AlternativeFile {
     let plan = match &a.consequence {
         Consequence::Plan(c) => Some(change(c)),
-        Consequence::MissesSlo { .. } | Consequence::TooFewDevices { .. } | Consequence::NoPlan => None,
+        Consequence::MissesSlo { .. }
+        | Consequence::TooFewDevices { .. }
+        | Consequence::TooLittleMemory
+        | Consequence::NoPlan => None,
     };
     AlternativeFile {
         kind: a.kind.name().to_owned(),

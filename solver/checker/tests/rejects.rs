@@ -2,9 +2,9 @@
 
 use apportion_checker::{check, rules};
 use apportion_domain::{
-    AccuracyModel, Assignment, Edge, Flow, GroupName, Hardware, HardwareIndex, LatencyRule, Mode, Objective, Partial,
-    Pipeline, PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Route, Routing, ServingPolicy,
-    ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
+    AccuracyModel, Assignment, Edge, FanoutCounts, Flow, GroupName, Hardware, HardwareIndex, LatencyRule, Mode, Objective,
+    Partial, PathAccuracy, Pipeline, PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Route,
+    Routing, ServingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant, VariantIndex,
 };
 use std::collections::BTreeMap;
 
@@ -258,4 +258,99 @@ fn fractions_of_devices_are_summed_before_they_are_rounded() {
     assert_eq!(check(&problem_of(draft_with(halve), |_| {}), &plan), []);
     plan.cost_per_hour = 11.0;
     rejects(rules::CLAIMED_COST, &problem_of(draft_with(halve), |_| {}), &plan);
+}
+
+/// `c` waits for `b` as well, over an edge that makes no queries.
+fn join() -> PipelineDraft {
+    let late = Edge { from: TaskIndex(1), to: TaskIndex(2), ratio: 1.0, primary: false, map: BTreeMap::new() };
+    draft_with(|d| d.edges.push(late))
+}
+
+#[test]
+fn an_edge_that_only_delays_counts_for_task_budgets_and_not_for_paths() {
+    let at = |slo_ms: f64, rule| {
+        let mut draft = join();
+        draft.slo_ms = slo_ms;
+        problem_of(draft, |p| p.objective.latency_rule = rule)
+    };
+    // a 41, b 31, c 21: c waits for b
+    assert_eq!(check(&at(93.0, LatencyRule::TaskBudget), &plan()), []);
+    rejects(rules::LATENCY, &at(92.0, LatencyRule::TaskBudget), &plan());
+    assert_eq!(check(&at(72.0, LatencyRule::Path), &plan()), []);
+    rejects(rules::LATENCY, &at(71.0, LatencyRule::Path), &plan());
+}
+
+#[test]
+fn an_edge_that_only_delays_carries_no_flow() {
+    let mut broken = plan();
+    broken.pipelines[0].flows[2] = flow(&[("a", "slow"), ("b", "b1"), ("c", "c1")], 0.5);
+    rejects(rules::FLOW_PATH, &problem_of(join(), |_| {}), &broken);
+}
+
+#[test]
+fn one_of_halves_the_load_of_each_child() {
+    let routed = |ratio: f64| {
+        draft_with(|d| {
+            d.tasks[0].route = Route::OneOf;
+            (d.edges[0].ratio, d.edges[1].ratio) = (ratio, 1.0 - ratio);
+        })
+    };
+    // 150 queries made per second: with three quarters at `c` (112.5) the two replicas of 100 still do
+    let mut unclaimed = bare();
+    unclaimed.pipelines[0].flows = plan().pipelines[0].flows.clone();
+    assert_eq!(check(&problem_of(routed(0.25), |_| {}), &unclaimed), []);
+    unclaimed.pipelines[0].assignments[3].replicas = 1;
+    assert_eq!(check(&problem_of(routed(0.5), |_| {}), &unclaimed), []);
+    rejects(rules::CAPACITY, &problem_of(routed(0.25), |_| {}), &unclaimed);
+}
+
+#[test]
+fn each_accuracy_model_and_table_and_weight_has_its_own_sum() {
+    type Change = fn(&mut PipelineDraft);
+    // shares of a half: slow 1 and fast 0.8 at `a`, 0.9 at `b`, 1 at `c`
+    let models: Vec<(f64, Change)> = vec![
+        (0.5 * (0.5 * 0.95 + 0.5 * 0.85) + 0.5 * (0.5 * 1.0 + 0.5 * 0.9), |d| d.accuracy_model = AccuracyModel::Mean),
+        ((0.9 + 0.9 + 1.0) / 3.0, |d| d.accuracy_model = AccuracyModel::TaskMean),
+        (0.9 * 0.9, |d| d.leaf_weights = BTreeMap::from([(TaskIndex(1), 5.0), (TaskIndex(2), 0.0)])),
+        (0.5 * (0.5 * 0.6 + 0.5 * 0.72) + 0.5 * (0.5 * 1.0 + 0.5 * 0.8), |d| {
+            let path = vec![(TaskIndex(0), VariantIndex(0)), (TaskIndex(1), VariantIndex(0))];
+            d.path_accuracy = vec![PathAccuracy { path, accuracy: 0.6 }];
+        }),
+    ];
+    for (accuracy, change) in models {
+        let problem = problem_of(draft_with(change), |_| {});
+        let mut claiming = plan();
+        claiming.pipelines[0].accuracy = accuracy;
+        assert_eq!(check(&problem, &claiming), []);
+        claiming.pipelines[0].accuracy = accuracy - 1e-4;
+        rejects(rules::CLAIMED_ACCURACY, &problem, &claiming);
+    }
+}
+
+#[test]
+fn a_mean_of_counts_replaces_the_fanout() {
+    let counted = |most: u32| {
+        draft_with(|d| {
+            let counts = FanoutCounts(vec![(0, 0.5), (most, 0.5)]);
+            d.tasks[0].variants.iter_mut().for_each(|v| drop(v.fanout_counts.insert(TaskIndex(2), counts.clone())));
+        })
+    };
+    let mut unclaimed = bare();
+    unclaimed.pipelines[0].flows = plan().pipelines[0].flows.clone();
+    // 100 queries per second make 200 at a mean of 2, as many as the two replicas of `c` serve
+    assert_eq!(check(&problem_of(counted(4), |_| {}), &unclaimed), []);
+    rejects(rules::CAPACITY, &problem_of(counted(5), |_| {}), &unclaimed);
+}
+
+#[test]
+fn a_loss_is_survived_by_each_group_on_its_own() {
+    let survive = problem_of(draft_with(|d| d.survive = 1), |_| {});
+    let mut spared = bare();
+    spared.pipelines[0].flows = plan().pipelines[0].flows.clone();
+    for a in &mut spared.pipelines[0].assignments {
+        a.replicas += 1;
+    }
+    assert_eq!(check(&survive, &spared), []);
+    spared.pipelines[0].assignments[0].replicas = 1;
+    rejects(rules::CAPACITY, &survive, &spared);
 }

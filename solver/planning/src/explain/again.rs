@@ -186,8 +186,12 @@ impl Again<'_> {
             (Ask::Instead { pipeline, task, kind, to }, attempt) => {
                 let consequence = match attempt {
                     Attempt::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
-                    _ => infeasible::misses_by(changed, pipeline)
-                        .map_or(Consequence::NoPlan, |by_ms| Consequence::MissesSlo { by_ms }),
+                    _ => match infeasible::misses_by(changed, pipeline) {
+                        // nothing is this slow but what was taken out: what is left does not fit
+                        Some(by_ms) if by_ms >= 0.5 * NEVER_MS => Consequence::TooLittleMemory,
+                        Some(by_ms) => Consequence::MissesSlo { by_ms },
+                        None => Consequence::NoPlan,
+                    },
                 };
                 Answer::Instead(pipeline, task, Alternative { kind, to, consequence })
             }

@@ -87,8 +87,11 @@ fn deployed(d: &mut Draw, pipelines: &[Pipeline]) -> Vec<Deployed> {
     all
 }
 
-/// The ways that tasks hang together: `(from, to, primary)`.
-const SHAPES: [(usize, &[(usize, usize, bool)]); 6] = [
+/// A number of tasks with the edges between them: `(from, to, primary)`.
+type Shape = (usize, &'static [(usize, usize, bool)]);
+
+/// The ways that tasks hang together.
+const SHAPES: [Shape; 6] = [
     (1, &[]),
     (2, &[(0, 1, true)]),
     (3, &[(0, 1, true), (1, 2, true)]),
@@ -132,7 +135,7 @@ fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], fractional: bool, gro
     PipelineDraft {
         name: format!("p{p}"),
         demand_qps: 10.0 + d.below(110) as f64,
-        slo_ms: 25.0 + 45.0 * count as f64 + d.below(150) as f64,
+        slo_ms: slo(d, count as f64),
         percentile: 99.0,
         queue_factor: d.pick(&[1.0, 2.0]),
         network_ms: d.pick(&[0.0, 1.5]),
@@ -156,6 +159,11 @@ fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], fractional: bool, gro
         tasks,
         edges,
     }
+}
+
+/// Mostly enough time, sometimes little.
+fn slo(d: &mut Draw, tasks: f64) -> f64 {
+    if d.once_in(4) { tasks * (15.0 + d.below(20) as f64) } else { 25.0 + 45.0 * tasks + d.below(150) as f64 }
 }
 
 /// The accuracy of one path in place of the model's.

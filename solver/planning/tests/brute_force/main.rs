@@ -5,7 +5,8 @@ mod oracle;
 mod simplex;
 
 use apportion_domain::{
-    Deployed, LatencyRule, Mode, ObjectiveStep, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem, VariantIndex,
+    Deployed, LatencyRule, Mode, ObjectiveStep, PipelineDraft, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem,
+    Relaxation, VariantIndex,
 };
 use apportion_planning::{PlanOptions, Planner, plan};
 use std::sync::Arc;
@@ -90,7 +91,7 @@ fn the_planner_agrees_with_brute_force_on_problems_of_every_kind() {
         }
         eprintln!("{rule}: {infeasible} of {PROBLEMS} are infeasible");
         assert!(wrong.is_empty(), "{rule}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
-        assert!((PROBLEMS / 10..PROBLEMS / 2).contains(&infeasible), "the problems are too alike: {infeasible}");
+        assert!((PROBLEMS / 10..PROBLEMS * 2 / 3).contains(&infeasible), "the problems are too alike: {infeasible}");
     }
 }
 
@@ -110,5 +111,53 @@ fn planning_again_from_ones_own_plan_changes_nothing() {
             }
         }
         assert!(changed.is_empty(), "{rule}: {} change\n{}", changed.len(), changed.join("\n"));
+    }
+}
+
+/// The problem with the value at a relaxation's pointer changed to `value`; whole numbers are rounded towards `from`.
+fn with(problem: &Problem, relax: &Relaxation, value: f64) -> Problem {
+    let parts: Vec<&str> = relax.pointer.split('/').skip(1).collect();
+    let index = |i: usize| parts[i].parse::<usize>().expect("an index");
+    let whole = if relax.to > relax.from { value.floor() as u32 } else { value.ceil() as u32 };
+    let pipeline = |change: &dyn Fn(&mut PipelineDraft)| {
+        let p = index(1);
+        let changed = problem.pipelines[p].changed(&problem.hardware, |d| change(d)).expect("still valid");
+        problem.changed(|d| d.pipelines[p] = changed).expect("still valid")
+    };
+    let changed = |change: &dyn Fn(&mut apportion_domain::ProblemDraft)| problem.changed(change).expect("still valid");
+    match *parts.last().expect("a pointer") {
+        "demand_qps" => pipeline(&|d| d.demand_qps = value),
+        "slo_ms" => pipeline(&|d| d.slo_ms = value),
+        "min_accuracy" => pipeline(&|d| d.min_accuracy = Some(value)),
+        "survive" => pipeline(&|d| d.survive = whole),
+        "min_replicas" => pipeline(&|d| d.tasks[index(3)].min_replicas = whole),
+        "count" => changed(&|d| d.hardware[index(1)].count = Some(whole)),
+        "memory_mib" => changed(&|d| d.hardware[index(1)].memory_mib = Some(value)),
+        "budget_per_hour" => changed(&|d| d.objective.budget_per_hour = Some(value)),
+        other => panic!("an unknown value {other}"),
+    }
+}
+
+#[test]
+fn brute_force_agrees_that_a_relaxation_helps_and_half_of_it_does_not() {
+    for &rule in RULES {
+        let mut wrong = Vec::new();
+        let mut kinds: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
+        for seed in 0..PROBLEMS {
+            let problem = draw::problem(seed, rule);
+            let (PlanOutcome::Infeasible { shortfalls }, _) = solve(&problem) else { continue };
+            for relax in shortfalls.iter().filter_map(|s| s.relax.as_ref()) {
+                let half = relax.from + 0.5 * (relax.to - relax.from);
+                let helps = oracle::best(&with(&problem, relax, relax.to)).is_some();
+                let is_least = oracle::best(&with(&problem, relax, half)).is_none();
+                *kinds.entry(relax.pointer.rsplit('/').next().unwrap_or_default().to_owned()).or_default() += 1;
+                if !helps || !is_least {
+                    wrong.push(format!("seed {seed}: helps: {helps}, least: {is_least}: {relax:?}"));
+                }
+            }
+        }
+        eprintln!("{rule}: {kinds:?}");
+        assert!(wrong.is_empty(), "{rule}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
+        assert!(kinds.len() == 8, "the problems are too alike: {kinds:?}");
     }
 }

@@ -35,11 +35,10 @@ pub fn maximise(gains: &[f64], rows: &[Row]) -> Option<f64> {
     }
     // an artificial that stayed in the basis at 0 must not come back: pivot it out where that is possible
     for i in 0..m {
-        if artificial[basis[i]] {
-            if let Some(c) = (0..n + m).find(|&c| !artificial[c] && table[i][c].abs() > 1e-7) {
-                pivot(&mut table, i, c);
-                basis[i] = c;
-            }
+        let own = (0..n + m).find(|&c| !artificial[c] && table[i][c].abs() > 1e-7);
+        if let Some(c) = own.filter(|_| artificial[basis[i]]) {
+            pivot(&mut table, i, c);
+            basis[i] = c;
         }
     }
     let mut second = gains.to_vec();
