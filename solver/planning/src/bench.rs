@@ -1,5 +1,7 @@
 //! How long searches take: the demand levels of the design's speed table, for a command to print.
 
+pub mod drawn;
+
 use crate::limits::Limits;
 use crate::milp::{self, Search};
 use crate::tightening::Tightening;

@@ -34,6 +34,10 @@ pub(crate) enum Goal {
     Slo(PipelineIndex),
     /// Highest accuracy of one pipeline.
     AccuracyOf(PipelineIndex),
+    /// Least cost of switching alone; the devices' prices come from elsewhere ([`Stage::prices`]).
+    Switching,
+    /// Nothing but what [`Stage::prices`] asks for.
+    Nothing,
 }
 
 /// What one stage is built for.
@@ -44,11 +48,19 @@ pub(crate) struct Stage<'a> {
     pub budgets: Option<&'a [f64]>,
     /// Weighted accuracy of at least this.
     pub accuracy_min: Option<f64>,
+    /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it: what a decomposition
+    /// charges for resources that pipelines share. A replica pays for its share of a device.
+    pub prices: Option<&'a [f64]>,
 }
 
 impl<'a> Stage<'a> {
     pub fn new(goal: Goal) -> Self {
-        Self { goal, budgets: None, accuracy_min: None }
+        Self { goal, budgets: None, accuracy_min: None, prices: None }
+    }
+
+    /// Whether every solution's cost is a whole number.
+    pub fn is_whole(&self) -> bool {
+        self.goal == Goal::Replicas && self.prices.is_none()
     }
 
     pub fn within(self, budgets: &'a [f64]) -> Self {
@@ -96,6 +108,12 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
         formulation.at_most(budget, cost_terms(problem, &columns));
     }
     add_goal(problem, space, stage.goal, &columns, &mut formulation);
+    for (part, own) in space.parts.iter().zip(&columns.parts) {
+        for (group, &x) in part.groups.iter().zip(&own.replicas) {
+            let price = stage.prices.map_or(0.0, |prices| prices[group.hardware.get()]);
+            formulation.add_cost(x, price * group.share.value());
+        }
+    }
     Built { formulation, columns }
 }
 
@@ -128,18 +146,19 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
                 formulation.add_cost(f, -accuracy);
             }
         }
-        Goal::Demand(_) | Goal::Slo(_) => {}
+        Goal::Demand(_) | Goal::Slo(_) | Goal::Switching | Goal::Nothing => {}
         Goal::Cost | Goal::CostAndSwitching => {
             for (d, price) in cost_terms(problem, columns) {
                 formulation.add_cost(d, price);
             }
         }
     }
-    if goal == Goal::CostAndSwitching {
+    if matches!(goal, Goal::CostAndSwitching | Goal::Switching) {
         for (part, own) in space.parts.iter().zip(&columns.parts) {
             for (group, &x) in part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.switch_cost > 0.0) {
                 // p >= X - X0, p >= 0: loading is paid for, unloading is free
-                let p = formulation.continuous(0.0, f64::INFINITY);
+                let most = formulation.columns[x.0].1;
+                let p = formulation.continuous(0.0, most);
                 formulation.at_most(f64::from(group.deployed), vec![(x, 1.0), (p, -1.0)]);
                 formulation.add_cost(p, group.switch_cost);
             }

@@ -74,6 +74,33 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     Solved { ending, values, cost, bound }
 }
 
+/// A linear programme's optimum with the prices of its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Relaxed {
+    pub cost: f64,
+    /// By row: how the cost changes with the row's bound.
+    pub duals: Vec<f64>,
+}
+
+/// Solves a formulation without integers to its optimum; `None` if there is none, or if it was stopped.
+pub(crate) fn relaxed(formulation: &Formulation, limits: &Limits) -> Option<Relaxed> {
+    debug_assert!(formulation.columns.iter().all(|c| !c.2), "a linear programme");
+    if limits.stopped() {
+        return None;
+    }
+    let mut solver = load(formulation).try_optimise(Sense::Minimise).ok()?;
+    let tight = Settings { tolerance: 1e-9, ..Settings::mip(0.0) };
+    if !configure(&mut solver, tight, limits) || !watch(&mut solver, limits) {
+        return None;
+    }
+    let solved = solver.try_solve().ok()?;
+    let optimal = solved.status() == HighsModelStatus::Optimal;
+    optimal.then(|| {
+        let duals = solved.get_solution().dual_rows().to_vec();
+        Relaxed { cost: solved.objective_value(), duals }
+    })
+}
+
 /// HiGHS calls a formulation without columns "empty", whatever its rows ask for.
 fn without_columns(formulation: &Formulation) -> Option<Solved> {
     if !formulation.columns.is_empty() {

@@ -1,0 +1,160 @@
+//! The decomposition against the whole formulation, on problems drawn small enough for it.
+
+use super::*;
+use crate::bench::drawn::{self, Shape};
+use crate::milp::{Found, Search, finish, keep};
+use crate::tightening::Tightening;
+use apportion_domain::{Mode, Objective};
+use std::sync::Arc;
+use std::time::Duration;
+
+const GAP: f64 = 1e-3;
+
+fn unlimited() -> Limits {
+    Limits { elapsed: Arc::new(|| Duration::ZERO), cancel: Arc::default(), until: None }
+}
+
+fn shape(mode: Mode) -> Shape {
+    Shape {
+        pipelines: 3,
+        tasks_max: 2,
+        variants_max: 3,
+        batches: 3,
+        hardware: vec![(1.0, Some(8), 1.0)],
+        halves: false,
+        demand_qps: 60.0,
+        min_accuracy: None,
+        objective: Objective { mode, ..Objective::default() },
+    }
+}
+
+/// What both say of one stage: `(infeasible, infeasible)`, or value and bound of the parts beside the value of the whole.
+#[derive(Default)]
+struct Tally {
+    feasible: usize,
+    infeasible: usize,
+    short: usize,
+}
+
+/// Compares one stage over `seeds`; the decomposition may not fall short of the gap where `exact`.
+fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) -> Tally {
+    let limits = unlimited();
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let problem = drawn::problem(seed, shape);
+        let tightening = Tightening::none(&problem);
+        let Ok(space) = Space::restricted(&problem, &tightening, goal == Goal::Replicas) else { continue };
+        let whole = crate::milp::solve_stage(&problem, &space, Stage::new(goal), 1e-6, &limits, None);
+        let second = (goal == Goal::Accuracy).then_some(Goal::Cost);
+        let parts = answer(&problem, &space, goal, second, GAP, &limits).expect("three pipelines are taken apart");
+        match (whole, parts) {
+            (StageAnswer::Infeasible, StageAnswer::Infeasible) => tally.infeasible += 1,
+            (StageAnswer::Found { value: best, .. }, StageAnswer::Found { choice, value, bound, .. }) => {
+                let slack = 1e-5 * best.abs().max(1.0);
+                assert!(bound <= best + slack, "seed {seed}: bound {bound} above the optimum {best}");
+                assert!(value >= best - slack, "seed {seed}: {value} better than the optimum {best}");
+                assert!(bound <= value, "seed {seed}");
+                let reached = value - best <= GAP * best.abs() + slack;
+                assert!(reached || !exact, "seed {seed}: {value} for {best}");
+                tally.short += usize::from(!reached);
+                tally.feasible += 1;
+                accepted(&problem, space, choice, goal, value, seed);
+            }
+            (whole, parts) => panic!("seed {seed}: {} by the whole, {} by parts", named(&whole), named(&parts)),
+        }
+    }
+    tally
+}
+
+fn named(answer: &StageAnswer) -> String {
+    match answer {
+        StageAnswer::Found { value, bound, .. } => format!("{value} (bound {bound})"),
+        StageAnswer::Infeasible => "infeasible".into(),
+        StageAnswer::Unknown(reason) => format!("unknown: {reason}"),
+    }
+}
+
+/// The plan of a choice is what it is said to be, and the checker accepts it.
+fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: f64, seed: u64) {
+    let step = match (problem.objective.mode, goal) {
+        (Mode::HardwareThenAccuracy, Goal::Replicas) => Some(apportion_domain::ObjectiveStep::Hardware),
+        (Mode::HardwareThenAccuracy, _) => Some(apportion_domain::ObjectiveStep::Accuracy),
+        _ => None,
+    };
+    let Search::Found(found) = finish(problem, space, choice, step, (value, value), None, &unlimited()) else {
+        panic!("seed {seed}: the choice carries no flows");
+    };
+    let Found { space, choice, flows, step, .. } = *found;
+    let worth = keep::worth(problem, &space, &choice, &flows, step);
+    let claimed = if goal == Goal::Accuracy { -value } else { value };
+    // ties are broken within the slack of two stages
+    let better = if goal == Goal::Accuracy { worth - claimed } else { claimed - worth };
+    assert!(better >= -5.0 * ACCURACY_SLACK, "seed {seed}: worth {worth}, claimed {claimed}");
+    let plan = extract::plan(problem, &space, &choice, &flows);
+    let findings = apportion_checker::check(problem, &plan);
+    assert!(findings.is_empty(), "seed {seed}: {findings:?}");
+}
+
+#[test]
+fn equal_devices_are_divided_as_well_as_by_the_whole() {
+    let tally = compare(&shape(Mode::MaxAccuracy), 0..40, Goal::Accuracy, true);
+    assert!(tally.feasible > 15 && tally.infeasible > 0, "{} {}", tally.feasible, tally.infeasible);
+}
+
+#[test]
+fn floors_hold_while_devices_are_divided() {
+    let shape = Shape { min_accuracy: Some(0.85), ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 40..60, Goal::Accuracy, true);
+    assert!(tally.feasible > 5, "{}", tally.feasible);
+}
+
+#[test]
+fn fewest_replicas_add_up() {
+    let shape = Shape { hardware: vec![(1.0, Some(14), 1.0)], ..shape(Mode::HardwareThenAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Replicas, true);
+    assert!(tally.feasible > 2 && tally.infeasible > 2, "{} {}", tally.feasible, tally.infeasible);
+}
+
+#[test]
+fn several_kinds_of_devices_are_priced() {
+    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(3), 2.5)];
+    let shape = Shape { hardware, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Accuracy, true);
+    assert!(tally.feasible > 8, "{}", tally.feasible);
+}
+
+#[test]
+fn a_budget_is_shared() {
+    let objective = Objective { mode: Mode::MaxAccuracy, budget_per_hour: Some(11.0), ..Objective::default() };
+    let hardware = vec![(1.0, None, 1.0), (2.2, None, 2.5)];
+    let shape = Shape { hardware, objective, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Accuracy, true);
+    assert!(tally.feasible > 8, "{}", tally.feasible);
+}
+
+#[test]
+fn cost_is_least_within_shared_counts() {
+    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(4), 2.5), (3.0, Some(12), 2.5)];
+    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let tally = compare(&shape, 0..20, Goal::CostAndSwitching, true);
+    assert!(tally.feasible > 8, "{}", tally.feasible);
+}
+
+#[test]
+fn parts_of_devices_are_counted_whole_at_the_end() {
+    let hardware = vec![(1.0, Some(5), 1.0), (2.2, Some(4), 2.5)];
+    let shape = Shape { hardware, halves: true, min_accuracy: Some(0.9), demand_qps: 40.0, ..shape(Mode::MinCost) };
+    let tally = compare(&shape, 0..8, Goal::CostAndSwitching, true);
+    assert!(tally.feasible > 3, "{}", tally.feasible);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_plan() {
+    let problem = drawn::problem(3, &Shape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
+    let space = Space::new(&problem, &Tightening::none(&problem)).expect("a space");
+    let solve = || answer(&problem, &space, Goal::Accuracy, Some(Goal::Cost), GAP, &unlimited());
+    match (solve(), solve()) {
+        (Some(StageAnswer::Found { choice: a, .. }), Some(StageAnswer::Found { choice: b, .. })) => assert_eq!(a, b),
+        (a, b) => panic!("{:?} {:?}", a.map(|a| named(&a)), b.map(|b| named(&b))),
+    }
+}
