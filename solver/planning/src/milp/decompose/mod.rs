@@ -60,6 +60,8 @@ struct Joint<'a> {
     bound: f64,
     /// By pipeline, every (prices, least cost at these prices) that was proven.
     cuts: Vec<Vec<(Vec<f64>, f64)>>,
+    /// Most columns of a whole formulation that is asked to close the gap.
+    finish_max: usize,
 }
 
 /// A plan for every pipeline.
@@ -95,13 +97,7 @@ pub(crate) fn answer(
     if !applies(space) {
         return None;
     }
-    let (goal, priced) = match goal {
-        Goal::CostAndSwitching => (Goal::Switching, true),
-        Goal::Accuracy | Goal::Replicas => (goal, false),
-        _ => return None,
-    };
-    let mut joint = Joint::new(problem, space, goal, second, priced, gap, limits);
-    Some(joint.solve())
+    Some(Joint::new(problem, space, goal, second, gap, limits)?.solve())
 }
 
 impl<'a> Joint<'a> {
@@ -110,10 +106,14 @@ impl<'a> Joint<'a> {
         space: &'a Space,
         goal: Goal,
         second: Option<Goal>,
-        priced: bool,
         gap: f64,
         limits: &'a Limits,
-    ) -> Self {
+    ) -> Option<Self> {
+        let (goal, priced) = match goal {
+            Goal::CostAndSwitching => (Goal::Switching, true),
+            Goal::Accuracy | Goal::Replicas => (goal, false),
+            _ => return None,
+        };
         let subs: Vec<Sub> = (0..space.parts.len()).into_par_iter().map(|p| Sub::new(problem, space, p)).collect();
         let mut most = vec![0.0; problem.hardware.len()];
         let mut split = vec![false; problem.hardware.len()];
@@ -135,7 +135,19 @@ impl<'a> Joint<'a> {
         let pipelines = subs.len();
         let master = Master::new(shared, pipelines);
         let cuts = vec![Vec::new(); pipelines];
-        Self { problem, space, goal, second, gap, limits, subs, master, bound: f64::NEG_INFINITY, cuts }
+        Some(Self {
+            problem,
+            space,
+            goal,
+            second,
+            gap,
+            limits,
+            subs,
+            master,
+            bound: f64::NEG_INFINITY,
+            cuts,
+            finish_max: FINISH_MAX,
+        })
     }
 
     fn solve(&mut self) -> StageAnswer {
@@ -163,7 +175,7 @@ impl<'a> Joint<'a> {
             None => best.map(|whole| self.improve(whole)),
         };
         if !best.as_ref().is_some_and(|whole| self.is_proven(whole))
-            && size(self.space) <= FINISH_MAX
+            && size(self.space) <= self.finish_max
             && !self.limits.stopped()
         {
             match self.finish(best.as_ref()) {
