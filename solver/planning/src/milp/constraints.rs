@@ -51,11 +51,14 @@ pub(crate) struct Stage<'a> {
     /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it: what a decomposition
     /// charges for resources that pipelines share. A replica pays for its share of a device.
     pub prices: Option<&'a [f64]>,
+    /// Devices of each type, or parts of one, that are there for nothing and count for nothing: what others left of the whole
+    /// devices that they pay for.
+    pub free: Option<&'a [f64]>,
 }
 
 impl<'a> Stage<'a> {
     pub fn new(goal: Goal) -> Self {
-        Self { goal, budgets: None, accuracy_min: None, prices: None }
+        Self { goal, budgets: None, accuracy_min: None, prices: None, free: None }
     }
 
     /// Whether every solution's cost is a whole number.
@@ -79,7 +82,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
     let mut formulation = Formulation::default();
     let parts: Vec<PartColumns> =
         space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
-    let devices = add_devices(problem, space, &parts, stage.goal, &mut formulation);
+    let devices = add_devices(problem, space, &parts, stage, &mut formulation);
     let columns = Columns { parts, devices };
     for (part, own) in space.parts.iter().zip(&columns.parts) {
         let pipeline = problem.pipeline(part.index);
@@ -172,15 +175,16 @@ fn add_devices(
     problem: &Problem,
     space: &Space,
     parts: &[PartColumns],
-    goal: Goal,
+    stage: Stage<'_>,
     formulation: &mut Formulation,
 ) -> Vec<Column> {
-    let priced = matches!(goal, Goal::Cost | Goal::CostAndSwitching | Goal::Devices(_));
+    let priced = matches!(stage.goal, Goal::Cost | Goal::CostAndSwitching | Goal::Devices(_));
     let counted = priced || problem.objective.budget_per_hour.is_some();
     let mut devices = Vec::new();
     for (h, hardware) in problem.hardware.iter().enumerate() {
         let mut terms = Vec::new();
         let mut fractional = false;
+        let free = stage.free.map_or(0.0, |free| free[h]);
         for (part, own) in space.parts.iter().zip(parts) {
             for (group, &x) in part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.hardware == HardwareIndex(h)) {
                 terms.push((x, group.share.value()));
@@ -188,13 +192,14 @@ fn add_devices(
             }
         }
         if counted {
-            let count = hardware.count.map_or(f64::INFINITY, f64::from);
+            let used: f64 = terms.iter().map(|&(x, share): &(Column, f64)| share * formulation.columns[x.0].1).sum();
+            let count = hardware.count.map_or(used.ceil(), f64::from);
             let d = if fractional { formulation.integer(0.0, count) } else { formulation.continuous(0.0, count) };
             terms.push((d, -1.0));
-            formulation.at_most(0.0, terms);
+            formulation.at_most(free, terms);
             devices.push(d);
         } else if let Some(count) = hardware.count {
-            formulation.at_most(f64::from(count), terms);
+            formulation.at_most(f64::from(count) + free, terms);
         }
     }
     devices

@@ -20,17 +20,19 @@ pub(crate) struct Settings {
     pub gap_absolute: f64,
     /// Feasibility tolerance of rows and columns.
     pub tolerance: f64,
+    /// Most nodes of a MIP, for searches that must end without a clock and the same way each time.
+    pub nodes_max: Option<i32>,
 }
 
 impl Settings {
     /// For a MIP.
     pub fn mip(gap: f64) -> Self {
-        Self { gap, gap_absolute: 1e-9, tolerance: 1e-8 }
+        Self { gap, gap_absolute: 1e-9, tolerance: 1e-8, nodes_max: None }
     }
 
     /// For the linear programme of flows, whose values are published: as exact as HiGHS can be.
     pub fn flows() -> Self {
-        Self { gap: 0.0, gap_absolute: 0.0, tolerance: 1e-10 }
+        Self { gap: 0.0, gap_absolute: 0.0, tolerance: 1e-10, nodes_max: None }
     }
 }
 
@@ -58,7 +60,9 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     let ending = match solved.status() {
         HighsModelStatus::Optimal => Ending::Optimal,
         HighsModelStatus::Infeasible => Ending::Infeasible,
-        HighsModelStatus::ReachedTimeLimit | HighsModelStatus::ReachedInterrupt => Ending::Stopped,
+        HighsModelStatus::ReachedTimeLimit
+        | HighsModelStatus::ReachedInterrupt
+        | HighsModelStatus::ReachedSolutionLimit => Ending::Stopped,
         _ => Ending::Failed,
     };
     let feasible = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
@@ -136,6 +140,9 @@ fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
     ok &= solver.try_set_option("mip_abs_gap", settings.gap_absolute).is_ok();
     ok &= solver.try_set_option("mip_feasibility_tolerance", settings.tolerance.max(1e-10)).is_ok();
     ok &= solver.try_set_option("primal_feasibility_tolerance", settings.tolerance.max(1e-10)).is_ok();
+    if let Some(nodes) = settings.nodes_max {
+        ok &= solver.try_set_option("mip_max_nodes", nodes).is_ok();
+    }
     if let Some(left) = limits.left() {
         ok &= solver.try_set_option("time_limit", left.as_secs_f64().max(1e-3)).is_ok();
     }

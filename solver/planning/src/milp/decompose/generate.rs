@@ -90,7 +90,7 @@ impl Joint<'_> {
     /// Asks every pipeline at these prices; `None` if one of them has no plan at all.
     fn round(&mut self, lambda: &[f64], lacking: bool) -> Option<Round> {
         let goal = if lacking { Goal::Nothing } else { self.goal };
-        let ask = Ask { goal, worth: self.goal, prices: lambda, accuracy_min: None, room: None, gap: self.gap };
+        let ask = Ask { goal, worth: self.goal, prices: lambda, accuracy_min: None, room: None, free: None, gap: self.gap };
         let answers: Vec<Priced> = self.subs.par_iter().map(|sub| sub.ask(ask, self.limits)).collect();
         let mut shared = self.master.shared.clone();
         if lacking {

@@ -8,6 +8,22 @@ use apportion_domain::Problem;
 /// Most times that improved plans go back to the master programme.
 const PASSES_MAX: usize = 4;
 
+/// What the others leave to one pipeline.
+pub(super) struct Room {
+    /// Its problem on the whole devices that nobody uses, with the budget that is left.
+    problem: Problem,
+    /// Parts of the devices that others pay for.
+    free: Vec<f64>,
+}
+
+impl Room {
+    /// A question about it, to be completed.
+    fn ask(&self) -> Ask<'_> {
+        let (room, free) = (Some(&self.problem), Some(self.free.as_slice()));
+        Ask { goal: Goal::Nothing, worth: Goal::Nothing, prices: &[], accuracy_min: None, room, free, gap: 0.0 }
+    }
+}
+
 impl Joint<'_> {
     /// Improves a plan until it is proven or nothing improves, then breaks ties.
     pub fn improve(&mut self, mut best: Whole) -> Whole {
@@ -33,8 +49,10 @@ impl Joint<'_> {
     fn best_response(&mut self, mut whole: Whole, p: usize) -> Whole {
         let sub = &self.subs[p];
         let Some(room) = self.room(&whole, p) else { return whole };
-        let prices = &self.master.shared.cost;
-        let ask = Ask { goal: self.goal, worth: self.goal, prices, accuracy_min: None, room: Some(&room), gap: self.gap };
+        let zero = vec![0.0; room.free.len()];
+        // the joint goal itself, given the others: whole devices beyond those that are paid for
+        let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
+        let ask = Ask { goal, worth: self.goal, prices: &zero, accuracy_min: None, gap: self.gap, ..room.ask() };
         let Some(column) = sub.ask(ask, self.limits).column else { return whole };
         self.master.add(p, column.clone());
         let old = std::mem::replace(&mut whole.columns[p], column);
@@ -63,7 +81,7 @@ impl Joint<'_> {
     }
 
     /// A plan as accurate as this one that costs less, or has fewer replicas, if there is one.
-    pub fn cheaper(&self, sub: &Sub, column: Column, room: Option<&Problem>) -> Column {
+    pub fn cheaper(&self, sub: &Sub, column: Column, room: Option<&Room>) -> Column {
         let Some(second) = self.second.filter(|_| self.goal == Goal::Accuracy) else { return column };
         let shared = &self.master.shared;
         let zero = vec![0.0; shared.price.len()];
@@ -74,7 +92,8 @@ impl Joint<'_> {
         let accuracy = -column.goal / sub.weight.max(f64::MIN_POSITIVE);
         let accuracy_min = (sub.weight > 0.0).then_some(accuracy * (1.0 - ACCURACY_SLACK));
         // whole replicas need no gap; costs come in whole devices
-        let ask = Ask { goal, worth: self.goal, prices, accuracy_min, room, gap: self.gap };
+        let (room, free) = (room.map(|r| &r.problem), room.map(|r| r.free.as_slice()));
+        let ask = Ask { goal, worth: self.goal, prices, accuracy_min, room, free, gap: self.gap };
         let found = sub.ask(ask, self.limits).column;
         let spent = |c: &Column| match second {
             Goal::Replicas => c.groups.iter().map(|g| f64::from(g.0)).sum::<f64>(),
@@ -84,19 +103,20 @@ impl Joint<'_> {
         found.filter(|c| spent(c) < spent(&column) && keeps(c)).unwrap_or(column)
     }
 
-    /// The problem of one pipeline on what the others leave; `None` if they leave less than whole numbers can say.
-    fn room(&self, whole: &Whole, p: usize) -> Option<Problem> {
+    /// What the others leave to one pipeline; `None` if the budget is spent.
+    fn room(&self, whole: &Whole, p: usize) -> Option<Room> {
         let sub = &self.subs[p];
         let mut others = vec![0.0; self.problem.hardware.len()];
         for (_, column) in whole.columns.iter().enumerate().filter(|(other, _)| *other != p) {
             others.iter_mut().zip(&column.devices).for_each(|(sum, d)| *sum += d);
         }
         let left = |(h, used): (&apportion_domain::Hardware, &f64)| {
-            h.count.map(|count| (f64::from(count) - used).floor().max(0.0) as u32)
+            h.count.map(|count| (f64::from(count) - used.ceil()).max(0.0) as u32)
         };
         let counts: Vec<Option<u32>> = self.problem.hardware.iter().zip(&others).map(left).collect();
         let spent: f64 = others.iter().zip(&self.master.shared.price).map(|(d, p)| d.ceil() * p).sum();
         let budget = self.problem.objective.budget_per_hour.map(|b| b - spent);
-        budget.is_none_or(|b| b >= 0.0).then(|| sub.with_room(&counts, budget))
+        let free = others.iter().map(|d| d.ceil() - d).collect();
+        budget.is_none_or(|b| b >= 0.0).then(|| Room { problem: sub.with_room(&counts, budget), free })
     }
 }

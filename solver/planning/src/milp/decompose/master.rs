@@ -12,6 +12,9 @@ use crate::limits::Limits;
 use crate::milp::formulation::{self, Ending, Formulation};
 use crate::milp::highs::{self, Settings};
 
+/// Most nodes of a search for the best combination.
+const NODES_MAX: i32 = 1_000;
+
 /// What pipelines share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
@@ -98,7 +101,8 @@ impl Master {
     /// The best combination of known columns: positions by pipeline, and its value. `None` if none fits or none was found.
     pub fn combine(&self, gap: f64, limits: &Limits) -> Option<(Vec<usize>, f64)> {
         let (formulation, _) = self.write(true, false)?;
-        let solved = highs::solve(&formulation, Settings::mip(gap), limits, None);
+        let solved =
+            highs::solve(&formulation, Settings { nodes_max: Some(NODES_MAX), ..Settings::mip(gap) }, limits, None);
         let values = match solved.ending {
             Ending::Optimal | Ending::Stopped => solved.values?,
             Ending::Infeasible | Ending::Failed => return None,

@@ -41,6 +41,8 @@ const PIPELINES_MIN: usize = 3;
 const WHOLE_MAX: usize = 4_000;
 /// The whole formulation is only asked to close a gap if it has no more integers and points than this.
 const FINISH_MAX: usize = 900;
+/// Most nodes of that.
+const FINISH_NODES_MAX: i32 = 20_000;
 /// Gap at which a last combination of columns is searched once time is up.
 const LATE_GAP: f64 = 1e-2;
 
@@ -234,7 +236,8 @@ impl<'a> Joint<'a> {
                 StageAnswer::Unknown(_) => Priced { column: None, bound: -sub.weight },
             };
         }
-        let ask = Ask { goal: self.goal, worth: self.goal, prices, accuracy_min: None, room: None, gap: self.gap };
+        let ask =
+            Ask { goal: self.goal, worth: self.goal, prices, accuracy_min: None, room: None, free: None, gap: self.gap };
         let answer = sub.ask(ask, self.limits);
         let column = answer.column.map(|column| self.cheaper(sub, column, None));
         Priced { column, ..answer }
@@ -312,7 +315,8 @@ impl<'a> Joint<'a> {
             let margin = if goal == Goal::Replicas { 1.0 } else { (0.5 * self.gap * best.value.abs()).max(1e-9) };
             f.at_most(best.value - margin, terms);
         }
-        let solved = highs::solve(f, Settings::mip(0.5 * self.gap), self.limits, None);
+        let settings = Settings { nodes_max: Some(FINISH_NODES_MAX), ..Settings::mip(0.5 * self.gap) };
+        let solved = highs::solve(f, settings, self.limits, None);
         match (solved.ending, solved.values) {
             (Ending::Infeasible, _) => Some(StageAnswer::Infeasible),
             (Ending::Optimal | Ending::Stopped, Some(values)) => Some(StageAnswer::Found {

@@ -2,15 +2,24 @@
 //!
 //! The question is `min goal(x) + sum over h of price_h a_h(x)` over the plans x of the pipeline, `a_h` being devices of type h.
 //! Where the pipeline has few maximal budget vectors, they are searched in the order of the bounds of [`Strategy`] by our own
-//! branch and bound; else the formulation with level binaries goes to HiGHS.
+//! branch and bound; else some of them give a plan, and the formulation with level binaries is searched for a better one.
 
 use super::floor::{Strategy, Tariff};
 use crate::limits::Limits;
-use crate::milp::constraints::{Goal, Stage};
+use crate::milp::constraints::{Goal, Stage, build};
 use crate::milp::extract::{self, Choice};
+use crate::milp::formulation::{self, Ending};
+use crate::milp::highs::{self, Settings};
 use crate::milp::space::{Part, Space};
 use crate::milp::{SMALL_GAP, StageAnswer, solve_stage, vectors};
-use apportion_domain::{PipelineIndex, Problem, ProblemDraft, SLACK};
+use apportion_domain::{PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
+
+/// Most budget vectors that are searched for each question; each costs some microseconds for its bound.
+const VECTORS_MAX: usize = 4_000;
+/// Most nodes of the formulation with level binaries, for one question.
+const LEVEL_NODES_MAX: i32 = 200;
+/// Part of the time left that one such question may take.
+const LEVEL_TIME: f64 = 0.1;
 
 /// A plan of one pipeline as the joint problem sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +43,8 @@ pub(super) struct Priced {
 /// What is asked.
 #[derive(Clone, Copy)]
 pub(super) struct Ask<'a> {
-    /// What is minimised beside the prices: `Accuracy`, `Replicas`, `Switching` or `Nothing`.
+    /// What is minimised beside the prices: `Accuracy`, `Replicas`, `Switching`, `Nothing`, or `CostAndSwitching` with whole
+    /// devices.
     pub goal: Goal,
     /// The goal that the answer's column is valued by.
     pub worth: Goal,
@@ -44,6 +54,8 @@ pub(super) struct Ask<'a> {
     pub accuracy_min: Option<f64>,
     /// The pipeline's problem with other counts and budget; `None` has all of them.
     pub room: Option<&'a Problem>,
+    /// Parts of devices beyond that, which others pay for.
+    pub free: Option<&'a [f64]>,
     /// Relative gap.
     pub gap: f64,
 }
@@ -53,8 +65,10 @@ pub(super) struct Sub {
     pub problem: Problem,
     /// One part, of weight 1.
     pub space: Space,
-    /// The maximal budget vectors, if they are few.
-    vectors: Option<Vec<Vec<f64>>>,
+    /// The maximal budget vectors, or some of them.
+    vectors: Vec<Vec<f64>>,
+    /// Whether these are all.
+    complete: bool,
     /// Weight of this pipeline's accuracy in the joint problem.
     pub weight: f64,
 }
@@ -72,8 +86,12 @@ impl Sub {
         };
         let problem = Problem::new(draft).expect("a part of a valid problem is valid");
         let part = Part { index: PipelineIndex(0), weight: 1.0, ..space.parts[p].clone() };
-        let vectors = vectors::maximal(problem.pipeline(PipelineIndex(0)), &part);
-        Self { weight: space.parts[p].weight, space: Space { parts: vec![part] }, problem, vectors }
+        let pipeline = problem.pipeline(PipelineIndex(0));
+        let (vectors, complete) = match vectors::at_most(VECTORS_MAX, pipeline, &part) {
+            Some(all) => (all, true),
+            None => (vectors::some(pipeline, &part), false),
+        };
+        Self { weight: space.parts[p].weight, space: Space { parts: vec![part] }, problem, vectors, complete }
     }
 
     pub fn part(&self) -> &Part {
@@ -110,11 +128,9 @@ impl Sub {
         };
         let prices: Vec<f64> = ask.prices.iter().map(|p| p / scale).collect();
         let problem = ask.room.unwrap_or(&self.problem);
-        let stage = Stage { accuracy_min: ask.accuracy_min, prices: Some(&prices), ..Stage::new(goal) };
-        let answer = match &self.vectors {
-            Some(vectors) => self.by_vectors(problem, stage, vectors, ask.gap, limits),
-            None => solve_stage(problem, &self.space, stage, ask.gap, limits, None),
-        };
+        let stage = Stage { accuracy_min: ask.accuracy_min, prices: Some(&prices), free: ask.free, ..Stage::new(goal) };
+        let listed = self.by_vectors(problem, stage, ask.gap, limits);
+        let answer = if self.complete { listed } else { self.beyond(problem, stage, listed, ask.gap, limits) };
         match answer {
             StageAnswer::Found { choice, value, bound, .. } => {
                 let own = (goal == Goal::Accuracy).then(|| self.spent(&choice.groups[0], &prices) - value);
@@ -127,11 +143,11 @@ impl Sub {
 
     /// A bound on any answer, without a solver.
     fn floor(&self, goal: Goal, prices: &[f64]) -> f64 {
-        let Some(vectors) = &self.vectors else {
+        if !self.complete {
             return if goal == Goal::Accuracy { -1.0 } else { 0.0 };
-        };
+        }
         let tariff = self.tariff(goal, prices);
-        let costs = vectors.iter().filter_map(|b| Strategy::cheapest(self.part(), &self.points(b), &tariff));
+        let costs = self.vectors.iter().filter_map(|b| Strategy::cheapest(self.part(), &self.points(b), &tariff));
         costs.map(|s| s.cost).fold(f64::INFINITY, f64::min)
     }
 
@@ -144,7 +160,9 @@ impl Sub {
     /// The tariff of a stage.
     fn tariff(&self, goal: Goal, prices: &[f64]) -> Tariff {
         let own = f64::from(u8::from(goal == Goal::Replicas));
-        let price = |g: &crate::milp::space::Group| own + prices[g.hardware.get()] * g.share.value();
+        let priced = f64::from(u8::from(goal == Goal::CostAndSwitching));
+        let rate = |h: usize| prices[h] + priced * self.problem.hardware[h].price_per_hour;
+        let price = |g: &crate::milp::space::Group| own + rate(g.hardware.get()) * g.share.value();
         let reward = if goal == Goal::Accuracy { 1.0 } else { 0.0 };
         Tariff { replica: self.part().groups.iter().map(price).collect(), reward }
     }
@@ -153,17 +171,12 @@ impl Sub {
         self.part().groups.iter().map(|g| g.best_within(budgets[g.task.get()])).collect()
     }
 
-    fn by_vectors(
-        &self,
-        problem: &Problem,
-        stage: Stage<'_>,
-        vectors: &[Vec<f64>],
-        gap: f64,
-        limits: &Limits,
-    ) -> StageAnswer {
+    fn by_vectors(&self, problem: &Problem, stage: Stage<'_>, gap: f64, limits: &Limits) -> StageAnswer {
         let tariff = self.tariff(stage.goal, stage.prices.unwrap_or_default());
-        let floor = |b: &Vec<f64>| Strategy::cheapest(self.part(), &self.points(b), &tariff).map(|s| s.cost);
-        let mut order: Vec<(f64, &Vec<f64>)> = vectors.iter().filter_map(|b| Some((floor(b)?, b))).collect();
+        // what is free was charged by the tariff
+        let rebate = self.rebate(&stage);
+        let floor = |b: &Vec<f64>| Strategy::cheapest(self.part(), &self.points(b), &tariff).map(|s| s.cost - rebate);
+        let mut order: Vec<(f64, &Vec<f64>)> = self.vectors.iter().filter_map(|b| Some((floor(b)?, b))).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut best: Option<(f64, Choice)> = None;
         let mut bound = f64::INFINITY;
@@ -198,6 +211,57 @@ impl Sub {
             Some((value, choice)) => StageAnswer::Found { choice, value, bound: bound.min(value), stopped },
             None => stopped.map_or(StageAnswer::Infeasible, StageAnswer::Unknown),
         }
+    }
+
+    /// Looks for a better plan than the listed vectors have, in the formulation with level binaries; what is proven comes from
+    /// there. Its nodes are limited: a bound that is not the best is a bound all the same.
+    fn beyond(&self, problem: &Problem, stage: Stage<'_>, listed: StageAnswer, gap: f64, limits: &Limits) -> StageAnswer {
+        let (known, value) = match listed {
+            StageAnswer::Found { choice, value, .. } => (Some(choice), value),
+            _ => (None, f64::INFINITY),
+        };
+        let mut built = build(problem, &self.space, stage);
+        let cutoff = value - (0.5 * gap * value.abs()).max(1e-9);
+        if known.is_some() {
+            let terms = built.formulation.costs.iter().enumerate().filter(|(_, c)| **c != 0.0);
+            let terms = terms.map(|(i, &c)| (formulation::Column(i), c)).collect();
+            built.formulation.at_most(cutoff, terms);
+        }
+        let settings = Settings { nodes_max: Some(LEVEL_NODES_MAX), ..Settings::mip(gap) };
+        // not the whole time that is left: the other pipelines and the master programme want theirs
+        let solved = highs::solve(&built.formulation, settings, &limits.part(LEVEL_TIME), None);
+        let stopped = || limits.reason().unwrap_or(StopReason::Finished);
+        let bound = solved.bound.max(self.least(&stage));
+        match (solved.ending, solved.values, known) {
+            (Ending::Infeasible, _, None) => StageAnswer::Infeasible,
+            (Ending::Infeasible, _, Some(choice)) => {
+                StageAnswer::Found { choice, value, bound: cutoff.min(value), stopped: None }
+            }
+            (Ending::Optimal | Ending::Stopped, Some(values), _) => StageAnswer::Found {
+                choice: extract::choice(&self.space, &built.columns.parts, &values),
+                value: solved.cost,
+                bound: bound.min(solved.cost),
+                stopped: (solved.ending == Ending::Stopped).then(stopped),
+            },
+            (Ending::Failed, _, Some(choice)) => {
+                StageAnswer::Found { choice, value, bound: self.least(&stage), stopped: Some(StopReason::Numerics) }
+            }
+            (_, _, Some(choice)) => {
+                StageAnswer::Found { choice, value, bound: bound.min(cutoff), stopped: Some(stopped()) }
+            }
+            (_, _, None) => StageAnswer::Unknown(stopped()),
+        }
+    }
+
+    /// A bound on a stage without a solver.
+    fn least(&self, stage: &Stage<'_>) -> f64 {
+        self.floor(stage.goal, stage.prices.unwrap_or_default()) - self.rebate(stage)
+    }
+
+    /// Most that free parts of devices can save.
+    fn rebate(&self, stage: &Stage<'_>) -> f64 {
+        let free = stage.free.filter(|_| stage.goal == Goal::CostAndSwitching).unwrap_or_default();
+        free.iter().zip(&self.problem.hardware).map(|(f, h)| f * h.price_per_hour).sum()
     }
 
     /// A choice as a column; `own` is the pipeline's accuracy where it is known.
@@ -240,7 +304,7 @@ impl Sub {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let tariff = self.tariff(goal, prices);
         let mut columns: Vec<Column> = Vec::new();
-        for budgets in self.vectors.iter().flatten() {
+        for budgets in &self.vectors {
             let points = self.points(budgets);
             let Some(strategy) = Strategy::cheapest(self.part(), &points, &tariff) else { continue };
             let Some((groups, accuracy)) = strategy.rounded(pipeline, self.part(), &points, &tariff) else { continue };

@@ -172,6 +172,80 @@ fn the_parts_alone_come_near() {
     for (shape, goal) in [(accuracy, Goal::Accuracy), (cost, Goal::CostAndSwitching)] {
         let tally = compare(&shape, 100..120, goal, false);
         assert!(tally.short * 4 <= tally.feasible + tally.infeasible, "{tally:?}");
-        eprintln!("{goal:?}: {tally:?}");
+    }
+}
+
+#[test]
+fn halves_of_devices_are_shared_by_pipelines() {
+    let hardware = vec![(1.0, Some(3), 1.0), (2.2, Some(2), 2.5)];
+    let shape = Shape { hardware, halves: true, demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..10, Goal::Accuracy, true);
+    assert!(tally.feasible > 3, "{tally:?}");
+}
+
+#[test]
+fn switching_is_paid_by_each_pipeline_for_itself() {
+    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(4), 2.5)];
+    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    for seed in 0..8 {
+        let plain = drawn::problem(seed, &shape);
+        // one replica of the first variant of each task runs now
+        let deployed = plain.pipelines.iter().enumerate().flat_map(|(p, pipeline)| {
+            (0..pipeline.tasks.len()).map(move |t| apportion_domain::Deployed {
+                pipeline: apportion_domain::PipelineIndex(p),
+                task: apportion_domain::TaskIndex(t),
+                variant: apportion_domain::VariantIndex(0),
+                hardware: apportion_domain::HardwareIndex(0),
+                share: Share::WHOLE,
+                batch: 1,
+                replicas: 1,
+            })
+        });
+        let deployed: Vec<_> = deployed.collect();
+        let change = |d: &mut apportion_domain::ProblemDraft| (d.deployed, d.switching_weight) = (deployed, 400.0);
+        let problem = plain.changed(change).expect("what runs is known");
+        let space = Space::new(&problem, &Tightening::none(&problem)).expect("a space");
+        let stage = Stage::new(Goal::CostAndSwitching);
+        let whole = crate::milp::solve_stage(&problem, &space, stage, 1e-6, &unlimited(), None);
+        match (whole, answer(&problem, &space, stage.goal, None, GAP, &unlimited()).expect("three pipelines")) {
+            (StageAnswer::Found { value: best, .. }, StageAnswer::Found { choice, value, bound, .. }) => {
+                assert!(bound <= best + 1e-5 && value >= best - 1e-5, "seed {seed}: {bound} {best} {value}");
+                assert!(value <= best * (1.0 + GAP) + 1e-5, "seed {seed}: {value} for {best}");
+                accepted(&problem, space, choice, stage.goal, value, seed);
+            }
+            (StageAnswer::Infeasible, StageAnswer::Infeasible) => {}
+            (whole, parts) => panic!("seed {seed}: {} by the whole, {} by parts", named(&whole), named(&parts)),
+        }
+    }
+}
+
+/// A clock that goes on by a tenth of a millisecond whenever somebody looks at it.
+fn counted(until_ms: u64) -> Limits {
+    let looks = std::sync::atomic::AtomicU64::new(0);
+    let elapsed = move || Duration::from_micros(100 * looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    Limits { elapsed: Arc::new(elapsed), cancel: Arc::default(), until: Some(Duration::from_millis(until_ms)) }
+}
+
+#[test]
+fn a_limit_that_is_hit_leaves_the_best_plan_so_far_and_a_bound() {
+    let equal = crate::bench::cluster::cluster(&[], 8, 60, 2);
+    let hardware = vec![(1.0, Some(14), 1.0), (2.2, Some(10), 2.5)];
+    let mixed = drawn::problem(2, &Shape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
+    for problem in [equal, mixed] {
+        let solve = |limits: &Limits| match crate::milp::search(&problem, &Tightening::none(&problem), GAP, limits) {
+            Search::Found(found) => found,
+            _ => panic!("a plan, whatever the limit"),
+        };
+        let best = solve(&unlimited());
+        let mut stopped = 0;
+        for until_ms in [0, 2, 10, 50, 250] {
+            let found = solve(&counted(until_ms));
+            assert!(found.value <= best.bound + 1e-9, "{until_ms} ms: {} above the bound {}", found.value, best.bound);
+            assert!(found.bound >= best.value - 1e-9, "{until_ms} ms: bound {} below {}", found.bound, best.value);
+            let plan = extract::plan(&problem, &found.space, &found.choice, &found.flows);
+            assert!(apportion_checker::check(&problem, &plan).is_empty(), "{until_ms} ms");
+            stopped += u32::from(found.stopped.is_some());
+        }
+        assert!(stopped > 0, "no limit was hit");
     }
 }
