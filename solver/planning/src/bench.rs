@@ -1,5 +1,8 @@
 //! How long searches take: the demand levels of the design's speed table, for a command to print.
 
+pub mod cluster;
+pub mod drawn;
+
 use crate::limits::Limits;
 use crate::milp::{self, Search};
 use crate::tightening::Tightening;
@@ -79,6 +82,13 @@ pub fn demand_levels(problem: &Problem, now: &Arc<dyn Fn() -> Duration + Send + 
         rows.push(BenchRow { level, demand_qps: level * demand_max_qps, outcome, value, elapsed });
     }
     Ok(Bench { demand_max_qps, rows })
+}
+
+/// The same problem with another number of every device, for a look at how the time grows with the cluster.
+#[must_use]
+pub fn with_devices(problem: &Problem, devices: u32) -> Problem {
+    let change = |d: &mut apportion_domain::ProblemDraft| d.hardware.iter_mut().for_each(|h| h.count = Some(devices));
+    problem.changed(change).expect("a count changes no validity")
 }
 
 fn with_demand(problem: &Problem, demand_qps: f64) -> Problem {

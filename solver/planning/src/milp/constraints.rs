@@ -36,6 +36,10 @@ pub(crate) enum Goal {
     Slo(PipelineIndex),
     /// Highest accuracy of one pipeline.
     AccuracyOf(PipelineIndex),
+    /// Least cost of switching alone; the devices' prices come from elsewhere ([`Stage::prices`]).
+    Switching,
+    /// Nothing but what [`Stage::prices`] asks for.
+    Nothing,
 }
 
 /// What one stage is built for.
@@ -46,11 +50,22 @@ pub(crate) struct Stage<'a> {
     pub budgets: Option<&'a [f64]>,
     /// Weighted accuracy of at least this.
     pub accuracy_min: Option<f64>,
+    /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it: what a decomposition
+    /// charges for resources that pipelines share. A replica pays for its share of a device.
+    pub prices: Option<&'a [f64]>,
+    /// Devices of each type, or parts of one, that are there for nothing and count for nothing: what others left of the whole
+    /// devices that they pay for.
+    pub free: Option<&'a [f64]>,
 }
 
 impl<'a> Stage<'a> {
     pub fn new(goal: Goal) -> Self {
-        Self { goal, budgets: None, accuracy_min: None }
+        Self { goal, budgets: None, accuracy_min: None, prices: None, free: None }
+    }
+
+    /// Whether every solution's cost is a whole number.
+    pub fn is_whole(&self) -> bool {
+        self.goal == Goal::Replicas && self.prices.is_none()
     }
 
     pub fn within(self, budgets: &'a [f64]) -> Self {
@@ -69,7 +84,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
     let mut formulation = Formulation::default();
     let parts: Vec<PartColumns> =
         space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
-    let devices = add_devices(problem, space, &parts, stage.goal, &mut formulation);
+    let devices = add_devices(problem, space, &parts, stage, &mut formulation);
     let columns = Columns { parts, devices };
     for (part, own) in space.parts.iter().zip(&columns.parts) {
         let pipeline = problem.pipeline(part.index);
@@ -81,6 +96,8 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
             LatencyRule::TaskBudget => {
                 add_latency(pipeline, part, own, stage.goal == Goal::Slo(part.index), &mut formulation);
             }
+            // within budgets every path is in time
+            LatencyRule::Path if own.fixed.is_some() => {}
             LatencyRule::Path => paths::add_latency(part, own, &mut formulation),
         }
         add_minimum(pipeline, part, own, &mut formulation);
@@ -103,6 +120,12 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
         formulation.at_most(budget, cost_terms(problem, &columns));
     }
     add_goal(problem, space, stage.goal, &columns, &mut formulation);
+    for (part, own) in space.parts.iter().zip(&columns.parts) {
+        for (group, &x) in part.groups.iter().zip(&own.replicas) {
+            let price = stage.prices.map_or(0.0, |prices| prices[group.hardware.get()]);
+            formulation.add_cost(x, price * group.share.value());
+        }
+    }
     Built { formulation, columns }
 }
 
@@ -139,18 +162,19 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
                 formulation.add_cost(f, -accuracy);
             }
         }
-        Goal::Demand(_) | Goal::Slo(_) => {}
+        Goal::Demand(_) | Goal::Slo(_) | Goal::Switching | Goal::Nothing => {}
         Goal::Cost | Goal::CostAndSwitching => {
             for (d, price) in cost_terms(problem, columns) {
                 formulation.add_cost(d, price);
             }
         }
     }
-    if goal == Goal::CostAndSwitching {
+    if matches!(goal, Goal::CostAndSwitching | Goal::Switching) {
         for (part, own) in space.parts.iter().zip(&columns.parts) {
             for (group, &x) in part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.switch_cost > 0.0) {
                 // p >= X - X0, p >= 0: loading is paid for, unloading is free
-                let p = formulation.continuous(0.0, f64::INFINITY);
+                let most = formulation.columns[x.0].1;
+                let p = formulation.continuous(0.0, most);
                 formulation.at_most(f64::from(group.deployed), vec![(x, 1.0), (p, -1.0)]);
                 formulation.add_cost(p, group.switch_cost);
             }
@@ -165,15 +189,16 @@ fn add_devices(
     problem: &Problem,
     space: &Space,
     parts: &[PartColumns],
-    goal: Goal,
+    stage: Stage<'_>,
     formulation: &mut Formulation,
 ) -> Vec<Column> {
-    let priced = matches!(goal, Goal::Cost | Goal::CostAndSwitching | Goal::Devices(_));
+    let priced = matches!(stage.goal, Goal::Cost | Goal::CostAndSwitching | Goal::Devices(_));
     let counted = priced || problem.objective.budget_per_hour.is_some();
     let mut devices = Vec::new();
     for (h, hardware) in problem.hardware.iter().enumerate() {
         let mut terms = Vec::new();
         let mut fractional = false;
+        let free = stage.free.map_or(0.0, |free| free[h]);
         for (part, own) in space.parts.iter().zip(parts) {
             for (group, &x) in part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.hardware == HardwareIndex(h)) {
                 terms.push((x, group.share.value()));
@@ -181,13 +206,14 @@ fn add_devices(
             }
         }
         if counted {
-            let count = hardware.count.map_or(f64::INFINITY, f64::from);
+            let used: f64 = terms.iter().map(|&(x, share): &(Column, f64)| share * formulation.columns[x.0].1).sum();
+            let count = hardware.count.map_or(used.ceil(), f64::from);
             let d = if fractional { formulation.integer(0.0, count) } else { formulation.continuous(0.0, count) };
             terms.push((d, -1.0));
-            formulation.at_most(0.0, terms);
+            formulation.at_most(free, terms);
             devices.push(d);
         } else if let Some(count) = hardware.count {
-            formulation.at_most(f64::from(count), terms);
+            formulation.at_most(f64::from(count) + free, terms);
         }
     }
     devices

@@ -15,16 +15,17 @@ use crate::limits::Limits;
 use apportion_domain::{LatencyRule, Problem, Share, StopReason};
 
 /// One budget vector with what it implies.
-struct Candidate {
-    budgets: Vec<f64>,
-    envelope: Envelope,
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub budgets: Vec<f64>,
+    pub envelope: Envelope,
     /// No plan within the devices is more accurate.
-    accuracy_max: f64,
+    pub accuracy_max: f64,
 }
 
 /// The number of devices, if the short way applies: one pipeline, one group for each variant, whole devices of one
 /// counted kind, nothing to survive, no budget.
-fn devices(problem: &Problem, space: &Space) -> Option<f64> {
+pub(crate) fn devices(problem: &Problem, space: &Space) -> Option<f64> {
     let [part] = space.parts.as_slice() else { return None };
     let first = part.groups.first()?;
     let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
@@ -83,10 +84,28 @@ pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: 
         return None;
     }
     let candidates = candidates(problem, part, devices)?;
+    let answer = highest(problem, space, &candidates, gap, limits);
+    Some(match answer {
+        StageAnswer::Found { choice, value, bound, stopped: None } => {
+            let choice = fewer(problem, space, &candidates, -value, choice, limits);
+            StageAnswer::Found { choice, value, bound, stopped: None }
+        }
+        other => other,
+    })
+}
+
+/// Step 2 alone, over candidates in the order of their bounds.
+pub(crate) fn highest(
+    problem: &Problem,
+    space: &Space,
+    candidates: &[Candidate],
+    gap: f64,
+    limits: &Limits,
+) -> StageAnswer {
     let mut incumbent: Option<(f64, Choice)> = None;
     let mut bound = f64::NEG_INFINITY;
     let mut stopped = None;
-    for candidate in &candidates {
+    for candidate in candidates {
         let best = incumbent.as_ref().map(|(accuracy, _)| *accuracy);
         if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + 0.5 * gap)) {
             bound = bound.max(candidate.accuracy_max);
@@ -112,13 +131,13 @@ pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: 
         }
     }
     let Some((accuracy, choice)) = incumbent else {
-        return Some(stopped.map_or(StageAnswer::Infeasible, StageAnswer::Unknown));
+        return stopped.map_or(StageAnswer::Infeasible, StageAnswer::Unknown);
     };
-    let choice = if stopped.is_none() { fewer(problem, space, &candidates, accuracy, choice, limits) } else { choice };
-    Some(StageAnswer::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped })
+    StageAnswer::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
 }
 
-fn candidates(problem: &Problem, part: &Part, devices: f64) -> Option<Vec<Candidate>> {
+/// The budget vectors that carry the demand on this many devices, most accurate bound first; `None` if there are too many.
+pub(crate) fn candidates(problem: &Problem, part: &Part, devices: f64) -> Option<Vec<Candidate>> {
     let mut candidates = Vec::new();
     for budgets in vectors::maximal(problem.pipeline(part.index), part)? {
         let Some(envelope) = Envelope::new(part, &points(part, &budgets)) else { continue };
@@ -131,7 +150,7 @@ fn candidates(problem: &Problem, part: &Part, devices: f64) -> Option<Vec<Candid
 }
 
 /// Step 3: fewest replicas with accuracy of at least `accuracy * (1 - 1e-6)`.
-fn fewer(
+pub(crate) fn fewer(
     problem: &Problem,
     space: &Space,
     candidates: &[Candidate],

@@ -20,17 +20,19 @@ pub(crate) struct Settings {
     pub gap_absolute: f64,
     /// Feasibility tolerance of rows and columns.
     pub tolerance: f64,
+    /// Most nodes of a MIP, for searches that must end without a clock and the same way each time.
+    pub nodes_max: Option<i32>,
 }
 
 impl Settings {
     /// For a MIP.
     pub fn mip(gap: f64) -> Self {
-        Self { gap, gap_absolute: 1e-9, tolerance: 1e-8 }
+        Self { gap, gap_absolute: 1e-9, tolerance: 1e-8, nodes_max: None }
     }
 
     /// For the linear programme of flows, whose values are published: as exact as HiGHS can be.
     pub fn flows() -> Self {
-        Self { gap: 0.0, gap_absolute: 0.0, tolerance: 1e-10 }
+        Self { gap: 0.0, gap_absolute: 0.0, tolerance: 1e-10, nodes_max: None }
     }
 }
 
@@ -58,7 +60,9 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     let ending = match solved.status() {
         HighsModelStatus::Optimal => Ending::Optimal,
         HighsModelStatus::Infeasible => Ending::Infeasible,
-        HighsModelStatus::ReachedTimeLimit | HighsModelStatus::ReachedInterrupt => Ending::Stopped,
+        HighsModelStatus::ReachedTimeLimit
+        | HighsModelStatus::ReachedInterrupt
+        | HighsModelStatus::ReachedSolutionLimit => Ending::Stopped,
         _ => Ending::Failed,
     };
     let feasible = solved.primal_solution_status() == HighsSolutionStatus::Feasible;
@@ -72,6 +76,33 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
         _ => f64::NEG_INFINITY,
     };
     Solved { ending, values, cost, bound }
+}
+
+/// A linear programme's optimum with the prices of its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Relaxed {
+    pub cost: f64,
+    /// By row: how the cost changes with the row's bound.
+    pub duals: Vec<f64>,
+}
+
+/// Solves a formulation without integers to its optimum; `None` if there is none, or if it was stopped.
+pub(crate) fn relaxed(formulation: &Formulation, limits: &Limits) -> Option<Relaxed> {
+    debug_assert!(formulation.columns.iter().all(|c| !c.2), "a linear programme");
+    if limits.stopped() {
+        return None;
+    }
+    let mut solver = load(formulation).try_optimise(Sense::Minimise).ok()?;
+    let tight = Settings { tolerance: 1e-9, ..Settings::mip(0.0) };
+    if !configure(&mut solver, tight, limits) || !watch(&mut solver, limits) {
+        return None;
+    }
+    let solved = solver.try_solve().ok()?;
+    let optimal = solved.status() == HighsModelStatus::Optimal;
+    optimal.then(|| {
+        let duals = solved.get_solution().dual_rows().to_vec();
+        Relaxed { cost: solved.objective_value(), duals }
+    })
 }
 
 /// HiGHS calls a formulation without columns "empty", whatever its rows ask for.
@@ -109,6 +140,9 @@ fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
     ok &= solver.try_set_option("mip_abs_gap", settings.gap_absolute).is_ok();
     ok &= solver.try_set_option("mip_feasibility_tolerance", settings.tolerance.max(1e-10)).is_ok();
     ok &= solver.try_set_option("primal_feasibility_tolerance", settings.tolerance.max(1e-10)).is_ok();
+    if let Some(nodes) = settings.nodes_max {
+        ok &= solver.try_set_option("mip_max_nodes", nodes).is_ok();
+    }
     if let Some(left) = limits.left() {
         ok &= solver.try_set_option("time_limit", left.as_secs_f64().max(1e-3)).is_ok();
     }

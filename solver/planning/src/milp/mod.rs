@@ -13,6 +13,7 @@
 pub(crate) mod bounds;
 pub(crate) mod branch;
 pub(crate) mod constraints;
+pub(crate) mod decompose;
 pub(crate) mod enumerate;
 pub(crate) mod envelope;
 pub(crate) mod extract;
@@ -115,7 +116,8 @@ fn hardware_then_accuracy(problem: &Problem, tightening: &Tightening, space: Spa
     if let Ok(best) = Space::restricted(problem, tightening, true) {
         let answer = match enumerate::fewest_replicas(problem, &best) {
             Some(answer) => answer,
-            None => solve_stage(problem, &best, Stage::new(Goal::Replicas), gap, limits, None),
+            None => decompose::answer(problem, &best, Goal::Replicas, None, gap, limits)
+                .unwrap_or_else(|| solve_stage(problem, &best, Stage::new(Goal::Replicas), gap, limits, None)),
         };
         match answer {
             StageAnswer::Found { choice, value, bound, stopped } => {
@@ -145,7 +147,11 @@ fn stages(
     gap: f64,
     limits: &Limits,
 ) -> Search {
-    let (mut choice, value, bound, mut stopped) = match solve_stage(problem, &space, Stage::new(goal), gap, limits, None) {
+    let apart = decompose::answer(problem, &space, goal, second, gap, limits);
+    // ties are broken already where the problem was taken apart
+    let second = second.filter(|_| apart.is_none());
+    let first = apart.unwrap_or_else(|| solve_stage(problem, &space, Stage::new(goal), gap, limits, None));
+    let (mut choice, value, bound, mut stopped) = match first {
         StageAnswer::Found { choice, value, bound, stopped } => (choice, value, bound, stopped),
         StageAnswer::Infeasible => return Search::Infeasible,
         StageAnswer::Unknown(reason) => return Search::Unknown(reason),
@@ -183,7 +189,7 @@ pub(crate) fn solve_stage(
         if let Some(incumbent) = incumbent {
             let terms = built.formulation.costs.iter().enumerate().filter(|(_, c)| **c != 0.0);
             let terms = terms.map(|(i, &c)| (formulation::Column(i), c)).collect();
-            built.formulation.at_most(if stage.goal == Goal::Replicas { incumbent - 1.0 } else { incumbent }, terms);
+            built.formulation.at_most(if stage.is_whole() { incumbent - 1.0 } else { incumbent }, terms);
         }
         highs::solve(&built.formulation, Settings::mip(SMALL_GAP * gap), limits, None)
     });

@@ -10,6 +10,11 @@ const CANDIDATES_MAX: usize = 200_000;
 
 /// All maximal budget vectors in charges by task, or `None` if there are more than [`VECTORS_MAX`].
 pub(crate) fn maximal(pipeline: &Pipeline, part: &Part) -> Option<Vec<Vec<f64>>> {
+    at_most(VECTORS_MAX, pipeline, part)
+}
+
+/// All maximal budget vectors, or `None` if there are more than `vectors_max`.
+pub(crate) fn at_most(vectors_max: usize, pipeline: &Pipeline, part: &Part) -> Option<Vec<Vec<f64>>> {
     if optional_tasks(pipeline).iter().any(|&o| o) {
         return None;
     }
@@ -26,12 +31,41 @@ pub(crate) fn maximal(pipeline: &Pipeline, part: &Part) -> Option<Vec<Vec<f64>>>
             && is_maximal(pipeline, part, &inner, &vector)
         {
             vectors.push(vector);
-            if vectors.len() > VECTORS_MAX {
+            if vectors.len() > vectors_max {
                 return None;
             }
         }
     }
     Some(vectors)
+}
+
+/// A few maximal vectors where there are too many to list: from the least charges on, each task in turn is raised as far as it
+/// goes before the others, and then all of them level by level. Tasks that may be left out keep a budget too.
+pub(crate) fn some(pipeline: &Pipeline, part: &Part) -> Vec<Vec<f64>> {
+    let tasks = pipeline.tasks.len();
+    let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
+    let fits = |charges: &[f64]| finish_times(pipeline, charges).iter().all(|&f| f <= slo);
+    let start: Vec<f64> = part.levels.iter().map(|l| l.first().copied().unwrap_or(0.0)).collect();
+    if !fits(&start) {
+        return Vec::new();
+    }
+    let raise = |charges: &mut Vec<f64>, t: usize| {
+        let Some(&above) = part.levels[t].iter().find(|&&theta| theta > charges[t]) else { return false };
+        let before = std::mem::replace(&mut charges[t], above);
+        let ok = fits(charges);
+        charges[t] = if ok { above } else { before };
+        ok
+    };
+    let mut vectors: Vec<Vec<f64>> = Vec::new();
+    for first in 0..=tasks {
+        let mut charges = start.clone();
+        while first < tasks && raise(&mut charges, first) {}
+        while (0..tasks).fold(false, |any, t| raise(&mut charges, t) || any) {}
+        if !vectors.contains(&charges) {
+            vectors.push(charges);
+        }
+    }
+    vectors
 }
 
 /// The vector whose inner levels have this code in the mixed radix of their counts; tasks at the end take the rest.
