@@ -13,6 +13,7 @@
 pub mod bench;
 mod check_loop;
 mod explain;
+pub mod frontier;
 mod greedy;
 mod infeasible;
 mod limits;
