@@ -13,6 +13,8 @@ mod commands;
 mod demo;
 mod diff;
 mod exit;
+mod frontier;
+mod frontier_plot;
 mod input;
 mod output;
 mod plan;

@@ -13,7 +13,14 @@ pub(super) fn fill(problems: &[(f64, Problem)], options: &PlanOptions, on_point:
     let known = problems.iter().map(|_| OnceLock::new()).collect();
     let fill = Fill { problems, options, known, on_point };
     if let Some(last) = problems.len().checked_sub(1) {
-        rayon::join(|| fill.solve(0), || if last > 0 { fill.solve(last) });
+        rayon::join(
+            || fill.solve(0),
+            || {
+                if last > 0 {
+                    fill.solve(last)
+                }
+            },
+        );
         fill.between(0, last);
     }
     fill.known.into_iter().map(|point| point.into_inner().expect("every point between two known ones is filled")).collect()
