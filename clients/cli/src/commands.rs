@@ -1,7 +1,7 @@
 //! The list of commands.
 
 use crate::exit::Outcome;
-use crate::{agent, bench, check, demo, diff, frontier, plan, profile, serve, simulate, trace};
+use crate::{agent, bench, check, compare, demo, diff, frontier, plan, profile, serve, simulate, trace};
 use clap::Subcommand;
 
 /// One command line.
@@ -17,6 +17,8 @@ pub enum Command {
     Diff(diff::DiffArgs),
     /// Show how cost, accuracy and replicas change with the demand, the SLO, the budget or the devices.
     Frontier(frontier::FrontierArgs),
+    /// Run planners side by side on a trace.
+    Compare(compare::CompareArgs),
     /// Make or inspect traces.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
@@ -43,6 +45,7 @@ impl Command {
             Self::Simulate(args) => simulate::run(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Frontier(args) => frontier::run(&args),
+            Self::Compare(args) => compare::run(&args),
             Self::Trace(command) => trace::run(&command),
             Self::Profile(args) => profile::run(&args),
             Self::Serve(args) => serve::run(args),

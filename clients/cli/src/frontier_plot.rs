@@ -94,7 +94,7 @@ fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     let mut entry = |text: &str, swatch: &dyn Fn((i32, i32)) -> anyhow::Result<()>| -> anyhow::Result<()> {
         swatch((x + 5, 55))?;
         area.draw(&Text::new(text.to_owned(), (x + 16, 48), (FONT, 13).into_font().color(&INK))).map_err(broken)?;
-        x += 36 + 7 * text.chars().count() as i32;
+        x += 44 + 6 * text.chars().count() as i32;
         Ok(())
     };
     let dot = |color: RGBColor, filled: bool| {
@@ -106,9 +106,12 @@ fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     let has = |test: &dyn Fn(&FrontierPoint) -> bool| frontier.points.iter().any(test);
     if has(&|p| p.step() == Some(ObjectiveStep::Hardware)) {
         entry("most accurate variants, fewest replicas", &dot(BLUE, true))?;
+    }
+    if has(&|p| p.step() == Some(ObjectiveStep::Accuracy)) {
         entry("highest accuracy on the devices there are", &dot(ORANGE, true))?;
-    } else {
-        entry("plan", &dot(color(frontier.points.iter().find_map(FrontierPoint::step)), true))?;
+    }
+    if has(&|p| p.plan.is_some() && p.step().is_none()) {
+        entry("best plan", &dot(BLUE, true))?;
     }
     if has(&|p| p.status == PlanStatus::Feasible) {
         entry("not proven best", &dot(INK, false))?;
@@ -118,7 +121,7 @@ fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
             area.draw(&Rectangle::new([(x - 6, y - 6), (x + 6, y + 6)], NO_PLAN.filled())).map_err(broken)
         })?;
     }
-    if frontier.present.is_some() {
+    if frontier.present.is_some_and(|v| x_range(&frontier.points).contains(&v)) {
         entry("the problem file's value", &|(x, y)| {
             area.draw(&PathElement::new([(x, y - 7), (x, y + 7)], FAINT.stroke_width(2))).map_err(broken)
         })?;
@@ -163,13 +166,16 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
         .build_cartesian_2d(x.clone(), y.clone())
         .map_err(broken)?;
     chart.draw_series(without_plan(points, &x, &y)).map_err(broken)?;
-    let label = |v: &f64| number((v * 1e6).round() / 1e6);
+    let label = |v: &f64| tick(*v);
+    let no_label = |_: &f64| String::new();
     let style = (FONT, 13).into_font().color(&FAINT);
     let mut mesh = chart.configure_mesh();
     mesh.bold_line_style(GRID).light_line_style(TRANSPARENT).axis_style(FAINT).y_labels(5).label_style(style.clone());
-    mesh.x_labels(if last { 10 } else { 0 }).x_label_formatter(&label).y_label_formatter(&label);
+    mesh.x_labels(10).y_label_formatter(&label);
     if last {
-        mesh.x_desc(axis(frontier.sweep)).axis_desc_style((FONT, 14).into_font().color(&INK));
+        mesh.x_desc(axis(frontier.sweep)).axis_desc_style((FONT, 14).into_font().color(&INK)).x_label_formatter(&label);
+    } else {
+        mesh.x_label_formatter(&no_label);
     }
     mesh.draw().map_err(broken)?;
     if let Some(present) = frontier.present.filter(|v| x.contains(v)) {
@@ -190,6 +196,12 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
     let title = (FONT, 15).into_font().color(&INK).pos(place);
     area.draw(&Text::new(panel.title, (76, 2), title)).map_err(broken)?;
     Ok(())
+}
+
+/// A tick's number, without the zeros that rounding leaves at its end.
+fn tick(value: f64) -> String {
+    let text = number((value * 1e6).round() / 1e6);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Unbroken runs of points with a plan; where the step changes, the new run starts at the old one's last point.

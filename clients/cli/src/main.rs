@@ -10,6 +10,7 @@ mod args;
 mod bench;
 mod check;
 mod commands;
+mod compare;
 mod demo;
 mod diff;
 mod exit;

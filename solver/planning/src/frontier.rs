@@ -201,6 +201,7 @@ fn score(problem: &Problem, point: &FrontierPoint) -> Option<(f64, f64)> {
         Mode::HardwareThenAccuracy if point.step() == Some(ObjectiveStep::Hardware) => (2.0, -replicas),
         Mode::HardwareThenAccuracy => (accuracy, -replicas),
         Mode::MaxAccuracy => (accuracy, -plan.cost_per_hour),
-        Mode::MinCost => (-point.objective.value?, -replicas),
+        // what breaks ties is the fewest changes, which a harder point knows nothing of
+        Mode::MinCost => (-point.objective.value?, 0.0),
     })
 }

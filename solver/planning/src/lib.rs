@@ -14,6 +14,7 @@
 mod baselines;
 pub mod bench;
 mod check_loop;
+pub mod compare;
 mod explain;
 pub mod frontier;
 mod greedy;
