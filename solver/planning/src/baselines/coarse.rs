@@ -43,14 +43,15 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (Pla
         }
         choices.push((units, rate_of(workload, p, pipeline, rate)));
     }
-    let part = largest_part_of(problem, &choices);
-    let Some(part) = part else { return no_plan(problem, options, missing(problem, 0.0)) };
-    let groups = replicated(problem, &choices, part).expect("the part was tried");
-    let demands: Vec<f64> = choices.iter().map(|(_, rate)| rate * part).collect();
-    // a plan for a peak serves the demand too; one for less says for how much
-    let demands: Vec<f64> = demands.iter().zip(&problem.pipelines).map(|(&rate, p)| rate.min(p.demand_qps)).collect();
+    let rates: Vec<f64> = choices.iter().map(|&(_, rate)| rate).collect();
+    let Some((part, groups)) = largest_part_of(problem, &choices) else {
+        return no_plan(problem, options, missing(problem, &rates, 0.0));
+    };
+    // a plan for a peak is one for the demand too; a plan for less says for how much
+    let served = rates.iter().zip(&problem.pipelines).map(|(rate, p)| (rate * part).min(p.demand_qps));
+    let demands: Vec<f64> = served.collect();
     match assemble::plan(problem, &groups, &demands) {
-        Some(plan) => answer(problem, options, Found { plan, part }),
+        Some(plan) => answer(problem, options, Found { plan, part, rates }),
         None => crate::report::unknown(options, StopReason::Unsupported),
     }
 }
@@ -179,9 +180,9 @@ pub(super) fn peak_rate(arrivals: impl Iterator<Item = Moment>, window_ms: f64) 
 
 type Choices = [(Vec<Unit>, f64)];
 
-/// The largest part, 0 to 1, of all rates that the devices serve. Units are whole: the part is that of the units that fit.
-fn largest_part_of(problem: &Problem, choices: &Choices) -> Option<f64> {
-    super::largest_part(|part| Ok(replicated(problem, choices, part))).ok().flatten().map(|(part, _)| part)
+/// The largest part, 0 to 1, of all rates that the devices serve, with the groups that do.
+fn largest_part_of(problem: &Problem, choices: &Choices) -> Option<(f64, Vec<Vec<Group>>)> {
+    super::largest_part(|part| Ok(replicated(problem, choices, part))).ok().flatten()
 }
 
 /// The groups of all pipelines for a part of their rates: each takes, in order, the unit that is cheapest and still fits.

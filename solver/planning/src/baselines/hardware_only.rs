@@ -4,7 +4,7 @@
 //! It is planned exactly, on the problem without the other variants: fewest replicas in `hardware_then_accuracy`, least cost
 //! otherwise. So what it loses against the exact planner is accuracy scaling alone. With a trace it has the check loop too.
 
-use super::{Found, answer, largest_part, no_plan, with_part};
+use super::{Found, answer, demands, largest_part, no_plan, with_part};
 use crate::report::{self, Attempt};
 use crate::tightening::Tightening;
 use crate::{PlanOptions, check_loop, infeasible, routing};
@@ -35,7 +35,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
         Some(workload) if part >= 1.0 => unproven(problem, check_loop::hold(&fixed, options, workload)),
         _ => {
             routing::add_tables(&with_part(problem, part), &mut plan, &vec![1.0; problem.pipelines.len()]);
-            answer(problem, options, Found { plan, part })
+            answer(problem, options, Found { plan, part, rates: demands(problem) })
         }
     }
 }

@@ -29,8 +29,15 @@ const PART_MIN: f64 = 1e-6;
 /// What a baseline found.
 struct Found {
     plan: Plan,
-    /// Part of the demand that it is for: 1, or less where more does not fit.
+    /// Part of the rates that it is for: 1, or less where more does not fit.
     part: f64,
+    /// The rates that it would have planned for, in queries per second, by pipeline.
+    rates: Vec<f64>,
+}
+
+/// The demand of every pipeline.
+fn demands(problem: &Problem) -> Vec<f64> {
+    problem.pipelines.iter().map(|p| p.demand_qps).collect()
 }
 
 /// The problem with this part of every demand.
@@ -76,26 +83,26 @@ fn answer(problem: &Problem, options: &PlanOptions, found: Found) -> (PlanOutcom
     let candidate = Candidate { objective: objective(problem, &found.plan), plan: found.plan, stopped: Some(stopped) };
     let (outcome, mut report) = report::with_plan(problem, options, candidate, estimate, Vec::new());
     if found.part < 1.0 {
-        report.explanation.shortfalls = missing(problem, found.part);
+        report.explanation.shortfalls = missing(problem, &found.rates, found.part);
     }
     (outcome, report)
 }
 
-/// What a plan for less than the demand leaves unserved.
-fn missing(problem: &Problem, part: f64) -> Vec<Shortfall> {
-    let shortfall = |(p, pipeline): (usize, &apportion_domain::Pipeline)| Shortfall {
+/// What a plan for a part of some rates leaves unserved.
+fn missing(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
+    let shortfall = |(p, (pipeline, &asked)): (usize, (&apportion_domain::Pipeline, &f64))| Shortfall {
         constraint: Constraint::Capacity,
         place: pipeline.name.clone(),
-        asked: pipeline.demand_qps,
-        best: part * pipeline.demand_qps,
-        // with several pipelines no single demand would do
-        relax: (problem.pipelines.len() == 1).then(|| Relaxation {
+        asked,
+        best: part * asked,
+        // the rate of a trace is not in the problem, and with several pipelines no single demand would do
+        relax: (problem.pipelines.len() == 1 && asked == pipeline.demand_qps).then(|| Relaxation {
             pointer: format!("/pipelines/{p}/demand_qps"),
-            from: pipeline.demand_qps,
-            to: part * pipeline.demand_qps,
+            from: asked,
+            to: part * asked,
         }),
     };
-    problem.pipelines.iter().enumerate().map(shortfall).collect()
+    problem.pipelines.iter().zip(rates).enumerate().map(shortfall).collect()
 }
 
 /// The answer where a baseline has no plan at any load: infeasible only if the exact planner can prove it.

@@ -6,21 +6,22 @@
 //! fan-out is another task's demand, and which task's accuracy matters more for the pipeline's.
 //!
 //! Two readings favour it. Its demand estimates are those of a steady state: planned, observed and planned again, until the
-//! variants above a task make the queries that were counted there (the first count is with the most accurate variants). And
-//! its split of the SLO is even over the longest path through a task, so that short branches get more time.
+//! variants above a task make the queries that were counted there (the first count is with the most accurate variants).
+//! Where that never settles, since tasks answer to each other's changes, it keeps the last plan that carries its load. And its
+//! split of the SLO is even over the longest path through a task, so that short branches get more time.
 //!
 //! It scales no hardware: devices that no task needs get replicas of the busiest group (Loki, section 6.2: it uses the whole
 //! cluster throughout).
 
 use super::assemble::{self, Group};
-use super::{Found, answer, largest_part, no_plan, with_part};
+use super::{Found, answer, demands, largest_part, no_plan, with_part};
 use crate::PlanOptions;
 use crate::limits::Limits;
 use crate::report::{self, Attempt};
 use crate::tightening::Tightening;
 use apportion_domain::{
     AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, Plan, PlanOutcome,
-    PlanningReport, Problem, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
+    PlanningReport, Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
 };
 use std::collections::BTreeMap;
 
@@ -34,7 +35,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     let limits = options.limits();
     let plan_for = |part: f64| at_part(&with_part(problem, part), options.gap, &limits);
     match largest_part(plan_for) {
-        Ok(Some((part, plan))) => answer(problem, options, Found { plan, part }),
+        Ok(Some((part, plan))) => answer(problem, options, Found { plan, part, rates: demands(problem) }),
         Ok(None) => no_plan(problem, options, Vec::new()),
         Err(stopped) => report::unknown(options, stopped),
     }
@@ -43,23 +44,38 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
 /// The plan for the demands of a problem; `None` where some task has none.
 fn at_part(problem: &Problem, gap: f64, limits: &Limits) -> Result<Option<Plan>, StopReason> {
     let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(first_estimate).collect();
-    let mut groups = Vec::new();
+    let mut kept: Option<Vec<Vec<Group>>> = None;
     for _ in 0..ROUNDS_MAX {
-        groups = match alone(problem, &visits, gap, limits)? {
-            Some(groups) => groups,
-            None => return Ok(None),
-        };
-        let seen: Vec<Vec<f64>> = problem.pipelines.iter().zip(&groups).map(|(p, own)| assemble::visits(p, own)).collect();
+        let Some(groups) = alone(problem, &visits, gap, limits)? else { return Ok(None) };
+        let seen = observed(problem, &groups);
         let changed = visits.iter().flatten().zip(seen.iter().flatten());
         let settled = changed.into_iter().all(|(a, b)| (a - b).abs() <= SETTLED * a.max(*b));
+        // the last that carries what it makes; the last of all where none does
+        let carries = settled || busiest(problem, &seen, &groups) <= 1.0 + SLACK;
+        if carries || kept.as_ref().is_none_or(|k| busiest(problem, &observed(problem, k), k) > 1.0 + SLACK) {
+            kept = Some(groups);
+        }
         visits = seen;
         if settled {
             break;
         }
     }
-    fill_devices(problem, &visits, &mut groups);
-    let demands: Vec<f64> = problem.pipelines.iter().map(|p| p.demand_qps).collect();
-    assemble::plan(problem, &groups, &demands).map(Some).ok_or(StopReason::Unsupported)
+    let mut groups = kept.expect("there is a first round");
+    fill_devices(problem, &observed(problem, &groups), &mut groups);
+    assemble::plan(problem, &groups, &demands(problem)).map(Some).ok_or(StopReason::Unsupported)
+}
+
+/// What each task sees, by pipeline: its queries for one of the root's.
+fn observed(problem: &Problem, groups: &[Vec<Group>]) -> Vec<Vec<f64>> {
+    problem.pipelines.iter().zip(groups).map(|(p, own)| assemble::visits(p, own)).collect()
+}
+
+/// The largest utilisation of any group.
+fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<Group>]) -> f64 {
+    let of = |(p, own): (usize, &Vec<Group>)| {
+        own.iter().map(|g| utilisation(problem, PipelineIndex(p), visits[p][g.task.get()], g)).fold(0.0, f64::max)
+    };
+    groups.iter().enumerate().map(of).fold(0.0, f64::max)
 }
 
 /// Queries at each task for one of the root's, with the most accurate variants above.
