@@ -141,17 +141,6 @@ fn points_share_plans_and_proofs() {
 }
 
 #[test]
-fn a_point_without_time_takes_its_neighbours_plan() {
-    let traffic = example("traffic.yaml");
-    let cancelled = PlanOptions { cancel: Arc::new(true.into()), ..options() };
-    let points = frontier(&traffic, Sweep::Budget, &[1.0, 50.0], &cancelled, &|| ()).expect("valid");
-    // nothing was found in no time, and nothing is said to be proven
-    assert!(points.iter().all(|p| p.status != PlanStatus::Infeasible || !p.shortfalls.is_empty()));
-    let order: Vec<f64> = points.iter().map(|p| p.value).collect();
-    assert_eq!(order, [1.0, 50.0]);
-}
-
-#[test]
 fn all_demands_together_keep_their_proportions() {
     let chain = example("chain.json");
     let mut second = apportion_domain::PipelineDraft::clone(&chain.pipelines[0]);

@@ -16,6 +16,8 @@ pub mod bench;
 mod check_loop;
 pub mod compare;
 mod explain;
+#[cfg(test)]
+mod fixtures;
 pub mod frontier;
 mod greedy;
 mod infeasible;
