@@ -61,7 +61,7 @@ fn every_format_shows_the_same_points() {
         assert_eq!(cost, row[3]);
     }
     assert_eq!((&points[1]["status"], &points[3]["status"]), (&json!("infeasible"), &json!("optimal")));
-    assert_eq!(points[1]["shortfalls"][1]["relax"], json!({"pointer": "/hardware/0/count", "from": 2.0, "to": 3.0}));
+    assert_eq!(points[1]["shortfalls"][0]["relax"], json!({"pointer": "/hardware/0/count", "from": 2.0, "to": 3.0}));
     assert_eq!(points[2]["binding"][0]["where"], json!("gpu"));
     let svg = args("svg");
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
