@@ -38,6 +38,8 @@ named! {
         Cancelled = "cancelled",
         /// No plan held on the trace within the rounds of the check loop.
         TraceNotMet = "trace_not_met",
+        /// The devices do not suffice for the rate that a baseline plans for: its plan is for the largest part that fits.
+        DemandNotMet = "demand_not_met",
         /// This planner proves nothing about problems of this kind.
         Unsupported = "unsupported",
         /// The solver failed numerically.

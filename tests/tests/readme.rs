@@ -71,6 +71,8 @@ fn the_offline_commands_run() {
     let plan = std::fs::read_to_string(shell.folder.path().join("plan.json")).expect("plan.json");
     let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
     assert_eq!(plan["status"], "optimal", "{plan}");
+    let plot = std::fs::read_to_string(shell.folder.path().join("frontier.svg")).expect("frontier.svg");
+    assert!(plot.starts_with("<svg"), "{plot}");
 }
 
 #[test]

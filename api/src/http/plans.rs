@@ -43,7 +43,7 @@ pub struct PlanRequest {
     /// An uploaded trace that the plan must hold on; default: Poisson at the demand, 60 s.
     #[serde(default)]
     pub trace: Option<Uuid>,
-    /// `milp` (default) or `greedy`.
+    /// `milp` (default), `greedy`, or a baseline: `hardware-only`, `proteus`, `cg-mean`, `cg-peak`.
     #[serde(default)]
     pub planner: Option<String>,
     /// Limit on the time spent solving; default 60.

@@ -24,7 +24,7 @@ const SEED: u64 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanOptions {
-    /// `milp` (default) or `greedy`.
+    /// `milp` (default), `greedy`, or a baseline: `hardware-only`, `proteus`, `cg-mean`, `cg-peak`.
     #[serde(default = "milp")]
     pub planner: String,
     /// Relative gap at which a plan counts as optimal, 0 to 1; default 1e-4.
@@ -59,8 +59,8 @@ impl PlanOptions {
     #[must_use]
     pub fn refused(&self) -> Vec<(&'static str, String)> {
         let mut refused = Vec::new();
-        if planner(&self.planner).is_none() {
-            refused.push(("/planner", format!("{}: expected milp or greedy", self.planner)));
+        if Planner::from_name(&self.planner).is_none() {
+            refused.push(("/planner", format!("{}: expected one of {}", self.planner, Planner::NAMES.join(", "))));
         }
         if !(0.0..=1.0).contains(&self.gap) {
             refused.push(("/gap", format!("{}: expected 0 to 1", self.gap)));
@@ -69,14 +69,6 @@ impl PlanOptions {
             refused.push(("/time_limit_s", format!("{}: expected above 0, at most {TIME_LIMIT_S_MAX}", self.time_limit_s)));
         }
         refused
-    }
-}
-
-fn planner(name: &str) -> Option<Planner> {
-    match name {
-        "milp" => Some(Planner::Milp),
-        "greedy" => Some(Planner::Greedy),
-        _ => None,
     }
 }
 
@@ -116,7 +108,7 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
     let solving = tokio::task::spawn_blocking(move || {
         let begin = Instant::now();
         let options = apportion_planning::PlanOptions {
-            planner: planner(&ask.options.planner).unwrap_or_default(),
+            planner: Planner::from_name(&ask.options.planner).unwrap_or_default(),
             gap: ask.options.gap,
             time_limit: Some(Duration::from_secs_f64(ask.options.time_limit_s.min(TIME_LIMIT_S_MAX))),
             elapsed: Arc::new(move || begin.elapsed()),

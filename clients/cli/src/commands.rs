@@ -1,7 +1,7 @@
 //! The list of commands.
 
 use crate::exit::Outcome;
-use crate::{agent, bench, check, demo, diff, plan, profile, serve, simulate, trace};
+use crate::{agent, bench, check, compare, demo, diff, frontier, plan, profile, serve, simulate, trace};
 use clap::Subcommand;
 
 /// One command line.
@@ -15,6 +15,10 @@ pub enum Command {
     Simulate(simulate::SimulateArgs),
     /// Say what changes between two plans.
     Diff(diff::DiffArgs),
+    /// Show how cost, accuracy and replicas change with the demand, the SLO, the budget or the devices.
+    Frontier(frontier::FrontierArgs),
+    /// Run planners side by side on a trace.
+    Compare(compare::CompareArgs),
     /// Make or inspect traces.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
@@ -40,6 +44,8 @@ impl Command {
             Self::Check(args) => check::run(&args),
             Self::Simulate(args) => simulate::run(&args),
             Self::Diff(args) => diff::run(&args),
+            Self::Frontier(args) => frontier::run(&args),
+            Self::Compare(args) => compare::run(&args),
             Self::Trace(command) => trace::run(&command),
             Self::Profile(args) => profile::run(&args),
             Self::Serve(args) => serve::run(args),

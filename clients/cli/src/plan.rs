@@ -24,7 +24,7 @@ pub struct PlanArgs {
     /// Problem file, JSON or YAML.
     problem: String,
     /// Which planner.
-    #[arg(long, default_value = "milp", value_parser = PossibleValuesParser::new(["milp", "greedy"]))]
+    #[arg(long, default_value = "milp", value_parser = PossibleValuesParser::new(Planner::NAMES))]
     planner: String,
     /// Which queries must meet the SLO, instead of the file's rule.
     #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
@@ -55,7 +55,7 @@ pub fn run(args: &PlanArgs) -> Outcome {
     };
     let start = Instant::now();
     let options = PlanOptions {
-        planner: if args.planner == "greedy" { Planner::Greedy } else { Planner::Milp },
+        planner: Planner::from_name(&args.planner).unwrap_or_default(),
         gap: args.gap,
         time_limit: args.time_limit,
         elapsed: Arc::new(move || start.elapsed()),

@@ -84,7 +84,10 @@ fn bad_input_ends_with_2_and_says_what_would_be_right() {
 #[test]
 fn bad_arguments_end_with_2() {
     let problem = example("chain.json");
-    refused(&["plan", &problem, "--planner", "oracle"], "[possible values: milp, greedy]");
+    refused(
+        &["plan", &problem, "--planner", "oracle"],
+        "[possible values: milp, greedy, hardware-only, proteus, cg-mean, cg-peak]",
+    );
     refused(&["plan", &problem, "--latency-rule", "fast"], "[possible values: task_budget, path]");
     refused(&["plan", &problem, "--time-limit", "soon"], "for example 10s");
     refused(&["plan", &problem, "--gap", "-1"], "expected a number from 0 to 1");

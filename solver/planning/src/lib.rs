@@ -4,15 +4,21 @@
 //! explain a plan or say why there is none. What never does: clocks (the caller passes one), I/O, databases, how a plan is
 //! carried out.
 //!
-//! The exact planner is the module `milp`, whose documentation is the formulation; the greedy one is `greedy` (InferLine).
+//! The exact planner is the module `milp`, whose documentation is the formulation; the greedy one is `greedy` (InferLine);
+//! `baselines` are what the papers compare themselves with. [`frontier`] plans along one value of a problem.
 //! Every plan is confirmed by the independent checker and replayed by the estimator before it is returned.
 //!
 //! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then its
 //! row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
 
+mod baselines;
 pub mod bench;
 mod check_loop;
+pub mod compare;
 mod explain;
+#[cfg(test)]
+mod fixtures;
+pub mod frontier;
 mod greedy;
 mod infeasible;
 mod limits;
@@ -37,16 +43,48 @@ pub enum Planner {
     Milp,
     /// InferLine's Algorithms 1 and 2 on the estimator.
     Greedy,
+    /// Baseline: InferLine as Loki evaluates it, replicas of the most accurate variants alone.
+    HardwareOnly,
+    /// Baseline: accuracy scaling by task, unaware of the pipeline.
+    Proteus,
+    /// Baseline: the pipeline as one unit, replicated for the trace's mean rate.
+    CgMean,
+    /// Baseline: the same for its peak rate over a window of one SLO.
+    CgPeak,
 }
 
 impl Planner {
+    /// Every planner, in the order of the documentation.
+    pub const ALL: [Self; 6] = [Self::Milp, Self::Greedy, Self::HardwareOnly, Self::Proteus, Self::CgMean, Self::CgPeak];
+
+    /// Their names, in the same order.
+    pub const NAMES: [&'static str; 6] = {
+        let mut names = [""; 6];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = Self::ALL[i].name();
+            i += 1;
+        }
+        names
+    };
+
     /// The name in files and commands.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Milp => "milp",
             Self::Greedy => "greedy",
+            Self::HardwareOnly => "hardware-only",
+            Self::Proteus => "proteus",
+            Self::CgMean => "cg-mean",
+            Self::CgPeak => "cg-peak",
         }
+    }
+
+    /// The planner with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
     }
 }
 
@@ -79,6 +117,10 @@ impl PlanOptions {
 pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     match (options.planner, &options.trace) {
         (Planner::Greedy, _) => greedy::plan(problem, options),
+        (Planner::HardwareOnly, _) => baselines::hardware_only::plan(problem, options),
+        (Planner::Proteus, _) => baselines::proteus::plan(problem, options),
+        (Planner::CgMean, _) => baselines::coarse::plan(problem, options, baselines::coarse::Rate::Mean),
+        (Planner::CgPeak, _) => baselines::coarse::plan(problem, options, baselines::coarse::Rate::Peak),
         (Planner::Milp, Some(workload)) => check_loop::hold(problem, options, workload),
         (Planner::Milp, None) => report::once(problem, options),
     }

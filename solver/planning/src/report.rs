@@ -92,7 +92,7 @@ pub(crate) fn with_plan(
     let explanation = explain::explain(problem, &plan, objective, basis.as_ref(), options);
     let gap = objective.gap().unwrap_or(f64::INFINITY);
     let outcome = match stopped {
-        Some(StopReason::TraceNotMet) => PlanOutcome::Feasible { plan, stopped: StopReason::TraceNotMet },
+        Some(stopped @ (StopReason::TraceNotMet | StopReason::DemandNotMet)) => PlanOutcome::Feasible { plan, stopped },
         _ if gap <= options.gap => PlanOutcome::Optimal(plan),
         Some(stopped) => PlanOutcome::Feasible { plan, stopped },
         None => PlanOutcome::Feasible { plan, stopped: StopReason::Finished },

@@ -44,7 +44,7 @@ pub(crate) fn at_most(vectors_max: usize, pipeline: &Pipeline, part: &Part) -> O
 pub(crate) fn some(pipeline: &Pipeline, part: &Part) -> Vec<Vec<f64>> {
     let tasks = pipeline.tasks.len();
     let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
-    let fits = |charges: &[f64]| finish_times(pipeline, charges).iter().all(|&f| f <= slo);
+    let fits = |charges: &[f64]| finish_times(pipeline, LatencyRule::TaskBudget, charges).iter().all(|&f| f <= slo);
     let start: Vec<f64> = part.levels.iter().map(|l| l.first().copied().unwrap_or(0.0)).collect();
     if !fits(&start) {
         return Vec::new();

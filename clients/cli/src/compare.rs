@@ -1,0 +1,148 @@
+//! `apportion compare`: planners side by side on one trace.
+
+use crate::args::{self, Format};
+use crate::exit::{Exit, Outcome};
+use crate::output::{self, Table, number, optional};
+use crate::{input, plan};
+use apportion_domain::{ObjectiveStep, PlanStatus, StopReason};
+use apportion_estimator::ArrivalProcess;
+use apportion_planning::compare::{Comparison, Contender, compare};
+use apportion_planning::{PlanOptions, Planner};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Arguments of `apportion compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// Problem file, JSON or YAML.
+    problem: String,
+    /// Trace: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated. Without one: the demand, for 60 s.
+    #[arg(long)]
+    trace: Vec<String>,
+    /// Root of all random streams.
+    #[arg(long, default_value_t = input::SEED)]
+    seed: u64,
+    /// How arrivals are drawn from rates: poisson, uniform or gamma:CV.
+    #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
+    arrivals: ArrivalProcess,
+    /// Which planners, separated by commas; default: all. `milp-unchecked` is `milp` without the check loop.
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Contender::ALL.map(Contender::name)))]
+    planner: Vec<String>,
+    /// Stop each planner's search after this time.
+    #[arg(long, default_value = "60s", value_parser = args::duration)]
+    time_limit: Duration,
+    /// Relative gap at which a plan counts as optimal.
+    #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
+    gap: f64,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Runs the command.
+pub fn run(args: &CompareArgs) -> Outcome {
+    let problem = input::problem(&args.problem)?;
+    let workload = input::workload(&problem, &args.trace, args.arrivals, args.seed)?;
+    let mut contenders: Vec<Contender> = args.planner.iter().filter_map(|name| Contender::from_name(name)).collect();
+    if contenders.is_empty() {
+        contenders = Contender::ALL.to_vec();
+    }
+    let start = Instant::now();
+    let options = PlanOptions {
+        planner: Planner::default(),
+        gap: args.gap,
+        time_limit: Some(args.time_limit),
+        elapsed: Arc::new(move || start.elapsed()),
+        cancel: Arc::default(),
+        trace: None,
+    };
+    let mut rows = Vec::with_capacity(contenders.len());
+    for &contender in &contenders {
+        let progress = plan::spinner(&format!("planning with {}", contender.name()));
+        rows.extend(compare(&problem, &[contender], &options, &workload));
+        progress.finish_and_clear();
+    }
+    match args.format {
+        Format::Json => output::print(&output::json(&document(&rows, args.seed))?)?,
+        Format::Table => output::print(&table(&rows))?,
+    }
+    let has = |status: PlanStatus| rows.iter().any(|r| r.outcome.status() == status);
+    Ok(match () {
+        () if rows.iter().any(|r| r.plan().is_some()) => Exit::Done,
+        () if has(PlanStatus::Infeasible) => Exit::Infeasible,
+        () => Exit::NoAnswer,
+    })
+}
+
+/// The step of Loki that a plan comes from.
+fn step(row: &Comparison) -> Option<&'static str> {
+    row.report.objective.step.map(ObjectiveStep::name)
+}
+
+fn table(rows: &[Comparison]) -> String {
+    let mut table = Table::new(&[
+        "planner",
+        "status",
+        "step",
+        "cost/h",
+        "replicas",
+        "accuracy",
+        "attainment",
+        "p99 ms",
+        "holds",
+        "rounds",
+        "plan s",
+        "stopped",
+    ]);
+    for row in rows {
+        let of = |value: fn(&apportion_domain::Estimate) -> f64| optional(row.estimate.as_ref().map(value));
+        let holds = if row.holds { "yes" } else { "no" };
+        table.row(vec![
+            row.contender.name().to_owned(),
+            row.outcome.status().to_string(),
+            step(row).unwrap_or("-").to_owned(),
+            optional(row.plan().map(|p| p.cost_per_hour)),
+            row.plan().map_or_else(|| "-".to_owned(), |p| p.replicas().to_string()),
+            of(|e| e.accuracy),
+            of(|e| e.attainment),
+            of(|e| e.p99_ms),
+            if row.plan().is_some() { holds } else { "-" }.to_owned(),
+            row.report.rounds.len().to_string(),
+            number(row.report.seconds),
+            row.outcome.stopped().map_or("-", StopReason::name).to_owned(),
+        ]);
+    }
+    table.text("")
+}
+
+fn document(rows: &[Comparison], seed: u64) -> Value {
+    json!({"version": 1, "seed": seed, "planners": rows.iter().map(entry).collect::<Vec<_>>()})
+}
+
+fn entry(row: &Comparison) -> Value {
+    let pipelines = row.plan().map(|plan| {
+        let one = |p: &apportion_domain::PipelinePlan| json!({"name": p.name, "demand_qps": p.demand_qps, "accuracy": p.accuracy});
+        plan.pipelines.iter().map(one).collect::<Vec<_>>()
+    });
+    let estimate = row.estimate.as_ref().map(|e| {
+        json!({"requests": e.requests, "ok": e.ok, "late": e.late, "dropped": e.dropped, "failed": e.failed,
+               "attainment": e.attainment, "p50_ms": e.p50_ms, "p99_ms": e.p99_ms, "accuracy": e.accuracy})
+    });
+    let o = &row.report.objective;
+    json!({
+        "planner": row.contender.name(),
+        "status": row.outcome.status().name(),
+        "stopped": row.outcome.stopped().map(StopReason::name),
+        "objective": {"step": step(row), "value": o.value, "bound": o.bound, "gap": o.gap()},
+        "cost_per_hour": row.plan().map(|p| p.cost_per_hour),
+        "replicas": row.plan().map(|p| p.replicas()),
+        "pipelines": pipelines,
+        "estimate": estimate,
+        "holds": row.plan().map(|_| row.holds),
+        "rounds": row.report.rounds.len(),
+        "seconds": row.report.seconds,
+    })
+}

@@ -1,0 +1,248 @@
+//! CG-Mean and CG-Peak (InferLine, section 6): the whole pipeline as one black box.
+//!
+//! The black box runs the most accurate variant of each task with one batch size, the largest whose latency meets the SLO.
+//! One unit is one replica of each task; it serves as many queries of the root as its slowest task does, and units are
+//! added until they serve the rate: the mean of the trace, or its peak over a sliding window as long as the SLO.
+//!
+//! What the paper leaves open: latency is charged by the problem's own rule, queue factor and network included. A task that
+//! was not measured at the unit's batch size runs its largest measured size below. Where several kinds of hardware exist, a
+//! unit is made of one kind, or of the fastest for each task, whichever serves the rate at the least cost.
+
+use super::assemble::{self, Group};
+use super::{Found, answer, missing, no_plan};
+use crate::milp::space::finish_times;
+use crate::{PlanOptions, replay};
+use apportion_domain::{
+    Constraint, HardwareIndex, Moment, Pipeline, PlanOutcome, PlanningReport, Problem, ProfileRow, Relaxation, SLACK,
+    Share, Shortfall, StopReason, TaskIndex, Trace, VariantIndex,
+};
+use apportion_estimator::{Arrivals, Workload};
+use std::collections::VecDeque;
+
+/// Most units of one pipeline.
+const UNITS_MAX: f64 = 1e6;
+
+/// Which rate of the trace is provided for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rate {
+    /// Queries over the length of the trace.
+    Mean,
+    /// The most in any window of one SLO, over its length.
+    Peak,
+}
+
+/// Plans each pipeline as a unit, replicated for a rate of the trace (the default one without any).
+pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (PlanOutcome, PlanningReport) {
+    let default = replay::default_workload(problem);
+    let workload = options.trace.as_ref().unwrap_or(&default);
+    let mut choices = Vec::new();
+    for (p, pipeline) in problem.pipelines.iter().enumerate() {
+        let units = units(problem, pipeline);
+        if units.is_empty() {
+            return no_plan(problem, options, too_slow(problem, p, pipeline));
+        }
+        choices.push((units, rate_of(workload, p, pipeline, rate)));
+    }
+    let rates: Vec<f64> = choices.iter().map(|&(_, rate)| rate).collect();
+    let Some((part, groups)) = largest_part_of(problem, &choices) else {
+        return no_plan(problem, options, missing(problem, &rates, 0.0));
+    };
+    // a plan for a peak is one for the demand too; a plan for less says for how much
+    let served = rates.iter().zip(&problem.pipelines).map(|(rate, p)| (rate * part).min(p.demand_qps));
+    let demands: Vec<f64> = served.collect();
+    match assemble::plan(problem, &groups, &demands) {
+        Some(plan) => answer(problem, options, Found { plan, part, rates }),
+        None => crate::report::unknown(options, StopReason::Unsupported),
+    }
+}
+
+/// A pipeline as a unit: one group of one replica for each task, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unit {
+    pub groups: Vec<Group>,
+    /// Queries of the root per second.
+    pub qps: f64,
+}
+
+/// The units that meet the SLO, each with the largest batch size that does.
+pub(super) fn units(problem: &Problem, pipeline: &Pipeline) -> Vec<Unit> {
+    let mut places: Vec<Option<HardwareIndex>> = (0..problem.hardware.len()).map(|h| Some(HardwareIndex(h))).collect();
+    places.push(None);
+    let mut units: Vec<Unit> = Vec::new();
+    for unit in places.into_iter().filter_map(|on| unit(problem, pipeline, on)) {
+        if !units.contains(&unit) {
+            units.push(unit);
+        }
+    }
+    units
+}
+
+/// The unit on one kind of hardware, or with each task where its smallest batch is fastest.
+fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Option<Unit> {
+    let tasks = (0..pipeline.tasks.len()).map(TaskIndex);
+    let places: Vec<Place> = tasks.map(|t| place(problem, pipeline, t, on)).collect::<Option<_>>()?;
+    let rows = |p: &Place| pipeline.variant(p.task, p.variant).profile.on(p.hardware, p.share);
+    let mut batches: Vec<u32> = places.iter().flat_map(|p| rows(p).iter().map(|r| r.batch)).collect();
+    batches.sort_unstable();
+    batches.dedup();
+    let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
+    let at = |batch: u32| -> Option<Vec<&ProfileRow>> {
+        places.iter().map(|p| rows(p).iter().rfind(|r| r.batch <= batch)).collect()
+    };
+    let fits = |chosen: &Vec<&ProfileRow>| {
+        let charges: Vec<f64> = chosen.iter().map(|r| pipeline.hop_charge_ms(r.latency_ms)).collect();
+        finish_times(pipeline, &charges).into_iter().fold(0.0, f64::max) <= slo
+    };
+    let chosen = batches.iter().rev().find_map(|&batch| at(batch).filter(|rows| fits(rows)))?;
+    let group = |(p, row): (&Place, &&ProfileRow)| Group {
+        task: p.task,
+        variant: p.variant,
+        hardware: p.hardware,
+        share: p.share,
+        batch: row.batch,
+        replicas: 1,
+        traffic: 1.0,
+    };
+    let groups: Vec<Group> = places.iter().zip(&chosen).map(group).collect();
+    let visits = assemble::visits(pipeline, &groups);
+    let per_task = chosen.iter().zip(&visits).filter(|(_, v)| **v > 0.0).map(|(row, v)| row.throughput_qps() / v);
+    Some(Unit { qps: per_task.fold(f64::INFINITY, f64::min), groups })
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    task: TaskIndex,
+    variant: VariantIndex,
+    hardware: HardwareIndex,
+    share: Share,
+}
+
+/// Where a task's most accurate variant runs its smallest batch fastest; among equals the smallest share.
+fn place(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, on: Option<HardwareIndex>) -> Option<Place> {
+    let mut best: Option<(f64, Share, Place)> = None;
+    for variant in pipeline.most_accurate(task) {
+        let of = pipeline.variant(task, variant);
+        for (hardware, share) in of.profile.places().filter(|&(h, _)| on.is_none_or(|on| on == h)) {
+            let exists = problem.hardware_at(hardware).count != Some(0);
+            if !exists || !problem.fits_memory(of.memory_mib, hardware, share) {
+                continue;
+            }
+            let latency = of.profile.on(hardware, share)[0].latency_ms;
+            let better = best.is_none_or(|(least, s, _)| latency < least || (latency == least && share < s));
+            if better {
+                best = Some((latency, share, Place { task, variant, hardware, share }));
+            }
+        }
+    }
+    best.map(|(_, _, place)| place)
+}
+
+/// The rate of a pipeline's trace, in queries of the root per second.
+pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: Rate) -> f64 {
+    let trace = &workload.traces[p];
+    match rate {
+        Rate::Mean => mean_rate(trace),
+        Rate::Peak => {
+            let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &pipeline.name);
+            peak_rate(arrivals, pipeline.slo_ms)
+        }
+    }
+}
+
+/// Queries over the length of a trace, which ends with its last second or arrival; at least one second long.
+pub(super) fn mean_rate(trace: &Trace) -> f64 {
+    match trace {
+        Trace::Rates(rows) => {
+            let seconds = rows.last().map_or(1, |&(last, _)| last + 1);
+            rows.iter().map(|&(_, qps)| qps).sum::<f64>() / seconds as f64
+        }
+        Trace::Arrivals(moments) => {
+            let seconds = moments.last().map_or(1.0, |m| m.as_millis() / 1000.0).max(1.0);
+            moments.len() as f64 / seconds
+        }
+    }
+}
+
+/// The most arrivals in any window `[t, t + window)`, per second.
+pub(super) fn peak_rate(arrivals: impl Iterator<Item = Moment>, window_ms: f64) -> f64 {
+    let window = (window_ms * 1e6).round().max(1.0) as u64;
+    let mut inside: VecDeque<Moment> = VecDeque::new();
+    let mut most = 0;
+    for moment in arrivals {
+        while inside.front().is_some_and(|first| moment.since(*first).as_nanos() >= window) {
+            inside.pop_front();
+        }
+        inside.push_back(moment);
+        most = most.max(inside.len());
+    }
+    most as f64 / (window as f64 / 1e9)
+}
+
+type Choices = [(Vec<Unit>, f64)];
+
+/// The largest part, 0 to 1, of all rates that the devices serve, with the groups that do.
+fn largest_part_of(problem: &Problem, choices: &Choices) -> Option<(f64, Vec<Vec<Group>>)> {
+    super::largest_part(|part| Ok(replicated(problem, choices, part))).ok().flatten()
+}
+
+/// The groups of all pipelines for a part of their rates: each takes, in order, the unit that is cheapest and still fits.
+fn replicated(problem: &Problem, choices: &Choices, part: f64) -> Option<Vec<Vec<Group>>> {
+    let mut eighths = vec![0_u64; problem.hardware.len()];
+    let mut all = Vec::with_capacity(choices.len());
+    let mut cost = 0.0;
+    for (pipeline, (units, rate)) in problem.pipelines.iter().zip(choices) {
+        let mut best: Option<(f64, Vec<Group>, Vec<u64>)> = None;
+        for unit in units {
+            let Some(groups) = times(pipeline, unit, rate * part) else { continue };
+            let mut used = eighths.clone();
+            for g in &groups {
+                used[g.hardware.get()] += u64::from(g.replicas) * u64::from(g.share.eighths());
+            }
+            let fits =
+                problem.hardware.iter().zip(&used).all(|(h, e)| h.count.is_none_or(|c| e.div_ceil(8) <= u64::from(c)));
+            let price =
+                problem.hardware.iter().zip(&used).map(|(h, e)| h.price_per_hour * e.div_ceil(8) as f64).sum::<f64>();
+            if fits && best.as_ref().is_none_or(|(least, ..)| price < *least) {
+                best = Some((price, groups, used));
+            }
+        }
+        let (price, groups, used) = best?;
+        cost = price;
+        eighths = used;
+        all.push(groups);
+    }
+    let affordable = problem.objective.budget_per_hour.is_none_or(|budget| cost <= budget + SLACK * budget.max(1.0));
+    affordable.then_some(all)
+}
+
+/// A unit as often as a rate takes; and as every task's minimum and the replicas that may be lost ask for.
+fn times(pipeline: &Pipeline, unit: &Unit, rate: f64) -> Option<Vec<Group>> {
+    let units = (rate / unit.qps * (1.0 - SLACK)).ceil();
+    if units > UNITS_MAX {
+        return None;
+    }
+    let least = pipeline.tasks.iter().map(|t| t.min_replicas).max().unwrap_or(1).max(1);
+    let replicas = (units as u32).max(1).saturating_add(pipeline.survive).max(least);
+    Some(unit.groups.iter().map(|g| Group { replicas, ..g.clone() }).collect())
+}
+
+/// Why there is no unit: the smallest batch of the most accurate variants is too slow, or they run nowhere.
+fn too_slow(problem: &Problem, p: usize, pipeline: &Pipeline) -> Vec<Shortfall> {
+    let mut best = f64::INFINITY;
+    let places = (0..problem.hardware.len()).map(|h| Some(HardwareIndex(h))).chain([None]);
+    for on in places {
+        let tasks = (0..pipeline.tasks.len()).map(TaskIndex);
+        let charge = |place: Place| {
+            let rows = pipeline.variant(place.task, place.variant).profile.on(place.hardware, place.share);
+            pipeline.hop_charge_ms(rows.iter().map(|r| r.latency_ms).fold(f64::INFINITY, f64::min))
+        };
+        let charges: Option<Vec<f64>> = tasks.map(|t| place(problem, pipeline, t, on).map(charge)).collect();
+        if let Some(charges) = charges {
+            best = best.min(finish_times(pipeline, &charges).into_iter().fold(0.0, f64::max));
+        }
+    }
+    let relax =
+        best.is_finite().then(|| Relaxation { pointer: format!("/pipelines/{p}/slo_ms"), from: pipeline.slo_ms, to: best });
+    let (asked, best) = (pipeline.slo_ms, if best.is_finite() { best } else { 0.0 });
+    vec![Shortfall { constraint: Constraint::Latency, place: pipeline.name.clone(), asked, best, relax }]
+}

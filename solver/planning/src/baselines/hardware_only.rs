@@ -1,0 +1,97 @@
+//! InferLine as Loki evaluates it (section 6.1): pipeline-aware, but variants are fixed. Each task runs its most accurate
+//! variant, and the answer to more demand is more replicas, until the devices are used up.
+//!
+//! It is planned exactly, on the problem without the other variants: fewest replicas in `hardware_then_accuracy`, least cost
+//! otherwise. So what it loses against the exact planner is accuracy scaling alone. With a trace it has the check loop too.
+
+use super::{Found, answer, demands, largest_part, no_plan, with_part};
+use crate::report::{self, Attempt};
+use crate::tightening::Tightening;
+use crate::{PlanOptions, check_loop, infeasible, routing};
+use apportion_domain::{
+    Deployed, PathAccuracy, Pipeline, PipelineDraft, PlanOutcome, PlanningReport, Problem, TaskIndex, VariantIndex,
+};
+
+/// Plans with the most accurate variants alone.
+pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let fixed = most_accurate_only(problem);
+    let limits = options.limits();
+    let plan_for = |part: f64| {
+        let at = with_part(&fixed, part);
+        match report::attempt(&at, &Tightening::none(&at), options.gap, &limits) {
+            Attempt::Plan(candidate) => Ok(Some(candidate.plan)),
+            Attempt::Infeasible => Ok(None),
+            // the search under rule `path` calls what it does not find unknown, in no time
+            Attempt::Unknown(stopped) if limits.stopped() => Err(stopped),
+            Attempt::Unknown(_) => Ok(None),
+        }
+    };
+    let (part, mut plan) = match largest_part(plan_for) {
+        Ok(Some(found)) => found,
+        Ok(None) => return no_plan(problem, options, infeasible::shortfalls(&fixed, &limits)),
+        Err(stopped) => return report::unknown(options, stopped),
+    };
+    match &options.trace {
+        Some(workload) if part >= 1.0 => unproven(problem, check_loop::hold(&fixed, options, workload)),
+        _ => {
+            routing::add_tables(&with_part(problem, part), &mut plan, &vec![1.0; problem.pipelines.len()]);
+            answer(problem, options, Found { plan, part, rates: demands(problem) })
+        }
+    }
+}
+
+/// What is proven of the problem without the other variants is not proven of the problem.
+fn unproven(problem: &Problem, (outcome, mut report): (PlanOutcome, PlanningReport)) -> (PlanOutcome, PlanningReport) {
+    let outcome = match outcome {
+        PlanOutcome::Optimal(plan) => PlanOutcome::Feasible { plan, stopped: apportion_domain::StopReason::Finished },
+        other => other,
+    };
+    if let Some(plan) = outcome.plan() {
+        report.objective = super::objective(problem, plan);
+    }
+    (outcome, report)
+}
+
+/// The problem without any variant that is not among the most accurate of its task.
+pub(super) fn most_accurate_only(problem: &Problem) -> Problem {
+    let kept: Vec<Kept> = problem.pipelines.iter().map(Kept::of).collect();
+    let pipelines = problem.pipelines.iter().zip(&kept).map(|(p, kept)| kept.restrict(p, problem)).collect();
+    let deployed = problem.deployed.iter().filter_map(|d| {
+        let variant = kept[d.pipeline.get()].position(d.task, d.variant)?;
+        Some(Deployed { variant, ..d.clone() })
+    });
+    let deployed = deployed.collect();
+    problem
+        .changed(|d| {
+            d.pipelines = pipelines;
+            d.deployed = deployed;
+        })
+        .expect("fewer variants make no problem invalid")
+}
+
+/// Which variants of each task of a pipeline stay.
+struct Kept(Vec<Vec<VariantIndex>>);
+
+impl Kept {
+    fn of(pipeline: &Pipeline) -> Self {
+        Self((0..pipeline.tasks.len()).map(|t| pipeline.most_accurate(TaskIndex(t)).collect()).collect())
+    }
+
+    /// Where a variant stands among those that stay.
+    fn position(&self, task: TaskIndex, variant: VariantIndex) -> Option<VariantIndex> {
+        self.0[task.get()].iter().position(|&v| v == variant).map(VariantIndex)
+    }
+
+    fn restrict(&self, pipeline: &Pipeline, problem: &Problem) -> Pipeline {
+        let mut draft = PipelineDraft::clone(pipeline);
+        for (task, kept) in draft.tasks.iter_mut().zip(&self.0) {
+            task.variants = kept.iter().map(|&v| task.variants[v.get()].clone()).collect();
+        }
+        let entry = |e: &PathAccuracy| {
+            let path = e.path.iter().map(|&(t, v)| Some((t, self.position(t, v)?))).collect::<Option<_>>()?;
+            Some(PathAccuracy { path, accuracy: e.accuracy })
+        };
+        draft.path_accuracy = draft.path_accuracy.iter().filter_map(entry).collect();
+        Pipeline::new(draft, &problem.hardware, "").expect("fewer variants make no pipeline invalid")
+    }
+}

@@ -1,0 +1,143 @@
+//! Planners to compare with: what the papers measure themselves against, as fair as they make it.
+//!
+//! - [`hardware_only`]: InferLine as Loki evaluates it (section 6.1): replicas are scaled, variants are not.
+//! - [`proteus`]: accuracy scaling that knows nothing of pipelines (Loki, section 6.1).
+//! - [`coarse`]: the whole pipeline as one black box, replicated as a unit (InferLine, section 6).
+//!
+//! None proves anything: their plans are feasible without a bound. Where the load is too much for a baseline, its plan is
+//! for the largest part of it that fits, the status says `demand_not_met`, and the explanation how much is missing.
+
+mod assemble;
+pub(crate) mod coarse;
+pub(crate) mod hardware_only;
+pub(crate) mod proteus;
+#[cfg(test)]
+mod tests;
+
+use crate::report::{self, Candidate};
+use crate::{PlanOptions, infeasible, replay};
+use apportion_domain::{
+    Constraint, Mode, ObjectiveStep, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Shortfall,
+    StopReason,
+};
+
+/// Relative precision of the largest part of the demand that fits.
+const PART_PRECISION: f64 = 1e-3;
+/// Parts of the demand below this are not worth a plan.
+const PART_MIN: f64 = 1e-6;
+
+/// What a baseline found.
+struct Found {
+    plan: Plan,
+    /// Part of the rates that it is for: 1, or less where more does not fit.
+    part: f64,
+    /// The rates that it would have planned for, in queries per second, by pipeline.
+    rates: Vec<f64>,
+}
+
+/// The demand of every pipeline.
+fn demands(problem: &Problem) -> Vec<f64> {
+    problem.pipelines.iter().map(|p| p.demand_qps).collect()
+}
+
+/// The problem with this part of every demand.
+fn with_part(problem: &Problem, part: f64) -> Problem {
+    let pipelines = problem.pipelines.iter().map(|p| p.with_demand(part * p.demand_qps)).collect();
+    problem.changed(|d| d.pipelines = pipelines).expect("less demand makes no problem invalid")
+}
+
+/// The largest part of the demand, from 0 to 1, for which there is a plan, to [`PART_PRECISION`]; `None` if none is.
+fn largest_part<T>(mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason>) -> Result<Option<(f64, T)>, StopReason> {
+    if let Some(plan) = plan_for(1.0)? {
+        return Ok(Some((1.0, plan)));
+    }
+    let (mut low, mut high) = (0.5, 1.0);
+    let mut best = loop {
+        if let Some(plan) = plan_for(low)? {
+            break (low, plan);
+        }
+        high = low;
+        low *= 0.5;
+        if low < PART_MIN {
+            return Ok(None);
+        }
+    };
+    while high - best.0 > PART_PRECISION * high {
+        let middle = 0.5 * (best.0 + high);
+        match plan_for(middle) {
+            Ok(Some(plan)) => best = (middle, plan),
+            Ok(None) => high = middle,
+            // what was found is good enough to go on with
+            Err(_) => break,
+        }
+    }
+    Ok(Some(best))
+}
+
+/// The answer for what was found, replayed on the trace of the options or on the default one.
+fn answer(problem: &Problem, options: &PlanOptions, found: Found) -> (PlanOutcome, PlanningReport) {
+    let default = replay::default_workload(problem);
+    let workload = options.trace.as_ref().unwrap_or(&default);
+    let estimate = replay::replay(problem, &found.plan, workload).map(|s| s.total);
+    let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
+    let candidate = Candidate { objective: objective(problem, &found.plan), plan: found.plan, stopped: Some(stopped) };
+    let (outcome, mut report) = report::with_plan(problem, options, candidate, estimate, Vec::new());
+    if found.part < 1.0 {
+        report.explanation.shortfalls = missing(problem, &found.rates, found.part);
+    }
+    (outcome, report)
+}
+
+/// What a plan for a part of some rates leaves unserved.
+fn missing(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
+    let shortfall = |(p, (pipeline, &asked)): (usize, (&apportion_domain::Pipeline, &f64))| Shortfall {
+        constraint: Constraint::Capacity,
+        place: pipeline.name.clone(),
+        asked,
+        best: part * asked,
+        // the rate of a trace is not in the problem, and with several pipelines no single demand would do
+        relax: (problem.pipelines.len() == 1 && asked == pipeline.demand_qps).then(|| Relaxation {
+            pointer: format!("/pipelines/{p}/demand_qps"),
+            from: asked,
+            to: part * asked,
+        }),
+    };
+    problem.pipelines.iter().zip(rates).enumerate().map(shortfall).collect()
+}
+
+/// The answer where a baseline has no plan at any load: infeasible only if the exact planner can prove it.
+fn no_plan(problem: &Problem, options: &PlanOptions, shortfalls: Vec<Shortfall>) -> (PlanOutcome, PlanningReport) {
+    if infeasible::is_hopeless(problem) {
+        return report::infeasible(problem, options);
+    }
+    let (outcome, mut report) = report::unknown(options, StopReason::Finished);
+    report.explanation.shortfalls = shortfalls;
+    (outcome, report)
+}
+
+/// What the problem's mode says of a plan; a baseline has no bound.
+pub(crate) fn objective(problem: &Problem, plan: &Plan) -> ObjectiveValue {
+    let weights: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+    let accuracy = || {
+        let weighted = problem.pipelines.iter().zip(&plan.pipelines).map(|(p, part)| p.weight * part.accuracy);
+        weighted.sum::<f64>() / weights.max(f64::MIN_POSITIVE)
+    };
+    let (step, value) = match problem.objective.mode {
+        Mode::HardwareThenAccuracy if only_most_accurate(problem, plan) => {
+            (Some(ObjectiveStep::Hardware), plan.replicas() as f64)
+        }
+        Mode::HardwareThenAccuracy => (Some(ObjectiveStep::Accuracy), accuracy()),
+        Mode::MinCost => (None, plan.cost_per_hour),
+        Mode::MaxAccuracy => (None, accuracy()),
+    };
+    ObjectiveValue { step, value: Some(value), bound: None }
+}
+
+fn only_most_accurate(problem: &Problem, plan: &Plan) -> bool {
+    problem.pipelines.iter().zip(&plan.pipelines).all(|(pipeline, part)| {
+        part.assignments.iter().all(|a| {
+            let Some(t) = pipeline.task_named(&a.group.task) else { return false };
+            pipeline.most_accurate(t).any(|v| pipeline.variant(t, v).name == a.group.variant)
+        })
+    })
+}

@@ -1,0 +1,214 @@
+//! Proteus as Loki evaluates it (section 6.1): accuracy scaling that does not know of pipelines.
+//!
+//! Each task is an application of its own. It has the task's demand as it is observed at the task, an even part of the SLO,
+//! and its own variants; all of them share the devices. The highest accuracy over all queries, weighted by demand, is found
+//! exactly, by the same formulation as the exact planner's on single-task pipelines. What it does not know: that a variant's
+//! fan-out is another task's demand, and which task's accuracy matters more for the pipeline's.
+//!
+//! Two readings favour it. Its demand estimates are those of a steady state: planned, observed and planned again, until the
+//! variants above a task make the queries that were counted there (the first count is with the most accurate variants).
+//! Where that never settles, since tasks answer to each other's changes, it keeps the last plan that carries its load. And its
+//! split of the SLO is even over the longest path through a task, so that short branches get more time.
+//!
+//! It scales no hardware: devices that no task needs get replicas of the busiest group (Loki, section 6.2: it uses the whole
+//! cluster throughout).
+
+use super::assemble::{self, Group};
+use super::{Found, answer, demands, largest_part, no_plan, with_part};
+use crate::PlanOptions;
+use crate::limits::Limits;
+use crate::report::{self, Attempt};
+use crate::tightening::Tightening;
+use apportion_domain::{
+    AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, Plan, PlanOutcome,
+    PlanningReport, Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
+};
+use std::collections::BTreeMap;
+
+/// Most rounds of planning and observing.
+const ROUNDS_MAX: u32 = 8;
+/// Estimates that change by less, relative, have settled.
+const SETTLED: f64 = 1e-6;
+
+/// Plans each task for itself.
+pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let limits = options.limits();
+    let plan_for = |part: f64| at_part(&with_part(problem, part), options.gap, &limits);
+    match largest_part(plan_for) {
+        Ok(Some((part, plan))) => answer(problem, options, Found { plan, part, rates: demands(problem) }),
+        Ok(None) => no_plan(problem, options, Vec::new()),
+        Err(stopped) => report::unknown(options, stopped),
+    }
+}
+
+/// The plan for the demands of a problem; `None` where some task has none.
+fn at_part(problem: &Problem, gap: f64, limits: &Limits) -> Result<Option<Plan>, StopReason> {
+    let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(first_estimate).collect();
+    let mut kept: Option<Vec<Vec<Group>>> = None;
+    for _ in 0..ROUNDS_MAX {
+        let Some(groups) = alone(problem, &visits, gap, limits)? else { return Ok(None) };
+        let seen = observed(problem, &groups);
+        let changed = visits.iter().flatten().zip(seen.iter().flatten());
+        let settled = changed.into_iter().all(|(a, b)| (a - b).abs() <= SETTLED * a.max(*b));
+        // the last that carries what it makes; the last of all where none does
+        let carries = settled || busiest(problem, &seen, &groups) <= 1.0 + SLACK;
+        if carries || kept.as_ref().is_none_or(|k| busiest(problem, &observed(problem, k), k) > 1.0 + SLACK) {
+            kept = Some(groups);
+        }
+        visits = seen;
+        if settled {
+            break;
+        }
+    }
+    let mut groups = kept.expect("there is a first round");
+    fill_devices(problem, &observed(problem, &groups), &mut groups);
+    assemble::plan(problem, &groups, &demands(problem)).map(Some).ok_or(StopReason::Unsupported)
+}
+
+/// What each task sees, by pipeline: its queries for one of the root's.
+fn observed(problem: &Problem, groups: &[Vec<Group>]) -> Vec<Vec<f64>> {
+    problem.pipelines.iter().zip(groups).map(|(p, own)| assemble::visits(p, own)).collect()
+}
+
+/// The largest utilisation of any group.
+fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<Group>]) -> f64 {
+    let of = |(p, own): (usize, &Vec<Group>)| {
+        own.iter().map(|g| utilisation(problem, PipelineIndex(p), visits[p][g.task.get()], g)).fold(0.0, f64::max)
+    };
+    groups.iter().enumerate().map(of).fold(0.0, f64::max)
+}
+
+/// Queries at each task for one of the root's, with the most accurate variants above.
+fn first_estimate(pipeline: &Pipeline) -> Vec<f64> {
+    let best = |t: usize| {
+        let task = TaskIndex(t);
+        let variant = pipeline.most_accurate(task).next().expect("a task has variants");
+        let row = &pipeline.variant(task, variant).profile.rows()[0];
+        let (hardware, share, batch) = (row.hardware, row.share, row.batch);
+        Group { task, variant, hardware, share, batch, replicas: 1, traffic: 1.0 }
+    };
+    assemble::visits(pipeline, &(0..pipeline.tasks.len()).map(best).collect::<Vec<_>>())
+}
+
+/// Number of tasks on the longest path through each task.
+pub(super) fn longest_path(pipeline: &Pipeline) -> Vec<usize> {
+    let mut above = vec![1; pipeline.tasks.len()];
+    for &t in pipeline.order() {
+        above[t.get()] = 1 + pipeline.edges_into(t).map(|e| above[e.from.get()]).max().unwrap_or(0);
+    }
+    let mut below = vec![0; pipeline.tasks.len()];
+    for &t in pipeline.order().iter().rev() {
+        below[t.get()] = pipeline.edges_from(t).map(|e| 1 + below[e.to.get()]).max().unwrap_or(0);
+    }
+    above.iter().zip(&below).map(|(a, b)| a + b).collect()
+}
+
+/// The problem in which each task is a pipeline: pipelines in order, their tasks in order.
+pub(super) fn tasks_alone(problem: &Problem, visits: &[Vec<f64>]) -> Problem {
+    let mut pipelines = Vec::new();
+    for (pipeline, visits) in problem.pipelines.iter().zip(visits) {
+        let lengths = longest_path(pipeline);
+        for (t, task) in pipeline.tasks.iter().enumerate() {
+            let demand_qps = pipeline.demand_qps * visits[t];
+            pipelines.push(alone_pipeline(problem, pipeline, task, demand_qps, pipeline.slo_ms / lengths[t] as f64));
+        }
+    }
+    let change = |d: &mut apportion_domain::ProblemDraft| {
+        d.pipelines = pipelines;
+        d.deployed = Vec::new();
+        d.objective.mode = Mode::MaxAccuracy;
+    };
+    problem.changed(change).expect("names of tasks differ, and their numbers are the pipelines'")
+}
+
+fn alone_pipeline(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64, slo_ms: f64) -> Pipeline {
+    let variant = |v: &Variant| Variant { fanout_to: BTreeMap::new(), fanout_counts: BTreeMap::new(), ..v.clone() };
+    let task = Task { variants: task.variants.iter().map(variant).collect(), ..task.clone() };
+    let draft = PipelineDraft {
+        name: format!("{}/{}", of.name, task.name),
+        demand_qps,
+        slo_ms,
+        weight: demand_qps,
+        min_accuracy: None,
+        accuracy_model: AccuracyModel::Product,
+        path_accuracy: Vec::new(),
+        leaf_weights: BTreeMap::new(),
+        tasks: vec![task],
+        edges: Vec::new(),
+        ..PipelineDraft::clone(of)
+    };
+    Pipeline::new(draft, &problem.hardware, "").expect("one task of a valid pipeline is a valid pipeline")
+}
+
+/// What each task runs when it plans for itself, by pipeline.
+fn alone(problem: &Problem, visits: &[Vec<f64>], gap: f64, limits: &Limits) -> Result<Option<Vec<Vec<Group>>>, StopReason> {
+    let sub = tasks_alone(problem, visits);
+    let plan = match report::attempt(&sub, &Tightening::none(&sub), gap, limits) {
+        Attempt::Plan(candidate) => candidate.plan,
+        Attempt::Infeasible => return Ok(None),
+        Attempt::Unknown(stopped) if limits.stopped() => return Err(stopped),
+        Attempt::Unknown(_) => return Ok(None),
+    };
+    let mut parts = plan.pipelines.iter();
+    let of_pipeline = |pipeline: &Pipeline| {
+        let own = parts.by_ref().take(pipeline.tasks.len());
+        own.enumerate().flat_map(|(t, part)| groups_of(problem, pipeline, TaskIndex(t), part)).collect()
+    };
+    Ok(Some(problem.pipelines.iter().map(of_pipeline).collect()))
+}
+
+/// The groups of a task's own plan; without traffic, the first takes what may come.
+fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &PipelinePlan) -> Vec<Group> {
+    let idle = part.assignments.iter().all(|a| a.traffic_share <= 0.0);
+    let group = |(i, a): (usize, &apportion_domain::Assignment)| {
+        let variant = pipeline.task(task).variants.iter().position(|v| v.name == a.group.variant);
+        let traffic = if idle && i == 0 { 1.0 } else { a.traffic_share };
+        Group {
+            task,
+            variant: VariantIndex(variant.expect("a plan of this task names its variants")),
+            hardware: problem.hardware_named(&a.group.hardware).expect("a plan of this problem names its hardware"),
+            share: a.group.share,
+            batch: a.batch,
+            replicas: a.replicas,
+            traffic,
+        }
+    };
+    part.assignments.iter().enumerate().map(group).collect()
+}
+
+/// Gives devices that are left to the busiest groups. A budget is a wish for fewer: then they stay unused.
+fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>]) {
+    if problem.objective.budget_per_hour.is_some() {
+        return;
+    }
+    for (h, hardware) in problem.hardware.iter().enumerate() {
+        let Some(count) = hardware.count else { continue };
+        let on = |g: &Group| g.hardware == HardwareIndex(h);
+        let used: u64 = groups.iter().flatten().filter(|g| on(g)).map(eighths).sum();
+        for _ in used.div_ceil(8)..u64::from(count) {
+            let mut busiest: Option<(f64, usize, usize)> = None;
+            for (p, own) in groups.iter().enumerate() {
+                for (i, g) in own.iter().enumerate().filter(|(_, g)| on(g)) {
+                    let busy = utilisation(problem, PipelineIndex(p), visits[p][g.task.get()], g);
+                    if busiest.is_none_or(|(most, ..)| busy > most) {
+                        busiest = Some((busy, p, i));
+                    }
+                }
+            }
+            let Some((_, p, i)) = busiest else { break };
+            let group = &mut groups[p][i];
+            group.replicas += 8 / u32::from(group.share.eighths());
+        }
+    }
+}
+
+fn eighths(g: &Group) -> u64 {
+    u64::from(g.replicas) * u64::from(Share::eighths(g.share))
+}
+
+fn utilisation(problem: &Problem, p: PipelineIndex, visits: f64, g: &Group) -> f64 {
+    let pipeline = problem.pipeline(p);
+    let row = pipeline.variant(g.task, g.variant).profile.row(g.hardware, g.share, g.batch);
+    let qps = row.expect("groups run measured batches only").throughput_qps();
+    pipeline.demand_qps * visits * g.traffic / (f64::from(g.replicas) * qps)
+}

@@ -1,0 +1,195 @@
+//! Baselines and comparisons on a chain whose plans can be worked out by hand.
+
+use apportion_domain::{Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
+use apportion_estimator::Workload;
+use apportion_planning::compare::{Contender, compare};
+use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_wire::problem::{ProblemFile, read_problem};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Two tasks in a row, each query of the first making `fanout` of the second.
+fn chain(demand_qps: f64, count: u32, fast_fanout: f64) -> Problem {
+    let text = format!(
+        r#"
+version: 1
+objective: {{mode: hardware_then_accuracy}}
+hardware: [{{name: gpu, price_per_hour: 1.0, count: {count}}}]
+pipelines:
+  - name: p
+    demand_qps: {demand_qps}
+    slo_ms: 100
+    tasks:
+      - name: a
+        variants:
+          - {{name: a-s, accuracy: 0.8, fanout: {fast_fanout}, profile: [{{hardware: gpu, batch: 1, latency_ms: 4}},
+              {{hardware: gpu, batch: 2, latency_ms: 6}}, {{hardware: gpu, batch: 4, latency_ms: 10}}]}}
+          - {{name: a-l, accuracy: 1.0, fanout: 2, profile: [{{hardware: gpu, batch: 1, latency_ms: 10}},
+              {{hardware: gpu, batch: 2, latency_ms: 16}}, {{hardware: gpu, batch: 4, latency_ms: 30}}]}}
+      - name: b
+        variants:
+          - {{name: b-l, accuracy: 1.0, profile: [{{hardware: gpu, batch: 1, latency_ms: 5}},
+              {{hardware: gpu, batch: 2, latency_ms: 8}}, {{hardware: gpu, batch: 4, latency_ms: 14}}]}}
+    edges: [{{from: a, to: b}}]
+"#
+    );
+    match read_problem("chain.yaml", &text).unwrap_or_else(|e| panic!("{e}")) {
+        ProblemFile::Allocation(problem) => problem,
+        ProblemFile::Scaling(_) => panic!("not a scaling problem"),
+    }
+}
+
+fn options(planner: Planner, trace: Option<Workload>) -> PlanOptions {
+    let start = Instant::now();
+    let elapsed = Arc::new(move || start.elapsed());
+    PlanOptions { planner, gap: 1e-4, time_limit: None, elapsed, cancel: Arc::default(), trace }
+}
+
+fn solve(problem: &Problem, planner: Planner) -> (PlanOutcome, PlanningReport) {
+    plan(problem, &options(planner, None))
+}
+
+/// `variant x replicas @ batch` of each group.
+fn groups(plan: &Plan) -> Vec<(&str, u32, u32)> {
+    plan.pipelines[0].assignments.iter().map(|a| (a.group.variant.as_str(), a.replicas, a.batch)).collect()
+}
+
+/// The plan, which the checker accepts.
+fn clean<'a>(problem: &Problem, outcome: &'a PlanOutcome) -> &'a Plan {
+    let plan = outcome.plan().expect("a plan");
+    assert_eq!(apportion_checker::check(problem, plan), []);
+    plan
+}
+
+#[test]
+fn the_coarse_plan_is_the_unit_times_the_rate_over_its_speed() {
+    // batch 4: 2 x (30 + 14) = 88 ms; 4000 / 30 = 133.3 queries/s at a, and at b 4000 / 14 / 2 = 142.9
+    let problem = chain(300.0, 20, 2.0);
+    let (outcome, report) = solve(&problem, Planner::CgMean);
+    let plan = clean(&problem, &outcome);
+    assert_eq!(groups(plan), [("a-l", 3, 4), ("b-l", 3, 4)], "300 / 133.3 rounded up");
+    assert_eq!((plan.cost_per_hour, report.objective.value), (6.0, Some(6.0)));
+    assert_eq!((outcome.status(), outcome.stopped()), (PlanStatus::Feasible, None));
+    let busy: Vec<f64> = plan.pipelines[0].assignments.iter().map(|a| a.utilisation).collect();
+    assert!((busy[0] - 0.75).abs() < 1e-9 && (busy[1] - 0.7).abs() < 1e-9, "{busy:?}");
+    // the peak of random arrivals in a tenth of a second is far above their mean
+    let (outcome, _) = solve(&problem, Planner::CgPeak);
+    let peak = clean(&problem, &outcome);
+    assert!(peak.replicas() > plan.replicas(), "{:?}", groups(peak));
+    assert_eq!(peak.pipelines[0].assignments[0].replicas, peak.pipelines[0].assignments[1].replicas, "one unit");
+}
+
+#[test]
+fn a_coarse_plan_beyond_the_devices_is_for_what_fits() {
+    // four devices are two units: 266.7 of 300 queries/s
+    let problem = chain(300.0, 4, 2.0);
+    let (outcome, report) = solve(&problem, Planner::CgMean);
+    let plan = outcome.plan().expect("a plan for less");
+    assert_eq!(outcome.stopped(), Some(StopReason::DemandNotMet));
+    assert_eq!(groups(plan), [("a-l", 2, 4), ("b-l", 2, 4)]);
+    let served = plan.pipelines[0].demand_qps;
+    assert!((266.0..=266.7).contains(&served), "{served}");
+    let shortfall = &report.explanation.shortfalls[0];
+    assert_eq!((shortfall.asked, shortfall.best), (300.0, served));
+    // applied, what it says is enough
+    let less = problem.changed(|d| d.pipelines = vec![d.pipelines[0].with_demand(served)]).expect("valid");
+    assert_eq!(groups(clean(&less, &solve(&less, Planner::CgMean).0)), groups(plan));
+}
+
+#[test]
+fn hardware_only_scales_replicas_until_the_devices_are_used_up() {
+    // a-l at batch 4 serves 133.3, b-l 285.7 queries/s
+    let problem = chain(200.0, 5, 2.0);
+    let (outcome, _) = solve(&problem, Planner::HardwareOnly);
+    assert_eq!(groups(clean(&problem, &outcome)), [("a-l", 2, 4), ("b-l", 2, 4)]);
+    assert_eq!(outcome.status(), PlanStatus::Feasible, "nothing is proven of the whole problem");
+    // three devices: two for a, and one for b, which serves 285.7 / 2 of the root's queries
+    let problem = chain(200.0, 3, 2.0);
+    let (outcome, report) = solve(&problem, Planner::HardwareOnly);
+    let plan = outcome.plan().expect("a plan for less");
+    assert_eq!(outcome.stopped(), Some(StopReason::DemandNotMet));
+    assert_eq!(groups(plan), [("a-l", 2, 4), ("b-l", 1, 4)]);
+    let served = plan.pipelines[0].demand_qps;
+    assert!(served <= 142.8572 && served > 142.5, "{served}");
+    assert_eq!(report.explanation.shortfalls[0].asked, 200.0);
+    // where the exact planner falls back to the faster variant
+    let (exact, _) = solve(&problem, Planner::Milp);
+    assert_eq!((exact.status(), exact.stopped()), (PlanStatus::Optimal, None));
+    assert!(clean(&problem, &exact).pipelines[0].accuracy < 1.0);
+}
+
+#[test]
+fn proteus_gives_each_task_half_of_the_slo_and_uses_every_device() {
+    // 50 ms each: a-l at batch 2 (2 x 16) serves 125, b-l at batch 4 (2 x 14) 285.7; of four devices the busier of the two
+    // (100 / 125 against 200 / 285.7) gets the third, and then b the fourth
+    let problem = chain(100.0, 4, 2.0);
+    let (outcome, _) = solve(&problem, Planner::Proteus);
+    let plan = clean(&problem, &outcome);
+    assert_eq!(groups(plan), [("a-l", 2, 2), ("b-l", 2, 4)]);
+    assert!(plan.pipelines[0].assignments.iter().all(|a| a.latency_budget_ms <= 50.0));
+    // 200 queries/s on three devices: 400 at b take two; a's only one cannot serve 200 with a-l, so all of it is a-s
+    let problem = chain(200.0, 3, 2.0);
+    let (outcome, _) = solve(&problem, Planner::Proteus);
+    let plan = clean(&problem, &outcome);
+    assert_eq!(groups(plan), [("a-s", 1, 4), ("b-l", 2, 4)]);
+    assert!((plan.pipelines[0].accuracy - 0.8).abs() < 1e-9);
+}
+
+#[test]
+fn proteus_keeps_a_plan_that_carries_its_load_where_tasks_answer_to_each_other() {
+    // with a-s above it, b sees half the queries and needs one device; then a has two and returns to a-l, whose queries b
+    // cannot serve: this never settles, and the plan with a-s is the one that works
+    let problem = chain(200.0, 3, 1.0);
+    let (outcome, _) = solve(&problem, Planner::Proteus);
+    assert_eq!(groups(clean(&problem, &outcome)), [("a-s", 1, 4), ("b-l", 2, 4)]);
+}
+
+#[test]
+fn proteus_is_never_more_accurate_than_the_exact_planner() {
+    for demand in [60.0, 150.0, 220.0, 300.0, 380.0] {
+        let problem = chain(demand, 4, 1.5);
+        let (exact, baseline) = (solve(&problem, Planner::Milp).0, solve(&problem, Planner::Proteus).0);
+        if baseline.stopped().is_some() {
+            continue;
+        }
+        let best = clean(&problem, &exact).pipelines[0].accuracy;
+        let other = clean(&problem, &baseline).pipelines[0].accuracy;
+        assert!(other <= best + 1e-4, "demand {demand}: {other} against {best}");
+    }
+}
+
+#[test]
+fn a_baseline_too_slow_for_the_slo_does_not_call_the_problem_infeasible() {
+    let problem = chain(10.0, 4, 2.0);
+    let draft = problem.pipelines[0].changed(&problem.hardware, |d| d.slo_ms = 20.0).expect("valid");
+    // a-l and b-l take at least 2 x 15 ms, a-s and b-l 2 x 9
+    let problem = problem.changed(|d| d.pipelines = vec![draft]).expect("valid");
+    assert_eq!(solve(&problem, Planner::Milp).0.status(), PlanStatus::Optimal);
+    for planner in [Planner::HardwareOnly, Planner::CgMean, Planner::CgPeak] {
+        let (outcome, report) = solve(&problem, planner);
+        assert_eq!(outcome.status(), PlanStatus::Unknown, "{}", planner.name());
+        let best: Vec<f64> = report.explanation.shortfalls.iter().map(|s| s.best).collect();
+        assert_eq!(best, [30.0], "{}", planner.name());
+    }
+}
+
+#[test]
+fn a_comparison_replays_every_plan_on_the_same_load() {
+    let problem = chain(100.0, 6, 2.0);
+    let workload = Workload::default_for(&problem);
+    let rows = compare(&problem, &Contender::ALL, &options(Planner::Milp, None), &workload);
+    let names: Vec<&str> = rows.iter().map(|r| r.contender.name()).collect();
+    assert_eq!(names, ["milp", "milp-unchecked", "greedy", "hardware-only", "proteus", "cg-mean", "cg-peak"]);
+    let arrived: Vec<u64> = rows.iter().map(|r| r.estimate.as_ref().expect("an estimate").requests).collect();
+    assert!(arrived.windows(2).all(|w| w[0] == w[1]), "{arrived:?}");
+    let by_name = |name: &str| rows.iter().find(|r| r.contender.name() == name).expect("listed");
+    let (checked, unchecked) = (by_name("milp"), by_name("milp-unchecked"));
+    assert!(!checked.report.rounds.is_empty() && unchecked.report.rounds.is_empty());
+    let attainment = |r: &apportion_planning::compare::Comparison| r.estimate.as_ref().expect("an estimate").attainment;
+    assert!(attainment(checked) >= attainment(unchecked));
+    assert!(checked.holds && by_name("greedy").holds);
+    for row in &rows {
+        assert_eq!(Contender::from_name(row.contender.name()), Some(row.contender));
+        assert_eq!(row.holds, attainment(row) >= 0.99, "{}", row.contender.name());
+    }
+}
