@@ -2,7 +2,7 @@
 
 use apportion_domain::{
     Assignment, Estimate, Explanation, Flow, GroupName, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport,
-    Problem, Round, Routing, ScalingPlan, ScalingProblem, ServingPolicy, Share,
+    Problem, Round, Routing, ServingPolicy, Share, Shortfall,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -377,33 +377,6 @@ impl PlanFile {
         }
     }
 
-    /// The file of a scaling problem's plan, proven optimal; `value` may be negative.
-    #[must_use]
-    pub fn from_scaling(problem: &ScalingProblem, plan: &ScalingPlan, value: ObjectiveValue, planner: PlannerFile) -> Self {
-        assert_eq!(problem.applications.len(), plan.running.len(), "one list for each application");
-        let entries = problem.applications.iter().zip(&plan.running).flat_map(|(a, running)| {
-            a.variants.iter().zip(running).map(|(v, &(running, delta))| ScalingEntry {
-                application: a.name.clone(),
-                variant: v.name.clone(),
-                running,
-                delta,
-            })
-        });
-        let scaling: Vec<_> = entries.collect();
-        Self {
-            version: crate::problem::VERSION,
-            status: apportion_domain::PlanStatus::Optimal.name().to_owned(),
-            objective: objective(None, &value),
-            cost_per_hour: None,
-            replicas: Some(scaling.iter().map(|e| u64::from(e.running)).sum()),
-            pipelines: Vec::new(),
-            scaling: Some(scaling),
-            estimate: None,
-            planner,
-            explanation: ExplanationFile::default(),
-        }
-    }
-
     /// The text of the file, indented.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -411,7 +384,7 @@ impl PlanFile {
     }
 }
 
-fn objective(mode: Option<Mode>, value: &ObjectiveValue) -> ObjectiveFile {
+pub(crate) fn objective(mode: Option<Mode>, value: &ObjectiveValue) -> ObjectiveFile {
     ObjectiveFile {
         mode: mode.map_or("scaling", Mode::name).to_owned(),
         step: value.step.map(|s| s.name().to_owned()),
@@ -541,6 +514,11 @@ fn explanation(e: &Explanation, outcome: &PlanOutcome) -> ExplanationFile {
         PlanOutcome::Infeasible { shortfalls } => shortfalls,
         _ => &e.shortfalls,
     };
+    explained(e, shortfalls)
+}
+
+/// An explanation with the shortfalls of its outcome.
+pub(crate) fn explained(e: &Explanation, shortfalls: &[Shortfall]) -> ExplanationFile {
     ExplanationFile {
         decisions: e.decisions.iter().map(|d| DecisionFile { what: d.what.clone(), why: d.why.clone() }).collect(),
         binding: e
