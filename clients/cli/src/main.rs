@@ -18,6 +18,7 @@ mod output;
 mod plan;
 mod profile;
 mod requests;
+mod scaling;
 mod serve;
 mod simulate;
 mod trace;

@@ -26,6 +26,8 @@ use crate::{PlanOptions, Planner, report};
 use apportion_domain::{ObjectiveValue, PlanningReport, ScalingOutcome, ScalingPlan, ScalingProblem, StopReason};
 use program::{Counts, Program, plan_of};
 
+pub use explain::GREEDY;
+
 /// What a search knows when it ends.
 #[derive(Clone, Debug)]
 pub(crate) enum Search {
