@@ -16,30 +16,24 @@
 //! [`search`] proves the best combination. [`ilp`] is the same programme for HiGHS, the fallback and the tests' oracle;
 //! [`greedy`] is the heuristic of section 4.2.2, whose value is reported beside the optimum.
 
+pub mod bench;
+#[cfg(test)]
+mod drawn;
+mod dual;
 mod explain;
 mod greedy;
 mod ilp;
+mod knapsack;
 mod program;
+mod search;
 
 use crate::limits::Limits;
 use crate::{PlanOptions, Planner, report};
 use apportion_domain::{ObjectiveValue, PlanningReport, ScalingOutcome, ScalingPlan, ScalingProblem, StopReason};
 use program::{Counts, Program, plan_of};
+use search::Search;
 
 pub use explain::GREEDY;
-
-/// What a search knows when it ends.
-#[derive(Clone, Debug)]
-pub(crate) enum Search {
-    /// Counts that obey every constraint; nothing has a price below `bound`.
-    Found {
-        counts: Counts,
-        bound: f64,
-        stopped: Option<StopReason>,
-    },
-    Infeasible,
-    Unknown(StopReason),
-}
 
 /// Plans a scaling problem: the outcome and how it came about. The exact planner proves optima to the last bit of a float,
 /// whatever gap is asked for; the gap only says what counts as optimal where the time limit ends the proof.
@@ -62,7 +56,7 @@ fn exact(
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::blank(options);
     let greedy = greedy::counts(program).ok();
-    let (counts, bound, stopped) = match search(program, greedy.as_ref(), limits) {
+    let (counts, bound, stopped) = match search::minimise(program, greedy.as_ref(), limits) {
         Search::Found { counts, bound, stopped } => (counts, bound, stopped),
         Search::Infeasible => return infeasible(problem, program, report, limits),
         Search::Unknown(stopped) => return (ScalingOutcome::Unknown { stopped }, report),
@@ -94,7 +88,7 @@ fn heuristic(
     let mut report = report::blank(options);
     let Ok(counts) = greedy::counts(program) else {
         // that it finds nothing says nothing: the exact search says whether there is nothing
-        return match search(program, None, limits) {
+        return match search::minimise(program, None, limits) {
             Search::Infeasible => infeasible(problem, program, report, limits),
             _ => (ScalingOutcome::Unknown { stopped: limits.reason().unwrap_or(StopReason::Finished) }, report),
         };
@@ -115,21 +109,6 @@ fn infeasible(
     _limits: &Limits,
 ) -> (ScalingOutcome, PlanningReport) {
     (ScalingOutcome::Infeasible { shortfalls: Vec::new() }, report)
-}
-
-/// The best counts.
-fn search(program: &Program, start: Option<&Counts>, limits: &Limits) -> Search {
-    use crate::milp::formulation::Ending;
-    let answer = ilp::solve(program, ilp::Goal::Price, limits, start);
-    let reason = || limits.reason().unwrap_or(StopReason::TimeLimit);
-    match (answer.ending, answer.counts) {
-        (Ending::Infeasible, _) if program.is_out_of_range() => Search::Unknown(StopReason::Numerics),
-        (Ending::Infeasible, _) => Search::Infeasible,
-        (Ending::Optimal, Some(counts)) => Search::Found { counts, bound: answer.bound, stopped: None },
-        (Ending::Stopped, Some(counts)) => Search::Found { counts, bound: answer.bound, stopped: Some(reason()) },
-        (Ending::Stopped, None) => Search::Unknown(reason()),
-        _ => Search::Unknown(StopReason::Numerics),
-    }
 }
 
 /// What runs now, if it is as good as what was found: planning again from one's own plan then changes nothing. (After a plan
