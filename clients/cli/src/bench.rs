@@ -80,9 +80,12 @@ fn solver(files: &[String]) -> Result<(), Failure> {
         output::print(&table.text(""))?;
         output::print("\n")?;
     }
-    let generated = |seed| scaling_bench::scaling_problem(scaling_bench::APPLICATIONS, scaling_bench::VARIANTS, 1.0, seed);
-    let name = format!("{} applications of {} variants", scaling_bench::APPLICATIONS, scaling_bench::VARIANTS);
-    scaling.push((name, (1..=scaling_bench::PROBLEMS).map(generated).collect()));
+    let (applications, variants) = (scaling_bench::APPLICATIONS, scaling_bench::VARIANTS);
+    for (kind, room) in [("", 1.0), (", tight resources", scaling_bench::TIGHT)] {
+        let generated = |seed| scaling_bench::scaling_problem(applications, variants, room, seed);
+        let name = format!("{applications} applications of {variants} variants{kind}");
+        scaling.push((name, (1..=scaling_bench::PROBLEMS).map(generated).collect()));
+    }
     scaling_table(&scaling, &clock)
 }
 

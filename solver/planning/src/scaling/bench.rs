@@ -12,6 +12,8 @@ use std::time::Duration;
 pub const APPLICATIONS: usize = 100;
 /// Variants of each.
 pub const VARIANTS: usize = 8;
+/// Room in the resources, of the samples' proportion, at which they bind in nearly every problem and some have no plan.
+pub const TIGHT: f64 = 0.55;
 /// Problems that are drawn, by seed from 1.
 pub const PROBLEMS: u64 = 20;
 
@@ -125,4 +127,31 @@ impl Draw {
 
 fn thousandths(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exact_search_and_highs_agree_on_problems_of_forty_applications() {
+        let now: Arc<dyn Fn() -> Duration + Send + Sync> = Arc::new(|| Duration::ZERO);
+        let (mut optimal, mut infeasible) = (0, 0);
+        for (seed, room) in (1..=6).flat_map(|seed| [0.45, TIGHT, 0.7].map(|room| (seed, room))) {
+            let row = scaling_row(&scaling_problem(40, VARIANTS, room, seed), &now);
+            match (row.value, row.highs_value) {
+                (Some(ours), Some(theirs)) => {
+                    assert!((ours - theirs).abs() <= 1e-7 * ours.abs().max(1.0), "seed {seed}: {ours} for {theirs}");
+                    assert!(row.greedy_value.is_none_or(|greedy| greedy >= ours - 1e-9), "seed {seed}");
+                    optimal += 1;
+                }
+                (None, None) => {
+                    assert_eq!((row.status, row.greedy_value), (PlanStatus::Infeasible, None), "seed {seed}");
+                    infeasible += 1;
+                }
+                other => panic!("seed {seed}: {other:?}"),
+            }
+        }
+        assert!(optimal >= 5 && infeasible >= 2, "{optimal} optimal, {infeasible} infeasible");
+    }
 }

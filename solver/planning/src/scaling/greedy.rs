@@ -54,16 +54,18 @@ impl Greedy<'_> {
     }
 
     fn take(&mut self, i: usize, counts: Vec<u32>) {
+        let cover = &self.program.covers[i];
+        for (t, used) in self.used.iter_mut().enumerate() {
+            *used += cover.used(&counts, t) - cover.used(&self.counts[i], t);
+        }
         self.counts[i] = counts;
-        self.used = (0..self.program.totals.len()).map(|t| self.program.used(&self.counts, t)).collect();
     }
 
     /// Whether an application may run these replicas beside what the others run. Using no more than now is always allowed.
     fn has_room(&self, i: usize, counts: &[u32]) -> bool {
         let cover = self.cover(i);
         self.program.totals.iter().enumerate().all(|(t, &total)| {
-            let use_of = |n: &[u32]| -> f64 { cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum() };
-            let more = use_of(counts) - use_of(&self.counts[i]);
+            let more = cover.used(counts, t) - cover.used(&self.counts[i], t);
             more <= 0.0 || fits(self.used[t] + more, total)
         })
     }

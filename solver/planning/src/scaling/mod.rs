@@ -12,9 +12,9 @@
 //! ```
 //!
 //! A variant that is slower than its SLO may stay or go, never grow. The applications are joined by (3) alone, and the search
-//! lives on that: [`dual`] prices the resources, [`knapsack`] lists what each application would choose near those prices, and
-//! [`search`] proves the best combination. [`ilp`] is the same programme for HiGHS, the fallback and the tests' oracle;
-//! [`greedy`] is the heuristic of section 4.2.2, whose value is reported beside the optimum.
+//! lives on that: `dual` prices the resources, `knapsack` lists what each application would choose near those prices, and
+//! `search` proves the best combination. `ilp` is the same programme for HiGHS, the fallback and the tests' oracle;
+//! `greedy` is the heuristic of section 4.2.2, whose value is reported beside the optimum.
 
 pub mod bench;
 #[cfg(test)]
@@ -26,6 +26,7 @@ mod ilp;
 mod knapsack;
 mod program;
 mod search;
+mod shortfalls;
 
 use crate::limits::Limits;
 use crate::{PlanOptions, Planner, report};
@@ -103,12 +104,14 @@ fn heuristic(
 }
 
 fn infeasible(
-    _problem: &ScalingProblem,
-    _program: &Program,
-    report: PlanningReport,
-    _limits: &Limits,
+    problem: &ScalingProblem,
+    program: &Program,
+    mut report: PlanningReport,
+    limits: &Limits,
 ) -> (ScalingOutcome, PlanningReport) {
-    (ScalingOutcome::Infeasible { shortfalls: Vec::new() }, report)
+    let shortfalls = shortfalls::shortfalls(problem, program, limits);
+    report.explanation.shortfalls.clone_from(&shortfalls);
+    (ScalingOutcome::Infeasible { shortfalls }, report)
 }
 
 /// What runs now, if it is as good as what was found: planning again from one's own plan then changes nothing. (After a plan

@@ -73,10 +73,7 @@ impl Program {
 
     /// Use of resource `t`.
     pub fn used(&self, counts: &Counts, t: usize) -> f64 {
-        let of = |(cover, n): (&Cover, &Vec<u32>)| -> f64 {
-            cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum()
-        };
-        self.covers.iter().zip(counts).map(of).sum()
+        self.covers.iter().zip(counts).map(|(cover, n)| cover.used(n, t)).sum()
     }
 
     /// Whether counts obey every constraint.
@@ -105,6 +102,11 @@ impl Cover {
             kind.keep * f64::from(kept) + kind.add * f64::from(n - kept)
         };
         self.kinds.iter().zip(n).map(of).sum()
+    }
+
+    /// Use of resource `t` by its replicas.
+    pub fn used(&self, n: &[u32], t: usize) -> f64 {
+        self.kinds.iter().zip(n).map(|(kind, &n)| kind.uses[t] * f64::from(n)).sum()
     }
 
     /// Load that replicas can take.
