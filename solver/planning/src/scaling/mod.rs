@@ -27,6 +27,8 @@ mod knapsack;
 mod program;
 mod search;
 mod shortfalls;
+#[cfg(test)]
+mod tests;
 
 use crate::limits::Limits;
 use crate::{PlanOptions, Planner, report};
