@@ -40,7 +40,7 @@ pub use plan::{
 };
 pub use problem::{Deployed, LatencyRule, Mode, Objective, Problem, ProblemDraft};
 pub use profile::{Profile, ProfileRow};
-pub use scaling::{Application, ScalingPlan, ScalingProblem, ScalingVariant};
+pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
 pub use trace::Trace;
 pub use units::{Moment, Span};

@@ -1,6 +1,7 @@
 //! INFaaS's scaling problem (section 4.2.1): how many replicas of each variant of each application run.
 
-use std::collections::BTreeMap;
+use crate::{PlanStatus, SLACK, Shortfall, StopReason};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One variant of one application.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,9 +48,205 @@ pub struct ScalingProblem {
     pub applications: Vec<Application>,
 }
 
-/// Replicas after the actions, and the change: one entry for each variant of each application, in the problem's order.
+/// What happens to one variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalingAction {
+    /// Its application.
+    pub application: String,
+    /// The variant.
+    pub variant: String,
+    /// Replicas after the action.
+    pub running: u32,
+    /// The change: positive loads replicas, negative unloads them.
+    pub delta: i64,
+}
+
+/// The actions of all variants of all applications, in the problem's order where a planner made it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScalingPlan {
-    /// `(running after, change)` by application and variant.
-    pub running: Vec<Vec<(u32, i64)>>,
+    /// One for each variant, also where nothing changes.
+    pub actions: Vec<ScalingAction>,
+    /// What the actions cost by [`ScalingProblem::cost`], in cost units per second; negative where unloading saves more than
+    /// loading costs.
+    pub value: f64,
+}
+
+/// One variant's change between two scaling plans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalingChange {
+    /// The application.
+    pub application: String,
+    /// The variant.
+    pub variant: String,
+    /// Replicas before; `None` if the plan does not list it.
+    pub from: Option<u32>,
+    /// Replicas after; `None` if the plan does not list it.
+    pub to: Option<u32>,
+}
+
+/// The answer of a planner to a scaling problem.
+#[must_use]
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScalingOutcome {
+    /// Proven within the gap asked for: no plan costs less.
+    Optimal(ScalingPlan),
+    /// Valid, but not proven best.
+    Feasible {
+        /// The plan.
+        plan: ScalingPlan,
+        /// Why there is no proof.
+        stopped: StopReason,
+    },
+    /// Proven: no plan exists.
+    Infeasible {
+        /// Never empty.
+        shortfalls: Vec<Shortfall>,
+    },
+    /// Stopped before finding either a plan or a proof.
+    Unknown {
+        /// Why.
+        stopped: StopReason,
+    },
+}
+
+impl ScalingVariant {
+    /// Cost of `delta` more replicas (INFaaS section 4.2.1, the unnumbered objective): `C (delta + lambda T_load max(delta, 0))`,
+    /// in cost units per second.
+    #[must_use]
+    pub fn cost(&self, lambda: f64, delta: i64) -> f64 {
+        self.cost_per_s * (delta as f64 + lambda * self.load_s * delta.max(0) as f64)
+    }
+
+    /// How much of a resource one replica uses.
+    #[must_use]
+    pub fn uses(&self, resource: &str) -> f64 {
+        self.resources.get(resource).copied().unwrap_or(0.0)
+    }
+}
+
+impl Application {
+    /// The load to provide for: `L + slack` in queries per second.
+    #[must_use]
+    pub fn needed_qps(&self) -> f64 {
+        self.load_qps + self.slack_qps
+    }
+
+    /// Whether replicas of a variant may be added (constraint 2): its latency is within the SLO.
+    #[must_use]
+    pub fn may_grow(&self, variant: &ScalingVariant) -> bool {
+        variant.latency_ms <= self.slo_ms + SLACK * self.slo_ms.max(1.0)
+    }
+}
+
+impl ScalingProblem {
+    /// The objective: the summed cost of all changes, `deltas` by application and variant.
+    #[must_use]
+    pub fn cost(&self, deltas: &[Vec<i64>]) -> f64 {
+        let of = |(a, deltas): (&Application, &Vec<i64>)| -> f64 {
+            a.variants.iter().zip(deltas).map(|(v, &delta)| v.cost(self.lambda, delta)).sum()
+        };
+        self.applications.iter().zip(deltas).map(of).sum()
+    }
+
+    /// The application with this name.
+    #[must_use]
+    pub fn application_named(&self, name: &str) -> Option<&Application> {
+        self.applications.iter().find(|a| a.name == name)
+    }
+}
+
+impl ScalingPlan {
+    /// All replicas after the actions.
+    #[must_use]
+    pub fn replicas(&self) -> u64 {
+        self.actions.iter().map(|a| u64::from(a.running)).sum()
+    }
+
+    /// What has to change to get from what runs after `self` to what runs after `to`, by application and variant. A variant
+    /// without replicas is as good as one that is not listed.
+    #[must_use]
+    pub fn diff(&self, to: &ScalingPlan) -> Vec<ScalingChange> {
+        let (before, after) = (self.by_variant(), to.by_variant());
+        let keys: BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
+        let change = |(application, variant): (&str, &str)| {
+            let from = before.get(&(application, variant)).copied();
+            let to = after.get(&(application, variant)).copied();
+            let differs = from.unwrap_or(0) != to.unwrap_or(0);
+            differs.then(|| ScalingChange { application: application.into(), variant: variant.into(), from, to })
+        };
+        keys.into_iter().filter_map(change).collect()
+    }
+
+    fn by_variant(&self) -> BTreeMap<(&str, &str), u32> {
+        self.actions.iter().map(|a| ((a.application.as_str(), a.variant.as_str()), a.running)).collect()
+    }
+}
+
+impl ScalingOutcome {
+    /// The plan, if there is one.
+    #[must_use]
+    pub fn plan(&self) -> Option<&ScalingPlan> {
+        match self {
+            Self::Optimal(plan) | Self::Feasible { plan, .. } => Some(plan),
+            Self::Infeasible { .. } | Self::Unknown { .. } => None,
+        }
+    }
+
+    /// Its one-word summary.
+    #[must_use]
+    pub fn status(&self) -> PlanStatus {
+        match self {
+            Self::Optimal(_) => PlanStatus::Optimal,
+            Self::Feasible { .. } => PlanStatus::Feasible,
+            Self::Infeasible { .. } => PlanStatus::Infeasible,
+            Self::Unknown { .. } => PlanStatus::Unknown,
+        }
+    }
+
+    /// Why it stopped without a proof.
+    #[must_use]
+    pub fn stopped(&self) -> Option<StopReason> {
+        match self {
+            Self::Feasible { stopped, .. } | Self::Unknown { stopped } if *stopped != StopReason::Finished => {
+                Some(*stopped)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(entries: &[(&str, u32)]) -> ScalingPlan {
+        let action = |&(variant, running): &(&str, u32)| ScalingAction {
+            application: "a".into(),
+            variant: variant.into(),
+            running,
+            delta: 0,
+        };
+        ScalingPlan { actions: entries.iter().map(action).collect(), value: 0.0 }
+    }
+
+    #[test]
+    fn a_diff_names_what_runs_differently() {
+        let changes = plan(&[("u", 1), ("v", 2), ("w", 0)]).diff(&plan(&[("u", 1), ("v", 3), ("x", 1)]));
+        let seen: Vec<_> = changes.iter().map(|c| (c.variant.as_str(), c.from, c.to)).collect();
+        assert_eq!(seen, [("v", Some(2), Some(3)), ("x", None, Some(1))]);
+    }
+
+    #[test]
+    fn loading_costs_time_and_unloading_saves() {
+        let v = ScalingVariant {
+            name: "v".into(),
+            saturation_qps: 1.0,
+            latency_ms: 1.0,
+            load_s: 5.0,
+            cost_per_s: 2.0,
+            resources: BTreeMap::new(),
+            running: 3,
+        };
+        assert_eq!((v.cost(0.1, 2), v.cost(0.1, -3), v.cost(0.1, 0)), (6.0, -6.0, 0.0));
+    }
 }

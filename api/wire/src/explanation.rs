@@ -138,6 +138,11 @@ pub(crate) fn file(e: &Explanation, outcome: &PlanOutcome) -> ExplanationFile {
         PlanOutcome::Infeasible { shortfalls } => shortfalls,
         _ => &e.shortfalls,
     };
+    explained(e, shortfalls)
+}
+
+/// An explanation with the shortfalls of its outcome.
+pub(crate) fn explained(e: &Explanation, shortfalls: &[Shortfall]) -> ExplanationFile {
     ExplanationFile {
         decisions: e.decisions.iter().map(decision).collect(),
         binding: e.binding.iter().map(binding).collect(),

@@ -236,6 +236,20 @@ pub(crate) const PLAN: &[Key] = &[
     optional("explanation", &Record(EXPLANATION)),
 ];
 
+/// The plan file of a scaling problem.
+pub(crate) const SCALING_PLAN: &[Key] = &[
+    required("version", &Count),
+    optional("status", &Word(PlanStatus::NAMES, &[])),
+    optional("objective", &Record(PLAN_OBJECTIVE)),
+    optional("cost_per_hour", &OrNull(&Number)),
+    optional("replicas", &OrNull(&Large)),
+    optional("pipelines", &List(&Record(PLAN_PIPELINE))),
+    required("scaling", &List(&Record(PLAN_SCALING))),
+    optional("estimate", &OrNull(&Record(ESTIMATE))),
+    optional("planner", &Record(PLANNER)),
+    optional("explanation", &Record(EXPLANATION)),
+];
+
 const PLAN_OBJECTIVE: &[Key] = &[
     optional("mode", &Word(Mode::NAMES, &["scaling"])),
     optional("step", &OrNull(&Word(ObjectiveStep::NAMES, &[]))),

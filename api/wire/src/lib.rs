@@ -17,6 +17,7 @@ pub mod problem;
 pub mod profile_csv;
 pub mod profile_set;
 pub mod result_csv;
+pub mod scaling_plan;
 mod shape;
 pub mod spec;
 pub mod trace_csv;
@@ -33,6 +34,7 @@ pub use profile_set::{
     read_pipeline_spec, read_profile_set,
 };
 pub use result_csv::{RequestOutcome, RequestRow, write_requests};
+pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
     VariantSpec,

@@ -312,33 +312,6 @@ impl PlanFile {
         }
     }
 
-    /// The file of a scaling problem's plan, proven optimal; `value` may be negative.
-    #[must_use]
-    pub fn from_scaling(problem: &ScalingProblem, plan: &ScalingPlan, value: ObjectiveValue, planner: PlannerFile) -> Self {
-        assert_eq!(problem.applications.len(), plan.running.len(), "one list for each application");
-        let entries = problem.applications.iter().zip(&plan.running).flat_map(|(a, running)| {
-            a.variants.iter().zip(running).map(|(v, &(running, delta))| ScalingEntry {
-                application: a.name.clone(),
-                variant: v.name.clone(),
-                running,
-                delta,
-            })
-        });
-        let scaling: Vec<_> = entries.collect();
-        Self {
-            version: crate::problem::VERSION,
-            status: apportion_domain::PlanStatus::Optimal.name().to_owned(),
-            objective: objective(None, &value),
-            cost_per_hour: None,
-            replicas: Some(scaling.iter().map(|e| u64::from(e.running)).sum()),
-            pipelines: Vec::new(),
-            scaling: Some(scaling),
-            estimate: None,
-            planner,
-            explanation: ExplanationFile::default(),
-        }
-    }
-
     /// The text of the file, indented.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -346,7 +319,7 @@ impl PlanFile {
     }
 }
 
-fn objective(mode: Option<Mode>, value: &ObjectiveValue) -> ObjectiveFile {
+pub(crate) fn objective(mode: Option<Mode>, value: &ObjectiveValue) -> ObjectiveFile {
     ObjectiveFile {
         mode: mode.map_or("scaling", Mode::name).to_owned(),
         step: value.step.map(|s| s.name().to_owned()),

@@ -3,10 +3,11 @@
 use apportion_domain::{
     Assignment, BackupEntry, Constraint, Estimate, Explanation, Flow, GroupName, ObjectiveStep, ObjectiveValue,
     PipelinePlan, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable,
-    ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+    ScalingAction, ScalingOutcome, ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
 use apportion_wire::{
-    PlanFile, PlannerFile, ProblemFile, read_pipeline_spec, read_plan, read_plan_for, read_problem, read_profile_set,
+    AnyPlan, PlanFile, ProblemFile, read_any_plan, read_pipeline_spec, read_plan, read_plan_for, read_problem,
+    read_profile_set, read_scaling_plan_for,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -244,12 +245,30 @@ fn a_scaling_problem_is_read_and_its_plan_lists_every_variant() {
             {"name": "w", "saturation_qps": 9, "latency_ms": 20, "cost_per_s": 1}]}]}}"#;
     let ProblemFile::Scaling(problem) = read_problem("s.json", text).expect("valid") else { panic!("a scaling problem") };
     assert_eq!((problem.applications[0].variants[0].running, problem.applications[0].slack_qps), (3, 0.0));
-    let planner = PlannerFile { name: "scaling".into(), seconds: 0.1, stopped: None, rounds: vec![] };
-    let value = ObjectiveValue { step: None, value: Some(-1.0), bound: Some(-1.0) };
-    let plan = ScalingPlan { running: vec![vec![(2, -1), (0, 0)]] };
-    let file = PlanFile::from_scaling(&problem, &plan, value, planner).to_json();
+    let report = PlanningReport {
+        planner: "milp".into(),
+        objective: ObjectiveValue { step: None, value: Some(-1.0), bound: Some(-1.0) },
+        seconds: 0.1,
+        rounds: vec![],
+        explanation: Explanation::default(),
+        estimate: None,
+    };
+    let action =
+        |variant: &str, running, delta| ScalingAction { application: "a".into(), variant: variant.into(), running, delta };
+    let plan = ScalingPlan { actions: vec![action("v", 2, -1), action("w", 0, 0)], value: -1.0 };
+    let file = PlanFile::from_scaling(&problem, &ScalingOutcome::Optimal(plan.clone()), &report).to_json();
+    assert_eq!(read_any_plan("p.json", &file), Ok(AnyPlan::Scaling(plan.clone())));
+    let bare = r#"{"version": 1, "scaling": [{"application": "a", "variant": "v", "running": 2, "delta": -1},
+        {"application": "a", "variant": "w", "running": 0, "delta": 0}]}"#;
+    assert_eq!(read_scaling_plan_for(&problem, "p.json", bare), Ok(plan), "the value follows from the actions");
+    let twice = bare.replace("\"w\"", "\"v\"");
+    let found = read_any_plan("p.json", &twice).expect_err("twice").to_string();
+    assert_eq!(found, "p.json: /scaling/1: a/v: expected each variant once");
+    let infeasible = bare.replace("\"version\": 1", "\"version\": 1, \"status\": \"infeasible\"");
+    assert!(read_any_plan("p.json", &infeasible).expect_err("no plan").to_string().contains("/status: \"infeasible\""));
     let tree: Value = serde_json::from_str(&file).expect("json");
     assert_eq!((&tree["objective"]["mode"], &tree["objective"]["value"]), (&json!("scaling"), &json!(-1.0)));
+    assert_eq!((&tree["replicas"], &tree["cost_per_hour"]), (&json!(2), &json!(7200.0)));
     assert_eq!(
         tree["scaling"],
         json!([{"application": "a", "variant": "v", "running": 2, "delta": -1},

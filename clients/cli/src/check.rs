@@ -4,6 +4,7 @@ use crate::args::Format;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::{input, output};
 use apportion_domain::LatencyRule;
+use apportion_wire::{ProblemFile, read_scaling_plan_for};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
@@ -25,12 +26,20 @@ pub struct CheckArgs {
 
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> Outcome {
-    let mut problem = input::problem(&args.problem)?;
-    if let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) {
-        problem = problem.changed(|d| d.objective.latency_rule = rule).expect("the rule alone makes no problem invalid");
-    }
-    let plan = input::plan_for(&problem, &args.plan)?;
-    let findings = apportion_checker::check(&problem, &plan);
+    let findings = match input::any_problem(&args.problem)? {
+        ProblemFile::Allocation(mut problem) => {
+            if let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) {
+                let changed = problem.changed(|d| d.objective.latency_rule = rule);
+                problem = changed.expect("the rule alone makes no problem invalid");
+            }
+            let plan = input::plan_for(&problem, &args.plan)?;
+            apportion_checker::check(&problem, &plan)
+        }
+        ProblemFile::Scaling(problem) => {
+            let plan = read_scaling_plan_for(&problem, &args.plan, &input::text(&args.plan)?)?;
+            apportion_checker::check_scaling(&problem, &plan)
+        }
+    };
     match args.format {
         Format::Json => {
             let list: Vec<_> =

@@ -1,10 +1,11 @@
 //! `apportion diff`: what changes between two plans.
 
 use crate::args::Format;
-use crate::exit::{Exit, Outcome};
-use crate::input;
+use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{self, Table, number};
+use crate::{input, scaling};
 use apportion_domain::PlanChange;
+use apportion_wire::{AnyPlan, BadInput};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -22,7 +23,12 @@ pub struct DiffArgs {
 
 /// Runs the command.
 pub fn run(args: &DiffArgs) -> Outcome {
-    let changes = input::plan(&args.from)?.diff(&input::plan(&args.to)?);
+    let changes = match (input::any_plan(&args.from)?, input::any_plan(&args.to)?) {
+        (AnyPlan::Allocation(from), AnyPlan::Allocation(to)) => from.diff(&to),
+        (AnyPlan::Scaling(from), AnyPlan::Scaling(to)) => return scaling::diff(&from, &to, args.format),
+        (AnyPlan::Allocation(_), AnyPlan::Scaling(_)) => return Err(other_kind(&args.to, "pipelines", "scaling")),
+        (AnyPlan::Scaling(_), AnyPlan::Allocation(_)) => return Err(other_kind(&args.to, "scaling", "pipelines")),
+    };
     match args.format {
         Format::Json => {
             let list: Vec<_> = changes.iter().map(change_json).collect();
@@ -32,6 +38,12 @@ pub fn run(args: &DiffArgs) -> Outcome {
         Format::Table => output::print(&table(&changes))?,
     }
     Ok(Exit::Done)
+}
+
+/// Two plans of different kinds have nothing to compare.
+fn other_kind(file: &str, expected: &str, found: &str) -> Failure {
+    let expected = format!("a plan with {expected}, as the first file");
+    BadInput::one(file, format!("/{found}"), format!("a plan with {found}"), expected).into()
 }
 
 fn change_json(c: &PlanChange) -> Value {

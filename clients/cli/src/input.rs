@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use apportion_domain::{Plan, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workload};
-use apportion_wire::{BadInput, ProblemFile, read_plan, read_plan_for, read_problem, read_trace};
+use apportion_wire::{AnyPlan, BadInput, ProblemFile, read_any_plan, read_plan_for, read_problem, read_trace};
 use std::path::Path;
 
 /// Seed of the default trace.
@@ -25,20 +25,25 @@ pub fn text(file: &str) -> Result<String, Failure> {
     })
 }
 
+/// A problem of either kind.
+pub fn any_problem(file: &str) -> Result<ProblemFile, Failure> {
+    Ok(read_problem(file, &text(file)?)?)
+}
+
 /// An allocation problem.
 pub fn problem(file: &str) -> Result<Problem, Failure> {
-    match read_problem(file, &text(file)?)? {
+    match any_problem(file)? {
         ProblemFile::Allocation(problem) => Ok(problem),
         ProblemFile::Scaling(_) => {
-            let expected = "a problem with pipelines: this version plans no scaling problems";
+            let expected = "a problem with pipelines: scaling problems are planned, checked and compared by `diff`";
             Err(BadInput::one(file, "/scaling", "a scaling problem", expected).into())
         }
     }
 }
 
-/// A plan.
-pub fn plan(file: &str) -> Result<Plan, Failure> {
-    Ok(read_plan(file, &text(file)?)?)
+/// A plan of either kind.
+pub fn any_plan(file: &str) -> Result<AnyPlan, Failure> {
+    Ok(read_any_plan(file, &text(file)?)?)
 }
 
 /// A plan for a problem.

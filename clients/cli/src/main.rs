@@ -22,6 +22,7 @@ mod output;
 mod plan;
 mod profile;
 mod requests;
+mod scaling;
 mod serve;
 mod simulate;
 mod trace;

@@ -1,14 +1,14 @@
 //! `apportion plan`: a plan for a problem.
 
 use crate::args::{self, Format};
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Exit, Outcome};
 use crate::explanation;
-use crate::input;
 use crate::output::{self, Table, number, optional};
-use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem};
-use apportion_estimator::ArrivalProcess;
+use crate::{input, scaling};
+use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
+use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{PlanOptions, Planner};
-use apportion_wire::PlanFile;
+use apportion_wire::{BadInput, PlanFile, ProblemFile};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -48,13 +48,24 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> Outcome {
-    let problem = read(args)?;
+    let problem = match input::any_problem(&args.problem)? {
+        ProblemFile::Allocation(problem) => under_rule(args, problem),
+        ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
+    };
     let trace = match args.trace.is_empty() {
         true => None,
         false => Some(input::workload(&problem, &args.trace, ArrivalProcess::Poisson, input::SEED)?),
     };
+    let options = options(args, trace);
+    let progress = spinner(&format!("planning {}", args.problem));
+    let (outcome, report) = apportion_planning::plan(&problem, &options);
+    progress.finish_and_clear();
+    finish(args, &problem, &outcome, &report)
+}
+
+fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanOptions {
     let start = Instant::now();
-    let options = PlanOptions {
+    PlanOptions {
         planner: Planner::from_name(&args.planner).unwrap_or_default(),
         gap: args.gap,
         time_limit: args.time_limit,
@@ -62,17 +73,25 @@ pub fn run(args: &PlanArgs) -> Outcome {
         cancel: Arc::new(AtomicBool::new(false)),
         trace,
         explain: true,
-    };
-    let progress = spinner(&format!("planning {}", args.problem));
-    let (outcome, report) = apportion_planning::plan(&problem, &options);
-    progress.finish_and_clear();
-    finish(args, &problem, &outcome, &report)
+    }
 }
 
-fn read(args: &PlanArgs) -> Result<Problem, Failure> {
-    let problem = input::problem(&args.problem)?;
-    let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) else { return Ok(problem) };
-    Ok(problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid"))
+/// A scaling problem has one rule of its own and no requests that a trace could replay.
+fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
+    if let Some(trace) = args.trace.first() {
+        let expected = "no --trace: a scaling problem has loads, and no requests to replay";
+        return Err(BadInput::one("--trace", trace, format!("{} is a scaling problem", args.problem), expected).into());
+    }
+    let print = scaling::Print { format: args.format, out: args.out.as_deref() };
+    let progress = spinner(&format!("planning {}", args.problem));
+    let done = scaling::plan(problem, &options(args, None), &print);
+    progress.finish_and_clear();
+    done
+}
+
+fn under_rule(args: &PlanArgs, problem: Problem) -> Problem {
+    let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) else { return problem };
+    problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid")
 }
 
 fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &PlanningReport) -> Outcome {

@@ -76,9 +76,6 @@ fn bad_input_ends_with_2_and_says_what_would_be_right() {
     refused(&["plan", &folder.file("nan.yaml", "version: .nan")], "nan.yaml: /version: NaN: expected a finite number");
     refused(&["plan", &folder.file("syntax.json", "{")], "syntax.json: line 1 column 1");
     refused(&["plan", &folder.path("none.json")], "none.json: cannot be read");
-    let scaling = r#"{"version": 1, "scaling": {"lambda": 0.1, "resources": {}, "applications": [{"name": "a", "load_qps": 1,
-        "slo_ms": 1, "variants": [{"name": "v", "saturation_qps": 1, "latency_ms": 1, "cost_per_s": 1}]}]}}"#;
-    refused(&["plan", &folder.file("scaling.json", scaling)], "scaling.json: /scaling: a scaling problem");
 }
 
 #[test]

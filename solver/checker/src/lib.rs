@@ -7,14 +7,17 @@
 //! [`SLACK`], relative above 1: budgets sit exactly on profile values.
 //!
 //! The commonest addition is a rule: add a name to [`rules`], find where its evidence is at hand (names and devices in
-//! `groups`, traffic in `traffic`, time in `latency`, sums that the plan claims in `claims`), and add a fixture that it
+//! `groups`, traffic in `traffic`, time in `latency`, sums that the plan claims in `claims`, scaling plans in `scaling`), and add a fixture that it
 //! must reject to `tests/rejects.rs`.
 
 mod claims;
 mod groups;
 mod latency;
 pub mod rules;
+mod scaling;
 mod traffic;
+
+pub use scaling::check_scaling;
 
 use apportion_domain::{Pipeline, PipelinePlan, Plan, Problem, SLACK};
 use groups::Groups;
@@ -25,7 +28,7 @@ use std::collections::BTreeMap;
 pub struct Finding {
     /// The rule's name, one of [`rules`].
     pub rule: &'static str,
-    /// Pipeline, `pipeline/task/variant/hardware`, path or hardware type.
+    /// Pipeline, `pipeline/task/variant/hardware`, path or hardware type; application, `application/variant` or resource.
     pub place: String,
     /// A sentence with the numbers.
     pub evidence: String,

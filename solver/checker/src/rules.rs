@@ -50,3 +50,19 @@ pub const CLAIMED_TRAFFIC: &str = "claimed_traffic_share";
 pub const CLAIMED_LATENCY: &str = "claimed_latency_budget";
 /// A claimed utilisation is not load over capacity.
 pub const CLAIMED_UTILISATION: &str = "claimed_utilisation";
+/// An application that the scaling problem does not have.
+pub const UNKNOWN_APPLICATION: &str = "unknown_application";
+/// A scaling plan lists a variant twice.
+pub const DUPLICATE_ACTION: &str = "duplicate_action";
+/// A scaling plan leaves a variant out.
+pub const MISSING_ACTION: &str = "missing_action";
+/// Replicas before and the change do not make the replicas after.
+pub const DELTA: &str = "delta";
+/// A variant that is slower than the SLO grows (INFaaS section 4.2.1, constraint 2).
+pub const GROWTH: &str = "growth";
+/// An application's capacity is below its load with slack (constraint 1).
+pub const LOAD: &str = "load";
+/// More of a resource is used than there is (constraint 3).
+pub const RESOURCE: &str = "resource";
+/// The claimed objective of a scaling plan is not the computed one.
+pub const CLAIMED_VALUE: &str = "claimed_value";

@@ -26,6 +26,7 @@ mod milp;
 mod replay;
 mod report;
 mod routing;
+pub mod scaling;
 mod tightening;
 
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};

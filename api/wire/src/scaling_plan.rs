@@ -1,0 +1,164 @@
+//! Plan files of scaling problems: written from an outcome, read back into a plan.
+
+use crate::bad_input::BadInput;
+use crate::keys;
+use crate::explanation::{ExplanationFile, explained};
+use crate::plan::{PlanFile, PlannerFile, ScalingEntry, objective};
+use crate::plan_read::plan_from_tree;
+use crate::problem::check_version;
+use crate::shape::{Shape, read};
+use crate::tree::parse_tree;
+use apportion_domain::{
+    Explanation, Invalid, Plan, PlanStatus, PlanningReport, ScalingAction, ScalingOutcome, ScalingPlan, ScalingProblem,
+    ScalingVariant,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Seconds in an hour: running cost is given per second, a plan's cost per hour.
+const SECONDS_PER_HOUR: f64 = 3600.0;
+
+/// What a plan file holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnyPlan {
+    /// A plan for pipelines.
+    Allocation(Plan),
+    /// The plan of a scaling problem.
+    Scaling(ScalingPlan),
+}
+
+#[derive(Deserialize)]
+struct Read {
+    status: Option<String>,
+    objective: Option<ReadObjective>,
+    scaling: Vec<ScalingEntry>,
+}
+
+#[derive(Deserialize)]
+struct ReadObjective {
+    value: Option<f64>,
+}
+
+/// Reads a plan file of either kind, JSON or YAML: one with the key `scaling` is the plan of a scaling problem.
+///
+/// # Errors
+/// Everything that is wrong with it; a file that says there is no plan.
+pub fn read_any_plan(file: &str, text: &str) -> Result<AnyPlan, BadInput> {
+    let tree = parse_tree(file, text)?;
+    if is_scaling(&tree) {
+        return Ok(AnyPlan::Scaling(scaling_plan_from_tree(file, tree)?.0));
+    }
+    plan_from_tree(file, tree).map(AnyPlan::Allocation)
+}
+
+/// Reads the plan of a scaling problem; a value that the file leaves out is the one that the problem gives its actions.
+///
+/// # Errors
+/// As [`read_any_plan`]; a plan for pipelines.
+pub fn read_scaling_plan_for(problem: &ScalingProblem, file: &str, text: &str) -> Result<ScalingPlan, BadInput> {
+    let tree = parse_tree(file, text)?;
+    let (mut plan, has_value) = scaling_plan_from_tree(file, tree)?;
+    if !has_value {
+        plan.value = value_of(problem, &plan);
+    }
+    Ok(plan)
+}
+
+/// Whether a plan file is that of a scaling problem.
+fn is_scaling(tree: &Value) -> bool {
+    tree.get("scaling").is_some_and(|s| !s.is_null())
+}
+
+/// The plan, and whether the file says what it is worth.
+fn scaling_plan_from_tree(file: &str, tree: Value) -> Result<(ScalingPlan, bool), BadInput> {
+    check_version(file, &tree)?;
+    if !is_scaling(&tree) {
+        let expected = "the actions of a scaling plan: [{application, variant, running, delta}]";
+        return Err(BadInput::one(file, "/scaling", "missing", expected));
+    }
+    let parsed: Read = read(file, tree, &Shape::Record(keys::SCALING_PLAN))?;
+    let none = [PlanStatus::Infeasible, PlanStatus::Unknown].map(PlanStatus::name);
+    if let Some(status) = parsed.status.as_deref().filter(|s| none.contains(s)) {
+        return Err(BadInput::one(file, "/status", format!("{status:?}"), "a plan: this file says that there is none"));
+    }
+    let mut problems = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (i, e) in parsed.scaling.iter().enumerate() {
+        if !seen.insert((&e.application, &e.variant)) {
+            let found = format!("{}/{}", e.application, e.variant);
+            problems.push(Invalid::new(format!("/scaling/{i}"), found, "each variant once"));
+        }
+    }
+    if !problems.is_empty() {
+        return Err(BadInput { file: file.to_owned(), problems });
+    }
+    let value = parsed.objective.and_then(|o| o.value);
+    let action = |e: ScalingEntry| ScalingAction {
+        application: e.application,
+        variant: e.variant,
+        running: e.running,
+        delta: e.delta,
+    };
+    let actions = parsed.scaling.into_iter().map(action).collect();
+    Ok((ScalingPlan { actions, value: value.unwrap_or(0.0) }, value.is_some()))
+}
+
+/// What a plan's actions cost; actions of variants that the problem does not know count nothing.
+fn value_of(problem: &ScalingProblem, plan: &ScalingPlan) -> f64 {
+    known(problem, plan).map(|(v, a)| v.cost(problem.lambda, a.delta)).sum()
+}
+
+/// Running cost per second of everything that runs after the actions.
+fn running_cost(problem: &ScalingProblem, plan: &ScalingPlan) -> f64 {
+    known(problem, plan).map(|(v, a)| v.cost_per_s * f64::from(a.running)).sum()
+}
+
+/// The actions of variants that the problem knows.
+fn known<'a>(
+    problem: &'a ScalingProblem,
+    plan: &'a ScalingPlan,
+) -> impl Iterator<Item = (&'a ScalingVariant, &'a ScalingAction)> {
+    let variant =
+        |a: &ScalingAction| problem.application_named(&a.application)?.variants.iter().find(|v| v.name == a.variant);
+    plan.actions.iter().filter_map(move |a| Some((variant(a)?, a)))
+}
+
+impl PlanFile {
+    /// The file of a scaling problem's outcome; `objective.value` may be negative, `cost_per_hour` is the running cost of all
+    /// replicas after the actions.
+    #[must_use]
+    pub fn from_scaling(problem: &ScalingProblem, outcome: &ScalingOutcome, report: &PlanningReport) -> Self {
+        let plan = outcome.plan();
+        let entry = |a: &ScalingAction| ScalingEntry {
+            application: a.application.clone(),
+            variant: a.variant.clone(),
+            running: a.running,
+            delta: a.delta,
+        };
+        Self {
+            version: crate::problem::VERSION,
+            status: outcome.status().name().to_owned(),
+            objective: objective(None, &report.objective),
+            cost_per_hour: plan.map(|p| running_cost(problem, p) * SECONDS_PER_HOUR),
+            replicas: plan.map(ScalingPlan::replicas),
+            pipelines: Vec::new(),
+            scaling: Some(plan.map(|p| p.actions.iter().map(entry).collect()).unwrap_or_default()),
+            estimate: None,
+            planner: PlannerFile {
+                name: report.planner.clone(),
+                seconds: report.seconds,
+                stopped: outcome.stopped().map(|s| s.name().to_owned()),
+                rounds: Vec::new(),
+            },
+            explanation: explanation(&report.explanation, outcome),
+        }
+    }
+}
+
+fn explanation(e: &Explanation, outcome: &ScalingOutcome) -> ExplanationFile {
+    match outcome {
+        ScalingOutcome::Infeasible { shortfalls } => explained(e, shortfalls),
+        _ => explained(e, &e.shortfalls),
+    }
+}

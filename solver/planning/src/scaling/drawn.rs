@@ -1,0 +1,53 @@
+//! Problems drawn from a seed, for tests: tiny ones that brute force can answer.
+
+use super::program::Program;
+use apportion_domain::{Application, ScalingProblem, ScalingVariant};
+
+/// A stream of numbers (SplitMix64).
+pub(crate) struct Draw(pub u64);
+
+impl Draw {
+    /// A whole number from 0 to `n - 1`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn tenths(&mut self, from: u64, to: u64) -> f64 {
+        (10 * from + self.below(10 * (to - from) + 1)) as f64 / 10.0
+    }
+}
+
+/// Up to three applications of up to three variants on two resources, tight enough that about half have no plan.
+pub(crate) fn problem(draw: &mut Draw) -> ScalingProblem {
+    let applications = 1 + draw.below(3) as usize;
+    let mut variant = |v: usize| ScalingVariant {
+        name: format!("v{v}"),
+        saturation_qps: draw.tenths(3, 25),
+        latency_ms: 10.0 * (1 + draw.below(12)) as f64,
+        load_s: draw.tenths(0, 9),
+        cost_per_s: draw.tenths(0, 6),
+        resources: [("cpu".to_owned(), (1 + draw.below(4)) as f64), ("gpu".to_owned(), draw.below(3) as f64 * 0.7)].into(),
+        running: draw.below(4).saturating_sub(1) as u32,
+    };
+    let variants: Vec<Vec<ScalingVariant>> =
+        (0..applications).map(|a| (0..1 + (a + applications) % 3).map(&mut variant).collect()).collect();
+    let mut application = |(a, variants): (usize, Vec<ScalingVariant>)| Application {
+        name: format!("a{a}"),
+        load_qps: draw.tenths(0, 30),
+        slack_qps: draw.tenths(0, 4),
+        slo_ms: 10.0 * (4 + draw.below(9)) as f64,
+        variants,
+    };
+    let applications = variants.into_iter().enumerate().map(&mut application).collect();
+    let resources = [("cpu".to_owned(), (2 + draw.below(18)) as f64), ("gpu".to_owned(), draw.tenths(0, 7))].into();
+    ScalingProblem { lambda: draw.below(4) as f64 / 10.0, resources, applications }
+}
+
+/// The same as numbers.
+pub(crate) fn program(draw: &mut Draw) -> Program {
+    Program::new(&problem(draw))
+}

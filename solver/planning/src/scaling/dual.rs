@@ -1,0 +1,141 @@
+//! Prices of the resources: the Lagrangian dual of constraint 3 by Dantzig-Wolfe decomposition.
+//!
+//! For prices `u >= 0` the applications come apart, and `L(u) = sum_i min over covers of (price + u use) - u R_total` is a lower
+//! bound. The largest `L` is the bound of the programme whose applications choose among mixtures of integer covers: stronger
+//! than the plain relaxation, which also cuts replicas into fractions. The master programme mixes the answers seen so far; it
+//! has one row for each resource and one for the mixture, so a pivot costs nothing and its duals are the next prices.
+
+use super::knapsack::{Choice, Knapsack};
+use super::program::{Program, fits};
+use crate::limits::Limits;
+use crate::milp::formulation::{Column, Formulation};
+use crate::milp::tableau::{End, Tableau};
+
+/// Most rounds of prices; the bound is valid after any of them.
+const ROUNDS_MAX: usize = 200;
+/// Relative distance of the master's value and the bound at which the prices are good enough.
+const TIGHT: f64 = 1e-7;
+/// Price of one whole resource too much, in upper bounds of a plan's price.
+const EXCESS: f64 = 1e3;
+/// Most pivots of the master.
+const PIVOTS_MAX: usize = 10_000;
+
+/// Prices with their bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Prices {
+    /// By resource; 0 where it does not bind.
+    pub of: Vec<f64>,
+    /// No plan has a lower price.
+    pub bound: f64,
+    /// The cheapest covers at these prices.
+    pub choices: Vec<Choice>,
+    /// The choices fit into the resources at no price: they are optimal.
+    pub optimal: bool,
+}
+
+/// What pricing says.
+#[derive(Clone, Debug)]
+pub(crate) enum Dual {
+    Priced(Prices),
+    /// Proven: nothing obeys every constraint.
+    Infeasible,
+    /// No prices within the limits.
+    Unknown,
+}
+
+/// One answer of all applications together.
+struct Answer {
+    price: f64,
+    uses: Vec<f64>,
+}
+
+/// Finds the best prices.
+pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
+    let mut knapsack = Knapsack::default();
+    let Some(most) = price_max(program) else { return Dual::Infeasible };
+    let mut answers: Vec<Answer> = Vec::new();
+    let mut best: Option<Prices> = None;
+    let mut prices = vec![0.0; program.totals.len()];
+    for round in 0..ROUNDS_MAX {
+        if round > 0 && limits.stopped() {
+            break;
+        }
+        let Some(choices) = cheapest(program, &mut knapsack, &prices) else { return Dual::Infeasible };
+        let answer = Answer::of(&choices, prices.len());
+        let charge: f64 = prices.iter().zip(&program.totals).filter(|(u, _)| **u > 0.0).map(|(u, total)| u * total).sum();
+        let bound = choices.iter().map(|c| c.priced).sum::<f64>() - charge;
+        let fitting = answer.uses.iter().zip(&program.totals).all(|(&used, &total)| fits(used, total));
+        if bound > most * (1.0 + 1e-9) + 1e-9 {
+            return Dual::Infeasible;
+        }
+        let optimal = fitting && answer.price <= bound + 1e-9 * bound.abs().max(1.0);
+        if optimal || best.as_ref().is_none_or(|b| bound > b.bound) {
+            best = Some(Prices { of: prices.clone(), bound, choices, optimal });
+        }
+        if optimal {
+            break;
+        }
+        answers.push(answer);
+        let Some((value, next)) = master(program, &answers, most) else { break };
+        if best.as_ref().is_some_and(|b| value - b.bound <= TIGHT * value.abs().max(1.0)) {
+            break;
+        }
+        prices = next;
+    }
+    best.map_or(Dual::Unknown, Dual::Priced)
+}
+
+/// The cheapest cover of every application; `None` if some load can be covered by nothing.
+fn cheapest(program: &Program, knapsack: &mut Knapsack, prices: &[f64]) -> Option<Vec<Choice>> {
+    program.covers.iter().map(|cover| knapsack.cheapest(cover, prices)).collect()
+}
+
+/// An upper bound of the price of any cover of which no replica can be spared: such a cover's capacity is below the need and one
+/// replica more, and none of it is dearer than the dearest query per second. `None` if some load can be covered by nothing.
+fn price_max(program: &Program) -> Option<f64> {
+    let mut sum = 0.0;
+    for cover in program.covers.iter().filter(|c| c.needed > 0.0) {
+        if cover.capacity_max() < cover.needed {
+            return None;
+        }
+        let dearest = cover.kinds.iter().map(|k| k.add / k.qps).fold(0.0, f64::max);
+        let largest = cover.kinds.iter().map(|k| k.qps).fold(0.0, f64::max);
+        sum += dearest * (cover.needed + largest);
+    }
+    Some(sum)
+}
+
+/// Mixes the answers within the resources, what exceeds them at a high price: the mixture's price and the resources' duals.
+fn master(program: &Program, answers: &[Answer], most: f64) -> Option<(f64, Vec<f64>)> {
+    let rows: Vec<usize> = (0..program.totals.len()).filter(|&t| program.totals[t].is_finite()).collect();
+    let scale = |t: usize| if program.totals[t] > 0.0 { program.totals[t] } else { 1.0 };
+    let mut formulation = Formulation::default();
+    let shares: Vec<Column> = answers.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
+    for (&share, answer) in shares.iter().zip(answers) {
+        formulation.add_cost(share, answer.price);
+    }
+    formulation.equal(1.0, shares.iter().map(|&s| (s, 1.0)).collect());
+    for &t in &rows {
+        let largest = answers.iter().map(|a| a.uses[t]).fold(0.0, f64::max) / scale(t);
+        let excess = formulation.continuous(0.0, largest + 1.0);
+        formulation.add_cost(excess, EXCESS * most.max(1.0));
+        let mixed = shares.iter().zip(answers).map(|(&s, a)| (s, a.uses[t] / scale(t)));
+        formulation.at_most(program.totals[t] / scale(t), mixed.chain([(excess, -1.0)]).collect());
+    }
+    let mut tableau = Tableau::new(&formulation)?;
+    if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != End::Optimal {
+        return None;
+    }
+    let mut prices = vec![0.0; program.totals.len()];
+    for (row, &t) in rows.iter().enumerate() {
+        prices[t] = tableau.reduced_cost(formulation.columns.len() + 1 + row).max(0.0) / scale(t);
+    }
+    Some((tableau.cost, prices))
+}
+
+impl Answer {
+    fn of(choices: &[Choice], resources: usize) -> Self {
+        let use_of = |t: usize| choices.iter().map(|c| c.uses[t]).sum();
+        Self { price: choices.iter().map(|c| c.price).sum(), uses: (0..resources).map(use_of).collect() }
+    }
+}

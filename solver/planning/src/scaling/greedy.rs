@@ -1,0 +1,185 @@
+//! The greedy heuristic of INFaaS section 4.2.2: each application by itself, one kind of action at a time.
+//!
+//! *Scaling up*, where the running replicas cannot take the load with its slack: the cheaper of replicating a variant that
+//! runs and of upgrading to one of the same architecture with a higher throughput, each with as many replicas as the load
+//! needs, by the objective of the integer programme. The paper leaves open whether an upgrade keeps what runs; both are
+//! tried. Where neither fits into the resources, replicas are added one by one wherever load is cheapest.
+//! *Scaling down*, where they can: the action that saves most of removing replicas and of downgrading a variant to a cheaper
+//! one, until none saves anything.
+//!
+//! The paper runs this on each worker at intervals and waits for a load latency before it scales down; here it runs once,
+//! over all applications in the file's order: first all scale down, which frees resources, then those that are short scale
+//! up. It proves nothing about what it does not find.
+
+use super::program::{Counts, Cover, Program, fits};
+
+/// Savings below this, relative to the price, are rounding.
+const SAVING_MIN: f64 = 1e-12;
+/// Most single replicas that are added where no whole action fits.
+const SINGLES_MAX: usize = 100_000;
+/// Most actions of one application's scaling down; each saves, so this only bounds rounding.
+const DOWN_MAX: usize = 10_000;
+
+/// Counts that obey every constraint, or the application for which nothing more was found.
+pub(crate) fn counts(program: &Program) -> Result<Counts, usize> {
+    let mut greedy = Greedy { program, counts: program.running(), used: Vec::new() };
+    greedy.used = (0..program.totals.len()).map(|t| program.used(&greedy.counts, t)).collect();
+    let applications = 0..program.covers.len();
+    for i in applications.clone() {
+        greedy.scale_down(i);
+    }
+    for i in applications.clone() {
+        greedy.scale_up(i)?;
+    }
+    for i in applications {
+        greedy.scale_down(i);
+    }
+    match program.admits(&greedy.counts) {
+        true => Ok(greedy.counts),
+        // what runs now is more than the resources hold, and every application needs it
+        false => Err(0),
+    }
+}
+
+struct Greedy<'a> {
+    program: &'a Program,
+    counts: Counts,
+    /// Use of each resource.
+    used: Vec<f64>,
+}
+
+impl Greedy<'_> {
+    fn cover(&self, i: usize) -> &Cover {
+        &self.program.covers[i]
+    }
+
+    fn take(&mut self, i: usize, counts: Vec<u32>) {
+        let cover = &self.program.covers[i];
+        for (t, used) in self.used.iter_mut().enumerate() {
+            *used += cover.used(&counts, t) - cover.used(&self.counts[i], t);
+        }
+        self.counts[i] = counts;
+    }
+
+    /// Whether an application may run these replicas beside what the others run. Using no more than now is always allowed.
+    fn has_room(&self, i: usize, counts: &[u32]) -> bool {
+        let cover = self.cover(i);
+        self.program.totals.iter().enumerate().all(|(t, &total)| {
+            let more = cover.used(counts, t) - cover.used(&self.counts[i], t);
+            more <= 0.0 || fits(self.used[t] + more, total)
+        })
+    }
+
+    fn cheapest(&self, i: usize, candidates: Vec<Vec<u32>>) -> Option<Vec<u32>> {
+        let cover = self.cover(i);
+        let fitting = candidates.into_iter().filter(|n| cover.admits(n) && self.has_room(i, n));
+        fitting.map(|n| (cover.price(&n), n)).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, n)| n)
+    }
+
+    fn scale_up(&mut self, i: usize) -> Result<(), usize> {
+        let cover = self.cover(i);
+        let now = &self.counts[i];
+        if cover.capacity(now) >= cover.needed {
+            return Ok(());
+        }
+        let candidates = [replicated(cover, now), upgraded(cover, now, true), upgraded(cover, now, false)];
+        for candidates in [[candidates[0].clone(), candidates[1].clone()].concat(), candidates[2].clone()] {
+            if let Some(best) = self.cheapest(i, candidates) {
+                self.take(i, best);
+                return Ok(());
+            }
+        }
+        self.add_singles(i)
+    }
+
+    /// No whole action fits: replicas one by one, wherever a query per second is cheapest.
+    fn add_singles(&mut self, i: usize) -> Result<(), usize> {
+        for _ in 0..SINGLES_MAX {
+            let cover = self.cover(i);
+            let now = &self.counts[i];
+            if cover.capacity(now) >= cover.needed {
+                return Ok(());
+            }
+            let one_more = |v: usize| with(now, v, now[v] + 1);
+            let open = (0..now.len()).filter(|&v| now[v] < cover.kinds[v].most);
+            let fitting = open.filter(|&v| self.has_room(i, &one_more(v)));
+            let price = |v: usize| (cover.price(&one_more(v)) - cover.price(now)) / cover.kinds[v].qps;
+            let best = fitting.min_by(|&a, &b| price(a).total_cmp(&price(b))).ok_or(i)?;
+            let counts = one_more(best);
+            self.take(i, counts);
+        }
+        Err(i)
+    }
+
+    fn scale_down(&mut self, i: usize) {
+        for _ in 0..DOWN_MAX {
+            let cover = self.cover(i);
+            let now = &self.counts[i];
+            if cover.capacity(now) < cover.needed {
+                return;
+            }
+            let price = cover.price(now);
+            let candidates = [removed(cover, now), downgraded(cover, now)].concat();
+            match self.cheapest(i, candidates) {
+                Some(best) if cover.price(&best) < price - SAVING_MIN * price.abs().max(1.0) => self.take(i, best),
+                _ => return,
+            }
+        }
+    }
+}
+
+fn with(counts: &[u32], v: usize, n: u32) -> Vec<u32> {
+    let mut counts = counts.to_vec();
+    counts[v] = n;
+    counts
+}
+
+/// Replicas of a variant for a load, within what it may run.
+fn enough(cover: &Cover, v: usize, load: f64) -> Option<u32> {
+    let n = (load / cover.kinds[v].qps).ceil().max(0.0);
+    (n <= f64::from(cover.kinds[v].most)).then_some(n as u32)
+}
+
+/// Every variant that runs, replicated until the load is covered.
+fn replicated(cover: &Cover, now: &[u32]) -> Vec<Vec<u32>> {
+    let missing = cover.needed - cover.capacity(now);
+    let more = |v: usize| Some(with(now, v, now[v].checked_add(enough(cover, v, missing)?)?));
+    (0..now.len()).filter(|&v| now[v] > 0).filter_map(more).collect()
+}
+
+/// Every variant (with `higher` only those of a higher throughput than all that run), beside what runs and instead of it.
+fn upgraded(cover: &Cover, now: &[u32], higher: bool) -> Vec<Vec<u32>> {
+    let fastest = now.iter().zip(&cover.kinds).filter(|(n, _)| **n > 0).map(|(_, k)| k.qps).fold(0.0, f64::max);
+    let missing = cover.needed - cover.capacity(now);
+    let mut candidates = Vec::new();
+    for v in (0..now.len()).filter(|&v| !higher || cover.kinds[v].qps > fastest) {
+        let beside = enough(cover, v, missing).and_then(|n| now[v].checked_add(n));
+        candidates.extend(beside.map(|n| with(now, v, n)));
+        candidates.extend(enough(cover, v, cover.needed).map(|n| with(&vec![0; now.len()], v, n)));
+    }
+    candidates
+}
+
+/// Every variant with as many replicas removed as the load can spare.
+fn removed(cover: &Cover, now: &[u32]) -> Vec<Vec<u32>> {
+    let spare = (cover.capacity(now) - cover.needed).max(0.0);
+    let fewer = |v: usize| {
+        let n = (spare / cover.kinds[v].qps).floor().min(f64::from(now[v])) as u32;
+        (n > 0).then(|| with(now, v, now[v] - n))
+    };
+    (0..now.len()).filter_map(fewer).collect()
+}
+
+/// Every variant that runs, unloaded for as many replicas of another as the load then needs.
+fn downgraded(cover: &Cover, now: &[u32]) -> Vec<Vec<u32>> {
+    let mut candidates = Vec::new();
+    for v in (0..now.len()).filter(|&v| now[v] > 0) {
+        let without = with(now, v, 0);
+        let missing = (cover.needed - cover.capacity(&without)).max(0.0);
+        for w in (0..now.len()).filter(|&w| w != v) {
+            let more = enough(cover, w, missing).and_then(|n| now[w].checked_add(n));
+            candidates.extend(more.map(|n| with(&without, w, n)));
+        }
+    }
+    candidates
+}

@@ -1,0 +1,148 @@
+//! The integer linear programme of INFaaS section 4.2.1, as data for HiGHS: the fallback of the search and its oracle.
+//!
+//! Columns: `k` kept and `a` added replicas of each variant, integers, `0 <= k <= N`, `0 <= a`; `a` only where the latency is
+//! within the SLO (constraint 2: a variant that is too slow may stay or go, never grow). Constraint 4, `N + delta >= 0`, is the
+//! lower bound of `k`.
+
+use super::program::{Counts, Program, REPLICAS_MAX};
+use crate::limits::Limits;
+use crate::milp::formulation::{Column, Ending, Formulation};
+use crate::milp::highs::{self, Settings};
+
+/// What is minimised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Goal {
+    /// The price of all replicas (the objective without its constant).
+    Price,
+    /// Minus the capacity of one application, whose own load is then not asked for.
+    Capacity(usize),
+}
+
+/// What HiGHS found.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub ending: Ending,
+    pub counts: Option<Counts>,
+    /// Nothing has a lower price.
+    pub bound: f64,
+}
+
+struct Columns {
+    formulation: Formulation,
+    /// `(kept, added)` by application and variant.
+    of: Vec<Vec<(Option<Column>, Option<Column>)>>,
+}
+
+/// Solves by HiGHS; `start` is a solution to begin with.
+pub(crate) fn solve(program: &Program, goal: Goal, limits: &Limits, start: Option<&Counts>) -> Answer {
+    let Some(columns) = formulate(program, goal) else {
+        return Answer { ending: Ending::Infeasible, counts: None, bound: f64::INFINITY };
+    };
+    let start = start.map(|counts| columns.values(program, counts));
+    let solved = highs::solve(&columns.formulation, Settings::mip(0.0), limits, start.as_deref());
+    let counts = solved.values.map(|values| columns.counts(&values));
+    Answer { ending: solved.ending, counts, bound: solved.bound }
+}
+
+/// The programme; `None` where a load can be covered by nothing.
+fn formulate(program: &Program, goal: Goal) -> Option<Columns> {
+    let mut columns = Columns { formulation: Formulation::default(), of: Vec::with_capacity(program.covers.len()) };
+    for (i, _) in program.covers.iter().enumerate() {
+        let free = goal == Goal::Capacity(i);
+        columns.application(program, i, goal);
+        if !free {
+            columns.load(program, i)?;
+        }
+    }
+    for t in 0..program.totals.len() {
+        columns.resource(program, t);
+    }
+    Some(columns)
+}
+
+impl Columns {
+    fn application(&mut self, program: &Program, i: usize, goal: Goal) {
+        let cover = &program.covers[i];
+        let mut of = Vec::with_capacity(cover.kinds.len());
+        for kind in &cover.kinds {
+            // as many as the load needs, or without a load as many as the resources hold
+            let worth = (cover.needed / kind.qps).ceil().clamp(0.0, f64::from(REPLICAS_MAX));
+            let held = kind.uses.iter().zip(&program.totals).filter(|(u, _)| **u > 0.0).map(|(u, total)| total / u);
+            let held = (held.fold(f64::INFINITY, f64::min) + 1e-6).floor();
+            let most = if goal == Goal::Capacity(i) { held.min(worth) } else { worth.min(held) };
+            let (kept, added) = (most.min(f64::from(kind.running)), (kind.most > kind.running).then_some(most));
+            let kept = (kept > 0.0).then(|| self.formulation.integer(0.0, kept));
+            let added = added.filter(|most| *most > 0.0).map(|most| self.formulation.integer(0.0, most));
+            for (column, price) in [(kept, kind.keep), (added, kind.add)] {
+                let cost = match goal {
+                    Goal::Price => price,
+                    Goal::Capacity(j) if i == j => -kind.qps,
+                    Goal::Capacity(_) => 0.0,
+                };
+                if let Some(column) = column {
+                    self.formulation.add_cost(column, cost);
+                }
+            }
+            of.push((kept, added));
+        }
+        self.of.push(of);
+    }
+
+    /// Constraint 1: `sum Q (k + a) >= L + slack`, divided by the right side. `None` if there is no column for it.
+    fn load(&mut self, program: &Program, i: usize) -> Option<()> {
+        let cover = &program.covers[i];
+        if cover.needed <= 0.0 {
+            return Some(());
+        }
+        let terms: Vec<_> = self.terms(i, |v| cover.kinds[v].qps / cover.needed).collect();
+        if terms.is_empty() {
+            return None;
+        }
+        self.formulation.at_least(1.0, terms);
+        Some(())
+    }
+
+    /// Constraint 3: `sum R (k + a) <= R_total`, divided by the right side where it is not 0.
+    fn resource(&mut self, program: &Program, t: usize) {
+        let total = program.totals[t];
+        if total.is_infinite() {
+            return;
+        }
+        let scale = if total > 0.0 { total } else { 1.0 };
+        let terms: Vec<_> = (0..program.covers.len())
+            .flat_map(|i| self.terms(i, move |v| program.covers[i].kinds[v].uses[t] / scale).collect::<Vec<_>>())
+            .filter(|term| term.1 != 0.0)
+            .collect();
+        if !terms.is_empty() {
+            self.formulation.at_most(total / scale, terms);
+        }
+    }
+
+    fn terms<'a>(&'a self, i: usize, factor: impl Fn(usize) -> f64 + 'a) -> impl Iterator<Item = (Column, f64)> + 'a {
+        let both = move |(v, &(kept, added)): (usize, &(Option<Column>, Option<Column>))| {
+            let factor = factor(v);
+            kept.into_iter().chain(added).map(move |column| (column, factor))
+        };
+        self.of[i].iter().enumerate().flat_map(both)
+    }
+
+    fn counts(&self, values: &[f64]) -> Counts {
+        let value = |column: Option<Column>| column.map_or(0.0, |c| values[c.0].round().max(0.0));
+        self.of.iter().map(|of| of.iter().map(|&(k, a)| (value(k) + value(a)) as u32).collect()).collect()
+    }
+
+    fn values(&self, program: &Program, counts: &Counts) -> Vec<f64> {
+        let mut values = vec![0.0; self.formulation.columns.len()];
+        for ((of, cover), counts) in self.of.iter().zip(&program.covers).zip(counts) {
+            for ((&(kept, added), kind), &n) in of.iter().zip(&cover.kinds).zip(counts) {
+                let k = n.min(kind.running);
+                for (column, value) in [(kept, k), (added, n - k)] {
+                    if let Some(Column(c)) = column {
+                        values[c] = f64::from(value);
+                    }
+                }
+            }
+        }
+        values
+    }
+}

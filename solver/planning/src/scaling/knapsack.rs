@@ -1,0 +1,253 @@
+//! One application at given prices of the resources: the cheapest cover of its load, or every cover up to a price.
+//!
+//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a covering
+//! knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by price for each
+//! query per second; what is still missing costs at least what it costs at the items left, taken in that order in fractions.
+
+use super::program::{Counts, Cover};
+use std::ops::ControlFlow;
+
+/// The load that a search covers exceeds the needed one by this, relative: sums in another order must not fall below it.
+const ROUNDING: f64 = 1e-13;
+
+/// Replicas of one variant that run already, or that are added.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    kind: usize,
+    qps: f64,
+    /// At the present prices.
+    price: f64,
+    most: u32,
+    /// Position of the kept replicas of the same variant: they come first, all of them.
+    after: Option<usize>,
+}
+
+/// A cover of one application's load.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Choice {
+    /// Replicas by variant.
+    pub counts: Vec<u32>,
+    /// Its price without the resources.
+    pub price: f64,
+    /// Its use of each resource.
+    pub uses: Vec<f64>,
+    /// Its price with the resources.
+    pub priced: f64,
+}
+
+/// The search of one application at a time; keeps its buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Knapsack {
+    items: Vec<Item>,
+    counts: Vec<u32>,
+    best: Vec<u32>,
+}
+
+/// The least price of what is missing, by items taken in order and in fractions.
+fn fractional(items: &[Item], mut missing: f64) -> f64 {
+    let mut price = 0.0;
+    for item in items {
+        let room = item.qps * f64::from(item.most);
+        if room >= missing {
+            return price + item.price * (missing / item.qps);
+        }
+        price += item.price * f64::from(item.most);
+        missing -= room;
+    }
+    if missing > 0.0 { f64::INFINITY } else { price }
+}
+
+impl Knapsack {
+    fn load(&mut self, cover: &Cover, prices: &[f64]) -> f64 {
+        self.items.clear();
+        for (kind, k) in cover.kinds.iter().enumerate() {
+            let resources: f64 = k.uses.iter().zip(prices).map(|(r, u)| r * u).sum();
+            let mut push = |price: f64, most: u32| {
+                if most > 0 {
+                    self.items.push(Item { kind, qps: k.qps, price: price + resources, most, after: None });
+                }
+            };
+            push(k.keep, k.running);
+            push(k.add, k.most - k.running);
+        }
+        // stable: kept replicas were pushed first and stay first where the prices tie
+        self.items.sort_by(|a, b| (a.price * b.qps).total_cmp(&(b.price * a.qps)));
+        for i in 0..self.items.len() {
+            let kind = self.items[i].kind;
+            self.items[i].after = self.items[..i].iter().position(|other| other.kind == kind);
+        }
+        self.counts.clear();
+        self.counts.resize(self.items.len(), 0);
+        cover.needed * (1.0 + ROUNDING)
+    }
+
+    /// The cheapest cover at these prices; `None` if nothing covers the load.
+    pub fn cheapest(&mut self, cover: &Cover, prices: &[f64]) -> Option<Choice> {
+        let needed = self.load(cover, prices);
+        let mut best = std::mem::take(&mut self.best);
+        best.clear();
+        best.resize(self.items.len(), 0);
+        let mut least = f64::INFINITY;
+        let mut visit = |counts: &[u32], _missing: f64, priced: f64| {
+            least = priced;
+            best.copy_from_slice(counts);
+            ControlFlow::Continue(priced)
+        };
+        let ended = descend(&self.items, &mut self.counts, (0, needed, 0.0), f64::INFINITY, &mut visit);
+        debug_assert!(ended.is_continue(), "nothing breaks this search");
+        let choice = least.is_finite().then(|| choice(&self.items, cover, &best, least));
+        self.best = best;
+        choice
+    }
+
+    /// All covers with a price below `limit` of which no replica can be spared, none dominated by another in price and use of
+    /// every resource; `None` if there are more than `most`.
+    pub fn within(&mut self, cover: &Cover, prices: &[f64], limit: f64, most: usize) -> Option<Vec<Choice>> {
+        let needed = self.load(cover, prices);
+        let mut found = Vec::new();
+        let items = &self.items;
+        let mut steps = 0_usize;
+        let mut visit = |counts: &[u32], missing: f64, priced: f64| {
+            steps += 1;
+            let spare = items.iter().zip(counts).any(|(item, &n)| n > 0 && missing + item.qps <= 0.0);
+            if !spare {
+                found.push(choice(items, cover, counts, priced));
+            }
+            if found.len() > most || steps > 16 * most { ControlFlow::Break(()) } else { ControlFlow::Continue(limit) }
+        };
+        let ended = descend(items, &mut self.counts, (0, needed, 0.0), limit, &mut visit);
+        ended.is_continue().then(|| undominated(found))
+    }
+}
+
+/// Visits covers below item `j` with what is `missing` and the `price` so far. A visit returns the price that further covers
+/// must stay below.
+fn descend(
+    items: &[Item],
+    counts: &mut [u32],
+    (j, missing, price): (usize, f64, f64),
+    mut limit: f64,
+    visit: &mut impl FnMut(&[u32], f64, f64) -> ControlFlow<(), f64>,
+) -> ControlFlow<(), f64> {
+    if missing <= 0.0 {
+        return if price < limit { visit(counts, missing, price) } else { ControlFlow::Continue(limit) };
+    }
+    let Some(item) = items.get(j) else { return ControlFlow::Continue(limit) };
+    let open = item.after.is_none_or(|kept| counts[kept] == items[kept].most);
+    let most = if open { (missing / item.qps).ceil().min(f64::from(item.most)) as u32 } else { 0 };
+    for n in (0..=most).rev() {
+        let (missing, price) = (missing - f64::from(n) * item.qps, price + f64::from(n) * item.price);
+        // fewer of this one means more of dearer ones: the bound only rises
+        let bound = price + if missing > 0.0 { fractional(&items[j + 1..], missing) } else { 0.0 };
+        if bound >= limit && missing > 0.0 {
+            break;
+        }
+        counts[j] = n;
+        limit = match descend(items, counts, (j + 1, missing, price), limit, visit) {
+            ControlFlow::Continue(limit) => limit,
+            ended => {
+                counts[j] = 0;
+                return ended;
+            }
+        };
+    }
+    counts[j] = 0;
+    ControlFlow::Continue(limit)
+}
+
+fn choice(items: &[Item], cover: &Cover, of_items: &[u32], priced: f64) -> Choice {
+    let mut counts = vec![0; cover.kinds.len()];
+    for (item, &n) in items.iter().zip(of_items) {
+        counts[item.kind] += n;
+    }
+    let resources = cover.kinds.first().map_or(0, |k| k.uses.len());
+    let use_of = |t: usize| cover.kinds.iter().zip(&counts).map(|(k, &n)| k.uses[t] * f64::from(n)).sum();
+    Choice { price: cover.price(&counts), uses: (0..resources).map(use_of).collect(), counts, priced }
+}
+
+/// Drops what another is no dearer than and uses no more of anything than.
+fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
+    choices.sort_by(|a, b| a.price.total_cmp(&b.price));
+    let mut kept: Vec<Choice> = Vec::with_capacity(choices.len());
+    for c in choices {
+        let dominated = kept.iter().any(|k| k.uses.iter().zip(&c.uses).all(|(a, b)| a <= b));
+        if !dominated {
+            kept.push(c);
+        }
+    }
+    kept.sort_by(|a, b| a.priced.total_cmp(&b.priced));
+    kept
+}
+
+/// The replicas of choices, one for each application.
+pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a Choice>) -> Counts {
+    choices.map(|c| c.counts.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scaling::drawn::{Draw, program};
+
+    /// Every vector of counts up to what one variant alone would need.
+    fn all(cover: &Cover) -> Vec<Vec<u32>> {
+        let mut all = vec![Vec::new()];
+        for kind in &cover.kinds {
+            let most = ((cover.needed / kind.qps).ceil().max(0.0) as u32).min(kind.most);
+            all = all.iter().flat_map(|head| (0..=most).map(|n| [&head[..], &[n]].concat())).collect();
+        }
+        all.into_iter().filter(|n| cover.admits(n)).collect()
+    }
+
+    fn priced(cover: &Cover, prices: &[f64], n: &[u32]) -> f64 {
+        let uses = |t: usize| cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum::<f64>();
+        cover.price(n) + prices.iter().enumerate().map(|(t, u)| u * uses(t)).sum::<f64>()
+    }
+
+    #[test]
+    fn the_cheapest_cover_is_that_of_brute_force() {
+        let mut knapsack = Knapsack::default();
+        let mut none = 0;
+        for seed in 0..300 {
+            let mut draw = Draw(seed);
+            for cover in &program(&mut draw).covers {
+                let prices = [draw.below(5) as f64, draw.below(30) as f64 / 10.0];
+                let best = all(cover).iter().map(|n| priced(cover, &prices, n)).fold(f64::INFINITY, f64::min);
+                match knapsack.cheapest(cover, &prices) {
+                    Some(choice) => {
+                        assert!((choice.priced - best).abs() < 1e-9, "seed {seed}: {choice:?} for {best}");
+                        assert!(cover.admits(&choice.counts), "seed {seed}");
+                    }
+                    None => {
+                        assert!(best.is_infinite(), "seed {seed}: {best}");
+                        none += 1;
+                    }
+                }
+            }
+        }
+        assert!(none > 0, "some loads can be covered by nothing");
+    }
+
+    #[test]
+    fn every_cover_below_a_limit_is_listed_or_dominated() {
+        let mut knapsack = Knapsack::default();
+        for seed in 0..200 {
+            let mut draw = Draw(seed);
+            for cover in &program(&mut draw).covers {
+                let prices = [draw.below(3) as f64, draw.below(30) as f64 / 10.0];
+                let Some(best) = knapsack.cheapest(cover, &prices) else { continue };
+                let limit = best.priced * 1.4 + 0.1;
+                let listed = knapsack.within(cover, &prices, limit, 100_000).expect("few");
+                for n in all(cover).iter().filter(|n| priced(cover, &prices, n) < limit - 1e-9) {
+                    let no_worse = |c: &Choice| {
+                        let uses =
+                            |t: usize| cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum::<f64>();
+                        c.price <= cover.price(n) + 1e-9 && (0..prices.len()).all(|t| c.uses[t] <= uses(t) + 1e-9)
+                    };
+                    assert!(listed.iter().any(no_worse), "seed {seed}: {n:?} is missing");
+                }
+                assert!(listed.iter().all(|c| cover.admits(&c.counts)), "seed {seed}");
+            }
+        }
+    }
+}

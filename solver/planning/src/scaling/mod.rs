@@ -1,0 +1,136 @@
+//! INFaaS's scaling problem (section 4.2.1): how many replicas of each variant of each application to load or unload.
+//!
+//! For variant *j* of application *i* with `N` replicas, saturation throughput `Q`, cost `C` per second, load latency `T_load`,
+//! inference latency `T_inf` and use `R` of each resource, integers `delta`:
+//!
+//! ```text
+//! minimise    sum C (delta + lambda T_load max(delta, 0))
+//! subject to  sum_j Q (N + delta) >= L_i + slack_i          for each application   (1)
+//!             T_inf <= S_i   where delta > 0                                      (2)
+//!             sum_ij R (N + delta) <= R_total               for each resource      (3)
+//!             N + delta >= 0                                                       (4)
+//! ```
+//!
+//! A variant that is slower than its SLO may stay or go, never grow. The applications are joined by (3) alone, and the search
+//! lives on that: `dual` prices the resources, `knapsack` lists what each application would choose near those prices, and
+//! `search` proves the best combination. `ilp` is the same programme for HiGHS, the fallback and the tests' oracle;
+//! `greedy` is the heuristic of section 4.2.2, whose value is reported beside the optimum.
+
+pub mod bench;
+#[cfg(test)]
+mod drawn;
+mod dual;
+mod explain;
+mod greedy;
+mod ilp;
+mod knapsack;
+mod program;
+mod search;
+mod shortfalls;
+#[cfg(test)]
+mod tests;
+
+use crate::limits::Limits;
+use crate::{PlanOptions, Planner, report};
+use apportion_domain::{ObjectiveValue, PlanningReport, ScalingOutcome, ScalingPlan, ScalingProblem, StopReason};
+use program::{Counts, Program, plan_of};
+use search::Search;
+
+pub use explain::GREEDY;
+
+/// Plans a scaling problem: the outcome and how it came about. The exact planner proves optima to the last bit of a float,
+/// whatever gap is asked for; the gap only says what counts as optimal where the time limit ends the proof.
+pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome, PlanningReport) {
+    let program = Program::new(problem);
+    let limits = options.limits();
+    let (outcome, mut report) = match options.planner {
+        Planner::Milp => exact(problem, &program, options, &limits),
+        Planner::Greedy => heuristic(problem, &program, options, &limits),
+    };
+    report.seconds = (options.elapsed)().as_secs_f64();
+    (outcome, report)
+}
+
+fn exact(
+    problem: &ScalingProblem,
+    program: &Program,
+    options: &PlanOptions,
+    limits: &Limits,
+) -> (ScalingOutcome, PlanningReport) {
+    let mut report = report::blank(options);
+    let greedy = greedy::counts(program).ok();
+    let (counts, bound, stopped) = match search::minimise(program, greedy.as_ref(), limits) {
+        Search::Found { counts, bound, stopped } => (counts, bound, stopped),
+        Search::Infeasible => return infeasible(problem, program, report, limits),
+        Search::Unknown(stopped) => return (ScalingOutcome::Unknown { stopped }, report),
+    };
+    let counts = prefer_running(program, counts);
+    let plan = plan_of(problem, &counts);
+    if !is_clean(problem, &plan) {
+        return (ScalingOutcome::Unknown { stopped: StopReason::Numerics }, report);
+    }
+    let constant = program.price(&counts) - plan.value;
+    let bound = if stopped.is_none() { plan.value } else { (bound - constant).min(plan.value) };
+    report.objective = ObjectiveValue { step: None, value: Some(plan.value), bound: Some(bound) };
+    report.explanation = explain::explain(problem, &plan);
+    report.explanation.decisions.insert(0, explain::beside(greedy.map(|g| plan_of(problem, &g)).as_ref(), plan.value));
+    let proven = report.objective.gap().is_some_and(|gap| gap <= options.gap);
+    let outcome = match stopped {
+        Some(stopped) if !proven => ScalingOutcome::Feasible { plan, stopped },
+        _ => ScalingOutcome::Optimal(plan),
+    };
+    (outcome, report)
+}
+
+fn heuristic(
+    problem: &ScalingProblem,
+    program: &Program,
+    options: &PlanOptions,
+    limits: &Limits,
+) -> (ScalingOutcome, PlanningReport) {
+    let mut report = report::blank(options);
+    let Ok(counts) = greedy::counts(program) else {
+        // that it finds nothing says nothing: the exact search says whether there is nothing
+        return match search::minimise(program, None, limits) {
+            Search::Infeasible => infeasible(problem, program, report, limits),
+            _ => (ScalingOutcome::Unknown { stopped: limits.reason().unwrap_or(StopReason::Finished) }, report),
+        };
+    };
+    let plan = plan_of(problem, &counts);
+    if !is_clean(problem, &plan) {
+        return (ScalingOutcome::Unknown { stopped: StopReason::Numerics }, report);
+    }
+    report.objective = ObjectiveValue { step: None, value: Some(plan.value), bound: None };
+    report.explanation = explain::explain(problem, &plan);
+    (ScalingOutcome::Feasible { plan, stopped: StopReason::Finished }, report)
+}
+
+fn infeasible(
+    problem: &ScalingProblem,
+    program: &Program,
+    mut report: PlanningReport,
+    limits: &Limits,
+) -> (ScalingOutcome, PlanningReport) {
+    let shortfalls = shortfalls::shortfalls(problem, program, limits);
+    report.explanation.shortfalls.clone_from(&shortfalls);
+    (ScalingOutcome::Infeasible { shortfalls }, report)
+}
+
+/// What runs now, if it is as good as what was found: planning again from one's own plan then changes nothing. (After a plan
+/// is carried out, staying is optimal by the triangle inequality of load costs, but others may tie.)
+fn prefer_running(program: &Program, counts: Counts) -> Counts {
+    let running = program.running();
+    let (stay, found) = (program.price(&running), program.price(&counts));
+    let ties = stay <= found + 1e-9 * found.abs().max(1.0);
+    if ties && program.admits(&running) { running } else { counts }
+}
+
+/// Whether the checker accepts a plan of ours; it always should.
+fn is_clean(problem: &ScalingProblem, plan: &ScalingPlan) -> bool {
+    let findings = apportion_checker::check_scaling(problem, plan);
+    for finding in &findings {
+        tracing::error!(%finding, "the checker rejects our plan");
+    }
+    debug_assert!(findings.is_empty(), "the checker rejects our plan: {findings:?}");
+    findings.is_empty()
+}

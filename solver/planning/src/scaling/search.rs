@@ -1,0 +1,340 @@
+//! The best combination of the applications' covers.
+//!
+//! With the bound `L` of [`dual`](super::dual) and some plan of price `z`, a better plan gives every application a cover whose
+//! price at the dual's prices is less than `z - L` above its cheapest. Few covers are: each application lists them
+//! ([`Knapsack::within`]), and what is left is a small programme of choices (one for each application) with the resource rows,
+//! whose relaxation is already as tight as the dual. It goes to the branch and bound for small programmes, and to HiGHS where
+//! that is not enough; where even the lists are too long, the whole integer programme goes to HiGHS.
+
+use super::dual::{self, Dual, Prices};
+use super::ilp::{self, Goal};
+use super::knapsack::{Choice, Knapsack, counts_of};
+use super::program::{Counts, Program};
+use crate::limits::Limits;
+use crate::milp::branch;
+use crate::milp::formulation::{Column, Ending, Formulation};
+use crate::milp::highs::{self, Settings};
+use apportion_domain::StopReason;
+
+/// Most covers that one application may list.
+const COVERS_MAX: usize = 2_000;
+/// Covers beside the cheapest ones in the first, small programme.
+const FIRST_COVERS: usize = 60;
+/// Most covers of a programme that is worth a try before the whole problem goes to HiGHS.
+const LISTED_MAX: usize = 20_000;
+/// How far above the bound the first lists reach without a plan to compare with, in mean prices of one application.
+const FIRST_REACH: f64 = 0.5;
+/// Rounds of lists, each as far as the plan found before it asks for.
+const ATTEMPTS: usize = 3;
+/// Prices this near, relative, are equal.
+const EQUAL: f64 = 1e-9;
+
+/// What a search knows when it ends.
+#[derive(Clone, Debug)]
+pub(crate) enum Search {
+    /// Counts that obey every constraint; nothing has a price below `bound`.
+    Found {
+        counts: Counts,
+        bound: f64,
+        stopped: Option<StopReason>,
+    },
+    Infeasible,
+    Unknown(StopReason),
+}
+
+/// A plan with its price.
+type Incumbent = (f64, Counts);
+
+/// The cheapest counts; `start` is a plan in hand.
+pub(crate) fn minimise(program: &Program, start: Option<&Counts>, limits: &Limits) -> Search {
+    let mut best: Option<Incumbent> = start.map(|counts| (program.price(counts), counts.clone()));
+    match dual::price(program, limits) {
+        Dual::Infeasible if program.is_out_of_range() => Search::Unknown(StopReason::Numerics),
+        Dual::Infeasible => Search::Infeasible,
+        Dual::Unknown => by_highs(program, best, f64::NEG_INFINITY, limits),
+        Dual::Priced(prices) if prices.optimal => proven(counts_of(prices.choices.iter()), prices.bound),
+        Dual::Priced(prices) => {
+            let near = Near { program, prices: &prices, limits };
+            match near.improve(&mut best) {
+                Ok(()) => best.map_or(Search::Unknown(StopReason::Numerics), |(price, counts)| proven(counts, price)),
+                Err(NotProven) => by_highs(program, best, prices.bound, limits),
+            }
+        }
+    }
+}
+
+fn proven(counts: Counts, bound: f64) -> Search {
+    Search::Found { counts, bound, stopped: None }
+}
+
+/// The whole integer programme by HiGHS, beginning with the plan in hand.
+pub(crate) fn by_highs(program: &Program, best: Option<Incumbent>, bound: f64, limits: &Limits) -> Search {
+    let answer = ilp::solve(program, Goal::Price, limits, best.as_ref().map(|b| &b.1));
+    let reason = limits.reason().unwrap_or(StopReason::TimeLimit);
+    let found = answer.counts.filter(|counts| program.admits(counts)).map(|counts| (program.price(&counts), counts));
+    let cheaper = match (found, best) {
+        (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
+        (a, b) => a.or(b),
+    };
+    match (answer.ending, cheaper) {
+        (Ending::Infeasible, None) if program.is_out_of_range() => Search::Unknown(StopReason::Numerics),
+        (Ending::Infeasible, None) => Search::Infeasible,
+        (Ending::Optimal, Some((_, counts))) => proven(counts, answer.bound),
+        (Ending::Stopped, Some((_, counts))) => {
+            Search::Found { counts, bound: answer.bound.max(bound), stopped: Some(reason) }
+        }
+        (Ending::Stopped, None) => Search::Unknown(reason),
+        (_, Some((_, counts))) => Search::Found { counts, bound, stopped: Some(StopReason::Numerics) },
+        (_, None) => Search::Unknown(StopReason::Numerics),
+    }
+}
+
+/// The lists were too long, the programme too hard, or time is up.
+struct NotProven;
+
+/// The search near the dual's prices.
+struct Near<'a> {
+    program: &'a Program,
+    prices: &'a Prices,
+    limits: &'a Limits,
+}
+
+impl Near<'_> {
+    /// Replaces the plan in hand by the best one; `Ok` proves that it is.
+    fn improve(&self, best: &mut Option<Incumbent>) -> Result<(), NotProven> {
+        for _ in 0..ATTEMPTS {
+            let (lists, reach) = self.lists(best)?;
+            let first = narrowest(&lists, self.prices, FIRST_COVERS);
+            if first < reach {
+                self.combine(&lists, first, best)?;
+                if self.gap(best) <= first {
+                    return Ok(());
+                }
+            }
+            self.combine(&lists, self.gap(best).min(reach), best)?;
+            // what was not listed is dearer than the plan in hand, which may have been found just now
+            if self.gap(best) <= reach {
+                return Ok(());
+            }
+            if best.is_none() {
+                break;
+            }
+        }
+        Err(NotProven)
+    }
+
+    /// Distance of the plan in hand from the bound, with room for equal prices.
+    fn gap(&self, best: &Option<Incumbent>) -> f64 {
+        let over = |price: f64| (price - self.prices.bound).max(0.0) + EQUAL * price.abs().max(1.0);
+        best.as_ref().map_or(f64::INFINITY, |(price, _)| over(*price))
+    }
+
+    /// Covers of each application up to a reach above its cheapest: the gap of the plan in hand, or as far as lists stay short.
+    fn lists(&self, best: &Option<Incumbent>) -> Result<(Vec<Vec<Choice>>, f64), NotProven> {
+        let cheapest: f64 = self.prices.choices.iter().map(|c| c.priced).sum();
+        let own = FIRST_REACH * cheapest / self.prices.choices.len().max(1) as f64 + EQUAL;
+        let gap = self.gap(best);
+        for reach in [gap.min(8.0 * own), gap.min(own), gap.min(0.1 * own)] {
+            let mut knapsack = Knapsack::default();
+            let list = |(cover, cheapest): (_, &Choice)| {
+                let limit = cheapest.priced + reach;
+                knapsack.within(cover, &self.prices.of, limit, COVERS_MAX)
+            };
+            let lists: Option<Vec<_>> = self.program.covers.iter().zip(&self.prices.choices).map(list).collect();
+            if let Some(lists) = lists
+                && lists.iter().map(Vec::len).sum::<usize>() <= LISTED_MAX
+            {
+                return Ok((lists, reach));
+            }
+        }
+        Err(NotProven)
+    }
+
+    /// The best combination of the listed covers up to `reach`, if it is better than the plan in hand.
+    fn combine(&self, lists: &[Vec<Choice>], reach: f64, best: &mut Option<Incumbent>) -> Result<(), NotProven> {
+        let near = |(list, cheapest): (&Vec<Choice>, &Choice)| -> Vec<Choice> {
+            list.iter().filter(|c| c.priced < cheapest.priced + reach).cloned().collect()
+        };
+        let lists: Vec<Vec<Choice>> = lists.iter().zip(&self.prices.choices).map(near).collect();
+        if lists.iter().any(Vec::is_empty) {
+            return Ok(());
+        }
+        let programme = Programme::new(self.program, &lists);
+        let base: f64 = lists.iter().map(|l| l[0].price).sum();
+        let cutoff = best.as_ref().map_or(f64::INFINITY, |b| b.0 - base);
+        let small = branch::solve(&programme.formulation, 0.0, cutoff, self.limits);
+        let solved = small.unwrap_or_else(|| highs::solve(&programme.formulation, Settings::mip(0.0), self.limits, None));
+        if let Some(values) = &solved.values {
+            let counts = programme.counts(&lists, values);
+            let price = self.program.price(&counts);
+            if !self.program.admits(&counts) {
+                // within the solver's tolerance of a resource, not within ours
+                return Err(NotProven);
+            }
+            if best.as_ref().is_none_or(|b| price < b.0) {
+                *best = Some((price, counts));
+            }
+        }
+        match solved.ending {
+            Ending::Optimal | Ending::Infeasible => Ok(()),
+            Ending::Stopped | Ending::Failed => Err(NotProven),
+        }
+    }
+}
+
+/// How far above the cheapest covers the nearest `most` others reach.
+fn narrowest(lists: &[Vec<Choice>], prices: &Prices, most: usize) -> f64 {
+    let over = |(list, cheapest): (&Vec<Choice>, &Choice)| -> Vec<f64> {
+        list.iter().skip(1).map(|c| c.priced - cheapest.priced).collect()
+    };
+    let mut all: Vec<f64> = lists.iter().zip(&prices.choices).flat_map(over).collect();
+    all.sort_by(f64::total_cmp);
+    all.get(most).copied().unwrap_or(f64::INFINITY)
+}
+
+/// One binary for each cover beside an application's first; at most one of an application's; the resources that are left.
+struct Programme {
+    formulation: Formulation,
+    /// `(application, position in its list)` by column.
+    covers: Vec<(usize, usize)>,
+}
+
+impl Programme {
+    fn new(program: &Program, lists: &[Vec<Choice>]) -> Self {
+        let mut programme = Self { formulation: Formulation::default(), covers: Vec::new() };
+        let f = &mut programme.formulation;
+        for (i, list) in lists.iter().enumerate() {
+            let mut own = Vec::with_capacity(list.len());
+            for (c, cover) in list.iter().enumerate().skip(1) {
+                let column = f.integer(0.0, 1.0);
+                f.add_cost(column, cover.price - list[0].price);
+                programme.covers.push((i, c));
+                own.push((column, 1.0));
+            }
+            if own.len() > 1 {
+                f.at_most(1.0, own);
+            }
+        }
+        for (t, &total) in program.totals.iter().enumerate().filter(|(_, total)| total.is_finite()) {
+            let base: f64 = lists.iter().map(|l| l[0].uses[t]).sum();
+            let scale = if total > 0.0 { total } else { 1.0 };
+            let more = |(c, &(i, k)): (usize, &(usize, usize))| {
+                let more = (lists[i][k].uses[t] - lists[i][0].uses[t]) / scale;
+                (more != 0.0).then_some((Column(c), more))
+            };
+            let terms: Vec<_> = programme.covers.iter().enumerate().filter_map(more).collect();
+            let room = (total - base) / scale;
+            if !terms.is_empty() || room < -EQUAL {
+                f.at_most(room, terms);
+            }
+        }
+        programme
+    }
+
+    fn counts(&self, lists: &[Vec<Choice>], values: &[f64]) -> Counts {
+        let mut chosen = vec![0; lists.len()];
+        for (&(i, c), value) in self.covers.iter().zip(values) {
+            if *value > 0.5 {
+                chosen[i] = c;
+            }
+        }
+        counts_of(lists.iter().zip(chosen).map(|(list, c)| &list[c]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scaling::drawn::{Draw, program};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn unlimited() -> Limits {
+        Limits { elapsed: Arc::new(|| Duration::ZERO), cancel: Arc::default(), until: None }
+    }
+
+    /// The least price over all counts up to what one variant alone would need.
+    fn brute_force(program: &Program) -> Option<f64> {
+        fn below(program: &Program, counts: &mut Counts, at: (usize, usize), best: &mut Option<f64>) {
+            let (i, v) = at;
+            let Some(cover) = program.covers.get(i) else {
+                if program.admits(counts) {
+                    let price = program.price(counts);
+                    *best = Some(best.map_or(price, |b: f64| b.min(price)));
+                }
+                return;
+            };
+            let Some(kind) = cover.kinds.get(v) else {
+                // an application that is short stays short
+                if cover.admits(&counts[i]) {
+                    below(program, counts, (i + 1, 0), best);
+                }
+                return;
+            };
+            for n in 0..=((cover.needed / kind.qps).ceil().max(0.0) as u32).min(kind.most) {
+                counts[i][v] = n;
+                below(program, counts, (i, v + 1), best);
+            }
+            counts[i][v] = 0;
+        }
+        let mut counts: Counts = program.covers.iter().map(|c| vec![0; c.kinds.len()]).collect();
+        let mut best = None;
+        below(program, &mut counts, (0, 0), &mut best);
+        best
+    }
+
+    #[test]
+    fn both_searches_find_what_brute_force_finds() {
+        let (mut feasible, mut infeasible) = (0, 0);
+        for seed in 0..400 {
+            let program = program(&mut Draw(seed));
+            let expected = brute_force(&program);
+            for search in
+                [minimise(&program, None, &unlimited()), by_highs(&program, None, f64::NEG_INFINITY, &unlimited())]
+            {
+                match (expected, search) {
+                    (Some(expected), Search::Found { counts, bound, stopped: None }) => {
+                        let price = program.price(&counts);
+                        assert!(program.admits(&counts), "seed {seed}");
+                        assert!((price - expected).abs() < 1e-7, "seed {seed}: {price} for {expected}");
+                        assert!(bound <= price + 1e-7 && bound > price - 1e-6, "seed {seed}: {bound} for {price}");
+                        feasible += 1;
+                    }
+                    (None, Search::Infeasible) => infeasible += 1,
+                    (expected, found) => panic!("seed {seed}: {found:?} for {expected:?}"),
+                }
+            }
+        }
+        assert!(feasible > 200 && infeasible > 100, "{feasible} feasible, {infeasible} infeasible");
+    }
+
+    #[test]
+    fn the_bound_of_the_dual_is_below_the_optimum() {
+        for seed in 0..400 {
+            let program = program(&mut Draw(seed));
+            match (brute_force(&program), dual::price(&program, &unlimited())) {
+                (Some(best), Dual::Priced(prices)) => {
+                    assert!(prices.bound <= best + 1e-7, "seed {seed}: {} above {best}", prices.bound);
+                    assert!(!prices.optimal || prices.bound > best - 1e-7, "seed {seed}");
+                }
+                (None, _) => {}
+                (Some(best), dual) => panic!("seed {seed}: {dual:?} for {best}"),
+            }
+        }
+    }
+
+    #[test]
+    fn with_no_time_the_plan_in_hand_comes_back_with_a_bound() {
+        for seed in 0..200 {
+            let program = program(&mut Draw(seed));
+            let Ok(start) = crate::scaling::greedy::counts(&program) else { continue };
+            let limits = Limits { until: Some(Duration::ZERO), ..unlimited() };
+            let Search::Found { counts, bound, stopped } = minimise(&program, Some(&start), &limits) else {
+                panic!("seed {seed}: a plan was in hand")
+            };
+            let best = brute_force(&program).expect("the heuristic found a plan");
+            assert!(bound <= best + 1e-7 && program.price(&counts) >= best - 1e-7, "seed {seed}");
+            assert!(stopped.is_none_or(|s| s == StopReason::TimeLimit), "seed {seed}: {stopped:?}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Why a scaling problem has no plan, and the smallest single change of its file that makes one.
+//!
+//! First what no number of replicas can fix: a load that the variants within the SLO cannot take, because there are none. Then
+//! one value at a time is let go, and a search says how far: the total of a resource (its least use where all others hold), the
+//! load of an application (the largest capacity that it can have beside the others), an SLO (the least latency of a variant
+//! whose growth makes room). All three ends are exact.
+
+use super::greedy;
+use super::ilp::{self, Goal};
+use super::program::{Counts, Program};
+use super::search::{Search, minimise};
+use crate::limits::Limits;
+use crate::milp::formulation::Ending;
+use apportion_domain::pipeline::escape;
+use apportion_domain::{Application, Constraint, Relaxation, ScalingProblem, Shortfall};
+
+/// Most applications whose load and SLO are let go, those with the largest loads first.
+const APPLICATIONS_MAX: usize = 24;
+/// Part of the time that is left for each search.
+const TIME_PART: f64 = 0.1;
+
+/// The shortfalls of an infeasible problem; never empty.
+pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &Limits) -> Vec<Shortfall> {
+    let relax = Relax { problem, program, limits };
+    let hopeless: Vec<usize> =
+        (0..program.covers.len()).filter(|&i| program.covers[i].capacity_max() < program.covers[i].needed).collect();
+    match hopeless.as_slice() {
+        [] => relax.scarce(),
+        [i] => relax.alone(*i),
+        _ => hopeless.into_iter().map(|i| relax.slow(i)).collect(),
+    }
+}
+
+struct Relax<'a> {
+    problem: &'a ScalingProblem,
+    program: &'a Program,
+    limits: &'a Limits,
+}
+
+impl Relax<'_> {
+    fn application(&self, i: usize) -> &Application {
+        &self.problem.applications[i]
+    }
+
+    /// Every load can be covered, but not all within the resources.
+    fn scarce(&self) -> Vec<Shortfall> {
+        let mut found: Vec<Shortfall> = (0..self.program.totals.len()).filter_map(|t| self.resource(t)).collect();
+        let mut applications: Vec<usize> = (0..self.program.covers.len()).collect();
+        applications.sort_by(|&a, &b| self.program.covers[b].needed.total_cmp(&self.program.covers[a].needed));
+        applications.truncate(APPLICATIONS_MAX);
+        found.extend(applications.iter().filter_map(|&i| self.load(i)));
+        found.extend(applications.iter().filter_map(|&i| self.slo(i)));
+        if found.is_empty() {
+            found = (0..self.program.totals.len()).filter_map(|t| self.lone_resource(t)).collect();
+        }
+        if found.is_empty() {
+            let asked = self.problem.applications.iter().map(Application::needed_qps).sum();
+            let place = "all applications".to_owned();
+            found.push(Shortfall { constraint: Constraint::Load, place, asked, best: 0.0, relax: None });
+        }
+        found
+    }
+
+    /// One application has nothing that covers its load; other changes cannot help.
+    fn alone(&self, i: usize) -> Vec<Shortfall> {
+        let found: Vec<Shortfall> = [self.slo(i), self.load(i)].into_iter().flatten().collect();
+        if found.is_empty() { vec![self.slow(i)] } else { found }
+    }
+
+    /// No variant within the SLO, and what runs is not enough; no single change of the file is either.
+    fn slow(&self, i: usize) -> Shortfall {
+        let application = self.application(i);
+        let fastest = application.variants.iter().map(|v| v.latency_ms).fold(f64::INFINITY, f64::min);
+        Shortfall {
+            constraint: Constraint::Latency,
+            place: application.name.clone(),
+            asked: application.slo_ms,
+            best: fastest,
+            relax: None,
+        }
+    }
+
+    /// The least total of a resource.
+    fn resource(&self, t: usize) -> Option<Shortfall> {
+        let counts = self.solve(&self.program.least_use(t))?;
+        self.short_of(t, self.program.used(&counts, t), true)
+    }
+
+    /// The least total of a resource where no other is limited: no single change helps, but these are short by themselves.
+    fn lone_resource(&self, t: usize) -> Option<Shortfall> {
+        let mut program = self.program.least_use(t);
+        program.totals.fill(f64::INFINITY);
+        let counts = self.solve(&program)?;
+        self.short_of(t, self.program.used(&counts, t), false)
+    }
+
+    fn short_of(&self, t: usize, needed: f64, alone: bool) -> Option<Shortfall> {
+        let (name, &total) = self.problem.resources.iter().nth(t)?;
+        let pointer = format!("/scaling/resources/{}", escape(name));
+        (needed > total).then(|| Shortfall {
+            constraint: Constraint::Capacity,
+            place: name.clone(),
+            asked: needed,
+            best: total,
+            relax: alone.then_some(Relaxation { pointer, from: total, to: needed }),
+        })
+    }
+
+    /// The largest load of an application: its largest capacity beside the others, less its slack. Where the slack alone is more
+    /// than that, the slack gives way.
+    fn load(&self, i: usize) -> Option<Shortfall> {
+        if !self.is_feasible(&self.without_load(i)) {
+            return None;
+        }
+        let answer = ilp::solve(self.program, Goal::Capacity(i), &self.limits.part(TIME_PART), None);
+        let counts = answer.counts.filter(|_| answer.ending == Ending::Optimal)?;
+        let application = self.application(i);
+        let capacity = self.program.covers[i].capacity(&counts[i]);
+        let missing = application.needed_qps() - capacity;
+        let (key, from) = match () {
+            () if missing <= application.load_qps => ("load_qps", application.load_qps),
+            () if missing <= application.slack_qps => ("slack_qps", application.slack_qps),
+            () => return None,
+        };
+        let to = (from - missing).max(0.0);
+        (missing > 0.0).then(|| Shortfall {
+            constraint: Constraint::Load,
+            place: application.name.clone(),
+            asked: application.needed_qps(),
+            best: capacity,
+            relax: Some(Relaxation { pointer: format!("/scaling/applications/{i}/{key}"), from, to }),
+        })
+    }
+
+    fn without_load(&self, i: usize) -> Program {
+        let mut program = self.program.clone();
+        program.covers[i].needed = 0.0;
+        program
+    }
+
+    /// The least SLO of an application that makes a plan, one of its variants' latencies: more may grow, never less, so the
+    /// latencies can be halved over.
+    fn slo(&self, i: usize) -> Option<Shortfall> {
+        let application = self.application(i);
+        let mut latencies: Vec<f64> =
+            application.variants.iter().filter(|v| !application.may_grow(v)).map(|v| v.latency_ms).collect();
+        latencies.sort_by(f64::total_cmp);
+        let works = |slo_ms: f64| self.is_feasible(&self.with_slo(i, slo_ms));
+        if !works(*latencies.last()?) {
+            return None;
+        }
+        let first = partition(&latencies, works);
+        let best = latencies[first];
+        Some(Shortfall {
+            constraint: Constraint::Latency,
+            place: application.name.clone(),
+            asked: application.slo_ms,
+            best,
+            relax: Some(Relaxation {
+                pointer: format!("/scaling/applications/{i}/slo_ms"),
+                from: application.slo_ms,
+                to: best,
+            }),
+        })
+    }
+
+    fn with_slo(&self, i: usize, slo_ms: f64) -> Program {
+        let mut problem = self.problem.clone();
+        problem.applications[i].slo_ms = slo_ms;
+        Program::new(&problem)
+    }
+
+    fn is_feasible(&self, program: &Program) -> bool {
+        greedy::counts(program).is_ok() || self.solve(program).is_some()
+    }
+
+    fn solve(&self, program: &Program) -> Option<Counts> {
+        let start = greedy::counts(program).ok();
+        match minimise(program, start.as_ref(), &self.limits.part(TIME_PART)) {
+            Search::Found { counts, stopped: None, .. } => Some(counts),
+            _ => None,
+        }
+    }
+}
+
+/// Position of the first value that works, where the last one does and all after the first do.
+fn partition(values: &[f64], works: impl Fn(f64) -> bool) -> usize {
+    let (mut low, mut high) = (0, values.len() - 1);
+    while low < high {
+        let middle = low.midpoint(high);
+        if works(values[middle]) { high = middle } else { low = middle + 1 }
+    }
+    low
+}
