@@ -46,7 +46,7 @@ impl<'a> Run<'a> {
     pub fn finish(mut self) -> Collect {
         loop {
             let (line, arrival) = self.next_arrival();
-            let now = self.agenda.next_end().min(self.floor.network.next_due()).min(arrival);
+            let now = self.agenda.next_end().min(self.floor.network.next_due()).min(arrival).min(self.floor.next_wake());
             if now == Moment::NEVER || self.collect.is_enough() {
                 return self.collect;
             }
@@ -60,12 +60,18 @@ impl<'a> Run<'a> {
             while let Some(t) = self.floor.network.arrived(now) {
                 self.floor.join(now, t.station, t.query, t.deadline);
             }
-            // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last.
-            if self.next_arrival().1 > now {
+            self.floor.wake(now);
+            // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last. A drop may let
+            // others start, and a start drop others.
+            let is_last = self.next_arrival().1 > now;
+            loop {
+                while let Some(dropped) = self.floor.dropped.pop() {
+                    self.dropped(dropped);
+                }
+                if !is_last || !self.floor.is_due() {
+                    break;
+                }
                 self.start();
-            }
-            while let Some(dropped) = self.floor.dropped.pop() {
-                self.dropped(dropped);
             }
         }
     }
@@ -103,7 +109,7 @@ impl<'a> Run<'a> {
             let place = self.floor.places[station as usize];
             let group = &self.groups[place.group as usize];
             self.floor.stations[station as usize].handle(self.now, Input::Tick);
-            self.floor.settle(station, |machine, (server, size)| {
+            self.floor.settle(self.now, station, |machine, (server, size)| {
                 let service = group.service[size as usize - 1];
                 self.agenda.start(self.now + service, station, server);
                 self.collect.started(group.task, place.server + server, self.now, service, machine.batch(server));
@@ -118,7 +124,7 @@ impl<'a> Run<'a> {
         let machine = &mut self.floor.stations[station as usize];
         machine.handle(self.now, Input::BatchFinished { server });
         machine.swap_batch(server, &mut self.members);
-        self.floor.settle(station, |_, _| {});
+        self.floor.settle(self.now, station, |_, _| {});
         let place = self.floor.places[station as usize];
         let group = &self.groups[place.group as usize];
         let line = &self.lines[group.line as usize];

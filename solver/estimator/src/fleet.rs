@@ -7,8 +7,8 @@ use crate::random::Stream;
 use crate::routes::{Routes, variant_named};
 use crate::{SimulateError, SimulateOptions, Workload};
 use apportion_domain::{
-    AccuracyModel, Assignment, Batching, Dropping, GroupName, Partial, Pipeline, PipelinePlan, Plan, Problem, Queueing,
-    Route, RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
+    AccuracyModel, Assignment, Dropping, GroupName, Partial, Pipeline, PipelinePlan, Plan, Problem, Queueing, Route,
+    RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
 };
 use apportion_serving::batcher::Batcher;
 use apportion_serving::router::Within;
@@ -172,7 +172,8 @@ impl Fleet {
             let part = plan.pipeline(&pipeline.name);
             let serving = options.serving.or(part.map(|part| part.serving)).unwrap_or_default();
             refuse_unsupported(pipeline, serving)?;
-            Compiler { problem: p, pipeline, serving, seed: w.seed, fleet: &mut fleet }.compile(part, trace)?;
+            Compiler { problem: p, pipeline, serving, seed: w.seed, fleet: &mut fleet, reserve_ms: Vec::new() }
+                .compile(part, trace)?;
         }
         Ok(fleet)
     }
@@ -187,10 +188,7 @@ fn refuse_unsupported(pipeline: &Pipeline, serving: ServingPolicy) -> Result<(),
     if let Some(task) = pipeline.tasks.iter().find(|t| t.kind == TaskKind::Continuous) {
         return refuse(format!("the continuous task {:?}", task.name));
     }
-    if serving.batching != Batching::AtStart {
-        return refuse(format!("batching {:?}", serving.batching.name()));
-    }
-    if serving.dropping != Dropping::Naive {
+    if !matches!(serving.dropping, Dropping::Naive | Dropping::LastTask) {
         return refuse(format!("dropping {:?}", serving.dropping.name()));
     }
     Ok(())
@@ -202,6 +200,8 @@ struct Compiler<'a> {
     serving: ServingPolicy,
     seed: u64,
     fleet: &'a mut Fleet,
+    /// By task, what the plan grants to the tasks after it: see [`reserves_ms`].
+    reserve_ms: Vec<f64>,
 }
 
 impl Compiler<'_> {
@@ -222,6 +222,7 @@ impl Compiler<'_> {
                 .map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", self.pipeline.name)))?;
             capacities.insert(&a.group, capacity);
         }
+        self.reserve_ms = self.reserves_ms(&by_task);
         let routes = Routes::new(self.pipeline, part, &capacities)?;
         let (streams, targets) = (self.streams(), self.targets(&by_task));
         for (task, assignments) in by_task.iter().enumerate() {
@@ -326,6 +327,28 @@ impl Compiler<'_> {
         by_task.iter().map(|task| task.iter().map(&mut of_group).collect()).collect()
     }
 
+    /// By task, the longest way from its end to the end of the pipeline in milliseconds, with the hop charge of each task's
+    /// slowest group (the latency rule `task_budget`): what `wait_until` leaves to later tasks.
+    fn reserves_ms(&self, by_task: &[Vec<&Assignment>]) -> Vec<f64> {
+        let p = self.pipeline;
+        let latency_ms = |a: &&Assignment| {
+            let task = p.task_named(&a.group.task)?;
+            let hardware = self.problem.hardware_named(&a.group.hardware)?;
+            let profile = &p.variant(task, variant_named(p, task, &a.group.variant)?).profile;
+            Some(profile.service(hardware, a.group.share, a.batch)?.as_millis())
+        };
+        let charge_ms = |t: usize| {
+            let slowest = by_task[t].iter().filter_map(latency_ms).fold(0.0, f64::max);
+            if slowest > 0.0 { p.hop_charge_ms(slowest) } else { 0.0 }
+        };
+        let mut reserve = vec![0.0; by_task.len()];
+        for &task in p.order().iter().rev() {
+            let after = |edge: &apportion_domain::Edge| charge_ms(edge.to.get()) + reserve[edge.to.get()];
+            reserve[task.get()] = p.edges_from(task).map(after).fold(0.0, f64::max);
+        }
+        reserve
+    }
+
     fn group(&mut self, line: u32, task: TaskIndex, a: &Assignment, stream: u32) -> Result<(), SimulateError> {
         let p = self.pipeline;
         let unknown = |what: &str| SimulateError::Plan(format!("pipeline {:?}: {}: {what}", p.name, a.group));
@@ -382,13 +405,22 @@ impl Compiler<'_> {
                 }
                 self.fleet.floor.routers.push(router);
             }
-            let batcher = Batcher::AtStart { batch_max: a.batch };
-            self.fleet.floor.stations.push(Station::new(servers, batcher, Dropper::Never, QUEUE_LEN_MAX));
+            let station = self.station(task, a, servers);
+            self.fleet.floor.stations.push(station);
             self.fleet.floor.places.push(place);
             self.fleet.servers += servers;
             *senders += 1;
         }
         Ok(())
+    }
+
+    /// A station of the group that was compiled last.
+    fn station(&self, task: TaskIndex, a: &Assignment, servers: u32) -> Station<Query> {
+        let is_last = self.pipeline.children(task).next().is_none();
+        let dropper = Dropper::of(self.serving.dropping, is_last);
+        let batcher = Batcher::of(self.serving.batching, a.batch, Span::from_millis(self.reserve_ms[task.get()]));
+        let service = &self.fleet.groups[self.fleet.groups.len() - 1].service;
+        Station::new(servers, batcher, dropper, QUEUE_LEN_MAX).with_service(service.clone())
     }
 
     fn router(

@@ -1,6 +1,6 @@
 //! Where queries move: stations, the senders' routers, the network between them.
 
-use crate::agenda::Network;
+use crate::agenda::{Network, Wakes};
 use crate::fleet::{Place, Query};
 use apportion_domain::Moment;
 use apportion_serving::replica::{Input, Output};
@@ -33,6 +33,8 @@ pub struct Floor {
     /// Stations that asked to be ticked now.
     due: Vec<u32>,
     is_due: Vec<bool>,
+    /// Stations that asked to be ticked later.
+    wakes: Wakes,
 }
 
 impl Floor {
@@ -52,12 +54,12 @@ impl Floor {
     #[inline(always)]
     pub fn join(&mut self, now: Moment, station: u32, query: Query, deadline: Moment) {
         self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
-        self.settle(station, |_, _| {});
+        self.settle(now, station, |_, _| {});
     }
 
     /// Carries out what a station asks for, `start` what server and size it starts; then notes whether it wants a tick.
     #[inline(always)]
-    pub fn settle(&mut self, station: u32, mut start: impl FnMut(&Station<Query>, (u32, u32))) {
+    pub fn settle(&mut self, now: Moment, station: u32, mut start: impl FnMut(&Station<Query>, (u32, u32))) {
         let at = station as usize;
         let machine = &mut self.stations[at];
         while let Some(output) = machine.poll_output() {
@@ -67,15 +69,48 @@ impl Floor {
                 Output::ServerGone { .. } => {}
             }
         }
-        if machine.poll_timeout().is_some() {
-            if self.is_due.len() <= at {
-                self.is_due.resize(self.stations.len(), false);
-            }
-            if !self.is_due[at] {
-                self.is_due[at] = true;
-                self.due.push(station);
+        let Some((at_moment, _)) = machine.poll_timeout() else { return };
+        if at_moment > now {
+            self.wakes.set(station, at_moment);
+        } else {
+            self.tick_now(station);
+        }
+    }
+
+    #[inline(always)]
+    fn tick_now(&mut self, station: u32) {
+        let at = station as usize;
+        if self.is_due.len() <= at {
+            self.is_due.resize(self.stations.len(), false);
+        }
+        if !self.is_due[at] {
+            self.is_due[at] = true;
+            self.due.push(station);
+        }
+    }
+
+    /// When the next station wants to be ticked; `NEVER` if none does.
+    #[inline]
+    pub fn next_wake(&self) -> Moment {
+        self.wakes.next()
+    }
+
+    /// Lets the stations whose moment has come be ticked now.
+    #[inline]
+    pub fn wake(&mut self, now: Moment) {
+        while self.wakes.next() <= now {
+            let Some(station) = self.wakes.pop() else { continue };
+            // It may have started since for another reason.
+            if matches!(self.stations[station as usize].poll_timeout(), Some((at, _)) if at <= now) {
+                self.tick_now(station);
             }
         }
+    }
+
+    /// Whether any station asked to be ticked now.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.due.is_empty()
     }
 
     /// The stations that asked to be ticked now, in the order in which they start, to be given back by [`Floor::ticked`].
@@ -92,7 +127,7 @@ impl Floor {
     /// Takes the list back once all of them have been ticked.
     #[inline]
     pub fn ticked(&mut self, mut due: Vec<u32>) {
-        debug_assert!(self.due.is_empty(), "a station that ticked has nothing more to start");
+        debug_assert!(self.due.is_empty(), "a station that ticked has nothing more to start now");
         due.clear();
         self.due = due;
     }
