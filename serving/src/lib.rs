@@ -19,6 +19,7 @@ pub mod dropper;
 mod fill;
 pub mod frontend;
 mod idle;
+pub mod modules;
 pub mod monitor;
 mod most_accurate;
 pub mod progress;
@@ -28,6 +29,7 @@ pub mod router;
 
 pub use dropper::{DropReason, Dropper, Priority, View};
 pub use frontend::Frontend;
+pub use modules::StatePlanner;
 pub use monitor::Monitor;
 pub use most_accurate::{UnknownGroup, group_capacity_qps, most_accurate_first};
 pub use progress::{CREDIT_ROOT, Outcome, Progress, split};

@@ -2,20 +2,36 @@
 
 use crate::agenda::{Network, Wakes};
 use crate::fleet::{Place, Query};
-use apportion_domain::Moment;
+use apportion_domain::{Moment, Span};
 use apportion_serving::replica::{Input, Output};
 use apportion_serving::{DropReason, Router, Station};
 
-/// A query that a station has dropped.
+/// A query that was dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropped {
-    /// Where.
-    pub station: u32,
+    /// Its pipeline.
+    pub line: u32,
+    /// The task at which it was dropped, in its pipeline.
+    pub at: u32,
+    /// Its own task: another one if it was dropped before it was sent.
+    pub task: u32,
     /// Which.
     pub query: Query,
     /// Why.
     pub reason: DropReason,
 }
+
+/// What a sender knows of a query.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// When its request should be answered.
+    pub deadline: Moment,
+    /// By how much the part of the SLO of the sender's task was overrun.
+    pub behind: Span,
+}
+
+/// No slot of a router: the query was not sent.
+pub const NO_PICK: u32 = u32::MAX;
 
 /// All stations and what connects them.
 #[derive(Debug, Default)]
@@ -38,16 +54,21 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// A query leaves its sender for whichever station the router picks.
+    /// A query leaves its sender, which is `behind` by so much, for whichever station the router picks; `false` if the router
+    /// finds none that would make up for it.
     #[inline(always)]
-    pub fn send(&mut self, now: Moment, network: Option<usize>, mut query: Query, deadline: Moment) {
+    #[must_use]
+    pub fn send(&mut self, now: Moment, network: Option<usize>, mut query: Query, to: Sending) -> bool {
         let router = self.routers[query.router as usize].as_mut();
-        let picked = router.expect("a sender with children has a router").pick();
+        let Some(picked) = router.expect("a sender with children has a router").pick_behind(to.behind) else {
+            return false;
+        };
         query.pick = picked.slot;
         match network {
-            None => self.join(now, picked.target, query, deadline),
-            Some(line) => self.network.send(line, now, picked.target, query, deadline),
+            None => self.join(now, picked.target, query, to.deadline),
+            Some(line) => self.network.send(line, now, picked.target, query, to.deadline),
         }
+        true
     }
 
     /// A query joins the queue of a station.
@@ -65,7 +86,10 @@ impl Floor {
         while let Some(output) = machine.poll_output() {
             match output {
                 Output::StartBatch { server, size } => start(machine, (server, size)),
-                Output::Drop { query, reason } => self.dropped.push(Dropped { station, query, reason }),
+                Output::Drop { query, reason } => {
+                    let Place { line, task_of_line, .. } = self.places[at];
+                    self.dropped.push(Dropped { line, at: task_of_line, task: task_of_line, query, reason });
+                }
                 Output::ServerGone { .. } => {}
             }
         }
@@ -130,6 +154,14 @@ impl Floor {
         debug_assert!(self.due.is_empty(), "a station that ticked has nothing more to start now");
         due.clear();
         self.due = due;
+    }
+
+    /// No query of this one's request is wanted any more at these stations.
+    pub fn cancel(&mut self, now: Moment, stations: std::ops::Range<u32>, query: Query) {
+        for station in stations {
+            self.stations[station as usize].handle(now, Input::Cancel { query });
+            self.settle(now, station, |_, _| {});
+        }
     }
 
     /// A query has ended where this router sent it.
