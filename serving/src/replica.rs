@@ -134,6 +134,8 @@ pub struct Station<Q> {
     /// Whether a busy server's next batch had room when it was last looked at.
     pub(crate) has_room: bool,
     pub(crate) dropped: Vec<(Q, DropReason)>,
+    /// How many of the dropped queries have been told, the first ones first.
+    told: usize,
     gone: Option<u32>,
     /// Whether `poll_output` has anything to look for.
     pending: bool,
@@ -164,6 +166,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             is_open: false,
             has_room: false,
             dropped: Vec::new(),
+            told: 0,
             gone: None,
             pending: false,
             undrained: false,
@@ -237,9 +240,12 @@ impl<Q: Copy + PartialEq> Station<Q> {
             }
             self.starting = false;
         }
-        if let Some((query, reason)) = self.dropped.pop() {
+        if let Some(&(query, reason)) = self.dropped.get(self.told) {
+            self.told += 1;
             return Some(Output::Drop { query, reason });
         }
+        self.dropped.clear();
+        self.told = 0;
         if let Some(server) = self.gone.take() {
             return Some(Output::ServerGone { server });
         }

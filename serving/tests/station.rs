@@ -134,7 +134,7 @@ fn an_expired_query_makes_room_for_the_next() {
          1 arrive 4 by 7   ->
          1 arrive 5 by 30  ->
          9 finished 0      -> tick
-         9 tick            -> s0: 3+5, drop 4 deadline, drop 2 deadline
+         9 tick            -> s0: 3+5, drop 2 deadline, drop 4 deadline
         20 arrive 6 by 15  ->
         21 finished 0      -> tick
         21 tick            -> drop 6 deadline
@@ -366,7 +366,7 @@ fn the_window_slides_to_the_first_place_where_all_would_be_on_time() {
          4 arrive 5 by 41 ->
          5 arrive 6 by 10 ->
         20 finished 0     -> tick
-        20 tick           -> s0: 4+5, drop 3 deadline, drop 2 deadline
+        20 tick           -> s0: 4+5, drop 2 deadline, drop 3 deadline
         41 finished 0     -> tick
         41 tick           -> drop 6 deadline
         ",

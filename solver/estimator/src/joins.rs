@@ -83,6 +83,8 @@ pub struct Held {
     pub task: u32,
     /// Edges that it waits for.
     edges: u32,
+    /// Which of all queries that were ever held.
+    sequence: u64,
     is_cancelled: bool,
 }
 
@@ -106,6 +108,7 @@ pub struct Scopes {
     free_held: Vec<u32>,
     /// Queries that need not wait any longer.
     pub released: Vec<Held>,
+    sequence: u64,
     /// How many children a query makes over each edge, reused.
     pub counts: Vec<u32>,
 }
@@ -181,6 +184,8 @@ impl Scopes {
                 self.scopes[at as usize].held[edge as usize] = waiting;
             }
         }
+        // Those that one end has set free go in the order in which they were made.
+        self.released.sort_unstable_by_key(|held| held.sequence);
         self.leave(scope);
     }
 
@@ -210,7 +215,8 @@ impl Scopes {
         if edges == 0 {
             return false;
         }
-        let held = Held { query, to, maker, task, edges, is_cancelled: false };
+        let held = Held { query, to, maker, task, edges, sequence: self.sequence, is_cancelled: false };
+        self.sequence += 1;
         match self.free_held.pop() {
             Some(at) => self.held[at as usize] = held,
             None => self.held.push(held),

@@ -192,22 +192,24 @@ fn every_policy_by_name_accounts_for_every_request_and_repeats() {
 }
 
 #[test]
-fn looking_ahead_wastes_less_and_answers_more() {
-    // PARD section 5.2: a chain of five under a bursty overload. Late counts as dropped.
+fn looking_ahead_answers_more_than_looking_back_in_an_overload() {
+    // PARD sections 5.2 and 5.3: a chain of five under a bursty overload; what is late counts as dropped. Against `clipper++`,
+    // `pard-hbf` and `pard-instant` it is even here, where one task is the bottleneck all the time: no claim is made.
     let stages: Vec<Stage> = (0..5).map(|t: usize| stage(t.saturating_sub(1), 4, 8, 8.0, 4.0)).collect();
-    let run = |dropping| {
+    let ok = |dropping| {
         let (problem, mut plan) = with_policy(build(&stages, PerReplica, 0.0, 400.0), dropping);
         plan.pipelines[0].serving.batching = Batching::Forming;
-        run(&(problem, plan), &rate(900.0, 60, ArrivalProcess::Gamma(3.0), 1))
+        run(&(problem, plan), &rate(900.0, 60, ArrivalProcess::Gamma(3.0), 1)).total.ok as f64
     };
-    let last = |s: &Simulation| s.total.waiting[4].queries;
-    let [pard, nexus, clipper, naive] =
-        [Dropping::Pard, Dropping::Nexus, Dropping::ClipperPlusPlus, Dropping::Naive].map(run);
-    let ok = |s: &Simulation| s.total.ok;
-    assert!(ok(&pard) > ok(&nexus) && ok(&pard) > ok(&clipper) && ok(&pard) > ok(&naive), "goodput");
-    // What reaches the last task and is not in time was computed for nothing.
-    let wasted = |s: &Simulation| (last(s) - ok(s)) as f64 / last(s) as f64;
-    assert!(wasted(&pard) < wasted(&naive), "{} and {}", wasted(&pard), wasted(&naive));
+    let pard = ok(Dropping::Pard);
+    for name in ["naive", "nexus"] {
+        let other = ok(Dropping::from_name(name).expect("a name"));
+        assert!(pard > 1.16 * other, "{name}: {other}, pard: {pard}");
+    }
+    for name in ["back", "sf", "oc", "split", "wcl", "upper", "fcfs", "lbf"] {
+        let other = ok(Dropping::from_name(&format!("pard-{name}")).expect("a name"));
+        assert!(pard > other, "{name}: {other}, pard: {pard}");
+    }
 }
 
 #[test]
