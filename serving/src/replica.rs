@@ -119,6 +119,9 @@ pub struct Station<Q> {
     pub(crate) service: Vec<Span>,
     /// Whether the queue is kept by remaining time.
     pub(crate) is_sorted: bool,
+    /// Whether arriving queries are appended to the queue and nothing else.
+    is_plain: bool,
+    is_forming: bool,
     pub(crate) view: View,
     /// Admission that has not been used, in 2^-16 of a query.
     admission: u32,
@@ -155,6 +158,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
             dropper,
             service: Vec::new(),
             is_sorted: false,
+            is_plain: dropper != Dropper::Admission,
+            is_forming: batcher.is_forming(),
             view: View::default(),
             admission: 0,
             monitor: None,
@@ -186,6 +191,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     pub fn by_remaining_time(mut self) -> Self {
         assert!(self.queue.is_empty(), "before the first query");
         self.is_sorted = true;
+        self.is_plain = false;
         self
     }
 
@@ -193,6 +199,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     #[must_use]
     pub fn monitored(mut self) -> Self {
         self.monitor = Some(Box::default());
+        self.is_plain = false;
         self
     }
 
@@ -211,7 +218,12 @@ impl<Q: Copy + PartialEq> Station<Q> {
             self.undrained = true;
         }
         match input {
-            Input::Arrive { query, deadline } => self.arrive(Waiting { query, arrived: now, deadline }),
+            Input::Arrive { query, deadline } => {
+                let waiting = Waiting { query, arrived: now, deadline };
+                if !(self.is_plain && self.queue.push(waiting)) {
+                    self.arrive(waiting);
+                }
+            }
             Input::BatchFinished { server } => self.finish(server),
             Input::Tick => {
                 self.starting = true;
@@ -226,7 +238,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     /// The next thing to do, until `None`.
-    #[inline]
+    #[inline(always)]
     pub fn poll_output(&mut self) -> Option<Output<Q>> {
         if !self.pending {
             if cfg!(debug_assertions) {
@@ -234,6 +246,10 @@ impl<Q: Copy + PartialEq> Station<Q> {
             }
             return None;
         }
+        self.next_output()
+    }
+
+    fn next_output(&mut self) -> Option<Output<Q>> {
         if self.starting {
             if let Some(output) = self.start_next() {
                 return Some(output);
@@ -257,14 +273,22 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     /// When to tick, and why.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Moment, Wakeup)> {
+        // Without a free server nothing can start, and only `forming` has something else to do.
+        if !self.is_forming && (self.idle.is_empty() || self.queue.is_empty()) {
+            return None;
+        }
+        self.next_timeout()
+    }
+
+    fn next_timeout(&self) -> Option<(Moment, Wakeup)> {
         let is_now = match self.batcher {
-            Batcher::AtStart { .. } => !self.idle.is_empty() && !self.queue.is_empty(),
+            Batcher::AtStart { .. } => true,
             Batcher::Forming { .. } => self.is_open || (!self.queue.is_empty() && (self.has_room || !self.idle.is_empty())),
             Batcher::WaitUntil { .. } => {
-                return self.due().filter(|_| !self.idle.is_empty()).map(|due| (due.max(self.now), Wakeup::Start));
+                return self.due().map(|due| (due.max(self.now), Wakeup::Start));
             }
         };
         is_now.then_some((self.now, Wakeup::Start))
@@ -305,7 +329,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.servers.iter().filter(busy).map(|s| s.members.len()).sum()
     }
 
-    #[inline]
+    /// A query arrives where there is more to do than to append it, or no room for it.
+    #[inline(never)]
     fn arrive(&mut self, waiting: Waiting<Q>) {
         if let Some(monitor) = &mut self.monitor {
             monitor.arrived += 1;

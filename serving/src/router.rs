@@ -133,7 +133,7 @@ impl Router {
     /// a replica of the first backup group whose batch takes at least that much less than the table's choice would (Loki section
     /// 5.2). `None` if there is no such group: the query is not worth sending on. Without a backup table this is the paper's
     /// per-task dropping.
-    #[inline]
+    #[inline(always)]
     pub fn pick_behind(&mut self, behind: Span) -> Option<Picked> {
         if behind == Span::ZERO { Some(self.pick()) } else { self.pick_faster(behind) }
     }
@@ -148,11 +148,15 @@ impl Router {
     }
 
     /// The next replica.
-    #[inline]
+    #[inline(always)]
     pub fn pick(&mut self) -> Picked {
         if let Some(only) = self.only {
             return only;
         }
+        self.pick_among()
+    }
+
+    fn pick_among(&mut self) -> Picked {
         let group = self.groups.pick();
         self.pick_within(group)
     }

@@ -3,7 +3,6 @@
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{self, Table, number};
 use crate::{input, plan};
-use apportion_domain::Queueing;
 use clap::Subcommand;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,12 +34,12 @@ pub fn run(command: &BenchCommand) -> Outcome {
 }
 
 fn estimator(seconds: u64) -> Result<(), Failure> {
-    let mut table = Table::new(&["queueing", "visits", "CPU s", "million visits / CPU s", "attainment"]);
-    for queueing in [Queueing::Central, Queueing::PerReplica] {
-        let speed = apportion_estimator::bench::visits_per_second(queueing, seconds, cpu_seconds);
+    let mut table = Table::new(&["policies", "visits", "CPU s", "million visits / CPU s", "attainment"]);
+    for (name, serving) in apportion_estimator::bench::ROWS {
+        let speed = apportion_estimator::bench::visits_per_second(serving, seconds, cpu_seconds);
         let rate = number(speed.visits_per_second() / 1e6);
         let row =
-            [queueing.name().to_owned(), speed.visits.to_string(), number(speed.seconds), rate, number(speed.attainment)];
+            [name.to_owned(), speed.visits.to_string(), number(speed.seconds), rate, number(speed.attainment)];
         table.row(row.into());
     }
     output::print(&table.text(""))
