@@ -1,5 +1,7 @@
 //! When a free server starts, and with how many queries.
 
+use apportion_domain::{Batching, Span};
+
 /// A batching discipline with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batcher {
@@ -8,23 +10,48 @@ pub enum Batcher {
         /// Largest batch, at least 1.
         batch_max: u32,
     },
+    /// While a server runs a batch, its next one is filled from the queue, up to `batch_max`; it starts when the one before has
+    /// ended (PARD section 4.2). A server without a batch starts at once.
+    Forming {
+        /// Largest batch, at least 1.
+        batch_max: u32,
+    },
+    /// A free server waits for a full batch until the oldest query has waited for `delay`, or until the last moment at which
+    /// that query is still on time if it starts with what waits, whichever is first.
+    WaitUntil {
+        /// Largest batch, at least 1.
+        batch_max: u32,
+        /// Longest wait; `None` is only bounded by the deadline.
+        delay: Option<Span>,
+        /// What a query needs after this station: it is on time here if this much is left of its time when its batch ends.
+        reserve: Span,
+    },
 }
 
 impl Batcher {
-    /// How many of `waiting` queries a server that is free now should take; 0 is none yet.
-    #[inline]
+    /// The discipline of this name. `reserve` is what the plan grants the later tasks of a query, for `wait_until`.
     #[must_use]
-    pub fn size(self, waiting: usize) -> usize {
-        match self {
-            Self::AtStart { batch_max } => waiting.min(batch_max as usize),
+    pub fn of(batching: Batching, batch_max: u32, reserve: Span) -> Self {
+        match batching {
+            Batching::AtStart => Self::AtStart { batch_max },
+            Batching::Forming => Self::Forming { batch_max },
+            Batching::WaitUntil => Self::WaitUntil { batch_max, delay: None, reserve },
         }
     }
 
     /// Largest batch that it ever forms.
+    #[inline]
     #[must_use]
     pub fn batch_max(self) -> u32 {
         match self {
-            Self::AtStart { batch_max } => batch_max,
+            Self::AtStart { batch_max } | Self::Forming { batch_max } | Self::WaitUntil { batch_max, .. } => batch_max,
         }
+    }
+
+    /// Whether the next batch is filled while the one before runs.
+    #[inline]
+    #[must_use]
+    pub fn is_forming(self) -> bool {
+        matches!(self, Self::Forming { .. })
     }
 }

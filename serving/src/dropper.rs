@@ -1,19 +1,25 @@
-//! Which queries are not worth serving.
+//! Which queries are not worth serving, as decided where a query would enter a batch.
 
 use crate::queue::Waiting;
-use apportion_domain::Moment;
+use apportion_domain::{Dropping, Moment, Span};
 
 /// Why a query was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
     /// The queue held as many queries as it may.
     QueueFull,
-    /// Its deadline had passed before it could start.
+    /// Its deadline had passed, or would have by the end of its batch.
     Deadline,
     /// Its request no longer needs it: another part of it was dropped, or the client has gone.
     Cancelled,
     /// No replica serves its task.
     NoReplica,
+    /// It has overrun the part of the SLO that its task has.
+    Budget,
+    /// It is expected to be late at the end of the pipeline.
+    Predicted,
+    /// More queries come than are admitted.
+    Admission,
 }
 
 impl DropReason {
@@ -25,35 +31,125 @@ impl DropReason {
             Self::Deadline => "deadline",
             Self::Cancelled => "cancelled",
             Self::NoReplica => "no_replica",
+            Self::Budget => "budget",
+            Self::Predicted => "predicted",
+            Self::Admission => "admission",
         }
     }
 }
 
-/// A dropping policy.
+/// Which end of a queue that is kept by remaining time comes first (PARD section 4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// The query with the least time left: right while the load can be served.
+    #[default]
+    LowBudgetFirst,
+    /// The query with the most time left: right while the load exceeds what can be served.
+    HighBudgetFirst,
+}
+
+/// What a station is told from outside, each time that module states are synchronised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// What a query is expected to need after its batch here has ended: L_sub of PARD equation 3.
+    pub forward: Span,
+    /// The part of the SLO that this task has, where the SLO is split.
+    pub budget: Span,
+    /// Which end of the queue comes first.
+    pub priority: Priority,
+    /// Part of the arriving queries that is admitted, in 2^-16.
+    pub admit: u32,
+}
+
+/// All queries are admitted.
+pub const ADMIT_ALL: u32 = 1 << 16;
+
+impl Default for View {
+    fn default() -> Self {
+        let budget = Span::from_nanos(u64::MAX);
+        Self { forward: Span::ZERO, budget, priority: Priority::LowBudgetFirst, admit: ADMIT_ALL }
+    }
+}
+
+/// When a query that enters a batch would run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chance {
+    /// The present.
+    pub now: Moment,
+    /// When its batch starts.
+    pub start: Moment,
+    /// How long its batch runs, at the largest size that it may come to.
+    pub execution: Span,
+}
+
+/// A dropping policy at one station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dropper {
-    /// Every query is served, however late (`naive`).
+    /// Every query is served, however late (`naive`). Also where the policy decides elsewhere: `per_task` and `reroute` do
+    /// when a query leaves its task, and `last_task` before the last one not at all.
     #[default]
     Never,
     /// A query whose deadline has passed when it would start is dropped instead.
     Expired,
+    /// A query is dropped if its batch would end after its deadline (`last_task` at the last task; Loki section 5.2).
+    OnTime,
+    /// A window as long as a batch slides over the queue in order of arrival, to the first place where every query in it would
+    /// end by its deadline; those before are dropped (`nexus`, as PARD section 5.1 describes it).
+    Window,
+    /// A query that has already used up its task's part of the SLO is dropped (`clipper++`, PARD section 5.1).
+    Elapsed,
+    /// A query is dropped if its batch would end after its task's part of the SLO (`pard-split`, `pard-wcl`; PARD section 5.3).
+    Within,
+    /// A query is dropped if it would be late at the end of the pipeline, by what is known of the later tasks (PARD equation 3).
+    EndToEnd,
+    /// A part of the arriving queries is refused while a queue here or below is long (`pard-oc`; PARD section 5.3).
+    Admission,
 }
 
 impl Dropper {
-    /// Whether it may ever drop a query that is about to start.
+    /// What the policy of this name does at a station; `is_last`: of a task that makes no queries.
+    #[must_use]
+    pub fn of(dropping: Dropping, is_last: bool) -> Self {
+        match dropping {
+            Dropping::Naive | Dropping::PerTask | Dropping::Reroute => Self::Never,
+            Dropping::LastTask if is_last => Self::OnTime,
+            Dropping::LastTask => Self::Never,
+            Dropping::ClipperPlusPlus => Self::Elapsed,
+            Dropping::Nexus => Self::Window,
+            Dropping::PardOc => Self::Admission,
+            Dropping::PardSplit | Dropping::PardWcl => Self::Within,
+            Dropping::Pard
+            | Dropping::PardBack
+            | Dropping::PardSf
+            | Dropping::PardLower
+            | Dropping::PardUpper
+            | Dropping::PardFcfs
+            | Dropping::PardHbf
+            | Dropping::PardLbf
+            | Dropping::PardInstant => Self::EndToEnd,
+        }
+    }
+
+    /// Whether it looks at each query that is about to enter a batch.
     #[inline]
     #[must_use]
     pub fn inspects(self) -> bool {
-        self != Self::Never
+        !matches!(self, Self::Never | Self::Admission)
     }
 
-    /// Why a query that could start now should not, if so.
+    /// Why a query that could enter a batch now should not, if so.
     #[inline]
     #[must_use]
-    pub fn verdict<Q>(self, now: Moment, waiting: &Waiting<Q>) -> Option<DropReason> {
-        match self {
-            Self::Never => None,
-            Self::Expired => (waiting.deadline < now).then_some(DropReason::Deadline),
-        }
+    pub fn verdict<Q>(self, chance: Chance, view: &View, waiting: &Waiting<Q>) -> Option<DropReason> {
+        let end = chance.start + chance.execution;
+        let (is_dropped, reason) = match self {
+            Self::Never | Self::Admission => return None,
+            Self::Expired => (waiting.deadline < chance.now, DropReason::Deadline),
+            Self::OnTime | Self::Window => (waiting.deadline < end, DropReason::Deadline),
+            Self::Elapsed => (chance.now.since(waiting.arrived) > view.budget, DropReason::Budget),
+            Self::Within => (end.since(waiting.arrived) > view.budget, DropReason::Budget),
+            Self::EndToEnd => (waiting.deadline < end + view.forward, DropReason::Predicted),
+        };
+        is_dropped.then_some(reason)
     }
 }

@@ -16,15 +16,21 @@
 
 pub mod batcher;
 pub mod dropper;
+mod fill;
 pub mod frontend;
+mod idle;
+pub mod modules;
+pub mod monitor;
 mod most_accurate;
 pub mod progress;
 pub mod queue;
 pub mod replica;
 pub mod router;
 
-pub use dropper::{DropReason, Dropper};
+pub use dropper::{DropReason, Dropper, Priority, View};
 pub use frontend::Frontend;
+pub use modules::StatePlanner;
+pub use monitor::Monitor;
 pub use most_accurate::{UnknownGroup, group_capacity_qps, most_accurate_first};
 pub use progress::{CREDIT_ROOT, Outcome, Progress, split};
 pub use queue::Waiting;

@@ -1,4 +1,4 @@
-//! A bounded first-in first-out queue in front of one or several servers.
+//! A bounded queue in front of one or several servers: first in, first out, or by remaining time with both ends open.
 
 use apportion_domain::Moment;
 
@@ -13,7 +13,7 @@ pub struct Waiting<Q> {
     pub deadline: Moment,
 }
 
-/// First in, first out; its buffer is reused, so that a query costs no allocation once it has grown.
+/// In order of arrival or, filled by [`Queue::insert`] alone, of deadline; its buffer is reused, so that a query costs no allocation once it has grown.
 ///
 /// A vector with a moving front instead of a ring: what waits is one slice, so a batch is taken by one copy. The part in front
 /// is given up when it is longer than what waits, which costs at most one move per query.
@@ -56,7 +56,51 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         true
     }
 
-    /// Takes the oldest query.
+    /// Puts a query where its deadline belongs, after equal ones; `false` if the queue is full and the query was not taken.
+    ///
+    /// A double-ended priority queue (PARD section 4.3) as a sorted buffer: either end costs one load, and because deadlines
+    /// nearly follow arrivals, a query passes few others on its way in. The time left is the deadline less the present, so the
+    /// order of deadlines is the order of remaining budgets at any moment.
+    #[inline]
+    #[must_use]
+    pub fn insert(&mut self, waiting: Waiting<Q>) -> bool {
+        if self.len() >= self.len_max {
+            return false;
+        }
+        match self.buffer[self.front..].last() {
+            Some(last) if last.deadline > waiting.deadline => {
+                let at = self.buffer[self.front..].partition_point(|w| w.deadline <= waiting.deadline);
+                self.buffer.insert(self.front + at, waiting);
+            }
+            _ => self.buffer.push(waiting),
+        }
+        true
+    }
+
+    /// Puts queries back in front of all others, in their order.
+    pub fn put_back(&mut self, waiting: &[Waiting<Q>]) {
+        self.buffer.splice(self.front..self.front, waiting.iter().copied());
+    }
+
+    /// What waits, first to last.
+    #[inline]
+    #[must_use]
+    pub fn waiting(&self) -> &[Waiting<Q>] {
+        &self.buffer[self.front..]
+    }
+
+    /// Takes the last query.
+    #[inline]
+    pub fn pop_last(&mut self) -> Option<Waiting<Q>> {
+        if self.is_empty() {
+            return None;
+        }
+        let last = self.buffer.pop();
+        self.advance(0);
+        last
+    }
+
+    /// Takes the first query.
     #[inline]
     pub fn pop(&mut self) -> Option<Waiting<Q>> {
         let first = self.buffer.get(self.front).copied();
@@ -74,15 +118,19 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.advance(count);
     }
 
-    /// Removes a query wherever it waits, from the youngest on; `false` if it does not.
-    pub fn remove(&mut self, query: Q) -> bool {
-        match self.buffer[self.front..].iter().rposition(|w| w.query == query) {
-            Some(at) => {
-                self.buffer.remove(self.front + at);
-                true
+    /// Removes every query that equals this one; how many there were.
+    pub fn remove(&mut self, query: Q) -> usize {
+        let mut kept = self.front;
+        for at in self.front..self.buffer.len() {
+            if self.buffer[at].query != query {
+                self.buffer.swap(kept, at);
+                kept += 1;
             }
-            None => false,
         }
+        let removed = self.buffer.len() - kept;
+        self.buffer.truncate(kept);
+        self.advance(0);
+        removed
     }
 
     #[inline]

@@ -1,9 +1,11 @@
 //! One queue and the servers behind it: a replica with a queue of its own, or a whole group with a central one.
 
 use crate::batcher::Batcher;
-use crate::dropper::{DropReason, Dropper};
+use crate::dropper::{ADMIT_ALL, DropReason, Dropper, View};
+use crate::idle::IdleSet;
+use crate::monitor::Monitor;
 use crate::queue::{Queue, Waiting};
-use apportion_domain::Moment;
+use apportion_domain::{Moment, Span};
 
 /// What happens to a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +22,9 @@ pub enum Input<Q> {
         /// The server.
         server: u32,
     },
-    /// A query is no longer wanted. One that runs already, or is not here, is left alone.
+    /// Every query that equals this one is no longer wanted. One that runs already, or is not here, is left alone.
     Cancel {
-        /// The handle it arrived with.
+        /// The handle it arrived with, or one that equals it.
         query: Q,
     },
     /// A server joins; its number is the driver's choice and is not in use.
@@ -34,6 +36,11 @@ pub enum Input<Q> {
     RemoveServer {
         /// Its number.
         server: u32,
+    },
+    /// Module states were synchronised.
+    Steer {
+        /// What the station has to know of them.
+        view: View,
     },
     /// The moment that [`Station::poll_timeout`] named has come.
     Tick,
@@ -71,7 +78,7 @@ pub enum Wakeup {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServerState {
+pub(crate) enum ServerState {
     Idle,
     Busy,
     Draining,
@@ -79,25 +86,59 @@ enum ServerState {
 }
 
 #[derive(Clone, Debug)]
-struct Server<Q> {
-    state: ServerState,
-    members: Vec<Waiting<Q>>,
+pub(crate) struct Server<Q> {
+    pub(crate) state: ServerState,
+    pub(crate) members: Vec<Waiting<Q>>,
+    /// The next batch, under `forming`.
+    pub(crate) forming: Vec<Waiting<Q>>,
+    /// When its members entered, in their order, where a monitor wants to know.
+    pub(crate) entered: Vec<Moment>,
+    /// When the batch that runs is expected to end.
+    pub(crate) ends: Moment,
+}
+
+impl<Q> Server<Q> {
+    fn new(state: ServerState) -> Self {
+        Self { state, members: Vec::new(), forming: Vec::new(), entered: Vec::new(), ends: Moment::ZERO }
+    }
 }
 
 /// Queue, dropper and batcher of one queue that `n` identical servers serve, lowest number first.
 ///
 /// One server is a replica with its own queue (Loki); several are a group with a central queue (InferLine). Once its
 /// buffers have grown, neither a query nor a batch costs an allocation.
+///
+/// Under `forming`, free servers start first; then what waits enters the batches that start soonest. Drop decisions fall when a
+/// query enters a batch, which under the other disciplines is when the batch starts.
 #[derive(Clone, Debug)]
 pub struct Station<Q> {
-    queue: Queue<Q>,
-    batcher: Batcher,
-    dropper: Dropper,
-    servers: Vec<Server<Q>>,
-    idle: IdleSet,
-    now: Moment,
+    pub(crate) queue: Queue<Q>,
+    pub(crate) batcher: Batcher,
+    pub(crate) dropper: Dropper,
+    /// Expected time of a batch of `i + 1` queries; of larger ones, the last.
+    pub(crate) service: Vec<Span>,
+    /// Whether the queue is kept by remaining time.
+    pub(crate) is_sorted: bool,
+    /// Whether arriving queries are appended to the queue and nothing else.
+    is_plain: bool,
+    is_forming: bool,
+    pub(crate) view: View,
+    /// Admission that has not been used, in 2^-16 of a query.
+    admission: u32,
+    pub(crate) monitor: Option<Box<Monitor>>,
+    pub(crate) servers: Vec<Server<Q>>,
+    pub(crate) idle: IdleSet,
+    pub(crate) now: Moment,
     starting: bool,
-    dropped: Vec<(Q, DropReason)>,
+    /// The first server that has not been looked at in this tick.
+    pub(crate) cursor: u32,
+    /// Whether a free server has a batch to start, or places in next batches have become free for what waits.
+    pub(crate) is_open: bool,
+    /// Whether a busy server's next batch had room when it was last looked at.
+    pub(crate) has_room: bool,
+    pub(crate) dropped: Vec<(Q, DropReason)>,
+    /// How many of the dropped queries have been told, the first ones first.
+    told: usize,
     gone: Option<u32>,
     /// Whether `poll_output` has anything to look for.
     pending: bool,
@@ -111,20 +152,60 @@ impl<Q: Copy + PartialEq> Station<Q> {
         assert!(batcher.batch_max() >= 1, "a batch of at least one");
         let mut idle = IdleSet::default();
         (0..servers).for_each(|s| idle.insert(s));
-        let server = || Server { state: ServerState::Idle, members: Vec::new() };
         Self {
             queue: Queue::new(queue_len_max),
             batcher,
             dropper,
-            servers: (0..servers).map(|_| server()).collect(),
+            service: Vec::new(),
+            is_sorted: false,
+            is_plain: dropper != Dropper::Admission,
+            is_forming: batcher.is_forming(),
+            view: View::default(),
+            admission: 0,
+            monitor: None,
+            servers: (0..servers).map(|_| Server::new(ServerState::Idle)).collect(),
             idle,
             now: Moment::ZERO,
             starting: false,
+            cursor: 0,
+            is_open: false,
+            has_room: false,
             dropped: Vec::new(),
+            told: 0,
             gone: None,
             pending: false,
             undrained: false,
         }
+    }
+
+    /// With the expected time of a batch of `i + 1` queries. Without it, batches count as taking no time, which only matters to
+    /// `wait_until` and to dropping policies that look ahead.
+    #[must_use]
+    pub fn with_service(mut self, service: Vec<Span>) -> Self {
+        self.service = service;
+        self
+    }
+
+    /// With a queue kept by remaining time, of which [`View::priority`] says the end that comes first.
+    #[must_use]
+    pub fn by_remaining_time(mut self) -> Self {
+        assert!(self.queue.is_empty(), "before the first query");
+        self.is_sorted = true;
+        self.is_plain = false;
+        self
+    }
+
+    /// With a monitor.
+    #[must_use]
+    pub fn monitored(mut self) -> Self {
+        self.monitor = Some(Box::default());
+        self.is_plain = false;
+        self
+    }
+
+    /// What it has measured since it was last cleared, if it measures.
+    pub fn monitor(&mut self) -> Option<&mut Monitor> {
+        self.monitor.as_deref_mut()
     }
 
     /// Takes one input. `now` never goes backwards, and the outputs of the input before have been drained.
@@ -138,27 +219,26 @@ impl<Q: Copy + PartialEq> Station<Q> {
         }
         match input {
             Input::Arrive { query, deadline } => {
-                if !self.queue.push(Waiting { query, arrived: now, deadline }) {
-                    self.drop(query, DropReason::QueueFull);
+                let waiting = Waiting { query, arrived: now, deadline };
+                if !(self.is_plain && self.queue.push(waiting)) {
+                    self.arrive(waiting);
                 }
             }
             Input::BatchFinished { server } => self.finish(server),
             Input::Tick => {
                 self.starting = true;
                 self.pending = true;
+                self.cursor = 0;
             }
-            Input::Cancel { query } => {
-                if self.queue.remove(query) {
-                    self.drop(query, DropReason::Cancelled);
-                }
-            }
+            Input::Cancel { query } => self.cancel(query),
+            Input::Steer { view } => self.view = view,
             Input::AddServer { server } => self.add(server),
             Input::RemoveServer { server } => self.remove(server),
         }
     }
 
     /// The next thing to do, until `None`.
-    #[inline]
+    #[inline(always)]
     pub fn poll_output(&mut self) -> Option<Output<Q>> {
         if !self.pending {
             if cfg!(debug_assertions) {
@@ -166,15 +246,22 @@ impl<Q: Copy + PartialEq> Station<Q> {
             }
             return None;
         }
+        self.next_output()
+    }
+
+    fn next_output(&mut self) -> Option<Output<Q>> {
         if self.starting {
             if let Some(output) = self.start_next() {
                 return Some(output);
             }
             self.starting = false;
         }
-        if let Some((query, reason)) = self.dropped.pop() {
+        if let Some(&(query, reason)) = self.dropped.get(self.told) {
+            self.told += 1;
             return Some(Output::Drop { query, reason });
         }
+        self.dropped.clear();
+        self.told = 0;
         if let Some(server) = self.gone.take() {
             return Some(Output::ServerGone { server });
         }
@@ -186,10 +273,25 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     /// When to tick, and why.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Moment, Wakeup)> {
-        (!self.idle.is_empty() && self.batcher.size(self.queue.len()) > 0).then_some((self.now, Wakeup::Start))
+        // Without a free server nothing can start, and only `forming` has something else to do.
+        if !self.is_forming && (self.idle.is_empty() || self.queue.is_empty()) {
+            return None;
+        }
+        self.next_timeout()
+    }
+
+    fn next_timeout(&self) -> Option<(Moment, Wakeup)> {
+        let is_now = match self.batcher {
+            Batcher::AtStart { .. } => true,
+            Batcher::Forming { .. } => self.is_open || (!self.queue.is_empty() && (self.has_room || !self.idle.is_empty())),
+            Batcher::WaitUntil { .. } => {
+                return self.due().map(|due| (due.max(self.now), Wakeup::Start));
+            }
+        };
+        is_now.then_some((self.now, Wakeup::Start))
     }
 
     /// Members of the batch that a server runs, or has just ended.
@@ -208,10 +310,10 @@ impl<Q: Copy + PartialEq> Station<Q> {
         std::mem::swap(&mut self.servers[server as usize].members, buffer);
     }
 
-    /// Queries in the queue.
+    /// Queries that do not run yet.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.servers.iter().map(|s| s.forming.len()).sum::<usize>()
     }
 
     /// Servers that have not left; draining ones count.
@@ -227,6 +329,32 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.servers.iter().filter(busy).map(|s| s.members.len()).sum()
     }
 
+    /// A query arrives where there is more to do than to append it, or no room for it.
+    #[inline(never)]
+    fn arrive(&mut self, waiting: Waiting<Q>) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.arrived += 1;
+        }
+        if self.dropper == Dropper::Admission && !self.admits() {
+            self.drop(waiting.query, DropReason::Admission);
+            return;
+        }
+        let is_taken = if self.is_sorted { self.queue.insert(waiting) } else { self.queue.push(waiting) };
+        if !is_taken {
+            self.drop(waiting.query, DropReason::QueueFull);
+        }
+    }
+
+    /// Whether the next query is one of those that are admitted, which are spread evenly.
+    fn admits(&mut self) -> bool {
+        self.admission += self.view.admit.min(ADMIT_ALL);
+        let is_admitted = self.admission >= ADMIT_ALL;
+        if is_admitted {
+            self.admission -= ADMIT_ALL;
+        }
+        is_admitted
+    }
+
     #[cold]
     fn drop(&mut self, query: Q, reason: DropReason) {
         self.dropped.push((query, reason));
@@ -239,42 +367,42 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.pending = true;
     }
 
-    #[inline]
-    fn start_next(&mut self) -> Option<Output<Q>> {
-        let server = self.idle.first()?;
-        let members = &mut self.servers[server as usize].members;
-        members.clear();
-        if self.dropper.inspects() {
-            let size = self.batcher.size(self.queue.len());
-            while members.len() < size {
-                let Some(waiting) = self.queue.pop() else { break };
-                match self.dropper.verdict(self.now, &waiting) {
-                    Some(reason) => self.dropped.push((waiting.query, reason)),
-                    None => members.push(waiting),
+    fn cancel(&mut self, query: Q) {
+        for _ in 0..self.queue.remove(query) {
+            self.drop(query, DropReason::Cancelled);
+        }
+        for at in 0..self.servers.len() {
+            let server = &mut self.servers[at];
+            let before = server.forming.len();
+            let mut kept = 0;
+            for i in 0..before {
+                if server.forming[i].query != query {
+                    server.forming.swap(kept, i);
+                    if self.monitor.is_some() {
+                        server.entered.swap(kept, i);
+                    }
+                    kept += 1;
                 }
             }
-        } else {
-            self.queue.take(self.batcher.size(self.queue.len()), members);
+            server.forming.truncate(kept);
+            server.entered.truncate(kept);
+            // What waits, or comes, takes the freed places.
+            self.has_room |= kept < before;
+            (kept..before).for_each(|_| self.drop(query, DropReason::Cancelled));
         }
-        if members.is_empty() {
-            return None;
-        }
-        let size = members.len() as u32;
-        self.servers[server as usize].state = ServerState::Busy;
-        self.idle.remove(server);
-        Some(Output::StartBatch { server, size })
     }
 
     #[inline]
     fn finish(&mut self, server: u32) {
-        let state = &mut self.servers[server as usize].state;
-        match *state {
+        let of_server = &mut self.servers[server as usize];
+        match of_server.state {
             ServerState::Busy => {
-                *state = ServerState::Idle;
+                of_server.state = ServerState::Idle;
+                self.is_open |= !of_server.forming.is_empty();
                 self.idle.insert(server);
             }
             ServerState::Draining => {
-                *state = ServerState::Gone;
+                of_server.state = ServerState::Gone;
                 self.has_gone(server);
             }
             ServerState::Idle | ServerState::Gone => panic!("server {server} ended a batch that it did not run"),
@@ -285,7 +413,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         let at = server as usize;
         assert!(at <= self.servers.len(), "server {server} leaves a gap after {}", self.servers.len());
         if at == self.servers.len() {
-            self.servers.push(Server { state: ServerState::Gone, members: Vec::new() });
+            self.servers.push(Server::new(ServerState::Gone));
         }
         assert!(self.servers[at].state == ServerState::Gone, "server {server} is here already");
         self.servers[at].state = ServerState::Idle;
@@ -293,54 +421,20 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     fn remove(&mut self, server: u32) {
-        let state = &mut self.servers[server as usize].state;
-        match *state {
+        let of_server = &mut self.servers[server as usize];
+        of_server.entered.clear();
+        // Its next batch goes back to the queue; the decisions about its members fall again.
+        let forming = std::mem::take(&mut of_server.forming);
+        match of_server.state {
             ServerState::Idle => {
-                *state = ServerState::Gone;
+                of_server.state = ServerState::Gone;
                 self.idle.remove(server);
                 self.has_gone(server);
             }
-            ServerState::Busy => *state = ServerState::Draining,
+            ServerState::Busy => of_server.state = ServerState::Draining,
             ServerState::Draining | ServerState::Gone => panic!("server {server} was removed before"),
         }
-    }
-}
-
-/// Numbers of idle servers, smallest first, as bits.
-#[derive(Clone, Debug, Default)]
-struct IdleSet {
-    words: Vec<u64>,
-    count: u32,
-}
-
-impl IdleSet {
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    #[inline]
-    fn first(&self) -> Option<u32> {
-        if self.count == 0 {
-            return None;
-        }
-        let at = self.words.iter().position(|&w| w != 0)?;
-        Some(at as u32 * 64 + self.words[at].trailing_zeros())
-    }
-
-    #[inline]
-    fn insert(&mut self, server: u32) {
-        let at = (server / 64) as usize;
-        if at >= self.words.len() {
-            self.words.resize(at + 1, 0);
-        }
-        self.words[at] |= 1 << (server % 64);
-        self.count += 1;
-    }
-
-    #[inline]
-    fn remove(&mut self, server: u32) {
-        self.words[(server / 64) as usize] &= !(1 << (server % 64));
-        self.count -= 1;
+        self.queue.put_back(&forming);
+        self.is_open |= self.batcher.is_forming() && !forming.is_empty();
     }
 }

@@ -3,6 +3,8 @@
 //! A [`Router`] belongs to one sender and one task that it sends to. It chooses the group by [`Stride`], because the
 //! fractions of a routing table decide the accuracy, and then the replica within the group.
 
+use apportion_domain::Span;
+
 /// Weights are counted in whole parts, so that no float orders anything and a run can go on for ever without drift.
 const PARTS: f64 = (1u64 << 40) as f64;
 
@@ -87,6 +89,10 @@ pub struct Router {
     within: Within,
     /// The pick, where there is no choice and nothing to count.
     only: Option<Picked>,
+    /// Profiled time of each group's batch, where there is a backup table or might be one.
+    execution: Vec<Span>,
+    /// Groups with capacity to spare, in order of preference.
+    backup: Vec<u32>,
 }
 
 impl Router {
@@ -109,17 +115,55 @@ impl Router {
             [target] if within == Within::Turns => Some(Picked { target: *target, slot: 0 }),
             _ => None,
         };
-        Some(Self { groups: stride, members, targets, outstanding, within, only })
+        let (execution, backup) = (Vec::new(), Vec::new());
+        Some(Self { groups: stride, members, targets, outstanding, within, only, execution, backup })
+    }
+
+    /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
+    /// to spare (the backup table of Loki section 5.1).
+    #[must_use]
+    pub fn with_backup(mut self, execution: Vec<Span>, backup: Vec<u32>) -> Self {
+        assert!(execution.len() == self.members.len(), "a time for each group");
+        self.backup = backup.into_iter().filter(|&g| self.members[g as usize].count > 0).collect();
+        self.execution = execution;
+        self
+    }
+
+    /// The next replica for a query that has overrun its last task's part of the SLO by `behind`: the table's, if it has not; else
+    /// a replica of the first backup group whose batch takes at least that much less than the table's choice would (Loki section
+    /// 5.2). `None` if there is no such group: the query is not worth sending on. Without a backup table this is the paper's
+    /// per-task dropping.
+    #[inline(always)]
+    pub fn pick_behind(&mut self, behind: Span) -> Option<Picked> {
+        if behind == Span::ZERO { Some(self.pick()) } else { self.pick_faster(behind) }
+    }
+
+    #[cold]
+    fn pick_faster(&mut self, behind: Span) -> Option<Picked> {
+        let group = self.groups.pick();
+        let most = self.execution.get(group as usize)?.as_nanos().checked_sub(behind.as_nanos())?;
+        let fits = |g: &&u32| self.execution[**g as usize].as_nanos() <= most;
+        let faster = self.backup.iter().find(fits).copied()?;
+        Some(self.pick_within(faster))
     }
 
     /// The next replica.
-    #[inline]
+    #[inline(always)]
     pub fn pick(&mut self) -> Picked {
         if let Some(only) = self.only {
             return only;
         }
-        let group = self.groups.pick() as usize;
-        let members = &mut self.members[group];
+        self.pick_among()
+    }
+
+    fn pick_among(&mut self) -> Picked {
+        let group = self.groups.pick();
+        self.pick_within(group)
+    }
+
+    #[inline]
+    fn pick_within(&mut self, group: u32) -> Picked {
+        let members = &mut self.members[group as usize];
         let mut at = members.next;
         if self.within == Within::LeastOutstanding {
             at = least(&self.outstanding[members.first as usize..][..members.count as usize], at);

@@ -2,7 +2,7 @@
 
 use apportion_domain::{
     AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, Profile,
-    ProfileRow, Route, Routing, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
+    ProfileRow, Route, Routing, ServingWishes, Share, Span, Task, TaskIndex, TaskKind, Variant,
 };
 use apportion_serving::router::Within;
 use apportion_serving::{Router, Stride, group_capacity_qps, most_accurate_first};
@@ -184,4 +184,21 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_query_that_is_behind_goes_to_the_most_accurate_backup_that_makes_up_for_it() {
+    // The table's group takes 50 ms; the backups, most accurate first, 40, 30 and 20 ms; the second one is out of replicas.
+    let ms = |millis: u64| Span::from_nanos(millis * 1_000_000);
+    let groups: [(f64, &[u32]); 4] = [(1.0, &[0, 1]), (0.0, &[2]), (0.0, &[]), (0.0, &[3, 4])];
+    let router = Router::new(Within::Turns, &groups, 0).expect("replicas");
+    let mut router = router.with_backup([50, 40, 30, 20].map(ms).to_vec(), vec![1, 2, 3]);
+    let mut pick = |behind| router.pick_behind(ms(behind)).map(|p| p.target);
+    assert_eq!([0, 10, 11, 30].map(&mut pick), [Some(0), Some(2), Some(3), Some(4)]);
+    assert_eq!([31, 60].map(&mut pick), [None, None]);
+    assert_eq!(pick(0), Some(1));
+    // Without a backup table whoever is behind is dropped.
+    let mut router = Router::new(Within::Turns, &[(1.0, &[7])], 0).expect("a replica");
+    assert_eq!(router.pick_behind(Span::from_nanos(1)), None);
+    assert_eq!(router.pick_behind(Span::ZERO).map(|p| p.target), Some(7));
 }

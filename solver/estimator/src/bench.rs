@@ -2,8 +2,8 @@
 
 use crate::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_domain::{
-    AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, PipelinePlan,
-    Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, ServingPolicy, ServingWishes, Share, Task,
+    AccuracyModel, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, PipelinePlan,
+    Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, RoutingPolicy, ServingPolicy, ServingWishes, Share, Task,
     TaskIndex, TaskKind, Trace, Variant,
 };
 use std::collections::BTreeMap;
@@ -12,6 +12,18 @@ use std::collections::BTreeMap;
 pub const DEMAND_QPS: f64 = 1_000.0;
 /// An hour.
 pub const SECONDS: u64 = 3_600;
+
+/// What is measured: policies with a name.
+pub const ROWS: [(&str, ServingPolicy); 4] = [
+    ("central", policy(Queueing::Central, Batching::AtStart, Dropping::Naive)),
+    ("per_replica", policy(Queueing::PerReplica, Batching::AtStart, Dropping::Naive)),
+    ("per_replica, reroute", policy(Queueing::PerReplica, Batching::AtStart, Dropping::Reroute)),
+    ("per_replica, forming, pard", policy(Queueing::PerReplica, Batching::Forming, Dropping::Pard)),
+];
+
+const fn policy(queueing: Queueing, batching: Batching, dropping: Dropping) -> ServingPolicy {
+    ServingPolicy { queueing, batching, routing: RoutingPolicy::Stride, dropping }
+}
 
 /// Figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,8 +47,8 @@ impl Speed {
 /// Runs a chain of three tasks at 1,000 queries per second for `seconds` of simulated time, batches of up to 8, loaded to
 /// 83 % of what full batches could serve, and measures it with `cpu_seconds`, a clock that counts up.
 #[must_use]
-pub fn visits_per_second(queueing: Queueing, seconds: u64, cpu_seconds: impl Fn() -> f64) -> Speed {
-    let (problem, plan) = chain(queueing);
+pub fn visits_per_second(serving: ServingPolicy, seconds: u64, cpu_seconds: impl Fn() -> f64) -> Speed {
+    let (problem, plan) = chain(serving);
     let rates = (0..seconds).map(|s| (s, DEMAND_QPS)).collect();
     let workload = Workload { traces: vec![Trace::Rates(rates)], arrivals: ArrivalProcess::Poisson, seed: 1 };
     let before = cpu_seconds();
@@ -45,7 +57,7 @@ pub fn visits_per_second(queueing: Queueing, seconds: u64, cpu_seconds: impl Fn(
 }
 
 /// The benchmark's problem and plan.
-fn chain(queueing: Queueing) -> (Problem, Plan) {
+fn chain(serving: ServingPolicy) -> (Problem, Plan) {
     const TASKS: usize = 3;
     let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: None, memory_mib: None };
     let row = |batch: u32| ProfileRow {
@@ -107,7 +119,7 @@ fn chain(queueing: Queueing) -> (Problem, Plan) {
         name: "chain".into(),
         demand_qps: DEMAND_QPS,
         accuracy: 0.729,
-        serving: ServingPolicy { queueing, ..ServingPolicy::default() },
+        serving,
         assignments: (0..TASKS).map(assignment).collect(),
         flows: Vec::new(),
         routing: Routing::default(),

@@ -1,16 +1,19 @@
 //! The loop: the next moment, what happens at it in its order, and nothing about policy.
 
 use crate::SimulateOptions;
-use crate::agenda::{Agenda, Running};
+use crate::agenda::{Agenda, Running, Transit};
+use crate::children::{From, Parent, send_released};
 use crate::collect::Collect;
 use crate::fleet::{Fleet, Group, Line, Place, Query};
-use crate::floor::{Dropped, Floor};
+use crate::floor::{Dropped, Floor, NO_PICK, Sending};
+use crate::joins::{NO_SCOPE, Scopes};
 use crate::random::Stream;
 use crate::requests::{Request, Requests};
+use crate::steering::Steering;
 use crate::workload::Arrivals;
-use apportion_domain::Moment;
+use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
-use apportion_serving::{Progress, Waiting};
+use apportion_serving::{DropReason, Progress, Waiting};
 
 /// A run in progress.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub struct Run<'a> {
     next_arrivals: Vec<Moment>,
     agenda: Agenda,
     requests: Requests,
+    scopes: Scopes,
+    steering: Steering,
     collect: Collect,
     /// Members of the batch that ends, reused.
     members: Vec<Waiting<Query>>,
@@ -36,9 +41,22 @@ impl<'a> Run<'a> {
         let next_arrivals = arrivals.iter_mut().map(|a| a.next().unwrap_or(Moment::NEVER)).collect();
         let requests = Requests::new(fleet.lines.iter().map(|l| l.weights.len()).max().unwrap_or(0));
         let collect = Collect::new(&fleet, options);
-        let Fleet { lines, groups, floor, streams, .. } = fleet;
-        let (agenda, members, now) = (Agenda::default(), Vec::new(), Moment::ZERO);
-        Self { lines, groups, floor, streams, arrivals, next_arrivals, agenda, requests, collect, members, now }
+        let Fleet { lines, groups, floor, streams, steered, .. } = fleet;
+        Self {
+            lines,
+            groups,
+            floor,
+            streams,
+            arrivals,
+            next_arrivals,
+            agenda: Agenda::default(),
+            requests,
+            scopes: Scopes::default(),
+            steering: Steering::new(steered),
+            collect,
+            members: Vec::new(),
+            now: Moment::ZERO,
+        }
     }
 
     /// Runs until nothing is left to happen, or enough requests have missed.
@@ -46,10 +64,12 @@ impl<'a> Run<'a> {
     pub fn finish(mut self) -> Collect {
         loop {
             let (line, arrival) = self.next_arrival();
-            let now = self.agenda.next_end().min(self.floor.network.next_due()).min(arrival);
-            if now == Moment::NEVER || self.collect.is_enough() {
+            let work = self.agenda.next_end().min(self.floor.network.next_due()).min(arrival).min(self.floor.next_wake());
+            if work == Moment::NEVER || self.collect.is_enough() {
                 return self.collect;
             }
+            let steering = self.steering.next(work);
+            let now = work.min(steering);
             self.now = now;
             while let Some(batch) = self.agenda.ended(now) {
                 self.end(batch);
@@ -57,15 +77,22 @@ impl<'a> Run<'a> {
             if arrival == now {
                 self.arrive(line);
             }
-            while let Some(t) = self.floor.network.arrived(now) {
-                self.floor.join(now, t.station, t.query, t.deadline);
+            while let Some(transit) = self.floor.network.arrived(now) {
+                self.joins_station(transit);
             }
-            // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last.
-            if self.next_arrival().1 > now {
+            self.floor.wake(now);
+            if steering == now {
+                self.steering.act(now, &mut self.floor);
+            }
+            // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last. A drop may let
+            // others start, and a start drop others.
+            let is_last = self.next_arrival().1 > now;
+            loop {
+                self.account();
+                if !is_last || !self.floor.is_due() {
+                    break;
+                }
                 self.start();
-            }
-            while let Some(dropped) = self.floor.dropped.pop() {
-                self.dropped(dropped);
             }
         }
     }
@@ -93,7 +120,9 @@ impl<'a> Run<'a> {
             deadline,
             progress: Progress::new(1),
         });
-        self.floor.send(self.now, line.network, Query { request, node, stages, router, pick: 0 }, deadline);
+        let query = Query { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
+        let is_sent = self.floor.send(self.now, line.network, query, Sending { deadline, behind: Span::ZERO });
+        debug_assert!(is_sent, "whoever is not behind is sent");
     }
 
     #[inline]
@@ -103,7 +132,7 @@ impl<'a> Run<'a> {
             let place = self.floor.places[station as usize];
             let group = &self.groups[place.group as usize];
             self.floor.stations[station as usize].handle(self.now, Input::Tick);
-            self.floor.settle(station, |machine, (server, size)| {
+            self.floor.settle(self.now, station, |machine, (server, size)| {
                 let service = group.service[size as usize - 1];
                 self.agenda.start(self.now + service, station, server);
                 self.collect.started(group.task, place.server + server, self.now, service, machine.batch(server));
@@ -118,21 +147,27 @@ impl<'a> Run<'a> {
         let machine = &mut self.floor.stations[station as usize];
         machine.handle(self.now, Input::BatchFinished { server });
         machine.swap_batch(server, &mut self.members);
-        self.floor.settle(station, |_, _| {});
+        self.floor.settle(self.now, station, |_, _| {});
         let place = self.floor.places[station as usize];
         let group = &self.groups[place.group as usize];
         let line = &self.lines[group.line as usize];
-        for &Waiting { query, deadline, .. } in &self.members {
+        for &Waiting { query, deadline, arrived } in &self.members {
             if line.counts_outstanding {
                 self.floor.ended(&query);
             }
             let (node, stages) = line.paths.pass(&query, group.step, group.accuracy);
             let request = self.requests.get_mut(query.request);
-            let mut made = 0;
             // A request of which a part was dropped makes no more queries, unless partial answers are allowed.
-            if !group.edges.is_empty() && (line.partial || request.drop_task.is_none()) {
-                let child = Query { node, stages, ..query };
-                made = make_children(&mut self.floor, &mut self.streams, (line, group), place, self.now, (child, deadline));
+            let makes = !group.edges.is_empty() && (line.partial || request.drop_task.is_none());
+            let mut made = 0;
+            if makes || line.joins.is_some() {
+                let behind = self.now.since(arrived + group.budget);
+                let parent = Parent { query: Query { node, stages, ..query }, to: Sending { deadline, behind }, makes };
+                let from = From { line, group, place, now: self.now };
+                made = match &line.joins {
+                    None => from.make(&mut self.floor, &mut self.streams, parent),
+                    Some(joins) => from.make_joined(joins, &mut self.scopes, &mut self.floor, &mut self.streams, parent),
+                };
             }
             if made > 0 {
                 request.progress.pass(1, made);
@@ -152,42 +187,56 @@ impl<'a> Run<'a> {
         self.members.clear();
     }
 
+    /// Accounts for what was dropped, in the order in which it was; cancelling what else the request has may drop more.
+    #[inline]
+    fn account(&mut self) {
+        let mut next = 0;
+        while let Some(&dropped) = self.floor.dropped.get(next) {
+            next += 1;
+            self.dropped(dropped);
+        }
+        self.floor.dropped.clear();
+    }
+
     #[cold]
-    fn dropped(&mut self, Dropped { station, query, reason }: Dropped) {
-        let group = &self.groups[self.floor.places[station as usize].group as usize];
-        if self.lines[group.line as usize].counts_outstanding {
+    fn dropped(&mut self, Dropped { line: line_at, at, task, query, reason }: Dropped) {
+        let line = &self.lines[line_at as usize];
+        if line.counts_outstanding {
             self.floor.ended(&query);
         }
         let request = self.requests.get_mut(query.request);
-        request.drop_task.get_or_insert(group.task_of_line);
+        let is_first = request.drop_task.is_none();
+        request.drop_task.get_or_insert(at);
         request.progress.dropped(self.now, 1, reason);
-        if request.progress.is_complete() {
-            let line = &self.lines[group.line as usize];
+        if is_first && !line.partial && !request.progress.is_complete() {
+            self.floor.cancel(self.now, line.stations.clone(), query);
+            if line.joins.is_some() {
+                while let Some(held) = self.scopes.cancel(query.request) {
+                    let reason = DropReason::Cancelled;
+                    let dropped = Dropped { line: line_at, at: held.task, task: held.task, query: held.query, reason };
+                    self.floor.dropped.push(dropped);
+                }
+            }
+        }
+        if let Some(joins) = &line.joins {
+            self.scopes.ended(joins, query.scope, task);
+            send_released(&mut self.scopes, &mut self.floor, (line, line_at), self.now);
+        }
+        if self.requests.get_mut(query.request).progress.is_complete() {
             let (request, accuracy) = self.requests.close(query.request, &line.weights);
             self.collect.completed(request, line.partial, accuracy);
         }
     }
-}
 
-/// How many queries a query makes, each of them sent.
-#[inline]
-fn make_children(
-    floor: &mut Floor,
-    streams: &mut [Stream],
-    (line, group): (&Line, &Group),
-    place: Place,
-    now: Moment,
-    (query, deadline): (Query, Moment),
-) -> u64 {
-    let mut made = 0;
-    for at in group.chosen(streams) {
-        let edge = &group.edges[at];
-        let count = edge.fanout.draw(&mut streams[edge.stream as usize]);
-        let child = Query { router: place.router + at as u32, ..query };
-        for _ in 0..count {
-            floor.send(now, line.network, child, deadline);
+    /// A query arrives over the network, unless its request was dropped on the way.
+    fn joins_station(&mut self, transit: Transit) {
+        let Place { line, task_of_line: task, .. } = self.floor.places[transit.station as usize];
+        let query = transit.query;
+        let is_wanted = self.lines[line as usize].partial || self.requests.get_mut(query.request).drop_task.is_none();
+        if is_wanted {
+            self.floor.join(self.now, transit.station, query, transit.deadline);
+        } else {
+            self.floor.dropped.push(Dropped { line, at: task, task, query, reason: DropReason::Cancelled });
         }
-        made += u64::from(count);
     }
-    made
 }

@@ -2,19 +2,21 @@
 
 use crate::fanout::{Fanout, threshold};
 use crate::floor::Floor;
+use crate::joins::Joins;
 use crate::paths::Paths;
 use crate::random::Stream;
 use crate::routes::{Routes, variant_named};
+use crate::steering::Steered;
 use crate::{SimulateError, SimulateOptions, Workload};
 use apportion_domain::{
-    AccuracyModel, Assignment, Batching, Dropping, GroupName, Partial, Pipeline, PipelinePlan, Plan, Problem, Queueing,
-    Route, RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
+    AccuracyModel, Assignment, Dropping, GroupName, Partial, Pipeline, PipelinePlan, Plan, Problem, Queueing, Route,
+    RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
 };
-use apportion_serving::batcher::Batcher;
 use apportion_serving::router::Within;
-use apportion_serving::{Dropper, Router, Station, group_capacity_qps, most_accurate_first};
+use apportion_serving::{Router, group_capacity_qps, most_accurate_first};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Queries that one queue may hold: a guard of memory. What comes on top is dropped, reason `queue_full`.
 pub const QUEUE_LEN_MAX: usize = 1 << 22;
@@ -22,7 +24,9 @@ pub const QUEUE_LEN_MAX: usize = 1 << 22;
 pub const REPLICAS_MAX: u64 = 1 << 22;
 
 /// A query in a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+///
+/// To a station, queries of the same request are equal, so that one input cancels them all.
+#[derive(Clone, Copy, Debug)]
 pub struct Query {
     /// Slot of its request.
     pub request: u32,
@@ -34,6 +38,14 @@ pub struct Query {
     pub router: u32,
     /// The router's slot for it.
     pub pick: u32,
+    /// Where it stands in the joins of its pipeline.
+    pub scope: u32,
+}
+
+impl PartialEq for Query {
+    fn eq(&self, other: &Self) -> bool {
+        self.request == other.request
+    }
 }
 
 /// One pipeline of a run.
@@ -59,6 +71,10 @@ pub struct Line {
     pub by_task: bool,
     /// Number of its first task among all tasks of the problem.
     pub first_task: u32,
+    /// Its joins, if it has any.
+    pub joins: Option<Joins>,
+    /// Its stations.
+    pub stations: Range<u32>,
 }
 
 /// One group of a plan.
@@ -80,6 +96,8 @@ pub struct Group {
     pub step: Option<u32>,
     /// Time of a batch of `i + 1` queries.
     pub service: Vec<Span>,
+    /// How long a query may take here before it is behind; the largest span where nobody asks.
+    pub budget: Span,
     /// Channels for which a path ends here for certain.
     pub closes: Vec<u32>,
     /// Whether every query counts for some channel, leaf or not.
@@ -112,6 +130,8 @@ pub struct OutEdge {
     pub fanout: Fanout,
     /// The edge's random stream.
     pub stream: u32,
+    /// The child, in its pipeline.
+    pub to: u32,
 }
 
 /// A choice among edges.
@@ -128,6 +148,10 @@ pub struct OneOf {
 pub struct Place {
     /// Its group.
     pub group: u32,
+    /// Its group's pipeline.
+    pub line: u32,
+    /// Its group's task, in its pipeline.
+    pub task_of_line: u32,
     /// Router of the group's first edge from here; the others follow.
     pub router: u32,
     /// Number of its first server among all servers.
@@ -149,6 +173,8 @@ pub struct Fleet {
     pub servers: u32,
     /// Name of each task with its pipeline's number.
     pub tasks: Vec<(u32, String)>,
+    /// Pipelines whose stations look at module states.
+    pub steered: Vec<Steered>,
 }
 
 impl Fleet {
@@ -171,37 +197,32 @@ impl Fleet {
         for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
             let part = plan.pipeline(&pipeline.name);
             let serving = options.serving.or(part.map(|part| part.serving)).unwrap_or_default();
-            refuse_unsupported(pipeline, serving)?;
-            Compiler { problem: p, pipeline, serving, seed: w.seed, fleet: &mut fleet }.compile(part, trace)?;
+            refuse_unsupported(pipeline)?;
+            Compiler { problem: p, pipeline, serving, seed: w.seed, fleet: &mut fleet, reserve_ms: Vec::new() }
+                .compile(part, trace)?;
         }
         Ok(fleet)
     }
 }
 
-fn refuse_unsupported(pipeline: &Pipeline, serving: ServingPolicy) -> Result<(), SimulateError> {
+fn refuse_unsupported(pipeline: &Pipeline) -> Result<(), SimulateError> {
     let name = &pipeline.name;
     let refuse = |what: String| Err(SimulateError::Unsupported { pipeline: name.clone(), what });
-    if let Some(join) = (0..pipeline.tasks.len()).map(TaskIndex).find(|&t| pipeline.is_join(t)) {
-        return refuse(format!("the join at task {:?}", pipeline.task(join).name));
-    }
     if let Some(task) = pipeline.tasks.iter().find(|t| t.kind == TaskKind::Continuous) {
         return refuse(format!("the continuous task {:?}", task.name));
-    }
-    if serving.batching != Batching::AtStart {
-        return refuse(format!("batching {:?}", serving.batching.name()));
-    }
-    if serving.dropping != Dropping::Naive {
-        return refuse(format!("dropping {:?}", serving.dropping.name()));
     }
     Ok(())
 }
 
-struct Compiler<'a> {
-    problem: &'a Problem,
-    pipeline: &'a Pipeline,
-    serving: ServingPolicy,
+/// Compiles one pipeline.
+pub(crate) struct Compiler<'a> {
+    pub(crate) problem: &'a Problem,
+    pub(crate) pipeline: &'a Pipeline,
+    pub(crate) serving: ServingPolicy,
     seed: u64,
-    fleet: &'a mut Fleet,
+    pub(crate) fleet: &'a mut Fleet,
+    /// By task, what the plan grants to the tasks after it: see [`reserves_ms`].
+    pub(crate) reserve_ms: Vec<f64>,
 }
 
 impl Compiler<'_> {
@@ -222,6 +243,8 @@ impl Compiler<'_> {
                 .map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", self.pipeline.name)))?;
             capacities.insert(&a.group, capacity);
         }
+        self.reserve_ms = self.reserves_ms(&by_task);
+        let first_station = self.fleet.floor.stations.len() as u32;
         let routes = Routes::new(self.pipeline, part, &capacities)?;
         let (streams, targets) = (self.streams(), self.targets(&by_task));
         for (task, assignments) in by_task.iter().enumerate() {
@@ -235,17 +258,24 @@ impl Compiler<'_> {
         self.fleet.lines[line as usize].frontend = Some(self.fleet.floor.routers.len() as u32);
         let router = self.router(None, root, &routes, &targets, 0);
         self.fleet.floor.routers.push(router);
-        Ok(())
+        self.fleet.lines[line as usize].stations = first_station..self.fleet.floor.stations.len() as u32;
+        self.steer(&by_task, &capacities, line)
     }
 
-    /// The part with the tables of `most_accurate_first`, where it asks for them and has none.
+    /// The part with the tables of `most_accurate_first`, where it asks for them and has none, and with its backup table, where
+    /// queries are rerouted and the part has no tables at all.
     fn with_tables<'p>(&self, part: &'p PipelinePlan) -> Result<Cow<'p, PipelinePlan>, SimulateError> {
-        if self.serving.routing != RoutingPolicy::MostAccurateFirst || !part.routing.tables.is_empty() {
+        let asks = self.serving.routing == RoutingPolicy::MostAccurateFirst;
+        let needs_backup = self.serving.dropping == Dropping::Reroute && part.routing.backup.is_empty();
+        if !part.routing.tables.is_empty() || !(asks || needs_backup) {
             return Ok(Cow::Borrowed(part));
         }
         let hardware = &self.problem.hardware;
         let routing = most_accurate_first(self.pipeline, hardware, &part.assignments, self.pipeline.demand_qps);
-        let routing = routing.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", self.pipeline.name)))?;
+        let mut routing = routing.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", self.pipeline.name)))?;
+        if !asks {
+            routing.tables.clear();
+        }
         Ok(Cow::Owned(PipelinePlan { routing, ..part.clone() }))
     }
 
@@ -281,6 +311,8 @@ impl Compiler<'_> {
             channels,
             by_task,
             first_task,
+            joins: Joins::new(p),
+            stations: 0..0,
         });
     }
 
@@ -334,10 +366,11 @@ impl Compiler<'_> {
         let v = p.variant(task, variant);
         let service = (1..=a.batch).map(|size| v.profile.service(hardware, a.group.share, size));
         let service: Option<Vec<Span>> = service.collect();
+        let service = service.ok_or_else(|| unknown("no profile on this hardware"))?;
         let mut edges = Vec::new();
         for (at, edge) in p.children(task).enumerate() {
             let fanout = Fanout::of(p, edge, v).map_err(|mean| unknown(&format!("a fan-out of {mean}")))?;
-            edges.push(OutEdge { fanout, stream: stream + 1 + at as u32 });
+            edges.push(OutEdge { fanout, stream: stream + 1 + at as u32, to: edge.to.get() as u32 });
         }
         let line_of = &self.fleet.lines[line as usize];
         let stage_channel = line_of.channels[task.get()].filter(|_| line_of.by_task);
@@ -351,7 +384,8 @@ impl Compiler<'_> {
             accuracy: v.accuracy,
             depth: depth(p, task),
             step: line_of.paths.step(task, variant),
-            service: service.ok_or_else(|| unknown("no profile on this hardware"))?,
+            budget: self.budget(service.last().copied().unwrap_or(Span::ZERO)),
+            service,
             closes,
             edges,
             one_of: (p.task(task).route == Route::OneOf).then(|| OneOf { cumulated: cumulated(p, task), stream }),
@@ -371,7 +405,9 @@ impl Compiler<'_> {
         let (stations, servers) =
             if self.serving.queueing == Queueing::Central { (1, a.replicas) } else { (a.replicas, 1) };
         for _ in 0..stations {
-            let place = Place { group, router: self.fleet.floor.routers.len() as u32, server: self.fleet.servers };
+            let router = self.fleet.floor.routers.len() as u32;
+            let Group { line, task_of_line, .. } = self.fleet.groups[group as usize];
+            let place = Place { group, line, task_of_line, router, server: self.fleet.servers };
             for (at, edge) in self.pipeline.children(task).enumerate() {
                 let router = self.router(Some(&a.group), edge.to, routes, targets, *senders);
                 let makes = !self.fleet.groups[group as usize].edges[at].fanout.is_zero();
@@ -382,8 +418,8 @@ impl Compiler<'_> {
                 }
                 self.fleet.floor.routers.push(router);
             }
-            let batcher = Batcher::AtStart { batch_max: a.batch };
-            self.fleet.floor.stations.push(Station::new(servers, batcher, Dropper::Never, QUEUE_LEN_MAX));
+            let station = self.station(task, a, servers);
+            self.fleet.floor.stations.push(station);
             self.fleet.floor.places.push(place);
             self.fleet.servers += servers;
             *senders += 1;
@@ -407,7 +443,8 @@ impl Compiler<'_> {
         let weights = routes.weights(from, &names);
         let groups: Vec<(f64, &[u32])> =
             weights.into_iter().zip(&targets[to.get()]).map(|(w, t)| (w, t.1.as_slice())).collect();
-        Router::new(within, &groups, phase)
+        let router = Router::new(within, &groups, phase)?;
+        Some(if self.serving.dropping == Dropping::Reroute { self.with_backup(router, routes, to, &names) } else { router })
     }
 }
 

@@ -1,21 +1,37 @@
 //! Where queries move: stations, the senders' routers, the network between them.
 
-use crate::agenda::Network;
+use crate::agenda::{Network, Wakes};
 use crate::fleet::{Place, Query};
-use apportion_domain::Moment;
+use apportion_domain::{Moment, Span};
 use apportion_serving::replica::{Input, Output};
 use apportion_serving::{DropReason, Router, Station};
 
-/// A query that a station has dropped.
+/// A query that was dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropped {
-    /// Where.
-    pub station: u32,
+    /// Its pipeline.
+    pub line: u32,
+    /// The task at which it was dropped, in its pipeline.
+    pub at: u32,
+    /// Its own task: another one if it was dropped before it was sent.
+    pub task: u32,
     /// Which.
     pub query: Query,
     /// Why.
     pub reason: DropReason,
 }
+
+/// What a sender knows of a query.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    /// When its request should be answered.
+    pub deadline: Moment,
+    /// By how much the part of the SLO of the sender's task was overrun.
+    pub behind: Span,
+}
+
+/// No slot of a router: the query was not sent.
+pub const NO_PICK: u32 = u32::MAX;
 
 /// All stations and what connects them.
 #[derive(Debug, Default)]
@@ -33,49 +49,92 @@ pub struct Floor {
     /// Stations that asked to be ticked now.
     due: Vec<u32>,
     is_due: Vec<bool>,
+    /// Stations that asked to be ticked later.
+    wakes: Wakes,
 }
 
 impl Floor {
-    /// A query leaves its sender for whichever station the router picks.
+    /// A query leaves its sender, which is `behind` by so much, for whichever station the router picks; `false` if the router
+    /// finds none that would make up for it.
     #[inline(always)]
-    pub fn send(&mut self, now: Moment, network: Option<usize>, mut query: Query, deadline: Moment) {
+    #[must_use]
+    pub fn send(&mut self, now: Moment, network: Option<usize>, mut query: Query, to: Sending) -> bool {
         let router = self.routers[query.router as usize].as_mut();
-        let picked = router.expect("a sender with children has a router").pick();
+        let Some(picked) = router.expect("a sender with children has a router").pick_behind(to.behind) else {
+            return false;
+        };
         query.pick = picked.slot;
         match network {
-            None => self.join(now, picked.target, query, deadline),
-            Some(line) => self.network.send(line, now, picked.target, query, deadline),
+            None => self.join(now, picked.target, query, to.deadline),
+            Some(line) => self.network.send(line, now, picked.target, query, to.deadline),
         }
+        true
     }
 
     /// A query joins the queue of a station.
     #[inline(always)]
     pub fn join(&mut self, now: Moment, station: u32, query: Query, deadline: Moment) {
         self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
-        self.settle(station, |_, _| {});
+        self.settle(now, station, |_, _| {});
     }
 
     /// Carries out what a station asks for, `start` what server and size it starts; then notes whether it wants a tick.
     #[inline(always)]
-    pub fn settle(&mut self, station: u32, mut start: impl FnMut(&Station<Query>, (u32, u32))) {
+    pub fn settle(&mut self, now: Moment, station: u32, mut start: impl FnMut(&Station<Query>, (u32, u32))) {
         let at = station as usize;
         let machine = &mut self.stations[at];
         while let Some(output) = machine.poll_output() {
             match output {
                 Output::StartBatch { server, size } => start(machine, (server, size)),
-                Output::Drop { query, reason } => self.dropped.push(Dropped { station, query, reason }),
+                Output::Drop { query, reason } => {
+                    let Place { line, task_of_line, .. } = self.places[at];
+                    self.dropped.push(Dropped { line, at: task_of_line, task: task_of_line, query, reason });
+                }
                 Output::ServerGone { .. } => {}
             }
         }
-        if machine.poll_timeout().is_some() {
-            if self.is_due.len() <= at {
-                self.is_due.resize(self.stations.len(), false);
-            }
-            if !self.is_due[at] {
-                self.is_due[at] = true;
-                self.due.push(station);
+        let Some((at_moment, _)) = machine.poll_timeout() else { return };
+        if at_moment > now {
+            self.wakes.set(station, at_moment);
+        } else {
+            self.tick_now(station);
+        }
+    }
+
+    #[inline(always)]
+    fn tick_now(&mut self, station: u32) {
+        let at = station as usize;
+        if self.is_due.len() <= at {
+            self.is_due.resize(self.stations.len(), false);
+        }
+        if !self.is_due[at] {
+            self.is_due[at] = true;
+            self.due.push(station);
+        }
+    }
+
+    /// When the next station wants to be ticked; `NEVER` if none does.
+    #[inline]
+    pub fn next_wake(&self) -> Moment {
+        self.wakes.next()
+    }
+
+    /// Lets the stations whose moment has come be ticked now.
+    #[inline]
+    pub fn wake(&mut self, now: Moment) {
+        while self.wakes.next() <= now {
+            let Some(station) = self.wakes.pop() else { continue };
+            // It may have started since for another reason.
+            if matches!(self.stations[station as usize].poll_timeout(), Some((at, _)) if at <= now) {
+                self.tick_now(station);
             }
         }
+    }
+
+    /// Whether any station asked to be ticked now.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        !self.due.is_empty()
     }
 
     /// The stations that asked to be ticked now, in the order in which they start, to be given back by [`Floor::ticked`].
@@ -92,9 +151,17 @@ impl Floor {
     /// Takes the list back once all of them have been ticked.
     #[inline]
     pub fn ticked(&mut self, mut due: Vec<u32>) {
-        debug_assert!(self.due.is_empty(), "a station that ticked has nothing more to start");
+        debug_assert!(self.due.is_empty(), "a station that ticked has nothing more to start now");
         due.clear();
         self.due = due;
+    }
+
+    /// No query of this one's request is wanted any more at these stations.
+    pub fn cancel(&mut self, now: Moment, stations: std::ops::Range<u32>, query: Query) {
+        for station in stations {
+            self.stations[station as usize].handle(now, Input::Cancel { query });
+            self.settle(now, station, |_, _| {});
+        }
     }
 
     /// A query has ended where this router sent it.

@@ -9,16 +9,20 @@
 mod agenda;
 pub mod analytic;
 pub mod bench;
+mod children;
 mod collect;
 mod driver;
 mod fanout;
 mod fleet;
 mod floor;
 mod histogram;
+mod joins;
 mod paths;
+mod policies;
 mod random;
 mod requests;
 mod routes;
+mod steering;
 mod workload;
 
 use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};

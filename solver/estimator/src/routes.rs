@@ -1,7 +1,7 @@
 //! What share of a sender's queries goes to which group: by the plan's tables, else by its flows, else by capacity.
 
 use crate::SimulateError;
-use apportion_domain::{Edge, GroupName, Pipeline, PipelinePlan, TaskIndex, VariantIndex};
+use apportion_domain::{Assignment, Edge, GroupName, Pipeline, PipelinePlan, TaskIndex, VariantIndex};
 use std::collections::BTreeMap;
 
 /// Weights of the groups of a task for one sender.
@@ -41,6 +41,18 @@ impl<'a> Routes<'a> {
             }
         }
         Ok(Self { plan, capacities, flows })
+    }
+
+    /// The plan's assignments.
+    #[must_use]
+    pub fn assignments(&self) -> &'a [Assignment] {
+        &self.plan.assignments
+    }
+
+    /// Whether a group has capacity to spare.
+    #[must_use]
+    pub fn is_backup(&self, group: &GroupName) -> bool {
+        self.plan.routing.backup.iter().any(|b| b.group == *group && b.capacity_qps > 0.0)
     }
 
     /// Weights of `groups`, all of one task, for what `from` sends (`None` is the frontend). Not all 0.

@@ -3,7 +3,8 @@
 mod common;
 
 use apportion_domain::Queueing::{Central, PerReplica};
-use apportion_estimator::{Outcome, SimulateError, SimulateOptions, simulate};
+use apportion_domain::{Batching, Dropping, TaskIndex};
+use apportion_estimator::{DropReason, Outcome, SimulateError, SimulateOptions, simulate};
 use common::{Fan, Stage, arrivals, build, finishes, run, stage};
 
 const MS: u64 = 1_000_000;
@@ -92,15 +93,42 @@ fn queries_go_to_the_first_free_replica_or_by_turns() {
 }
 
 #[test]
-fn what_is_not_simulated_is_refused_by_name() {
+fn a_plan_that_does_not_fit_is_refused_by_name() {
     let (problem, mut plan) = build(&[stage(0, 1, 1, 1.0, 0.0)], Central, 0.0, 9.0);
-    plan.pipelines[0].serving.batching = apportion_domain::Batching::Forming;
-    let error = simulate(&problem, &plan, &arrivals(&[0]), &SimulateOptions::default()).expect_err("refused");
-    assert!(matches!(error, SimulateError::Unsupported { .. }) && error.to_string().contains("forming"), "{error}");
-    plan.pipelines[0].serving.batching = apportion_domain::Batching::AtStart;
     plan.pipelines[0].assignments[0].group.variant = "w".into();
     let error = simulate(&problem, &plan, &arrivals(&[0]), &SimulateOptions::default()).expect_err("refused");
     assert!(matches!(error, SimulateError::Plan(_)) && error.to_string().contains("t0/w/h"), "{error}");
+}
+
+#[test]
+fn the_next_batch_forms_while_one_runs() {
+    // A batch takes 10 ms for each query; with room for two, 1 and 2 enter the next batch and 3 waits for the one after.
+    let (problem, mut plan) = build(&[stage(0, 1, 2, 0.0, 10.0)], PerReplica, 0.0, 1e6);
+    plan.pipelines[0].serving.batching = Batching::Forming;
+    let simulation = run(&(problem, plan), &arrivals(&[0, MS, 2 * MS, 3 * MS]));
+    assert_eq!(finishes(&simulation), [10 * MS, 30 * MS, 30 * MS, 40 * MS]);
+}
+
+#[test]
+fn a_replica_waits_for_company_as_long_as_the_oldest_query_is_on_time() {
+    // Batches of two take 4 ms, single ones 3 ms. t1 is granted 2 * 4 ms after t0, so at t0 the first query starts alone at
+    // 20 - 8 - 3 = 9 ms, and at t1, where nothing comes after, at 20 - 3 = 17 ms. The second and third fill a batch each time.
+    let (problem, mut plan) = build(&[stage(0, 1, 2, 2.0, 1.0), stage(0, 1, 2, 2.0, 1.0)], PerReplica, 0.0, 20.0);
+    plan.pipelines[0].serving.batching = Batching::WaitUntil;
+    let built = (problem, plan);
+    assert_eq!(finishes(&run(&built, &arrivals(&[0]))), [20 * MS]);
+    assert_eq!(finishes(&run(&built, &arrivals(&[0, 30 * MS, 33 * MS]))), [20 * MS, 41 * MS, 41 * MS]);
+}
+
+#[test]
+fn the_last_task_drops_what_would_be_late_and_says_where_and_why() {
+    // 10 ms at t0, one at a time; 10 ms at t1. The second request would end at 30 ms, 1 ms after its deadline.
+    let (problem, mut plan) = build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 0.0, 28.0);
+    plan.pipelines[0].serving.dropping = Dropping::LastTask;
+    let simulation = run(&(problem, plan), &arrivals(&[0, MS]));
+    let seen: Vec<_> = simulation.requests.iter().map(|r| (r.outcome, r.drop_task, r.reason, r.finish)).collect();
+    let ok = (Outcome::Ok, None, None, Some(apportion_domain::Moment::from_nanos(20 * MS)));
+    assert_eq!(seen, [ok, (Outcome::Dropped, Some(TaskIndex(1)), Some(DropReason::Deadline), None)]);
 }
 
 #[test]

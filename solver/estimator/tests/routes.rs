@@ -163,16 +163,3 @@ fn pipelines_of_one_problem_run_side_by_side_with_their_own_numbers() {
     let error = simulate(&problem, &plan, &one_trace, &SimulateOptions::default()).expect_err("a trace too few");
     assert!(matches!(error, SimulateError::Workload { traces: 1, pipelines: 2 }), "{error}");
 }
-
-#[test]
-fn a_join_is_refused_by_name() {
-    let stages = [stage(0, 1, 1, 1.0, 0.0), stage(0, 1, 1, 1.0, 0.0), stage(1, 1, 1, 1.0, 0.0)];
-    let (problem, plan) = build(&stages, Central, 0.0, 1e6);
-    let problem = changed(&problem, |d| {
-        let mut delays = d.edges[0].clone();
-        (delays.from, delays.to, delays.primary) = (TaskIndex(0), TaskIndex(2), false);
-        d.edges.push(delays);
-    });
-    let error = simulate(&problem, &plan, &arrivals(&[0]), &SimulateOptions::default()).expect_err("a join");
-    assert!(matches!(&error, SimulateError::Unsupported { what, .. } if what.contains("t2")), "{error}");
-}

@@ -2,16 +2,14 @@
 
 use crate::exit::Failure;
 use crate::output::{self, Table, number};
-use apportion_domain::Queueing;
 use std::time::Instant;
 
 pub fn run(seconds: u64) -> Result<(), Failure> {
-    let mut table = Table::new(&["queueing", "visits", "CPU s", "million visits / CPU s", "attainment"]);
-    for queueing in [Queueing::Central, Queueing::PerReplica] {
-        let speed = apportion_estimator::bench::visits_per_second(queueing, seconds, cpu_seconds);
+    let mut table = Table::new(&["policies", "visits", "CPU s", "million visits / CPU s", "attainment"]);
+    for (name, serving) in apportion_estimator::bench::ROWS {
+        let speed = apportion_estimator::bench::visits_per_second(serving, seconds, cpu_seconds);
         let rate = number(speed.visits_per_second() / 1e6);
-        let row =
-            [queueing.name().to_owned(), speed.visits.to_string(), number(speed.seconds), rate, number(speed.attainment)];
+        let row = [name.to_owned(), speed.visits.to_string(), number(speed.seconds), rate, number(speed.attainment)];
         table.row(row.into());
     }
     output::print(&table.text(""))

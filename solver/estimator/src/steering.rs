@@ -1,0 +1,109 @@
+//! What reaches the stations once per period: module states, as late as the network makes them.
+
+use crate::floor::Floor;
+use apportion_domain::{Moment, Span};
+use apportion_serving::modules::{PERIOD, WINDOW_PERIODS};
+use apportion_serving::replica::Input;
+use apportion_serving::{StatePlanner, View};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// The states of one pipeline.
+#[derive(Debug)]
+pub struct Steered {
+    /// Its planner.
+    pub planner: StatePlanner,
+    /// Its stations.
+    pub stations: Range<u32>,
+    /// From a station's report to the view that follows from it: a hop each way.
+    pub delay: Span,
+}
+
+/// Views on their way.
+#[derive(Debug)]
+struct Due {
+    at: Moment,
+    steered: usize,
+    views: Vec<View>,
+}
+
+/// All pipelines whose policies look at module states.
+#[derive(Debug)]
+pub struct Steering {
+    steered: Vec<Steered>,
+    period_end: Moment,
+    /// Earliest first.
+    due: VecDeque<Due>,
+    /// Buffers of views that have arrived.
+    spare: Vec<Vec<View>>,
+    /// Periods since anything came.
+    silent: usize,
+}
+
+impl Steering {
+    /// Before the first period.
+    #[must_use]
+    pub fn new(mut steered: Vec<Steered>) -> Self {
+        steered.sort_by_key(|s| s.delay);
+        let period_end = if steered.is_empty() { Moment::NEVER } else { Moment::ZERO + PERIOD };
+        Self { steered, period_end, due: VecDeque::new(), spare: Vec::new(), silent: 0 }
+    }
+
+    /// When it acts next, if the rest of the run does so at `work`. While nothing is left in any window, it sleeps until the
+    /// period in which something happens, so that a long silence costs nothing.
+    #[inline]
+    pub fn next(&mut self, work: Moment) -> Moment {
+        if self.period_end == Moment::NEVER {
+            return Moment::NEVER;
+        }
+        if self.silent > WINDOW_PERIODS && self.due.is_empty() && work > self.period_end && work != Moment::NEVER {
+            let periods = work.since(Moment::ZERO).as_nanos() / PERIOD.as_nanos();
+            let start = Moment::from_nanos(periods * PERIOD.as_nanos());
+            self.period_end = start.max(self.period_end);
+            if self.period_end <= start {
+                self.period_end = start + PERIOD;
+            }
+        }
+        self.due.front().map_or(self.period_end, |due| due.at.min(self.period_end))
+    }
+
+    /// Ends the period if it ends now, and delivers what arrives now.
+    pub fn act(&mut self, now: Moment, floor: &mut Floor) {
+        if self.period_end <= now {
+            self.period_end = self.period_end + PERIOD;
+            let mut is_silent = true;
+            for at in 0..self.steered.len() {
+                is_silent &= !self.report(at, now, floor);
+            }
+            self.silent = if is_silent { self.silent + 1 } else { 0 };
+        }
+        while self.due.front().is_some_and(|due| due.at <= now) {
+            let Some(mut due) = self.due.pop_front() else { return };
+            for station in self.steered[due.steered].stations.clone() {
+                let task = floor.places[station as usize].task_of_line as usize;
+                floor.stations[station as usize].handle(now, Input::Steer { view: due.views[task] });
+                floor.settle(now, station, |_, _| {});
+            }
+            due.views.clear();
+            self.spare.push(due.views);
+        }
+    }
+
+    /// Reports what the stations of one pipeline have measured. Whether there is anything in the window.
+    fn report(&mut self, steered: usize, now: Moment, floor: &mut Floor) -> bool {
+        let of = &mut self.steered[steered];
+        for station in of.stations.clone() {
+            let module = floor.places[station as usize].task_of_line as usize;
+            if let Some(monitor) = floor.stations[station as usize].monitor() {
+                of.planner.observe(module, monitor);
+            }
+        }
+        let is_busy = of.planner.synchronise();
+        let mut views = self.spare.pop().unwrap_or_default();
+        views.extend((0..of.planner.modules()).map(|m| of.planner.view(m)));
+        let at = now + of.delay;
+        let place = self.due.partition_point(|due| due.at <= at);
+        self.due.insert(place, Due { at, steered, views });
+        is_busy
+    }
+}

@@ -1,0 +1,222 @@
+//! Early and proactive dropping, joins and partial answers, computed by hand.
+
+mod common;
+
+use apportion_domain::Queueing::{Central, PerReplica};
+use apportion_domain::{
+    BackupEntry, Batching, Dropping, GroupName, Moment, Partial, PipelineDraft, Plan, Problem, RoutingEntry, RoutingTable,
+    Share, Span, TaskIndex,
+};
+use apportion_estimator::{ArrivalProcess, DropReason, Outcome, Simulation};
+use common::{Fan, Stage, arrivals, assignment, build, finishes, rate, run, stage};
+
+const MS: u64 = 1_000_000;
+
+fn changed(problem: &Problem, change: impl FnOnce(&mut PipelineDraft)) -> Problem {
+    let pipeline = problem.pipelines[0].changed(&problem.hardware, change).expect("a valid pipeline");
+    problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem")
+}
+
+fn with_policy((problem, mut plan): (Problem, Plan), dropping: Dropping) -> (Problem, Plan) {
+    plan.pipelines[0].serving.dropping = dropping;
+    (problem, plan)
+}
+
+/// End in ms or, of a dropped request, task and reason.
+fn ends(simulation: &Simulation) -> Vec<Result<u64, (usize, &'static str)>> {
+    let of = |r: &apportion_estimator::RequestRecord| match r.outcome {
+        Outcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
+        _ => Ok(r.finish.expect("answered").as_nanos() / MS),
+    };
+    simulation.requests.iter().map(of).collect()
+}
+
+/// t0 takes 10 ms, one at a time, and t1 has a variant of 20 ms and a less accurate one, `w`, of 8 ms; the table knows only the first.
+fn two_ways() -> (Problem, Plan) {
+    let (problem, mut plan) = build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 2, 1, 20.0, 0.0)], PerReplica, 0.0, 100.0);
+    let problem = changed(&problem, |draft| {
+        draft.queue_factor = 1.0;
+        let mut faster = draft.tasks[1].variants[0].clone();
+        (faster.name, faster.accuracy) = ("w".into(), 0.45);
+        let mut rows = faster.profile.rows().to_vec();
+        rows.iter_mut().for_each(|r| r.latency_ms = 8.0);
+        faster.profile = apportion_domain::Profile::new(rows);
+        draft.tasks[1].variants.push(faster);
+    });
+    let group = |task: &str, variant: &str| GroupName {
+        task: task.into(),
+        variant: variant.into(),
+        hardware: "h".into(),
+        share: Share::WHOLE,
+    };
+    let part = &mut plan.pipelines[0];
+    part.assignments.push(assignment(1, "w", 1, 1));
+    let entries = vec![RoutingEntry { to: group("t1", "v"), fraction: 1.0 }];
+    part.routing.tables = vec![RoutingTable { from: Some(group("t0", "v")), to_task: "t1".into(), entries }];
+    part.routing.backup = vec![BackupEntry { group: group("t1", "w"), capacity_qps: 5.0 }];
+    (problem, plan)
+}
+
+#[test]
+fn who_is_behind_is_dropped_per_task_or_rerouted_if_a_faster_replica_makes_up_for_it() {
+    // t0 grants 10 ms. The first request takes 10, the second (from 5 to 20) 15, the third (from 7 to 30) 23.
+    let at = arrivals(&[0, 5 * MS, 7 * MS]);
+    let budget = "budget";
+    let per_task = run(&with_policy(two_ways(), Dropping::PerTask), &at);
+    assert_eq!(ends(&per_task), [Ok(30), Err((0, budget)), Err((0, budget))]);
+    // 5 ms behind: 20 - 5 = 15 is enough for the 8 ms of `w`. 13 ms behind: 7 is not.
+    let reroute = run(&with_policy(two_ways(), Dropping::Reroute), &at);
+    assert_eq!(ends(&reroute), [Ok(30), Ok(28), Err((0, budget))]);
+    let accuracy = reroute.requests.iter().map(|r| r.accuracy).collect::<Vec<_>>();
+    assert!((accuracy[0] - 0.81).abs() < 1e-12 && (accuracy[1] - 0.405).abs() < 1e-12, "{accuracy:?}");
+    // Without tables, the backup is what Algorithm 1 leaves over at the demand: here all of `w`.
+    let (problem, mut plan) = with_policy(two_ways(), Dropping::Reroute);
+    plan.pipelines[0].routing = apportion_domain::Routing::default();
+    plan.pipelines[0].serving.routing = apportion_domain::RoutingPolicy::MostAccurateFirst;
+    assert_eq!(ends(&run(&(problem, plan), &at)), [Ok(30), Ok(28), Err((0, budget))]);
+}
+
+#[test]
+fn a_dropped_part_cancels_its_siblings_unless_partial_answers_are_allowed() {
+    // Three queries at t1, 10 ms each, one at a time, from 1 ms on; the SLO leaves time for two of them.
+    let three = Stage { fanout: Fan::Mean(3.0), ..stage(0, 1, 1, 10.0, 0.0) };
+    let one = stage(0, 1, 1, 40.0, 0.0);
+    let built = || build(&[stage(0, 1, 1, 1.0, 0.0), three.clone(), one.clone()], PerReplica, 0.0, 25.0);
+    // At 1: t1 starts one; t2 has one that would end at 41 and is dropped as it would start, after t1's replica has started.
+    let dropped = run(&with_policy(built(), Dropping::LastTask), &arrivals(&[0]));
+    assert_eq!(ends(&dropped), [Err((2, "deadline"))]);
+    let queries = |s: &Simulation| s.total.waiting.iter().map(|w| w.queries).collect::<Vec<_>>();
+    assert_eq!(queries(&dropped), [1, 1, 0], "the two that waited at t1 were cancelled");
+    let (problem, plan) = with_policy(built(), Dropping::LastTask);
+    let allowed = run(&(changed(&problem, |d| d.partial = Partial::Allow), plan), &arrivals(&[0]));
+    assert_eq!(ends(&allowed), [Ok(21)], "two of the three are answered");
+    assert_eq!(queries(&allowed), [1, 2, 0]);
+    assert_eq!((allowed.total.ok, allowed.total.dropped), (1, 0));
+    assert_eq!(allowed.requests[0].reason, Some(DropReason::Deadline));
+}
+
+#[test]
+fn a_sibling_on_its_way_is_cancelled_where_it_arrives() {
+    // Hops of 1 ms. The children of t0 (1 ms) reach t1 (2 ms) and t2 (20 ms) at 3; at t2 it would be late. t1's query runs, and
+    // makes no child at t3, though it would have.
+    let stages = [stage(0, 1, 1, 1.0, 0.0), stage(0, 1, 1, 2.0, 0.0), stage(0, 1, 1, 20.0, 0.0), stage(1, 1, 1, 1.0, 0.0)];
+    let built = with_policy(build(&stages, PerReplica, 1.0, 15.0), Dropping::LastTask);
+    let simulation = run(&built, &arrivals(&[0]));
+    assert_eq!(ends(&simulation), [Err((2, "deadline"))]);
+    assert_eq!(simulation.total.waiting.iter().map(|w| w.queries).collect::<Vec<_>>(), [1, 1, 0, 0]);
+}
+
+/// t0 makes one query at t1 and `fanout` at t2; t3 is made by t1 and waits for t2. Two replicas of each, one query at a time.
+fn join(fanout: f64, latencies_ms: [f64; 4], network_ms: f64) -> (Problem, Plan) {
+    let of = |t: usize, parent: usize| stage(parent, 2, 1, latencies_ms[t], 0.0);
+    let second = Stage { fanout: Fan::Mean(fanout), ..of(2, 0) };
+    let (problem, plan) = build(&[of(0, 0), of(1, 0), second, of(3, 1)], Central, network_ms, 100.0);
+    let problem = changed(&problem, |d| {
+        let mut delays = d.edges[0].clone();
+        (delays.from, delays.to, delays.primary) = (TaskIndex(2), TaskIndex(3), false);
+        d.edges.push(delays);
+    });
+    (problem, plan)
+}
+
+#[test]
+fn a_join_waits_for_the_last_of_what_stems_from_the_same_query() {
+    // t0 until 1, t1 until 3; t2's three queries on two replicas until 11, 11 and 21; t3 from there for 5 ms.
+    assert_eq!(finishes(&run(&join(3.0, [1.0, 2.0, 10.0, 5.0], 0.0), &arrivals(&[0]))), [26 * MS]);
+    // Where t1 ends last, nothing waits; where t2 makes none, neither.
+    assert_eq!(finishes(&run(&join(1.0, [1.0, 20.0, 10.0, 5.0], 0.0), &arrivals(&[0]))), [26 * MS]);
+    assert_eq!(finishes(&run(&join(0.0, [1.0, 2.0, 10.0, 5.0], 0.0), &arrivals(&[0]))), [8 * MS]);
+    // A hop before each: t0 1 to 2, t1 3 to 5, t2 3 to 13, then a hop, t3 14 to 19.
+    assert_eq!(finishes(&run(&join(1.0, [1.0, 2.0, 10.0, 5.0], 1.0), &arrivals(&[0]))), [19 * MS]);
+    // The second request waits for its own queries, not for those of the first: t2 has both from 1 and 2 on, to 11 and 12.
+    assert_eq!(
+        finishes(&run(&join(1.0, [1.0, 2.0, 10.0, 5.0], 0.0), &arrivals(&[0, MS / 2]))),
+        [16 * MS, 16 * MS + MS / 2]
+    );
+}
+
+#[test]
+fn a_join_goes_on_without_a_dropped_part_or_falls_with_it() {
+    // t2 takes 200 ms and is a leaf: its query is dropped as it would start.
+    let built = || with_policy(join(1.0, [1.0, 2.0, 200.0, 5.0], 0.0), Dropping::LastTask);
+    assert_eq!(ends(&run(&built(), &arrivals(&[0]))), [Err((2, "deadline"))]);
+    let (problem, plan) = built();
+    let allowed = changed(&problem, |d| d.partial = Partial::Allow);
+    assert_eq!(ends(&run(&(allowed, plan), &arrivals(&[0]))), [Ok(8)]);
+}
+
+#[test]
+fn a_held_query_is_cancelled_with_its_request() {
+    // t2's two replicas run 10 ms; the third query at t2 would start at 11 and end at 21, late: the request falls while t3's query
+    // is held, and nothing of it is left.
+    let (problem, plan) = with_policy(join(3.0, [1.0, 2.0, 10.0, 5.0], 0.0), Dropping::LastTask);
+    let problem = changed(&problem, |d| d.slo_ms = 20.0);
+    let simulation = run(&(problem, plan), &arrivals(&[0, 50 * MS]));
+    assert_eq!(ends(&simulation), [Err((2, "deadline")), Err((2, "deadline"))]);
+    assert_eq!(simulation.total.waiting.iter().map(|w| w.queries).collect::<Vec<_>>(), [2, 2, 4, 0]);
+}
+
+#[test]
+fn what_would_be_late_at_the_end_is_dropped_at_the_start() {
+    // 10 ms at t0 and 20 at t1, an SLO of 45. At t0 the third query would end at 30, with 20 ms to go: late at 50, dropped there
+    // at 20. Dropping by what t0 alone needs, it is found out at t1.
+    let built = || build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 2, 1, 20.0, 0.0)], PerReplica, 0.0, 45.0);
+    let at = arrivals(&[0, 0, 0]);
+    let seen = |dropping| ends(&run(&with_policy(built(), dropping), &at));
+    assert_eq!(seen(Dropping::Pard), [Ok(30), Ok(40), Err((0, "predicted"))]);
+    assert_eq!(seen(Dropping::PardBack), [Ok(30), Ok(40), Err((1, "predicted"))]);
+    assert_eq!(seen(Dropping::Nexus), [Ok(30), Ok(40), Err((1, "deadline"))]);
+    // A third of the SLO is t0's: 15 ms. The second query starts after 10 and ends after 20; the third starts after 20.
+    assert_eq!(seen(Dropping::ClipperPlusPlus), [Ok(30), Ok(40), Err((0, "budget"))]);
+    assert_eq!(seen(Dropping::PardSplit), [Ok(30), Err((0, "budget")), Err((0, "budget"))]);
+    assert_eq!(seen(Dropping::Naive), [Ok(30), Ok(40), Ok(50)]);
+}
+
+#[test]
+fn every_policy_by_name_accounts_for_every_request_and_repeats() {
+    let stages = [stage(0, 2, 4, 4.0, 2.0), stage(0, 3, 4, 5.0, 3.0), stage(1, 2, 4, 3.0, 2.0)];
+    for name in Dropping::NAMES {
+        let dropping = Dropping::from_name(name).expect("a name");
+        for batching in [Batching::AtStart, Batching::Forming, Batching::WaitUntil] {
+            let (problem, mut plan) = with_policy(build(&stages, PerReplica, 0.5, 60.0), dropping);
+            plan.pipelines[0].serving.batching = batching;
+            let workload = rate(700.0, 8, ArrivalProcess::Gamma(2.0), 3);
+            let built = (problem, plan);
+            let (first, second) = (run(&built, &workload), run(&built, &workload));
+            assert_eq!(first.requests, second.requests, "{name}");
+            let e = &first.total;
+            assert_eq!(e.ok + e.late + e.dropped, e.requests, "{name} {batching}");
+            assert_eq!(dropping == Dropping::Naive, e.dropped == 0, "{name} {batching}: {} dropped", e.dropped);
+        }
+    }
+}
+
+#[test]
+fn looking_ahead_answers_more_than_looking_back_in_an_overload() {
+    // PARD sections 5.2 and 5.3: a chain of five under a bursty overload; what is late counts as dropped. Against `clipper++`,
+    // `pard-hbf` and `pard-instant` it is even here, where one task is the bottleneck all the time: no claim is made.
+    let stages: Vec<Stage> = (0..5).map(|t: usize| stage(t.saturating_sub(1), 4, 8, 8.0, 4.0)).collect();
+    let ok = |dropping| {
+        let (problem, mut plan) = with_policy(build(&stages, PerReplica, 0.0, 400.0), dropping);
+        plan.pipelines[0].serving.batching = Batching::Forming;
+        run(&(problem, plan), &rate(900.0, 60, ArrivalProcess::Gamma(3.0), 1)).total.ok as f64
+    };
+    let pard = ok(Dropping::Pard);
+    for name in ["naive", "nexus"] {
+        let other = ok(Dropping::from_name(name).expect("a name"));
+        assert!(pard > 1.16 * other, "{name}: {other}, pard: {pard}");
+    }
+    for name in ["back", "sf", "oc", "split", "wcl", "upper", "fcfs", "lbf"] {
+        let other = ok(Dropping::from_name(&format!("pard-{name}")).expect("a name"));
+        assert!(pard > other, "{name}: {other}, pard: {pard}");
+    }
+}
+
+#[test]
+fn views_reach_stations_a_hop_after_they_were_made_and_a_long_silence_costs_nothing() {
+    // Two requests, a day apart: the run has a day's periods to skip.
+    let built =
+        with_policy(build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 1.0, 60.0), Dropping::Pard);
+    let far = Moment::ZERO + Span::from_nanos(10_000_000 * 1_000 * MS);
+    assert_eq!(finishes(&run(&built, &arrivals(&[0, far.as_nanos()]))), [22 * MS, far.as_nanos() + 22 * MS]);
+}

@@ -1,0 +1,482 @@
+//! The slow simulator. It holds all future events in one list, searches the list for the earliest, and knows no serving machine:
+//! queues are vectors, turns are counted by hand, and what a join waits for is found by following every query's ancestors.
+//! Fan-outs are whole, so that nothing is drawn.
+
+use crate::common::{Fan, Stage};
+use apportion_domain::{Batching, Dropping};
+
+const MS: u64 = 1_000_000;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub stages: Vec<Stage>,
+    pub central: bool,
+    pub network_ms: u64,
+    pub slo_ms: u64,
+    pub batching: Batching,
+    pub dropping: Dropping,
+    pub partial: bool,
+    /// Edges that only delay.
+    pub delays: Vec<(usize, usize)>,
+}
+
+impl Case {
+    fn network(&self) -> u64 {
+        self.network_ms * MS
+    }
+
+    fn service(&self, task: usize, size: usize) -> u64 {
+        let stage = &self.stages[task];
+        ((stage.base_ms + stage.each_ms * size as f64) * 1e6).round() as u64
+    }
+
+    fn full(&self, task: usize) -> u64 {
+        self.service(task, self.stages[task].batch as usize)
+    }
+
+    fn children(&self, task: usize) -> Vec<usize> {
+        (1..self.stages.len()).filter(|&c| self.stages[c].parent == task).collect()
+    }
+
+    /// Over all edges.
+    fn followers(&self, task: usize) -> Vec<usize> {
+        let delayed = self.delays.iter().filter(|d| d.0 == task).map(|d| d.1);
+        self.children(task).into_iter().chain(delayed).collect()
+    }
+
+    /// The longest way after a task, with what `charge` says of each task on it.
+    fn after(&self, task: usize, charge: &dyn Fn(usize) -> u64) -> u64 {
+        self.followers(task).into_iter().map(|t| charge(t) + self.after(t, charge)).max().unwrap_or(0)
+    }
+
+    fn before(&self, task: usize, charge: &dyn Fn(usize) -> u64) -> u64 {
+        let parents = (0..self.stages.len()).filter(|&p| self.followers(p).contains(&task));
+        parents.map(|p| charge(p) + self.before(p, charge)).max().unwrap_or(0)
+    }
+
+    /// A task's part of the SLO under `clipper++`.
+    fn part(&self, task: usize) -> u64 {
+        let charge = |t: usize| self.full(t) + self.network();
+        let path = self.before(task, &charge) + charge(task) + self.after(task, &charge);
+        (self.slo_ms * MS * charge(task) / path).saturating_sub(self.network())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Made, and held or on its way.
+    Away,
+    Queued,
+    Forming,
+    Running,
+    /// Given up, and not yet accounted for.
+    GivenUp,
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+struct Query {
+    request: usize,
+    task: usize,
+    maker: Option<usize>,
+    state: State,
+    joined: u64,
+    deadline: u64,
+    behind: bool,
+    target: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Replica {
+    task: usize,
+    queue: Vec<usize>,
+    forming: Vec<usize>,
+    running: Option<Vec<usize>>,
+    ends: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Request {
+    open: usize,
+    end: u64,
+    leaves: usize,
+    dropped: Option<(usize, &'static str)>,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    BatchEnds { replica: usize },
+    Arrives { request: usize },
+    Joins { query: usize },
+    Nothing,
+}
+
+pub struct Oracle<'a> {
+    case: &'a Case,
+    /// `(time, order of making, what)`.
+    events: Vec<(u64, u64, What)>,
+    made: u64,
+    replicas: Vec<Replica>,
+    /// Next turn of each sender (a replica, or the frontend at the end) for each task.
+    turns: Vec<Vec<usize>>,
+    queries: Vec<Query>,
+    requests: Vec<Request>,
+    held: Vec<usize>,
+    /// `(query, where, why)`.
+    given_up: Vec<(usize, usize, &'static str)>,
+}
+
+impl<'a> Oracle<'a> {
+    pub fn new(case: &'a Case) -> Self {
+        let mut replicas = Vec::new();
+        let mut turns = Vec::new();
+        for (task, stage) in case.stages.iter().enumerate() {
+            for r in 0..stage.replicas as usize {
+                replicas.push(Replica { task, ..Replica::default() });
+                // Senders begin at different turns: the replicas of one task by their index.
+                turns.push(vec![r; case.stages.len()]);
+            }
+        }
+        turns.push(vec![0; case.stages.len()]);
+        let (events, queries, requests, held, given_up) = (vec![], vec![], vec![], vec![], vec![]);
+        Self { case, events, made: 0, replicas, turns, queries, requests, held, given_up }
+    }
+
+    fn replicas_of(&self, task: usize) -> Vec<usize> {
+        (0..self.replicas.len()).filter(|&r| self.replicas[r].task == task).collect()
+    }
+
+    fn later(&mut self, at: u64, what: What) {
+        self.made += 1;
+        self.events.push((at, self.made, what));
+    }
+
+    pub fn play(mut self, at: &[u64]) -> Vec<Result<u64, (usize, &'static str)>> {
+        for (request, &moment) in at.iter().enumerate() {
+            self.requests.push(Request { open: 1, end: 0, leaves: 0, dropped: None });
+            self.later(moment, What::Arrives { request });
+        }
+        while let Some(now) = self.events.iter().map(|e| e.0).min() {
+            while let Some(What::BatchEnds { replica }) = self.next(now, |w| matches!(w, What::BatchEnds { .. })) {
+                self.end(now, replica);
+            }
+            let mut is_first = true;
+            loop {
+                let arrival = self.next(now, |w| matches!(w, What::Arrives { .. }));
+                let is_last = arrival.is_none();
+                if let Some(What::Arrives { request }) = arrival {
+                    let deadline = now + self.case.slo_ms * MS;
+                    let query = self.make(request, 0, None, deadline, false);
+                    self.send(now, query, self.replicas.len());
+                }
+                while let Some(What::Joins { query }) = self.next(now, |w| matches!(w, What::Joins { .. })) {
+                    self.join(now, query);
+                }
+                if is_first || !is_last {
+                    self.account(now);
+                }
+                is_first = false;
+                if is_last {
+                    break;
+                }
+            }
+            self.events.retain(|e| e.0 > now);
+            loop {
+                let before = (self.events.len(), self.given_up.len());
+                self.start(now);
+                let is_same = (self.events.len(), self.given_up.len()) == before;
+                self.account(now);
+                if is_same {
+                    break;
+                }
+            }
+            self.wake(now);
+        }
+        let result = |r: &Request| match r.dropped {
+            Some(dropped) if !(self.case.partial && r.leaves > 0) => Err(dropped),
+            _ => Ok(r.end),
+        };
+        self.requests.iter().map(result).collect()
+    }
+
+    fn next(&mut self, now: u64, is: impl Fn(&What) -> bool) -> Option<What> {
+        let due = (0..self.events.len()).filter(|&i| self.events[i].0 == now && is(&self.events[i].2));
+        let earliest = due.min_by_key(|&i| self.events[i].1)?;
+        Some(self.events.remove(earliest).2)
+    }
+
+    fn make(&mut self, request: usize, task: usize, maker: Option<usize>, deadline: u64, behind: bool) -> usize {
+        self.queries.push(Query { request, task, maker, state: State::Away, joined: 0, deadline, behind, target: 0 });
+        self.queries.len() - 1
+    }
+
+    fn send(&mut self, now: u64, query: usize, sender: usize) {
+        let Query { task, behind, maker, .. } = self.queries[query];
+        if behind {
+            self.give_up(query, self.queries[maker.expect("it has one")].task, "budget");
+            return;
+        }
+        let targets = self.replicas_of(task);
+        let turn = self.turns[sender][task];
+        self.turns[sender][task] += 1;
+        self.queries[query].target = if self.case.central { targets[0] } else { targets[turn % targets.len()] };
+        if self.case.network() == 0 {
+            self.join(now, query);
+        } else {
+            self.later(now + self.case.network(), What::Joins { query });
+        }
+    }
+
+    fn join(&mut self, now: u64, query: usize) {
+        let Query { request, task, target, .. } = self.queries[query];
+        if !self.case.partial && self.requests[request].dropped.is_some() {
+            return self.give_up(query, task, "cancelled");
+        }
+        self.queries[query].state = State::Queued;
+        self.queries[query].joined = now;
+        self.replicas[target].queue.push(query);
+    }
+
+    fn give_up(&mut self, query: usize, at: usize, why: &'static str) {
+        self.queries[query].state = State::GivenUp;
+        self.given_up.push((query, at, why));
+    }
+
+    fn end(&mut self, now: u64, replica: usize) {
+        for query in self.replicas[replica].running.take().expect("a batch ends once") {
+            let Query { request, task, joined, deadline, .. } = self.queries[query];
+            let behind = matches!(self.case.dropping, Dropping::PerTask | Dropping::Reroute)
+                && now - joined > 2 * self.case.full(task);
+            let mut children = Vec::new();
+            if self.case.partial || self.requests[request].dropped.is_none() {
+                for child in self.case.children(task) {
+                    let Fan::Mean(count) = self.case.stages[child].fanout else { panic!("whole means only") };
+                    for _ in 0..count as usize {
+                        children.push(self.make(request, child, Some(query), deadline, behind));
+                    }
+                }
+            }
+            self.queries[query].state = State::Gone;
+            let of_request = &mut self.requests[request];
+            of_request.open += children.len();
+            of_request.open -= 1;
+            if children.is_empty() {
+                of_request.end = now;
+                of_request.leaves += 1;
+            }
+            self.release(now);
+            for child in children {
+                if self.waits(child) {
+                    self.held.push(child);
+                } else {
+                    self.send(now, child, self.sender_of(child));
+                }
+            }
+        }
+    }
+
+    /// The replica at which a query's maker ran (of a central queue, the first).
+    fn sender_of(&self, query: usize) -> usize {
+        self.queries[self.queries[query].maker.expect("it has one")].target
+    }
+
+    fn release(&mut self, now: u64) {
+        for query in self.held.clone() {
+            if !self.waits(query) {
+                self.held.retain(|&h| h != query);
+                self.send(now, query, self.sender_of(query));
+            }
+        }
+    }
+
+    /// A query and those that it stems from.
+    fn line(&self, query: usize) -> Vec<usize> {
+        let mut line = vec![query];
+        while let Some(maker) = self.queries[line[line.len() - 1]].maker {
+            line.push(maker);
+        }
+        line
+    }
+
+    fn lineage(&self, task: usize) -> Vec<usize> {
+        let mut line = vec![task];
+        while line[line.len() - 1] != 0 {
+            line.push(self.case.stages[line[line.len() - 1]].parent);
+        }
+        line
+    }
+
+    fn waits(&self, query: usize) -> bool {
+        let line = self.line(query);
+        let waits_over = |&(from, _): &(usize, usize)| {
+            let way = self.lineage(from);
+            let above = |t: &usize| self.lineage(self.queries[query].task).contains(t);
+            let at = way.iter().position(above).expect("the root is above all");
+            let ancestor = line.iter().copied().find(|&q| self.queries[q].task == way[at]).expect("it stems from there");
+            let counts = |&q: &usize| {
+                self.queries[q].state != State::Gone
+                    && way[..at].contains(&self.queries[q].task)
+                    && self.line(q).contains(&ancestor)
+            };
+            (0..self.queries.len()).any(|q| counts(&q))
+        };
+        self.case.delays.iter().filter(|d| d.1 == self.queries[query].task).any(waits_over)
+    }
+
+    fn account(&mut self, now: u64) {
+        while !self.given_up.is_empty() {
+            let (query, at, why) = self.given_up.remove(0);
+            let request = self.queries[query].request;
+            let of_request = &mut self.requests[request];
+            of_request.open -= 1;
+            of_request.end = now;
+            let is_first = of_request.dropped.is_none();
+            of_request.dropped.get_or_insert((at, why));
+            if is_first && !self.case.partial {
+                self.cancel(request);
+            }
+            self.queries[query].state = State::Gone;
+            self.release(now);
+        }
+    }
+
+    fn cancel(&mut self, request: usize) {
+        let is_of = |q: &Query| q.request == request;
+        let queries = &self.queries;
+        self.held.retain(|&q| !is_of(&queries[q]));
+        for replica in &mut self.replicas {
+            replica.queue.retain(|&q| !is_of(&queries[q]));
+            replica.forming.retain(|&q| !is_of(&queries[q]));
+        }
+        for query in self.queries.iter_mut().filter(|q| is_of(q)) {
+            if matches!(query.state, State::Queued | State::Forming) {
+                query.state = State::Gone;
+            }
+        }
+    }
+
+    /// Why a query may not enter a batch that starts at `start` and takes `service`.
+    fn refusal(&self, now: u64, start: u64, service: u64, query: &Query) -> Option<&'static str> {
+        let task = query.task;
+        let end = start + service;
+        let is_last = self.case.children(task).is_empty();
+        let forward = |t: usize| self.case.full(t) + self.case.network();
+        match self.case.dropping {
+            Dropping::LastTask if is_last => (query.deadline < end).then_some("deadline"),
+            Dropping::ClipperPlusPlus => (now - query.joined > self.case.part(task)).then_some("budget"),
+            Dropping::PardBack => (query.deadline < end).then_some("predicted"),
+            Dropping::PardSf | Dropping::PardFcfs => {
+                (query.deadline < end + self.case.after(task, &forward)).then_some("predicted")
+            }
+            _ => None,
+        }
+    }
+
+    /// Moves queries from a queue into a batch that has `batch` already.
+    fn fill(&mut self, now: u64, holder: usize, mut batch: Vec<usize>, start: u64, may_grow: bool) -> Vec<usize> {
+        let task = self.replicas[holder].task;
+        let most = self.case.stages[task].batch as usize;
+        let mut queue = std::mem::take(&mut self.replicas[holder].queue);
+        if matches!(self.case.dropping, Dropping::PardSf | Dropping::PardBack) {
+            queue.sort_by_key(|&q| self.queries[q].deadline);
+        }
+        if self.case.dropping == Dropping::Nexus {
+            let room = most - batch.len();
+            let is_good = |first: &usize| {
+                let window = &queue[*first..queue.len().min(first + room)];
+                let size = if may_grow { most } else { batch.len() + window.len() };
+                size == 0 || window.iter().all(|&q| self.queries[q].deadline >= start + self.case.service(task, size))
+            };
+            let first = (0..=queue.len()).find(is_good).expect("an empty window is good");
+            for query in queue.drain(..first).collect::<Vec<_>>() {
+                self.give_up(query, task, "deadline");
+            }
+        }
+        while batch.len() < most && !queue.is_empty() {
+            let size = if may_grow { most } else { most.min(batch.len() + queue.len()) };
+            let query = queue.remove(0);
+            match self.refusal(now, start, self.case.service(task, size), &self.queries[query]) {
+                Some(why) => self.give_up(query, task, why),
+                None => batch.push(query),
+            }
+        }
+        self.replicas[holder].queue = queue;
+        batch
+    }
+
+    /// When a free replica starts with what waits in this queue, under `wait_until`.
+    fn due(&self, now: u64, holder: usize) -> u64 {
+        let Replica { task, queue, .. } = &self.replicas[holder];
+        if self.case.batching != Batching::WaitUntil || queue.len() >= self.case.stages[*task].batch as usize {
+            return now;
+        }
+        let mut first = queue[0];
+        if matches!(self.case.dropping, Dropping::PardSf | Dropping::PardBack) {
+            first = *queue.iter().min_by_key(|&&q| self.queries[q].deadline).expect("it is not empty");
+        }
+        let charge = |t: usize| 2 * self.case.full(t) + self.case.network();
+        let needed = self.case.service(*task, queue.len()) + self.case.after(*task, &charge);
+        self.queries[first].deadline.saturating_sub(needed).max(now)
+    }
+
+    fn holder(&self, replica: usize) -> usize {
+        if self.case.central { self.replicas_of(self.replicas[replica].task)[0] } else { replica }
+    }
+
+    fn start(&mut self, now: u64) {
+        for replica in 0..self.replicas.len() {
+            let (holder, is_forming) = (self.holder(replica), self.case.batching == Batching::Forming);
+            if self.replicas[replica].running.is_none() {
+                let mut batch = std::mem::take(&mut self.replicas[replica].forming);
+                if !self.replicas[holder].queue.is_empty() && self.due(now, holder) <= now {
+                    batch = self.fill(now, holder, batch, now, false);
+                }
+                self.run(now, replica, batch);
+            }
+            let is_last = replica + 1 == self.replicas.len() || self.holder(replica + 1) != holder;
+            if is_forming && is_last {
+                self.form(now, holder);
+            }
+        }
+    }
+
+    fn run(&mut self, now: u64, replica: usize, batch: Vec<usize>) {
+        if batch.is_empty() {
+            return;
+        }
+        let ends = now + self.case.service(self.replicas[replica].task, batch.len());
+        batch.iter().for_each(|&q| self.queries[q].state = State::Running);
+        (self.replicas[replica].running, self.replicas[replica].ends) = (Some(batch), ends);
+        self.later(ends, What::BatchEnds { replica });
+    }
+
+    /// What waits in a queue enters the batches that start soonest.
+    fn form(&mut self, now: u64, holder: usize) {
+        let task = self.replicas[holder].task;
+        while !self.replicas[holder].queue.is_empty() {
+            let most = self.case.stages[task].batch as usize;
+            let is_open = |&r: &usize| {
+                self.holder(r) == holder && self.replicas[r].running.is_some() && self.replicas[r].forming.len() < most
+            };
+            let open = (0..self.replicas.len()).filter(is_open).min_by_key(|&r| (self.replicas[r].ends, r));
+            let Some(replica) = open else { return };
+            let batch = std::mem::take(&mut self.replicas[replica].forming);
+            let start = self.replicas[replica].ends;
+            let batch = self.fill(now, holder, batch, start, true);
+            batch.iter().for_each(|&q| self.queries[q].state = State::Forming);
+            self.replicas[replica].forming = batch;
+        }
+    }
+
+    fn wake(&mut self, now: u64) {
+        for replica in 0..self.replicas.len() {
+            let holder = self.holder(replica);
+            if self.replicas[replica].running.is_none() && !self.replicas[holder].queue.is_empty() {
+                let due = self.due(now, holder);
+                assert!(due > now, "it would have started");
+                self.later(due, What::Nothing);
+            }
+        }
+    }
+}
