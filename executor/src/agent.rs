@@ -54,6 +54,14 @@ pub struct View {
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
 }
 
+impl View {
+    /// Whether there is a target and all its pipelines are ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.layout.fence.is_some() && self.layout.pipelines.keys().all(|p| self.ready.contains(p))
+    }
+}
+
 /// Ends of the loop.
 #[derive(Clone)]
 pub struct Handle {

@@ -4,7 +4,8 @@ use apportion_executor::agent::{self, Command, Options};
 use apportion_executor::backend::{Backend, OnnxBackend, find_library};
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
-use apportion_executor::{gateway, peers};
+use apportion_executor::gateway::{self, Gateway};
+use apportion_executor::peers;
 use clap::Parser;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -96,7 +97,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     let handle = agent::start(Options { loader: Arc::new(loader), pace: flags.pace, files });
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
-    let server = gateway::http::serve(http, handle.clone())?;
+    let server = gateway::http::serve(http, Gateway::new(handle.clone()))?;
     let stopping = server.handle();
     tokio::spawn(server);
     let attending = tokio::spawn(attend(identity, handle.clone(), stop.clone()));

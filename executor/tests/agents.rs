@@ -219,7 +219,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
             .join()
             .expect("starts")
     });
-    let server = gateway::http::serve(http, handle.clone());
+    let server = gateway::http::serve(http, gateway::Gateway::new(handle.clone()));
     runtime.spawn(server.expect("serves"));
     Agent { http: address, data, handle, runtime: Some(runtime), _directory: directory }
 }

@@ -22,7 +22,13 @@ const ATTEMPTS_MAX: usize = 4;
 const AGAIN_SLO_PARTS: u64 = 4;
 
 impl Node {
-    pub(super) fn arrive(&mut self, name: String, inputs: Vec<Tensor>, reply: oneshot::Sender<Answer>) {
+    pub(super) fn arrive(
+        &mut self,
+        name: String,
+        inputs: Vec<Tensor>,
+        timeout_ns: Option<u64>,
+        reply: oneshot::Sender<Answer>,
+    ) {
         let Some(pipeline) = self.layout.pipelines.get(&name) else {
             let _gone = reply.send(Answer::NotReady(format!("pipeline {name} is not in the target")));
             return;
@@ -42,12 +48,16 @@ impl Node {
             let _gone = reply.send(Answer::NotReady(format!("no replica of task {task} is ready")));
             return;
         }
-        let deadline_ns = self.now_ns + pipeline.slo_ns;
-        let give_up_ns = self.now_ns + pipeline.slo_ns.saturating_mul(GIVE_UP_SLOS).max(GIVE_UP_NS_MIN);
+        let patience_ns = pipeline.slo_ns.saturating_mul(GIVE_UP_SLOS).max(GIVE_UP_NS_MIN);
+        let timed = timeout_ns.is_some_and(|t| t <= patience_ns);
+        let timeout_ns = timeout_ns.unwrap_or(u64::MAX);
+        let deadline_ns = self.now_ns.saturating_add(timeout_ns.min(pipeline.slo_ns));
+        let give_up_ns = self.now_ns.saturating_add(timeout_ns.min(patience_ns));
         self.request += 1;
         let (request, arrived_ns) = (self.request, self.now_ns);
         let (attempts, again_ns) = (Vec::new(), None);
-        let pending = Pending { pipeline: name, inputs, arrived_ns, deadline_ns, give_up_ns, reply, attempts, again_ns };
+        let pipeline = name;
+        let pending = Pending { pipeline, inputs, arrived_ns, deadline_ns, give_up_ns, timed, reply, attempts, again_ns };
         self.requests.insert(request, pending);
         self.attempt(request, &task);
     }
@@ -60,6 +70,7 @@ impl Node {
         let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
         let deadline_ns = pending.deadline_ns.cast_signed();
         let rows = inputs[0].rows();
+        let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
         for row in 0..rows {
             let query = Query {
                 pipeline: pipeline.clone(),
@@ -72,7 +83,7 @@ impl Node {
                 budget_ns: 0,
                 hops: 0,
                 attempt,
-                inputs: inputs.iter().map(|t| t.row(row)).collect(),
+                inputs: columns.iter_mut().filter_map(Iterator::next).collect(),
             };
             self.deliver(query, deadline_ns, None);
         }
@@ -213,6 +224,7 @@ impl Node {
         let count = match &result {
             Ok(_) if late => &mut counts.late,
             Ok(_) => &mut counts.ok,
+            Err(Answer::TimedOut) => &mut counts.late,
             Err(Answer::Dropped(_)) => &mut counts.dropped,
             Err(_) => &mut counts.failed,
         };
@@ -229,7 +241,10 @@ impl Node {
 
     pub(super) fn give_up(&mut self) {
         let old: Vec<u64> = self.requests.iter().filter(|(_, p)| p.give_up_ns <= self.now_ns).map(|(r, _)| *r).collect();
-        old.into_iter().for_each(|request| self.finish(request, Err(Answer::GivenUp)));
+        for request in old {
+            let timed = self.requests[&request].timed;
+            self.finish(request, Err(if timed { Answer::TimedOut } else { Answer::GivenUp }));
+        }
     }
 
     /// Lets every station to which something happened start its batch: called after all that happens at one moment, so

@@ -42,7 +42,7 @@ impl Agent {
         let data_address = data.local_addr().expect("its address").to_string();
         let handle = agent::start(Options { loader, pace: false, files });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
-        tokio::spawn(gateway::http::serve(listener, handle.clone()).expect("a server"));
+        tokio::spawn(gateway::http::serve(listener, gateway::Gateway::new(handle.clone())).expect("a server"));
         let identity = Identity {
             join: join.into(),
             token: token.into(),
