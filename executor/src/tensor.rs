@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn shapes_whose_sizes_overflow_are_refused_even_behind_a_zero() {
-        let huge = usize::MAX / 2;
+        let huge = usize::MAX / 2 + 1;
         assert_eq!(elements(&[huge, 3], Datatype::Uint8), None);
         assert_eq!(elements(&[0, huge, 3], Datatype::Uint8), None);
         assert_eq!(elements(&[0, huge], Datatype::Uint8), Some(0));

@@ -209,6 +209,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                         hardware: "cpu".into(),
                         devices: 1,
                         ingress_http: address.clone(),
+                        ingress_grpc: String::new(),
                         data_address: own.clone(),
                         process_id: number.to_string(),
                     };

@@ -3,20 +3,15 @@
 use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, HEADER_LENGTH, Head};
 use super::refusal::{Cause, Refusal};
-use super::{BODY_BYTES_MAX, Gateway, RETRY_AFTER_S, find, version};
-use crate::tensor::TensorSpec;
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, about, find, metrics, version};
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_ENCODING;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, error::PayloadError, web};
 use serde_json::{Value, json};
-use std::fmt::Write;
 use std::net::TcpListener;
 
 /// Threads that read and write bodies.
 const WORKERS: usize = 2;
-/// Extensions of the protocol that are there.
-pub const EXTENSIONS: [&str; 2] = ["binary_tensor_data", "schedule_policy"];
-
 /// The server on a bound socket; it runs when it is awaited.
 ///
 /// # Errors
@@ -30,6 +25,8 @@ pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server>
             .route("/v2", web::get().to(server_metadata))
             .route("/v2/health/live", web::get().to(live))
             .route("/v2/health/ready", web::get().to(ready))
+            .route("/v2/models/stats", web::get().to(statistics))
+            .route("/v2/repository/index", web::post().to(index))
             .service(web::scope("/v2/models/{pipeline}").configure(pipeline))
             .route("/metrics", web::get().to(metrics))
             .default_service(web::to(|| async { error(404, "there is no such resource") }))
@@ -38,11 +35,13 @@ pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server>
 }
 
 /// The resources of one pipeline, of any version of it.
-fn pipeline(config: &mut web::ServiceConfig) {
+fn pipeline(resources: &mut web::ServiceConfig) {
     for version in ["", "/versions/{version}"] {
         let at = |rest: &str| format!("{version}{rest}");
-        config
+        resources
             .route(&at(""), web::get().to(metadata))
+            .route(&at("/config"), web::get().to(config))
+            .route(&at("/stats"), web::get().to(statistics))
             .route(&at("/ready"), web::get().to(pipeline_ready))
             .route(&at("/infer"), web::post().to(infer));
     }
@@ -55,6 +54,10 @@ fn respond(status: u16, body: &Value) -> HttpResponse {
 
 fn error(status: u16, text: &str) -> HttpResponse {
     respond(status, &json!({"error": text}))
+}
+
+fn reply(body: Result<Value, Refusal>) -> HttpResponse {
+    body.map_or_else(|refusal| refusal.respond(), |body| respond(200, &body))
 }
 
 impl Refusal {
@@ -92,19 +95,30 @@ fn named(request: &HttpRequest) -> &str {
 
 async fn metadata(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
     let name = named(&request);
-    let view = gateway.view();
-    let pipeline = match find(&view, name) {
-        Ok(pipeline) => pipeline,
-        Err(refusal) => return refusal.respond(),
-    };
-    let spec = |name: &str, s: &TensorSpec| json!({"name": name, "datatype": s.datatype.name(), "shape": s.shape});
-    let inputs: Vec<Value> = pipeline.tasks[pipeline.root].inputs.iter().map(|s| spec(&s.name, s)).collect();
-    let outputs: Vec<Value> = output_specs(pipeline).iter().map(|(name, s)| spec(name, s)).collect();
-    let versions = [version(&view)];
-    let body = json!({
-        "name": name, "versions": versions, "platform": "apportion_pipeline", "inputs": inputs, "outputs": outputs,
-    });
-    respond(200, &body)
+    reply(about::metadata(&gateway.view(), name).map(|m| about::metadata_json(&m)))
+}
+
+async fn config(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
+    reply(about::config(&gateway.view(), named(&request)).map(|c| about::config_json(&c)))
+}
+
+async fn statistics(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
+    let one = request.match_info().get("pipeline");
+    reply(about::statistics(&gateway, one).map(|all| about::statistics_json(&all)))
+}
+
+#[derive(serde::Deserialize)]
+struct IndexRequest {
+    #[serde(default)]
+    ready: bool,
+}
+
+async fn index(gateway: web::Data<Gateway>, body: web::Bytes) -> HttpResponse {
+    let asked = if body.is_empty() { Ok(IndexRequest { ready: false }) } else { serde_json::from_slice(&body) };
+    match asked {
+        Ok(asked) => respond(200, &about::index_json(&about::index(&gateway.view(), asked.ready))),
+        Err(e) => error(400, &format!("the body is no request for the index: {e}: expected {{\"ready\": true or false}}")),
+    }
 }
 
 async fn pipeline_ready(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
@@ -131,7 +145,10 @@ async fn infer(
             };
             response.body(body)
         }
-        Err(refusal) => refusal.respond(),
+        Err(refusal) => {
+            gateway.ledger.refused(named(&request), refusal.cause);
+            refusal.respond()
+        }
     }
 }
 
@@ -181,17 +198,5 @@ fn unread(error: &actix_web::Error) -> Refusal {
 }
 
 async fn metrics(gateway: web::Data<Gateway>) -> HttpResponse {
-    let view = gateway.view();
-    let mut text = String::from("# TYPE apportion_replica_queries gauge\n");
-    for (replica, queries) in &view.queues {
-        writeln!(text, "apportion_replica_queries{{replica=\"{replica}\"}} {queries}").expect("a string takes all");
-    }
-    text.push_str("# TYPE apportion_requests_total counter\n");
-    for (pipeline, outcomes) in view.totals.iter() {
-        for (outcome, count) in ["ok", "late", "dropped", "failed"].iter().zip(outcomes) {
-            let labels = format!("pipeline=\"{pipeline}\",outcome=\"{outcome}\"");
-            writeln!(text, "apportion_requests_total{{{labels}}} {count}").expect("a string takes all");
-        }
-    }
-    HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text)
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(metrics::text(&gateway))
 }

@@ -316,7 +316,7 @@ mod tests {
             (given("x", "UINT8", &[-1, 2], &[1, 2]), "has shape [-1, 2]"),
             (given("x", "UINT8", &[1, 2], &[1]), "1 bytes: expected 2"),
             (given("x", "UINT8", &[2, 2], &[1, 2, 3, 4]), "has 1 rows: expected 2"),
-            (given("x", "UINT8", &[i64::MAX, 2], &[1]), "too large"),
+            (given("b", "BOOL", &[i64::MAX, i64::MAX], &[1]), "too large"),
             (given("t", "BYTES", &[1], &[9, 0, 0, 0, 65]), "within an element"),
             (given("t", "BYTES", &[1], &[0, 0, 0, 0, 0, 0, 0, 0]), "2 elements: expected 1"),
             (given("b", "BOOL", &[1, 1], &[2]), "0 or 1"),

@@ -1,23 +1,39 @@
-//! Where clients come in: the Open Inference Protocol over HTTP (JSON and binary tensors).
+//! Where clients come in: the Open Inference Protocol over HTTP (JSON and binary tensors) and gRPC.
 //!
 //! What belongs here: reading requests, checking them against what a pipeline takes, writing answers, and saying what is
 //! here. What never does: policies. All ways in share [`Gateway::infer`], so they count, bound and refuse alike.
 
+pub mod about;
+pub mod contents;
+pub mod grpc;
 pub mod http;
 pub mod inference;
 pub mod json;
+pub mod ledger;
+pub mod metrics;
 pub mod numbers;
 pub mod refusal;
+
+/// Generated messages of the protocol over gRPC.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod proto {
+    tonic::include_proto!("inference");
+}
 
 use crate::agent::{Handle, View};
 use crate::layout::Pipeline;
 use crate::node::Event;
 use crate::tensor::Tensor;
+use ledger::Ledger;
 use refusal::{Cause, Refusal, Served, served};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 
+/// Extensions of the protocol that are there, by their names in Triton.
+pub const EXTENSIONS: [&str; 4] = ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"];
+/// What pipelines say that they run on.
+pub const PLATFORM: &str = "apportion_pipeline";
 /// Largest request in bytes, whichever way it comes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most requests that wait for their answers at one gateway; more are refused at once.
@@ -30,13 +46,14 @@ pub const RETRY_AFTER_S: u64 = 1;
 pub struct Gateway {
     handle: Handle,
     places: Arc<Semaphore>,
+    ledger: Arc<Ledger>,
 }
 
 impl Gateway {
     /// A gateway to this loop.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
-        Self { handle, places: Arc::new(Semaphore::new(REQUESTS_MAX)) }
+        Self { handle, places: Arc::new(Semaphore::new(REQUESTS_MAX)), ledger: Arc::default() }
     }
 
     /// What is there now.
@@ -50,6 +67,13 @@ impl Gateway {
     /// # Errors
     /// Why it has no answer.
     pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+        let (rows, began) = (inputs.first().map_or(0, Tensor::rows), Instant::now());
+        let answer = self.run(pipeline, inputs, timeout_ns).await;
+        self.ledger.ended(pipeline, rows, answer.is_ok(), began.elapsed());
+        answer
+    }
+
+    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
         let Ok(_place) = self.places.try_acquire() else {
             let reason = format!("{REQUESTS_MAX} requests wait for their answers");
             return Err(Refusal::because(Cause::Busy, "the gateway is full", reason));

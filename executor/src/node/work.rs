@@ -279,7 +279,7 @@ impl Node {
         let keys: Vec<u64> = replica.station.batch(0).iter().map(|w| w.query).collect();
         let hold = Duration::from_nanos(replica.group.latency_ns(keys.len()));
         let members: Vec<&Work> = keys.iter().map(|k| &replica.works[k]).collect();
-        let counts = self.counts.groups.entry((replica.pipeline.clone(), replica.group_id)).or_default();
+        let counts = replica.counted(&mut self.counts);
         counts.batches += 1;
         counts.queries += members.len() as u64;
         counts.waited_ns += members.iter().map(|w| self.now_ns - w.arrived_ns).sum::<u64>();
@@ -306,11 +306,12 @@ impl Node {
         let works: Vec<Work> = keys.iter().map(|k| replica.works.remove(k).expect("it ran")).collect();
         let (tasks, group, name) = (replica.tasks.clone(), replica.group_id, replica.pipeline.clone());
         let position = replica.group.task;
+        let counts = replica.counted(&mut self.counts);
+        counts.busy_ns += took.as_nanos() as u64;
+        let ended = counts.sizes.entry(works.len()).or_default();
+        *ended = (ended.0 + 1, ended.1 + took.as_nanos() as u64);
         self.touched.insert(id);
         self.drain(id);
-        let key = (name, group);
-        let counts = self.counts.groups.entry(key.clone()).or_default();
-        counts.busy_ns += took.as_nanos() as u64;
         let split = result.and_then(|outputs| rows_of(&outputs, works.len()).map(|rows| (outputs, rows)));
         let mut children: BTreeMap<String, u64> = BTreeMap::new();
         for (i, work) in works.into_iter().enumerate() {
@@ -332,7 +333,7 @@ impl Node {
             }
             self.taken(&work);
         }
-        let counts = self.counts.groups.entry(key).or_default();
+        let counts = self.counts.groups.entry((name, group)).or_default();
         children.into_iter().for_each(|(task, n)| *counts.children.entry(task).or_default() += n);
     }
 
