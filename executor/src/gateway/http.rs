@@ -49,7 +49,11 @@ fn pipeline(resources: &mut web::ServiceConfig) {
 
 fn respond(status: u16, body: &Value) -> HttpResponse {
     let status = StatusCode::from_u16(status).expect("a status of this folder");
-    HttpResponse::build(status).json(body)
+    let mut response = HttpResponse::build(status);
+    if [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
+        response.insert_header(("Retry-After", RETRY_AFTER_S));
+    }
+    response.json(body)
 }
 
 fn error(status: u16, text: &str) -> HttpResponse {
@@ -62,16 +66,11 @@ fn reply(body: Result<Value, Refusal>) -> HttpResponse {
 
 impl Refusal {
     fn respond(&self) -> HttpResponse {
-        let status = StatusCode::from_u16(self.cause.http()).expect("a status of this folder");
-        let mut response = HttpResponse::build(status);
-        if self.cause.passes() {
-            response.insert_header(("Retry-After", RETRY_AFTER_S));
-        }
         let mut body = json!({"error": self.error});
         if let Some(reason) = &self.reason {
             body["reason"] = reason.as_str().into();
         }
-        response.json(body)
+        respond(self.cause.http(), &body)
     }
 }
 

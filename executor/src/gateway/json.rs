@@ -3,7 +3,7 @@
 
 use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wanted, unavailable};
 use super::numbers;
-use crate::tensor::{Datatype, Tensor, TensorSpec};
+use crate::tensor::{Datatype, Tensor, TensorSpec, texts};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -52,7 +52,12 @@ pub enum Data<'a> {
 impl Elements for Data<'_> {
     fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, String> {
         match self {
-            Data::Json(value) => numbers::read(value.get(), datatype, max).map(Bytes::from),
+            Data::Json(value) => {
+                let bytes = numbers::read(value.get(), datatype, max)?;
+                let given = if datatype == Datatype::Bytes { texts(&bytes).count() } else { bytes.len() / datatype.size() };
+                let wrong = || format!("it has {given} elements: expected {max}");
+                if given == max { Ok(bytes.into()) } else { Err(wrong()) }
+            }
             Data::Raw(bytes) => Ok(bytes),
         }
     }
