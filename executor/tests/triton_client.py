@@ -7,6 +7,7 @@ import asyncio
 import queue
 import sys
 
+import ml_dtypes
 import numpy as np
 import tritonclient.grpc as grpc
 import tritonclient.grpc.aio as grpc_aio
@@ -35,7 +36,7 @@ TYPES = {
     "FP16": np.array([[0.5, -65504], [1, 2]], dtype=np.float16),
     "FP32": np.array([[0.1, -3e38], [1, 2]], dtype=np.float32),
     "FP64": np.array([[0.1, -1e308], [1, 2]], dtype=np.float64),
-    "BF16": np.array([[0.5, -2], [1, 3]], dtype=np.float32),
+    "BF16": np.array([[0.5, -2], [1, 3]], dtype=ml_dtypes.bfloat16),
     "BYTES": np.array([["", "zwölf"], ["a b", '"\\\n']], dtype=object),
 }
 NOT_IN_JSON = ["FP16", "BF16"]
