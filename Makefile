@@ -15,6 +15,7 @@ build: setup
 
 # Every test. The programs are built first: the scenarios in tests/ run them.
 test: setup
+	@scripts/setup tests
 	cargo build --workspace --bins
 	@if cargo nextest --version >/dev/null 2>&1; then \
 		echo cargo nextest run --workspace; cargo nextest run --workspace; \

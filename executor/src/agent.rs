@@ -2,7 +2,7 @@
 
 use crate::files::Files;
 use crate::layout::{Layout, lay_out};
-use crate::node::counts::{BIN_NS, Counts};
+use crate::node::counts::{BIN_NS, Batches, Counts, Labels};
 use crate::node::replicas::{Replica, State};
 use crate::node::{Action, Event, Node};
 use crate::peers::Peers;
@@ -50,8 +50,18 @@ pub struct View {
     pub ready: BTreeSet<String>,
     /// Replicas and the length of their queues, running queries included.
     pub queues: Vec<(u64, usize)>,
-    /// Requests by pipeline, up to the last report: ok, late, dropped, failed.
+    /// Requests by pipeline since the agent's start: ok, late, dropped, failed.
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
+    /// Batches since the agent's start.
+    pub batches: Arc<BTreeMap<Labels, Batches>>,
+}
+
+impl View {
+    /// Whether there is a target and all its pipelines are ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.layout.fence.is_some() && self.layout.pipelines.keys().all(|p| self.ready.contains(p))
+    }
 }
 
 /// Ends of the loop.
@@ -89,6 +99,8 @@ struct Loop {
     files_url: String,
     target: Option<v1::Target>,
     totals: Arc<BTreeMap<String, [u64; 4]>>,
+    batches: Arc<BTreeMap<Labels, Batches>>,
+    unreported: Counts,
     handle: Handle,
     view: watch::Sender<View>,
     ack: watch::Sender<Option<v1::Ack>>,
@@ -114,6 +126,8 @@ pub fn start(options: Options) -> Handle {
         files_url: String::new(),
         target: None,
         totals: Arc::default(),
+        batches: Arc::default(),
+        unreported: Counts::default(),
         handle: handle.clone(),
         view,
         ack,
@@ -167,12 +181,31 @@ impl Loop {
         self.node.handle(now, event);
     }
 
+    /// Adds what the node has counted to what is reported next and to the sums since the start.
+    fn count(&mut self) {
+        let counts = self.node.take_counts();
+        if counts.is_empty() {
+            return;
+        }
+        let totals = Arc::make_mut(&mut self.totals);
+        for (pipeline, c) in &counts.pipelines {
+            let total = totals.entry(pipeline.clone()).or_default();
+            let new = [c.ok, c.late, c.dropped, c.failed];
+            total.iter_mut().zip(new).for_each(|(sum, n)| *sum += n);
+        }
+        let batches = Arc::make_mut(&mut self.batches);
+        counts.groups.values().for_each(|c| batches.entry(c.labels.clone()).or_default().add(c));
+        self.unreported.add(counts);
+    }
+
     /// Shows the gateway what has changed.
     fn look(&mut self) {
+        self.count();
         let layout = self.node.layout().clone();
         let ready = layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect();
         let queues = self.node.replicas().map(|r| (r.id, r.len())).collect();
-        self.view.send_replace(View { layout, ready, queues, totals: self.totals.clone() });
+        let (totals, batches) = (self.totals.clone(), self.batches.clone());
+        self.view.send_replace(View { layout, ready, queues, totals, batches });
     }
 
     fn command(&mut self, command: Command) {
@@ -196,13 +229,8 @@ impl Loop {
             Command::File(replica, file) => self.open_slot(replica, file),
             Command::Report(reply) => {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
-                let counts = self.node.take_counts();
-                let totals = Arc::make_mut(&mut self.totals);
-                for (pipeline, c) in &counts.pipelines {
-                    let total = totals.entry(pipeline.clone()).or_default();
-                    let new = [c.ok, c.late, c.dropped, c.failed];
-                    total.iter_mut().zip(new).for_each(|(sum, n)| *sum += n);
-                }
+                self.count();
+                let counts = std::mem::take(&mut self.unreported);
                 let _gone = reply.send(report(uptime_ms, counts));
             }
             Command::Unfinished(reply) => {

@@ -35,6 +35,8 @@ pub struct Identity {
     pub devices: u32,
     /// Where clients reach the gateway.
     pub ingress_http: String,
+    /// Where clients reach the gateway's gRPC.
+    pub ingress_grpc: String,
     /// Where other agents reach this one.
     pub data_address: String,
     /// Of this process.
@@ -116,6 +118,7 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
         hardware: identity.hardware.clone(),
         devices: identity.devices,
         ingress_http: identity.ingress_http.clone(),
+        ingress_grpc: identity.ingress_grpc.clone(),
         data_address: identity.data_address.clone(),
         fence,
         process_id: identity.process_id.clone(),

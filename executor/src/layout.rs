@@ -68,6 +68,8 @@ pub struct Group {
     pub task: usize,
     /// Its variant's name.
     pub variant: String,
+    /// Hardware type of its replicas' devices.
+    pub hardware: String,
     /// Largest batch.
     pub batch: usize,
     /// Accuracy, 0 to 1.
@@ -159,7 +161,8 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         if service.windows(2).any(|pair: &[(u32, u64)]| pair[0].0 >= pair[1].0) {
             return Err(format!("group {}: its service points are not by increasing batch", g.group));
         }
-        groups.insert(g.group, Group { task, variant, batch, accuracy: g.accuracy, digest, service });
+        let hardware = g.hardware.clone();
+        groups.insert(g.group, Group { task, variant, hardware, batch, accuracy: g.accuracy, digest, service });
     }
     let mut replicas = Vec::new();
     for r in &from.replicas {

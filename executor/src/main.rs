@@ -4,7 +4,8 @@ use apportion_executor::agent::{self, Command, Options};
 use apportion_executor::backend::{Backend, OnnxBackend, find_library};
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
-use apportion_executor::{gateway, peers};
+use apportion_executor::gateway::{self, Gateway};
+use apportion_executor::peers;
 use clap::Parser;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a stopping agent waits for what it has begun.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// How long it then waits for its clients to hang up.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Exit status of an agent that the control plane refuses, or that was started wrongly.
 const REFUSED: u8 = 2;
 
@@ -40,6 +43,9 @@ struct Flags {
     /// Where clients come in
     #[arg(long, default_value = "127.0.0.1:0")]
     http: String,
+    /// Where clients come in by gRPC
+    #[arg(long, default_value = "127.0.0.1:0")]
+    ingress_grpc: String,
     /// Where other agents come in
     #[arg(long, default_value = "127.0.0.1:0")]
     data: String,
@@ -77,6 +83,8 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, threads)?) as Box<dyn Backend>);
     let directory = flags.state_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("apportion-{name}")));
     let http = TcpListener::bind(&flags.http).map_err(|e| format!("--http {}: {e}", flags.http))?;
+    let asked = &flags.ingress_grpc;
+    let grpc = tokio::net::TcpListener::bind(asked).await.map_err(|e| format!("--ingress-grpc {asked}: {e}"))?;
     let data = tokio::net::TcpListener::bind(&flags.data).await.map_err(|e| format!("--data {}: {e}", flags.data))?;
     let identity = Identity {
         join: flags.join,
@@ -85,10 +93,17 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
         hardware: flags.hardware,
         devices: flags.devices,
         ingress_http: http.local_addr()?.to_string(),
+        ingress_grpc: grpc.local_addr()?.to_string(),
         data_address: data.local_addr()?.to_string(),
         process_id: uuid::Uuid::now_v7().to_string(),
     };
-    tracing::info!(identity.name, http = identity.ingress_http, data = identity.data_address, "agent starts");
+    tracing::info!(
+        identity.name,
+        http = identity.ingress_http,
+        grpc = identity.ingress_grpc,
+        data = identity.data_address,
+        "agent starts"
+    );
     if flags.pace {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
@@ -96,7 +111,9 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     let handle = agent::start(Options { loader: Arc::new(loader), pace: flags.pace, files });
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
-    let server = gateway::http::serve(http, handle.clone())?;
+    let gateway = Gateway::new(handle.clone());
+    let mut grpc = tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), drained.clone()));
+    let server = gateway::http::serve(http, gateway)?;
     let stopping = server.handle();
     tokio::spawn(server);
     let attending = tokio::spawn(attend(identity, handle.clone(), stop.clone()));
@@ -104,6 +121,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         ended = &mut attending => return Ok(ended??),
+        ended = &mut grpc => return Err(format!("--ingress-grpc: {:?}", ended?).into()),
         _ = terminate.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
@@ -115,6 +133,8 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     drain(&handle).await;
     drained.cancel();
     stopping.stop(true).await;
+    // Idle connections would hold it for ever; what was asked before is answered by now.
+    let _hurried = tokio::time::timeout(CLOSE_MAX, grpc).await;
     Ok(())
 }
 

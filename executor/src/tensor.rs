@@ -29,11 +29,15 @@ pub enum Datatype {
     Fp32,
     /// IEEE double precision.
     Fp64,
+    /// The upper half of IEEE single precision.
+    Bf16,
+    /// Any bytes, texts most often: each element is its length (four bytes) and its bytes.
+    Bytes,
 }
 
 impl Datatype {
-    /// All of them.
-    pub const ALL: [Datatype; 12] = [
+    /// All of them. The position of each is its code between agents: new ones go to the end.
+    pub const ALL: [Datatype; 14] = [
         Self::Bool,
         Self::Uint8,
         Self::Uint16,
@@ -46,15 +50,17 @@ impl Datatype {
         Self::Fp16,
         Self::Fp32,
         Self::Fp64,
+        Self::Bf16,
+        Self::Bytes,
     ];
 
-    /// Bytes of one element.
+    /// Bytes of one element; of BYTES the fewest that an element has, which are those of its length.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::Uint8 | Self::Int8 => 1,
-            Self::Uint16 | Self::Int16 | Self::Fp16 => 2,
-            Self::Uint32 | Self::Int32 | Self::Fp32 => 4,
+            Self::Uint16 | Self::Int16 | Self::Fp16 | Self::Bf16 => 2,
+            Self::Uint32 | Self::Int32 | Self::Fp32 | Self::Bytes => 4,
             Self::Uint64 | Self::Int64 | Self::Fp64 => 8,
         }
     }
@@ -75,6 +81,8 @@ impl Datatype {
             Self::Fp16 => "FP16",
             Self::Fp32 => "FP32",
             Self::Fp64 => "FP64",
+            Self::Bf16 => "BF16",
+            Self::Bytes => "BYTES",
         }
     }
 
@@ -94,7 +102,7 @@ pub struct Tensor {
     pub datatype: Datatype,
     /// Row-major shape, rows first.
     pub shape: Vec<usize>,
-    /// `shape.product() * datatype.size()` little-endian bytes, shared and never copied to be sliced.
+    /// As many little-endian elements as the shape asks for (see [`holds`]), shared and never copied to be sliced.
     pub data: Bytes,
 }
 
@@ -109,6 +117,54 @@ pub struct TensorSpec {
     pub shape: Vec<i64>,
 }
 
+/// The elements of BYTES data; the last is none if the data end within it.
+pub fn texts(mut data: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+    std::iter::from_fn(move || {
+        if data.is_empty() {
+            return None;
+        }
+        let element = data.split_first_chunk::<4>().and_then(|(length, rest)| {
+            let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+            rest.split_at_checked(length)
+        });
+        data = element.map_or(&[], |(_, rest)| rest);
+        Some(element.map(|(text, _)| text))
+    })
+}
+
+/// How many elements a shape asks for; none if they, or the sizes that a zero hides, are too many to count in bytes.
+#[must_use]
+pub fn elements(shape: &[usize], datatype: Datatype) -> Option<usize> {
+    let sizes = || shape.iter().filter(|d| **d > 0);
+    sizes().try_fold(datatype.size(), |n, d| n.checked_mul(*d))?;
+    Some(if sizes().count() == shape.len() { shape.iter().product() } else { 0 })
+}
+
+/// Whether `data` are exactly the elements that the shape asks for.
+///
+/// # Errors
+/// How many elements or bytes there are, and how many were expected, in words.
+pub fn holds(data: &[u8], shape: &[usize], datatype: Datatype) -> Result<(), String> {
+    let expected = elements(shape, datatype).ok_or_else(|| format!("shape {shape:?} is too large"))?;
+    if datatype == Datatype::Bytes {
+        let given = texts(data).try_fold(0usize, |n, text| text.map(|_| n + 1));
+        return match given {
+            Some(given) if given == expected => Ok(()),
+            Some(given) => Err(format!("it has {given} elements: expected {expected} for shape {shape:?}")),
+            None => Err("it ends within an element: expected each as a length of four bytes and as many bytes".into()),
+        };
+    }
+    let bytes = expected * datatype.size();
+    if data.len() == bytes {
+        return Ok(());
+    }
+    let name = datatype.name();
+    Err(format!(
+        "it has {} bytes: expected {bytes}, which are {expected} elements of {name} for shape {shape:?}",
+        data.len()
+    ))
+}
+
 impl Tensor {
     /// Size of the first dimension; 0 for a scalar.
     #[must_use]
@@ -116,10 +172,26 @@ impl Tensor {
         self.shape.first().copied().unwrap_or(0)
     }
 
-    /// Bytes of one row.
+    /// Where each row begins, and where the last one ends.
+    fn bounds(&self) -> Vec<usize> {
+        let each: usize = self.shape.iter().skip(1).product();
+        if self.datatype != Datatype::Bytes {
+            return (0..=self.rows()).map(|row| row * each * self.datatype.size()).collect();
+        }
+        let mut lengths = texts(&self.data).map(|text| 4 + text.expect("the tensor was checked").len());
+        let mut end = 0;
+        let mut bounds = vec![0];
+        for _ in 0..self.rows() {
+            end += lengths.by_ref().take(each).sum::<usize>();
+            bounds.push(end);
+        }
+        bounds
+    }
+
+    /// All rows as tensors of one row that share the bytes.
     #[must_use]
-    pub fn row_bytes(&self) -> usize {
-        self.shape.iter().skip(1).product::<usize>() * self.datatype.size()
+    pub fn each_row(&self) -> Vec<Tensor> {
+        self.bounds().windows(2).map(|ends| self.cut(ends[0]..ends[1], 1)).collect()
     }
 
     /// Row `row` as a tensor of one row that shares the bytes.
@@ -132,10 +204,71 @@ impl Tensor {
     #[must_use]
     pub fn slice(&self, start: usize, count: usize) -> Tensor {
         assert!(start + count <= self.rows(), "rows {start}+{count} of {}", self.rows());
-        let bytes = self.row_bytes();
+        if self.datatype == Datatype::Bytes {
+            let bounds = self.bounds();
+            return self.cut(bounds[start]..bounds[start + count], count);
+        }
+        let bytes = self.shape.iter().skip(1).product::<usize>() * self.datatype.size();
+        self.cut(start * bytes..(start + count) * bytes, count)
+    }
+
+    fn cut(&self, bytes: std::ops::Range<usize>, rows: usize) -> Tensor {
         let mut shape = self.shape.clone();
-        shape[0] = count;
-        let data = self.data.slice(start * bytes..(start + count) * bytes);
-        Tensor { name: self.name.clone(), datatype: self.datatype, shape, data }
+        shape[0] = rows;
+        Tensor { name: self.name.clone(), datatype: self.datatype, shape, data: self.data.slice(bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(all: &[&[u8]]) -> Bytes {
+        all.iter().flat_map(|text| [&(text.len() as u32).to_le_bytes(), *text].concat()).collect()
+    }
+
+    #[test]
+    fn rows_of_texts_are_cut_where_they_end() {
+        let data = bytes(&[b"a", b"", b"ccc", b"dd"]);
+        let tensor = Tensor { name: "t".into(), datatype: Datatype::Bytes, shape: vec![2, 2], data };
+        assert_eq!(holds(&tensor.data, &tensor.shape, tensor.datatype), Ok(()));
+        assert_eq!(tensor.row(0).data, bytes(&[b"a", b""]));
+        assert_eq!(tensor.row(1).data, bytes(&[b"ccc", b"dd"]));
+        assert_eq!(tensor.each_row(), [tensor.row(0), tensor.row(1)]);
+        assert!(tensor.slice(1, 0).data.is_empty());
+        let parts = [tensor.row(0), tensor.row(1)];
+        assert_eq!(crate::slot::concatenate(&parts.iter().collect::<Vec<_>>()), Some(tensor));
+    }
+
+    #[test]
+    fn shapes_whose_sizes_overflow_are_refused_even_behind_a_zero() {
+        let huge = usize::MAX / 2 + 1;
+        assert_eq!(elements(&[huge, 3], Datatype::Uint8), None);
+        assert_eq!(elements(&[0, huge, 3], Datatype::Uint8), None);
+        assert_eq!(elements(&[0, huge], Datatype::Uint8), Some(0));
+        assert_eq!(elements(&[huge], Datatype::Uint16), None);
+        assert_eq!(elements(&[2, 3], Datatype::Fp32), Some(6));
+        assert!(holds(&[0; 7], &[2], Datatype::Fp32).expect_err("short").contains("expected 8"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_holds_can_be_cut_and_any_bytes_are_no_panic(data in proptest::collection::vec(0u8..4, 0..64),
+                                                          shape in proptest::collection::vec(0usize..4, 1..4)) {
+            for datatype in Datatype::ALL {
+                if holds(&data, &shape, datatype).is_ok() {
+                    let all = Tensor { name: "t".into(), datatype, shape: shape.clone(), data: data.clone().into() };
+                    let rows = all.each_row();
+                    prop_assert_eq!(rows.len(), all.rows());
+                    for (i, row) in rows.iter().enumerate() {
+                        prop_assert_eq!(row, &all.row(i));
+                        prop_assert_eq!(holds(&row.data, &row.shape, datatype), Ok(()));
+                    }
+                    let joined: Vec<u8> = rows.iter().flat_map(|r| r.data.to_vec()).collect();
+                    prop_assert_eq!(&joined, &data);
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
 
-use crate::tensor::{Datatype, Tensor};
+use crate::tensor::{Datatype, Tensor, holds};
 use crate::wire::{Announced, Credit, End, FrameError, Message, Query, RANK_MAX, Return};
 use bytes::{Buf, Bytes};
 
@@ -88,17 +88,9 @@ fn tensor(from: &mut Bytes) -> Result<Tensor, FrameError> {
     }
     let shape = (0..rank).map(|_| Ok(u64(from)? as usize)).collect::<Result<Vec<_>, FrameError>>()?;
     let bytes = usize::try_from(u64(from)?).map_err(|_| FrameError::Field("size"))?;
-    let expected = shape.iter().try_fold(datatype.size(), |n, d| n.checked_mul(*d)).ok_or(FrameError::Field("shape"))?;
-    if bytes != expected {
-        return Err(FrameError::Field("shape"));
-    }
-    // A product with a zero in it can hide sizes whose other products overflow.
-    shape
-        .iter()
-        .filter(|d| **d > 0)
-        .try_fold(datatype.size(), |n, d| n.checked_mul(*d))
-        .ok_or(FrameError::Field("shape"))?;
-    Ok(Tensor { name, datatype, shape, data: take(from, bytes)? })
+    let data = take(from, bytes)?;
+    holds(&data, &shape, datatype).map_err(|_| FrameError::Field("shape"))?;
+    Ok(Tensor { name, datatype, shape, data })
 }
 
 fn take(from: &mut Bytes, bytes: usize) -> Result<Bytes, FrameError> {

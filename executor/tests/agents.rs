@@ -209,6 +209,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                         hardware: "cpu".into(),
                         devices: 1,
                         ingress_http: address.clone(),
+                        ingress_grpc: String::new(),
                         data_address: own.clone(),
                         process_id: number.to_string(),
                     };
@@ -219,7 +220,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
             .join()
             .expect("starts")
     });
-    let server = gateway::http::serve(http, handle.clone());
+    let server = gateway::http::serve(http, gateway::Gateway::new(handle.clone()));
     runtime.spawn(server.expect("serves"));
     Agent { http: address, data, handle, runtime: Some(runtime), _directory: directory }
 }

@@ -79,7 +79,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let rows = 16;
     let image = canvases(&example.join("validation/image.npy"), &inputs[0], rows);
     let (reply, answer) = oneshot::channel();
-    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], reply };
+    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], timeout_ns: None, reply };
     handle.events.send(arrive).await.expect("the loop runs");
     let Ok(Answer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
     let found = pieces.iter().filter(|p| p.task == "read").count();

@@ -1,8 +1,8 @@
 //! Rows of tensors: joined, taken in turn, read as numbers.
 
-use apportion_executor::tensor::{Datatype, Tensor};
+use apportion_executor::tensor::{Datatype, Tensor, texts};
 use bytes::{Bytes, BytesMut};
-use half::f16;
+use half::{bf16, f16};
 
 /// The rows of all parts, one after the other. The parts have the same name, type and row shape; there is at least one.
 pub(crate) fn concat(parts: &[Tensor]) -> Tensor {
@@ -26,6 +26,11 @@ pub(crate) fn cycle(tensor: &Tensor, start: usize, count: usize) -> Tensor {
     concat(&(0..count).map(|i| tensor.row((start + i) % rows)).collect::<Vec<_>>())
 }
 
+/// The number that a text is; NaN, which equals nothing, for any other.
+fn text_number(text: &[u8]) -> f64 {
+    std::str::from_utf8(text).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(f64::NAN)
+}
+
 /// The elements as numbers, in order.
 pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
     fn read<const N: usize>(data: &Bytes, number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
@@ -44,6 +49,8 @@ pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
         Datatype::Fp16 => read(data, |b| f64::from(f16::from_le_bytes(b))),
         Datatype::Fp32 => read(data, |b| f64::from(f32::from_le_bytes(b))),
         Datatype::Fp64 => read(data, f64::from_le_bytes),
+        Datatype::Bf16 => read(data, |b| f64::from(bf16::from_le_bytes(b))),
+        Datatype::Bytes => texts(data).map(|text| text_number(text.unwrap_or_default())).collect(),
     }
 }
 
@@ -70,12 +77,18 @@ mod tests {
                 Datatype::Fp16 => f16::ONE.to_le_bytes().to_vec(),
                 Datatype::Fp32 => 1.0_f32.to_le_bytes().to_vec(),
                 Datatype::Fp64 => 1.0_f64.to_le_bytes().to_vec(),
+                Datatype::Bf16 => bf16::ONE.to_le_bytes().to_vec(),
+                Datatype::Bytes => vec![1, 0, 0, 0, b'1'],
                 whole => std::iter::once(1).chain(std::iter::repeat(0)).take(whole.size()).collect(),
             };
-            let zero = vec![0; datatype.size()];
+            let zero = match datatype {
+                Datatype::Bytes => vec![1, 0, 0, 0, b'0'],
+                _ => vec![0; datatype.size()],
+            };
             let t = tensor(datatype, &[3], [one.clone(), zero, one].concat());
             assert_eq!(numbers(&t), [1.0, 0.0, 1.0], "{datatype:?}");
         }
+        assert!(numbers(&tensor(Datatype::Bytes, &[1], vec![1, 0, 0, 0, b'x']))[0].is_nan());
         assert_eq!(numbers(&tensor(Datatype::Int16, &[1], (-3_i16).to_le_bytes().to_vec())), [-3.0]);
     }
 }

@@ -138,6 +138,7 @@ async fn admit(app: &App, register: v1::Register) -> Result<(Uuid, v1::Welcome),
         hardware: register.hardware,
         devices: register.devices as i32,
         ingress_http: register.ingress_http,
+        ingress_grpc: register.ingress_grpc,
         data_address: register.data_address,
         process_id: register.process_id,
         session,
@@ -173,6 +174,11 @@ fn check(app: &App, register: &v1::Register) -> Result<(), Refusal> {
         ("data_address", &register.data_address),
         ("process_id", &register.process_id),
     ];
+    // An agent of an older release has none.
+    if register.ingress_grpc.len() > TEXT_MAX {
+        let bytes = register.ingress_grpc.len();
+        return refuse(Reason::Invalid, format!("ingress_grpc: {bytes} bytes: expected at most {TEXT_MAX}"));
+    }
     match texts.iter().find(|(_, text)| text.is_empty() || text.len() > TEXT_MAX) {
         Some((key, text)) => refuse(Reason::Invalid, format!("{key}: {} bytes: expected 1 to {TEXT_MAX}", text.len())),
         None => Ok(()),

@@ -24,6 +24,8 @@ pub struct AgentDocument {
     pub state: String,
     /// Where clients reach its gateway.
     pub ingress_http: String,
+    /// Where clients reach its gateway by gRPC; null if it has none.
+    pub ingress_grpc: Option<String>,
     /// Where other agents reach it.
     pub data_address: String,
     /// When it registered last.
@@ -43,6 +45,7 @@ impl From<AgentRow> for AgentDocument {
             devices: row.devices,
             state: row.state,
             ingress_http: row.ingress_http,
+            ingress_grpc: Some(row.ingress_grpc).filter(|address| !address.is_empty()),
             data_address: row.data_address,
             registered_at: row.registered_at,
             seen_at: row.seen_at,

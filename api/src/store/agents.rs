@@ -17,6 +17,8 @@ pub struct AgentRow {
     pub devices: i32,
     /// Where clients reach it.
     pub ingress_http: String,
+    /// Where clients reach it by gRPC; empty if it has none.
+    pub ingress_grpc: String,
     /// Where other agents reach it.
     pub data_address: String,
     /// Of its process.
@@ -36,8 +38,8 @@ pub struct AgentRow {
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
-            "select number, name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
-             seen_at, ack from agents ",
+            "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
+             registered_at, seen_at, ack from agents ",
             $rest
         )
     };
@@ -67,9 +69,9 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
 pub async fn register(db: &mut PgConnection, row: &AgentRow) -> Result<i64> {
     sqlx::query_scalar(
         "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
-         seen_at) values ($1, $2, $3, $4, $5, $6, $7, 'live', $8, $8)
+         seen_at, ingress_grpc) values ($1, $2, $3, $4, $5, $6, $7, 'live', $8, $8, $9)
          on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5, process_id = $6,
-         session = $7, state = 'live', registered_at = $8, seen_at = $8, ack = null returning number",
+         session = $7, state = 'live', registered_at = $8, seen_at = $8, ingress_grpc = $9, ack = null returning number",
     )
     .bind(&row.name)
     .bind(&row.hardware)
@@ -79,6 +81,7 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow) -> Result<i64> {
     .bind(&row.process_id)
     .bind(row.session)
     .bind(row.registered_at)
+    .bind(&row.ingress_grpc)
     .fetch_one(db)
     .await
 }

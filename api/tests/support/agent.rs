@@ -19,6 +19,7 @@ pub fn register(service: &Service, name: &str) -> v1::Register {
         hardware: "demo".into(),
         devices: 2,
         ingress_http: "127.0.0.1:1".into(),
+        ingress_grpc: "127.0.0.1:3".into(),
         data_address: "127.0.0.1:2".into(),
         fence: None,
         process_id: format!("process of {name}"),

@@ -3,7 +3,7 @@
 //! Only the CPU provider so far.
 
 use super::{Backend, BackendError, Signature, values};
-use crate::tensor::{Tensor, TensorSpec};
+use crate::tensor::{Tensor, TensorSpec, holds};
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -131,12 +131,7 @@ fn check_input(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
     if spec.shape.len() != shape.len() || !spec.shape.iter().zip(shape).all(fits) {
         return Err(format!("input {name} has the shape {:?} (-1 is any), not {shape:?}", spec.shape));
     }
-    let elements = shape.iter().try_fold(1_usize, |product, &dimension| product.checked_mul(dimension));
-    let bytes = elements.and_then(|e| e.checked_mul(tensor.datatype.size()));
-    if bytes != Some(tensor.data.len()) {
-        return Err(format!("input {name} of shape {shape:?} does not take {} bytes", tensor.data.len()));
-    }
-    Ok(())
+    holds(&tensor.data, shape, tensor.datatype).map_err(|e| format!("input {name}: {e}"))
 }
 
 #[cfg(test)]

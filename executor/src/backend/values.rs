@@ -1,10 +1,10 @@
 //! Between our tensors and ONNX Runtime's values: inputs are borrowed where their bytes are aligned, outputs are copied
 //! once, so that no row of an answer keeps the runtime's arena alive.
 
-use crate::tensor::{Datatype, Tensor, TensorSpec};
+use crate::tensor::{Datatype, Tensor, TensorSpec, texts};
 use bytemuck::Pod;
 use bytes::Bytes;
-use half::f16;
+use half::{bf16, f16};
 use ort::session::SessionInputValue;
 use ort::value::{DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef, ValueType};
 use std::borrow::Cow;
@@ -28,6 +28,8 @@ pub(super) fn datatype(element: TensorElementType) -> Option<Datatype> {
         TensorElementType::Float16 => Datatype::Fp16,
         TensorElementType::Float32 => Datatype::Fp32,
         TensorElementType::Float64 => Datatype::Fp64,
+        TensorElementType::Bfloat16 => Datatype::Bf16,
+        TensorElementType::String => Datatype::Bytes,
         _ => return None,
     })
 }
@@ -67,6 +69,8 @@ pub(super) fn input(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
         Datatype::Fp16 => plain::<f16>(tensor),
         Datatype::Fp32 => plain::<f32>(tensor),
         Datatype::Fp64 => plain::<f64>(tensor),
+        Datatype::Bf16 => plain::<bf16>(tensor),
+        Datatype::Bytes => strings(tensor),
     }
 }
 
@@ -91,6 +95,25 @@ fn bools(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
     value.map(SessionInputValue::from).map_err(|e| format!("{}: {e}", tensor.name))
 }
 
+fn strings(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
+    // The runtime takes texts that end with a zero.
+    let text = |element: Option<&[u8]>| std::str::from_utf8(element?).ok().filter(|t| !t.contains('\0')).map(str::to_owned);
+    let elements: Option<Vec<String>> = texts(&tensor.data).map(text).collect();
+    let elements = elements.ok_or_else(|| format!("{}: a BYTES is a text in UTF-8 without a zero here", tensor.name))?;
+    let value = ort::value::Tensor::from_string_array((tensor.shape.as_slice(), elements.as_slice()));
+    value.map(SessionInputValue::from).map_err(|e| format!("{}: {e}", tensor.name))
+}
+
+fn bytes_of_strings(value: &DynValue) -> Result<Bytes, ort::Error> {
+    let (_, elements) = value.try_extract_strings()?;
+    let mut data = Vec::new();
+    for text in elements {
+        data.extend_from_slice(&u32::try_from(text.len()).expect("the runtime's texts are shorter").to_le_bytes());
+        data.extend_from_slice(text.as_bytes());
+    }
+    Ok(data.into())
+}
+
 /// An output of the runtime as a tensor of ours.
 ///
 /// # Errors
@@ -112,6 +135,8 @@ pub(super) fn output(spec: &TensorSpec, value: &DynValue) -> Result<Tensor, Stri
         Datatype::Fp16 => bytes_of::<f16>(value),
         Datatype::Fp32 => bytes_of::<f32>(value),
         Datatype::Fp64 => bytes_of::<f64>(value),
+        Datatype::Bf16 => bytes_of::<bf16>(value),
+        Datatype::Bytes => bytes_of_strings(value),
     };
     let data = data.map_err(|e| format!("output {}: {e}", spec.name))?;
     let shape = shape.iter().map(|&d| usize::try_from(d).expect("a value's dimensions are known")).collect();
@@ -143,12 +168,14 @@ mod tests {
             E::Float16,
             E::Float32,
             E::Float64,
+            E::Bfloat16,
+            E::String,
         ];
         assert_eq!(elements.map(|e| datatype(e).expect("known")), Datatype::ALL);
         for (element, ours) in elements.into_iter().zip(Datatype::ALL) {
-            assert_eq!(element.byte_size(1), Some(ours.size()), "{element}");
+            let size = (ours != Datatype::Bytes).then(|| ours.size());
+            assert_eq!(element.byte_size(1), size, "{element}");
         }
-        assert_eq!(datatype(E::String), None);
-        assert_eq!(datatype(E::Bfloat16), None);
+        assert_eq!(datatype(E::Complex64), None);
     }
 }

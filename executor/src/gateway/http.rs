@@ -1,28 +1,23 @@
 //! The HTTP resources.
 
-use super::oip;
-use crate::agent::{Handle, View};
-use crate::node::Event;
-use crate::node::request::Answer;
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, web};
+use super::inference::{self, check_wanted, output_specs, select};
+use super::json::{self, HEADER_LENGTH, Head};
+use super::refusal::{Cause, Refusal};
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, about, find, metrics, version};
+use actix_web::http::StatusCode;
+use actix_web::http::header::CONTENT_ENCODING;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, error::PayloadError, web};
 use serde_json::{Value, json};
-use std::fmt::Write;
 use std::net::TcpListener;
-use tokio::sync::oneshot;
 
-/// Largest body in bytes.
-pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Threads that read and write bodies.
 const WORKERS: usize = 2;
-/// What a client that comes too early is told to wait, in seconds.
-const RETRY_AFTER_S: &str = "1";
-
 /// The server on a bound socket; it runs when it is awaited.
 ///
 /// # Errors
 /// If the socket cannot be used.
-pub fn serve(listener: TcpListener, handle: Handle) -> std::io::Result<Server> {
-    let data = web::Data::new(handle);
+pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server> {
+    let data = web::Data::new(gateway);
     let app = move || {
         App::new()
             .app_data(data.clone())
@@ -30,22 +25,32 @@ pub fn serve(listener: TcpListener, handle: Handle) -> std::io::Result<Server> {
             .route("/v2", web::get().to(server_metadata))
             .route("/v2/health/live", web::get().to(live))
             .route("/v2/health/ready", web::get().to(ready))
-            .route("/v2/models/{pipeline}", web::get().to(metadata))
-            .route("/v2/models/{pipeline}/versions/{version}", web::get().to(metadata))
-            .route("/v2/models/{pipeline}/ready", web::get().to(pipeline_ready))
-            .route("/v2/models/{pipeline}/versions/{version}/ready", web::get().to(pipeline_ready))
-            .route("/v2/models/{pipeline}/infer", web::post().to(infer))
-            .route("/v2/models/{pipeline}/versions/{version}/infer", web::post().to(infer))
+            .route("/v2/models/stats", web::get().to(statistics))
+            .route("/v2/repository/index", web::post().to(index))
+            .service(web::scope("/v2/models/{pipeline}").configure(pipeline))
             .route("/metrics", web::get().to(metrics))
             .default_service(web::to(|| async { error(404, "there is no such resource") }))
     };
-    Ok(HttpServer::new(app).workers(WORKERS).disable_signals().listen(listener)?.run())
+    Ok(HttpServer::new(app).workers(WORKERS).tcp_nodelay(true).disable_signals().listen(listener)?.run())
+}
+
+/// The resources of one pipeline, of any version of it.
+fn pipeline(resources: &mut web::ServiceConfig) {
+    for version in ["", "/versions/{version}"] {
+        let at = |rest: &str| format!("{version}{rest}");
+        resources
+            .route(&at(""), web::get().to(metadata))
+            .route(&at("/config"), web::get().to(config))
+            .route(&at("/stats"), web::get().to(statistics))
+            .route(&at("/ready"), web::get().to(pipeline_ready))
+            .route(&at("/infer"), web::post().to(infer));
+    }
 }
 
 fn respond(status: u16, body: &Value) -> HttpResponse {
-    let status = actix_web::http::StatusCode::from_u16(status).expect("a status of this file");
+    let status = StatusCode::from_u16(status).expect("a status of this folder");
     let mut response = HttpResponse::build(status);
-    if status == 503 {
+    if [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&status) {
         response.insert_header(("Retry-After", RETRY_AFTER_S));
     }
     response.json(body)
@@ -55,19 +60,30 @@ fn error(status: u16, text: &str) -> HttpResponse {
     respond(status, &json!({"error": text}))
 }
 
+fn reply(body: Result<Value, Refusal>) -> HttpResponse {
+    body.map_or_else(|refusal| refusal.respond(), |body| respond(200, &body))
+}
+
+impl Refusal {
+    fn respond(&self) -> HttpResponse {
+        let mut body = json!({"error": self.error});
+        if let Some(reason) = &self.reason {
+            body["reason"] = reason.as_str().into();
+        }
+        respond(self.cause.http(), &body)
+    }
+}
+
 async fn server_metadata() -> HttpResponse {
-    respond(200, &json!({"name": "apportion", "version": env!("CARGO_PKG_VERSION"), "extensions": []}))
+    respond(200, &json!({"name": "apportion", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS}))
 }
 
 async fn live() -> HttpResponse {
     respond(200, &json!({"live": true}))
 }
 
-async fn ready(handle: web::Data<Handle>) -> HttpResponse {
-    let ready = {
-        let view = handle.view.borrow();
-        view.layout.fence.is_some() && view.layout.pipelines.keys().all(|p| view.ready.contains(p))
-    };
+async fn ready(gateway: web::Data<Gateway>) -> HttpResponse {
+    let ready = gateway.view().is_ready();
     respond(if ready { 200 } else { 503 }, &json!({"ready": ready}))
 }
 
@@ -76,86 +92,110 @@ fn named(request: &HttpRequest) -> &str {
     request.match_info().get("pipeline").unwrap_or_default()
 }
 
-fn unknown(view: &View, name: &str) -> HttpResponse {
-    let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
-    error(404, &format!("there is no pipeline {name} here: expected one of [{}]", names.join(", ")))
+async fn metadata(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
+    let name = named(&request);
+    reply(about::metadata(&gateway.view(), name).map(|m| about::metadata_json(&m)))
 }
 
-async fn metadata(handle: web::Data<Handle>, request: HttpRequest) -> HttpResponse {
-    let name = named(&request);
-    let view = handle.view.borrow().clone();
-    let Some(pipeline) = view.layout.pipelines.get(name) else { return unknown(&view, name) };
-    let spec =
-        |name: &str, s: &crate::tensor::TensorSpec| json!({"name": name, "datatype": s.datatype.name(), "shape": s.shape});
-    let inputs: Vec<Value> = pipeline.tasks[pipeline.root].inputs.iter().map(|s| spec(&s.name, s)).collect();
-    let outputs: Vec<Value> = oip::output_specs(pipeline).iter().map(|(name, s)| spec(name, s)).collect();
-    let generation = view.layout.fence.map_or(0, |f| f.generation.0).to_string();
-    let body = json!({
-        "name": name, "versions": [generation], "platform": "apportion_pipeline", "inputs": inputs, "outputs": outputs,
-    });
-    respond(200, &body)
+async fn config(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
+    reply(about::config(&gateway.view(), named(&request)).map(|c| about::config_json(&c)))
 }
 
-async fn pipeline_ready(handle: web::Data<Handle>, request: HttpRequest) -> HttpResponse {
+async fn statistics(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
+    let one = request.match_info().get("pipeline");
+    reply(about::statistics(&gateway, one).map(|all| about::statistics_json(&all)))
+}
+
+#[derive(serde::Deserialize)]
+struct IndexRequest {
+    #[serde(default)]
+    ready: bool,
+}
+
+async fn index(gateway: web::Data<Gateway>, body: web::Bytes) -> HttpResponse {
+    let asked = if body.is_empty() { Ok(IndexRequest { ready: false }) } else { serde_json::from_slice(&body) };
+    match asked {
+        Ok(asked) => respond(200, &about::index_json(&about::index(&gateway.view(), asked.ready))),
+        Err(e) => error(400, &format!("the body is no request for the index: {e}: expected {{\"ready\": true or false}}")),
+    }
+}
+
+async fn pipeline_ready(gateway: web::Data<Gateway>, request: HttpRequest) -> HttpResponse {
     let name = named(&request);
-    let view = handle.view.borrow().clone();
-    if !view.layout.pipelines.contains_key(name) {
-        return unknown(&view, name);
+    let view = gateway.view();
+    if let Err(refusal) = find(&view, name) {
+        return refusal.respond();
     }
     let ready = view.ready.contains(name);
     respond(if ready { 200 } else { 503 }, &json!({"name": name, "ready": ready}))
 }
 
-async fn infer(handle: web::Data<Handle>, request: HttpRequest, body: web::Bytes) -> HttpResponse {
-    let name = named(&request).to_string();
-    let view = handle.view.borrow().clone();
-    let Some(pipeline) = view.layout.pipelines.get(&name) else { return unknown(&view, &name) };
-    let body: oip::Body<'_> = match serde_json::from_slice(&body) {
-        Ok(body) => body,
-        Err(e) => return error(400, &format!("the body is no inference request: {e}")),
-    };
-    let inputs = match oip::inputs(&body, &pipeline.tasks[pipeline.root].inputs) {
-        Ok(inputs) => inputs,
-        Err(e) => return error(400, &e),
-    };
-    let (reply, answer) = oneshot::channel();
-    if handle.events.send(Event::Arrive { pipeline: name.clone(), inputs, reply }).await.is_err() {
-        return error(503, "the agent is stopping");
-    }
-    let reason = |status, text: &str, reason: &str| respond(status, &json!({"error": text, "reason": reason}));
-    match answer.await {
-        Ok(Answer::Done { pieces, late, latency_ns }) => match oip::outputs(&pieces, pipeline) {
-            Ok(outputs) => {
-                let outputs: Vec<Value> = outputs.iter().map(|t| oip::output(t, &t.name)).collect();
-                let outcome = if late { "late" } else { "ok" };
-                let parameters = json!({"outcome": outcome, "latency_us": latency_ns / 1_000});
-                let mut body_out = json!({"model_name": name, "outputs": outputs, "parameters": parameters});
-                if let Some(id) = body.id {
-                    body_out["id"] = Value::from(id);
-                }
-                respond(200, &body_out)
-            }
-            Err(e) => reason(500, "the request failed", &e),
-        },
-        Ok(Answer::NotReady(why)) => reason(503, "the pipeline is not ready", &why),
-        Ok(Answer::Dropped(why)) => reason(503, "the request was dropped", &why),
-        Ok(Answer::Failed(why)) => reason(500, "the request failed", &why),
-        Ok(Answer::GivenUp) => reason(504, "the request failed", "parts of it never came back"),
-        Err(_) => error(503, "the agent is stopping"),
+async fn infer(
+    gateway: web::Data<Gateway>,
+    request: HttpRequest,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> HttpResponse {
+    match answer(&gateway, &request, body).await {
+        Ok((body, length)) => {
+            let mut response = HttpResponse::Ok();
+            match length {
+                Some(length) => response.content_type("application/octet-stream").insert_header((HEADER_LENGTH, length)),
+                None => response.content_type("application/json"),
+            };
+            response.body(body)
+        }
+        Err(refusal) => {
+            gateway.ledger.refused(named(&request), refusal.cause);
+            refusal.respond()
+        }
     }
 }
 
-async fn metrics(handle: web::Data<Handle>) -> HttpResponse {
-    let mut text = String::from("# TYPE apportion_replica_queries gauge\n");
-    for (replica, queries) in &handle.view.borrow().queues {
-        writeln!(text, "apportion_replica_queries{{replica=\"{replica}\"}} {queries}").expect("a string takes all");
+/// The body of the answer, and the length of its JSON if tensors follow.
+async fn answer(
+    gateway: &Gateway,
+    request: &HttpRequest,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<(Vec<u8>, Option<usize>), Refusal> {
+    let name = named(request);
+    let view = gateway.view();
+    let pipeline = find(&view, name)?;
+    let body = body.map_err(|e| unread(&e))?;
+    let header = |name: &str| request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+    if let Some(encoding) = header(CONTENT_ENCODING.as_str()).filter(|e| e != "identity") {
+        let error = format!("Content-Encoding: {encoding}: expected a body that is not compressed");
+        return Err(Refusal { cause: Cause::Unreadable, error, reason: None });
     }
-    text.push_str("# TYPE apportion_requests_total counter\n");
-    for (pipeline, outcomes) in handle.view.borrow().totals.iter() {
-        for (outcome, count) in ["ok", "late", "dropped", "failed"].iter().zip(outcomes) {
-            let labels = format!("pipeline=\"{pipeline}\",outcome=\"{outcome}\"");
-            writeln!(text, "apportion_requests_total{{{labels}}} {count}").expect("a string takes all");
+    let length = header(HEADER_LENGTH);
+    let asked = json::read(&body, length.as_deref()).map_err(Refusal::invalid)?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
+    let specs = output_specs(pipeline);
+    check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
+    json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
+    let served = gateway.infer(name, inputs, asked.settings.timeout_ns).await?;
+    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
+    let outputs = select(outputs, &asked.outputs, asked.settings.binary)?;
+    let head = Head {
+        name,
+        version: &version(&view),
+        id: asked.id.as_deref(),
+        outcome: if served.late { "late" } else { "ok" },
+        latency_us: served.latency_ns / 1_000,
+    };
+    json::write(&head, &outputs).map_err(Refusal::invalid)
+}
+
+/// A body that did not come in whole.
+fn unread(error: &actix_web::Error) -> Refusal {
+    match error.as_error::<PayloadError>() {
+        Some(PayloadError::Overflow) => {
+            let error = format!("the body is too large: expected at most {BODY_BYTES_MAX} bytes");
+            Refusal { cause: Cause::TooLarge, error, reason: None }
         }
+        _ => Refusal::invalid(format!("the body did not come in whole: {error}")),
     }
-    HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text)
+}
+
+async fn metrics(gateway: web::Data<Gateway>) -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(metrics::text(&gateway))
 }

@@ -1,3 +1,114 @@
-//! Where clients come in: the Open Inference Protocol over HTTP.
+//! Where clients come in: the Open Inference Protocol over HTTP (JSON and binary tensors) and gRPC.
+//!
+//! What belongs here: reading requests, checking them against what a pipeline takes, writing answers, and saying what is
+//! here. What never does: policies. All ways in share [`Gateway::infer`], so they count, bound and refuse alike.
+
+pub mod about;
+pub mod contents;
+pub mod grpc;
 pub mod http;
-pub mod oip;
+pub mod inference;
+pub mod json;
+pub mod ledger;
+pub mod metrics;
+pub mod numbers;
+pub mod refusal;
+
+/// Generated messages of the protocol over gRPC.
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod proto {
+    tonic::include_proto!("inference");
+}
+
+use crate::agent::{Handle, View};
+use crate::layout::Pipeline;
+use crate::node::Event;
+use crate::tensor::Tensor;
+use ledger::Ledger;
+use refusal::{Cause, Refusal, Served, served};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, oneshot};
+
+/// Extensions of the protocol that are there, by their names in Triton.
+pub const EXTENSIONS: [&str; 4] = ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"];
+/// What pipelines say that they run on.
+pub const PLATFORM: &str = "apportion_pipeline";
+/// Largest request in bytes, whichever way it comes.
+pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most requests that wait for their answers at one gateway; more are refused at once.
+pub const REQUESTS_MAX: usize = 16_384;
+/// What a client that comes too early is told to wait, in seconds.
+pub const RETRY_AFTER_S: u64 = 1;
+
+/// The agent's loop as the ways in see it.
+#[derive(Clone)]
+pub struct Gateway {
+    handle: Handle,
+    places: Arc<Semaphore>,
+    ledger: Arc<Ledger>,
+}
+
+impl Gateway {
+    /// A gateway to this loop.
+    #[must_use]
+    pub fn new(handle: Handle) -> Self {
+        Self { handle, places: Arc::new(Semaphore::new(REQUESTS_MAX)), ledger: Arc::default() }
+    }
+
+    /// What is there now.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.handle.view.borrow().clone()
+    }
+
+    /// Runs a request whose inputs were checked.
+    ///
+    /// # Errors
+    /// Why it has no answer.
+    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+        let (rows, began) = (inputs.first().map_or(0, Tensor::rows), Instant::now());
+        let answer = self.run(pipeline, inputs, timeout_ns).await;
+        self.ledger.ended(pipeline, rows, answer.is_ok(), began.elapsed());
+        answer
+    }
+
+    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+        let Ok(_place) = self.places.try_acquire() else {
+            let reason = format!("{REQUESTS_MAX} requests wait for their answers");
+            return Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
+        };
+        let (reply, answer) = oneshot::channel();
+        let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns, reply };
+        if self.handle.events.send(event).await.is_err() {
+            return Err(Refusal::stopping());
+        }
+        let answer = match timeout_ns {
+            // The loop looks at its clock now and then only; the client is told at once.
+            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), answer).await,
+            None => Ok(answer.await),
+        };
+        let late = || Refusal::late("its timeout has passed");
+        let done = served(answer.map_err(|_| late())?.map_err(|_| Refusal::stopping())?)?;
+        if timeout_ns.is_some_and(|ns| done.latency_ns > ns) { Err(late()) } else { Ok(done) }
+    }
+}
+
+/// The pipeline of this name.
+///
+/// # Errors
+/// If there is none: which there are.
+pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
+    view.layout.pipelines.get(name).ok_or_else(|| {
+        let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
+        let error = format!("there is no pipeline {name} here: expected one of [{}]", names.join(", "));
+        Refusal { cause: Cause::Unknown, error, reason: None }
+    })
+}
+
+/// The version under which all pipelines are served: the generation of the target in force. Requests may name any version,
+/// because the next plan must not fail the clients of this one; answers say which it was.
+#[must_use]
+pub fn version(view: &View) -> String {
+    view.layout.fence.map_or(0, |f| f.generation.0).to_string()
+}

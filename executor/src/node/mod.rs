@@ -45,6 +45,8 @@ pub enum Event {
         pipeline: String,
         /// Its inputs.
         inputs: Vec<Tensor>,
+        /// After how many nanoseconds its answer is worth nothing; none if the pipeline's SLO alone says when it is late.
+        timeout_ns: Option<u64>,
         /// Where the answer goes.
         reply: oneshot::Sender<Answer>,
     },
@@ -174,7 +176,7 @@ impl Node {
         match event {
             Event::Obey(layout) => self.obey(layout),
             Event::Number(agent) => self.renumber(agent),
-            Event::Arrive { pipeline, inputs, reply } => self.arrive(pipeline, inputs, reply),
+            Event::Arrive { pipeline, inputs, timeout_ns, reply } => self.arrive(pipeline, inputs, timeout_ns, reply),
             Event::Message(message) => self.hear(message),
             Event::PeerUp(agent) => {
                 self.peers.entry(agent).or_default().connected = true;

@@ -1,5 +1,6 @@
 //! The replicas of this agent: what is loaded, what runs, and when an old one may go.
 
+use super::counts::{Batches, Counts, Labels};
 use super::{Action, Node, Work};
 use crate::layout::{Group, Layout, Pipeline, Task, difference};
 use crate::slot::Happened;
@@ -79,6 +80,20 @@ impl Replica {
     #[must_use]
     pub fn task(&self) -> &Task {
         &self.tasks[self.group.task]
+    }
+
+    /// What is counted of its group's batches here.
+    pub fn counted<'c>(&self, counts: &'c mut Counts) -> &'c mut Batches {
+        let batches = counts.groups.entry((self.pipeline.clone(), self.group_id)).or_default();
+        if batches.labels.pipeline.is_empty() {
+            batches.labels = Labels {
+                pipeline: self.pipeline.clone(),
+                task: self.task().name.clone(),
+                variant: self.group.variant.clone(),
+                hardware: self.group.hardware.clone(),
+            };
+        }
+        batches
     }
 
     /// Whether senders may choose it.

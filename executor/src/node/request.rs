@@ -36,6 +36,8 @@ pub enum Answer {
     Dropped(String),
     /// Failed, and why.
     Failed(String),
+    /// Its own timeout passed before all parts came back.
+    TimedOut,
     /// Given up: parts of it never came back.
     GivenUp,
 }
@@ -64,6 +66,8 @@ pub struct Pending {
     pub deadline_ns: u64,
     /// When it is answered without its parts.
     pub give_up_ns: u64,
+    /// Whether that is the timeout that it came with.
+    pub timed: bool,
     /// Who waits.
     pub reply: oneshot::Sender<Answer>,
     /// Its runs; the first to be whole answers it.

@@ -22,7 +22,13 @@ const ATTEMPTS_MAX: usize = 4;
 const AGAIN_SLO_PARTS: u64 = 4;
 
 impl Node {
-    pub(super) fn arrive(&mut self, name: String, inputs: Vec<Tensor>, reply: oneshot::Sender<Answer>) {
+    pub(super) fn arrive(
+        &mut self,
+        name: String,
+        inputs: Vec<Tensor>,
+        timeout_ns: Option<u64>,
+        reply: oneshot::Sender<Answer>,
+    ) {
         let Some(pipeline) = self.layout.pipelines.get(&name) else {
             let _gone = reply.send(Answer::NotReady(format!("pipeline {name} is not in the target")));
             return;
@@ -42,12 +48,16 @@ impl Node {
             let _gone = reply.send(Answer::NotReady(format!("no replica of task {task} is ready")));
             return;
         }
-        let deadline_ns = self.now_ns + pipeline.slo_ns;
-        let give_up_ns = self.now_ns + pipeline.slo_ns.saturating_mul(GIVE_UP_SLOS).max(GIVE_UP_NS_MIN);
+        let patience_ns = pipeline.slo_ns.saturating_mul(GIVE_UP_SLOS).max(GIVE_UP_NS_MIN);
+        let timed = timeout_ns.is_some_and(|t| t <= patience_ns);
+        let timeout_ns = timeout_ns.unwrap_or(u64::MAX);
+        let deadline_ns = self.now_ns.saturating_add(timeout_ns.min(pipeline.slo_ns));
+        let give_up_ns = self.now_ns.saturating_add(timeout_ns.min(patience_ns));
         self.request += 1;
         let (request, arrived_ns) = (self.request, self.now_ns);
         let (attempts, again_ns) = (Vec::new(), None);
-        let pending = Pending { pipeline: name, inputs, arrived_ns, deadline_ns, give_up_ns, reply, attempts, again_ns };
+        let pipeline = name;
+        let pending = Pending { pipeline, inputs, arrived_ns, deadline_ns, give_up_ns, timed, reply, attempts, again_ns };
         self.requests.insert(request, pending);
         self.attempt(request, &task);
     }
@@ -60,6 +70,7 @@ impl Node {
         let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
         let deadline_ns = pending.deadline_ns.cast_signed();
         let rows = inputs[0].rows();
+        let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
         for row in 0..rows {
             let query = Query {
                 pipeline: pipeline.clone(),
@@ -72,7 +83,7 @@ impl Node {
                 budget_ns: 0,
                 hops: 0,
                 attempt,
-                inputs: inputs.iter().map(|t| t.row(row)).collect(),
+                inputs: columns.iter_mut().filter_map(Iterator::next).collect(),
             };
             self.deliver(query, deadline_ns, None);
         }
@@ -213,6 +224,7 @@ impl Node {
         let count = match &result {
             Ok(_) if late => &mut counts.late,
             Ok(_) => &mut counts.ok,
+            Err(Answer::TimedOut) => &mut counts.late,
             Err(Answer::Dropped(_)) => &mut counts.dropped,
             Err(_) => &mut counts.failed,
         };
@@ -229,7 +241,10 @@ impl Node {
 
     pub(super) fn give_up(&mut self) {
         let old: Vec<u64> = self.requests.iter().filter(|(_, p)| p.give_up_ns <= self.now_ns).map(|(r, _)| *r).collect();
-        old.into_iter().for_each(|request| self.finish(request, Err(Answer::GivenUp)));
+        for request in old {
+            let timed = self.requests[&request].timed;
+            self.finish(request, Err(if timed { Answer::TimedOut } else { Answer::GivenUp }));
+        }
     }
 
     /// Lets every station to which something happened start its batch: called after all that happens at one moment, so
@@ -264,7 +279,7 @@ impl Node {
         let keys: Vec<u64> = replica.station.batch(0).iter().map(|w| w.query).collect();
         let hold = Duration::from_nanos(replica.group.latency_ns(keys.len()));
         let members: Vec<&Work> = keys.iter().map(|k| &replica.works[k]).collect();
-        let counts = self.counts.groups.entry((replica.pipeline.clone(), replica.group_id)).or_default();
+        let counts = replica.counted(&mut self.counts);
         counts.batches += 1;
         counts.queries += members.len() as u64;
         counts.waited_ns += members.iter().map(|w| self.now_ns - w.arrived_ns).sum::<u64>();
@@ -291,11 +306,12 @@ impl Node {
         let works: Vec<Work> = keys.iter().map(|k| replica.works.remove(k).expect("it ran")).collect();
         let (tasks, group, name) = (replica.tasks.clone(), replica.group_id, replica.pipeline.clone());
         let position = replica.group.task;
+        let counts = replica.counted(&mut self.counts);
+        counts.busy_ns += took.as_nanos() as u64;
+        let ended = counts.sizes.entry(works.len()).or_default();
+        *ended = (ended.0 + 1, ended.1 + took.as_nanos() as u64);
         self.touched.insert(id);
         self.drain(id);
-        let key = (name, group);
-        let counts = self.counts.groups.entry(key.clone()).or_default();
-        counts.busy_ns += took.as_nanos() as u64;
         let split = result.and_then(|outputs| rows_of(&outputs, works.len()).map(|rows| (outputs, rows)));
         let mut children: BTreeMap<String, u64> = BTreeMap::new();
         for (i, work) in works.into_iter().enumerate() {
@@ -317,7 +333,7 @@ impl Node {
             }
             self.taken(&work);
         }
-        let counts = self.counts.groups.entry(key).or_default();
+        let counts = self.counts.groups.entry((name, group)).or_default();
         children.into_iter().for_each(|(task, n)| *counts.children.entry(task).or_default() += n);
     }
 

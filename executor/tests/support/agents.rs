@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 /// A running agent.
 pub struct Agent {
     pub http: String,
+    pub grpc: String,
     pub data: String,
     pub handle: Handle,
     pub attending: Option<JoinHandle<Result<(), ControlError>>>,
@@ -42,7 +43,13 @@ impl Agent {
         let data_address = data.local_addr().expect("its address").to_string();
         let handle = agent::start(Options { loader, pace: false, files });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
-        tokio::spawn(gateway::http::serve(listener, handle.clone()).expect("a server"));
+        let gateway = gateway::Gateway::new(handle.clone());
+        tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));
+        let grpc = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        grpc.set_nonblocking(true).expect("a socket");
+        let grpc_listener = tokio::net::TcpListener::from_std(grpc).expect("a socket");
+        let grpc = grpc_listener.local_addr().expect("its address").to_string();
+        tokio::spawn(gateway::grpc::serve(grpc_listener, gateway, CancellationToken::new()));
         let identity = Identity {
             join: join.into(),
             token: token.into(),
@@ -50,12 +57,13 @@ impl Agent {
             hardware: "cpu".into(),
             devices: 1,
             ingress_http: http.clone(),
+            ingress_grpc: grpc.clone(),
             data_address: data_address.clone(),
             process_id: format!("process of {name}"),
         };
         let attending = Some(tokio::spawn(attend(identity, handle.clone(), CancellationToken::new())));
         drop(entered);
-        Agent { http, data: data_address, handle, attending, runtime: Some(runtime) }
+        Agent { http, grpc, data: data_address, handle, attending, runtime: Some(runtime) }
     }
 
     /// Ends it as a crash would: no farewell, its connections break.

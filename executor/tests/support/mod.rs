@@ -4,6 +4,7 @@
 
 pub mod agents;
 pub mod control;
+pub mod ingress;
 pub mod toy;
 
 use apportion_protocol::v1;

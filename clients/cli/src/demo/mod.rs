@@ -305,8 +305,9 @@ async fn hold(args: &DemoArgs, fleet: &Fleet, ingress: &str, pipeline: &str) -> 
     if !args.hold {
         return Ok(());
     }
-    let addresses =
-        json!({"api": fleet.api, "ingress_http": format!("http://{ingress}"), "ingress_grpc": null, "pipeline": pipeline});
+    let grpc = fleet.service.ingress_grpc(ingress).await?;
+    let http = format!("http://{ingress}");
+    let addresses = json!({"api": fleet.api, "ingress_http": http, "ingress_grpc": grpc, "pipeline": pipeline});
     crate::output::print(&addresses.to_string()).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
     say("everything stays up: end with Ctrl-C");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

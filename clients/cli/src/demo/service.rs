@@ -100,6 +100,13 @@ impl Service {
         Ok(found)
     }
 
+    /// Where the agent with this ingress takes gRPC; none if it does not.
+    pub async fn ingress_grpc(&self, ingress: &str) -> Result<Option<String>> {
+        let list = self.get("/v1/agents").await?;
+        let agent = list.as_array().and_then(|all| all.iter().find(|a| a["ingress_http"] == ingress));
+        Ok(agent.and_then(|a| a["ingress_grpc"].as_str()).map(str::to_owned))
+    }
+
     /// Waits until an ingress says that the pipeline is ready.
     pub async fn pipeline_ready(&self, ingress: &str, pipeline: &str) -> Result<()> {
         let url = format!("http://{ingress}/v2/models/{pipeline}/ready");

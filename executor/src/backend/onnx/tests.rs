@@ -105,8 +105,8 @@ fn a_batch_that_does_not_fit_is_refused_and_the_next_one_runs() {
         (vec![image(), image(), center(1)], "image comes twice"),
         (vec![other, center(1)], "no input colour; the inputs are image, center"),
         (vec![wide, center(1)], "has the shape [-1, 16, 16]"),
-        (vec![image(), short], "does not take 7 bytes"),
-        (vec![image(), huge], "does not take 0 bytes"),
+        (vec![image(), short], "it has 7 bytes: expected 8"),
+        (vec![image(), huge], "too large"),
         (vec![image(), double], "is FP32, not FP64"),
         (vec![image(), center(2)], "center has 2 rows, image has 1"),
     ];
@@ -133,4 +133,43 @@ fn files_that_are_no_variants_are_refused() {
     load(&library, "read-s.onnx");
     let error = OnnxBackend::load(&copy, &digits("read-s.onnx"), 1).err().expect("a second library");
     assert!(matches!(&error, BackendError::Runtime(m) if m.contains("already uses")), "{error}");
+}
+
+/// A field of a message in protobuf's wire format.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(bytes.len()).expect("short")], bytes].concat()
+}
+
+/// An ONNX file that gives its input back; `element` is the number of the element type in ONNX.
+fn identity(element: u8) -> Vec<u8> {
+    let rows = field(1, &field(2, b"n"));
+    let tensor_type = field(1, &[&[1 << 3, element][..], &field(2, &rows)].concat());
+    let value = |name: &[u8]| [field(1, name), field(2, &tensor_type)].concat();
+    let node = [field(1, b"x"), field(2, b"y"), field(4, b"Identity")].concat();
+    let graph = [field(1, &node), field(2, b"g"), field(11, &value(b"x")), field(12, &value(b"y"))].concat();
+    [&[1 << 3, 8][..], &field(7, &graph), &field(8, &[2 << 3, 16])].concat()
+}
+
+#[test]
+fn texts_and_bf16_go_through_the_runtime_as_they_are() {
+    let Some(library) = library() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    for (element, datatype, data) in [
+        (8, Datatype::Bytes, &[2, 0, 0, 0, 0xc3, 0xa9, 0, 0, 0, 0][..]),
+        (16, Datatype::Bf16, &[0x80, 0x3f, 0, 0xc0]),
+        (10, Datatype::Fp16, &[0, 0x3c, 0, 0xc0]),
+    ] {
+        let file = folder.path().join(format!("{element}.onnx"));
+        std::fs::write(&file, identity(element)).expect("writes");
+        let mut backend = OnnxBackend::load(&library, &file, 1).expect("loads");
+        let input = tensor("x", datatype, &[2], Bytes::copy_from_slice(data));
+        let outputs = backend.run(&[input]).expect("runs");
+        assert_eq!((outputs[0].datatype, &outputs[0].data[..]), (datatype, data));
+        assert_eq!(outputs[0].shape, [2]);
+    }
+    let mut backend = OnnxBackend::load(&library, &folder.path().join("8.onnx"), 1).expect("loads");
+    for data in [&[1, 0, 0, 0, 0xff][..], &[1, 0, 0, 0, 0]] {
+        let error = backend.run(&[tensor("x", Datatype::Bytes, &[1], Bytes::copy_from_slice(data))]).expect_err("no text");
+        assert!(error.to_string().contains("UTF-8 without a zero"), "{error}");
+    }
 }

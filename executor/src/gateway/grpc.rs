@@ -1,0 +1,196 @@
+//! The service `inference.GRPCInferenceService`.
+
+use super::inference::{self, check_wanted, output_specs, select};
+use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
+use super::proto::infer_parameter::ParameterChoice;
+use super::proto::{self, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use super::refusal::Refusal;
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, about, contents, find, version};
+use futures::stream::{BoxStream, Stream, StreamExt};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataMap;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Most requests of one stream that wait for their answers; the stream is not read on while there are so many.
+pub const STREAM_REQUESTS_MAX: usize = 256;
+/// Bytes of a message beside its tensors.
+const ENVELOPE_BYTES_MAX: usize = 1024 * 1024;
+/// Tells a client, in milliseconds, when to try again (gRPC's retry design, A6).
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// Serves on a bound socket until `stop` is cancelled; what has begun is then finished.
+///
+/// # Errors
+/// If the socket cannot be used.
+pub async fn serve(
+    listener: TcpListener,
+    gateway: Gateway,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let service = GrpcInferenceServiceServer::new(gateway).max_decoding_message_size(BODY_BYTES_MAX + ENVELOPE_BYTES_MAX);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let server = tonic::transport::Server::builder().http2_adaptive_window(Some(true)).add_service(service);
+    server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let mut metadata = MetadataMap::new();
+        if refusal.cause.passes() {
+            metadata.insert(PUSHBACK, (RETRY_AFTER_S * 1_000).into());
+        }
+        Status::with_metadata(refusal.cause.grpc(), refusal.line(), metadata)
+    }
+}
+
+/// The time that gRPC itself gives a call (`grpc-timeout`: at most eight digits and a unit), in nanoseconds.
+fn call_timeout_ns(metadata: &MetadataMap) -> Option<u64> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let ns = match unit {
+        "n" => 1,
+        "u" => 1_000,
+        "m" => 1_000_000,
+        "S" => 1_000_000_000,
+        "M" => 60_000_000_000,
+        "H" => 3_600_000_000_000,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok().filter(|_| digits.len() <= 8)?.checked_mul(ns)
+}
+
+/// Answers a request; `call_ns` is what gRPC gives it.
+async fn answer(
+    gateway: &Gateway,
+    message: ModelInferRequest,
+    call_ns: Option<u64>,
+) -> Result<ModelInferResponse, Refusal> {
+    let view = gateway.view();
+    let (name, id) = (message.model_name.clone(), message.id.clone());
+    let pipeline = find(&view, &name)?;
+    let asked = contents::read(message).map_err(Refusal::invalid)?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
+    check_wanted(&asked.outputs, &output_specs(pipeline)).map_err(Refusal::invalid)?;
+    let timeout_ns = [asked.settings.timeout_ns, call_ns].into_iter().flatten().min();
+    let served = gateway.infer(&name, inputs, timeout_ns).await?;
+    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
+    let outputs = select(outputs, &asked.outputs, asked.raw)?.into_iter().map(|(tensor, _)| tensor).collect();
+    let (outputs, raw_output_contents) = contents::write(outputs, asked.raw);
+    let outcome = if served.late { "late" } else { "ok" };
+    let parameter = |value| proto::InferParameter { parameter_choice: Some(value) };
+    let latency_us = i64::try_from(served.latency_ns / 1_000).unwrap_or(i64::MAX);
+    let parameters = [
+        ("outcome".to_string(), parameter(ParameterChoice::StringParam(outcome.into()))),
+        ("latency_us".to_string(), parameter(ParameterChoice::Int64Param(latency_us))),
+    ];
+    let (model_version, parameters) = (version(&view), parameters.into());
+    Ok(ModelInferResponse { model_name: name, model_version, id, parameters, outputs, raw_output_contents })
+}
+
+/// As [`answer`]; a refusal is counted.
+async fn counted(
+    gateway: &Gateway,
+    message: ModelInferRequest,
+    call_ns: Option<u64>,
+) -> Result<ModelInferResponse, Refusal> {
+    let name = message.model_name.clone();
+    let answer = answer(gateway, message, call_ns).await;
+    answer.inspect_err(|refusal| gateway.ledger.refused(&name, refusal.cause))
+}
+
+/// Answers the requests of a stream in their order; up to [`STREAM_REQUESTS_MAX`] of them run at once. A request that is
+/// refused is answered with its error, and the stream goes on; only a message that is none ends it.
+fn answers<S>(gateway: Gateway, requests: S) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>>
+where
+    S: Stream<Item = Result<ModelInferRequest, Status>> + Send + 'static,
+{
+    let one = move |request: Result<ModelInferRequest, Status>| {
+        let gateway = gateway.clone();
+        async move {
+            let message = request?;
+            let (name, id) = (message.model_name.clone(), message.id.clone());
+            let last = proto::InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+            let (error_message, mut response) = match counted(&gateway, message, None).await {
+                Ok(response) => (String::new(), response),
+                // The client tells by the id which of its requests it was.
+                Err(refusal) => {
+                    (refusal.line(), ModelInferResponse { model_name: name, id, ..ModelInferResponse::default() })
+                }
+            };
+            // Triton's mark of a request's last answer: here every request has one.
+            response.parameters.insert("triton_final_response".into(), last);
+            Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
+        }
+    };
+    requests.map(one).buffered(STREAM_REQUESTS_MAX).boxed()
+}
+
+type Replied<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl GrpcInferenceService for Gateway {
+    async fn server_live(&self, _: Request<proto::ServerLiveRequest>) -> Replied<proto::ServerLiveResponse> {
+        Ok(Response::new(proto::ServerLiveResponse { live: true }))
+    }
+
+    async fn server_ready(&self, _: Request<proto::ServerReadyRequest>) -> Replied<proto::ServerReadyResponse> {
+        Ok(Response::new(proto::ServerReadyResponse { ready: self.view().is_ready() }))
+    }
+
+    async fn model_ready(&self, request: Request<proto::ModelReadyRequest>) -> Replied<proto::ModelReadyResponse> {
+        let name = request.into_inner().name;
+        let view = self.view();
+        find(&view, &name)?;
+        Ok(Response::new(proto::ModelReadyResponse { ready: view.ready.contains(&name) }))
+    }
+
+    async fn server_metadata(&self, _: Request<proto::ServerMetadataRequest>) -> Replied<proto::ServerMetadataResponse> {
+        Ok(Response::new(proto::ServerMetadataResponse {
+            name: "apportion".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            extensions: EXTENSIONS.map(str::to_string).into(),
+        }))
+    }
+
+    async fn model_metadata(&self, request: Request<proto::ModelMetadataRequest>) -> Replied<proto::ModelMetadataResponse> {
+        Ok(Response::new(about::metadata(&self.view(), &request.into_inner().name)?))
+    }
+
+    async fn model_config(&self, request: Request<proto::ModelConfigRequest>) -> Replied<proto::ModelConfigResponse> {
+        let config = about::config(&self.view(), &request.into_inner().name)?;
+        Ok(Response::new(proto::ModelConfigResponse { config: Some(config) }))
+    }
+
+    async fn model_statistics(
+        &self,
+        request: Request<proto::ModelStatisticsRequest>,
+    ) -> Replied<proto::ModelStatisticsResponse> {
+        let name = request.into_inner().name;
+        let one = (!name.is_empty()).then_some(name.as_str());
+        Ok(Response::new(proto::ModelStatisticsResponse { model_stats: about::statistics(self, one)? }))
+    }
+
+    async fn repository_index(
+        &self,
+        request: Request<proto::RepositoryIndexRequest>,
+    ) -> Replied<proto::RepositoryIndexResponse> {
+        let models = about::index(&self.view(), request.into_inner().ready);
+        Ok(Response::new(proto::RepositoryIndexResponse { models }))
+    }
+
+    async fn model_infer(&self, request: Request<ModelInferRequest>) -> Replied<ModelInferResponse> {
+        let call_ns = call_timeout_ns(request.metadata());
+        Ok(Response::new(counted(self, request.into_inner(), call_ns).await?))
+    }
+
+    type ModelStreamInferStream = BoxStream<'static, Result<ModelStreamInferResponse, Status>>;
+
+    async fn model_stream_infer(
+        &self,
+        request: Request<Streaming<ModelInferRequest>>,
+    ) -> Replied<Self::ModelStreamInferStream> {
+        Ok(Response::new(answers(self.clone(), request.into_inner())))
+    }
+}

@@ -1,0 +1,371 @@
+//! Requests and answers of the Open Inference Protocol, version 2, whichever way they came: parameters, and tensors checked
+//! against what the pipeline takes and makes.
+
+use super::refusal::Refusal;
+use crate::layout::Pipeline;
+use crate::node::request::Piece;
+use crate::node::split::PARENT;
+use crate::slot::{concatenate, no_rows};
+use crate::tensor::{Datatype, Tensor, TensorSpec, elements, holds};
+use bytes::Bytes;
+
+/// Most rows of one request: each becomes a query of its own.
+pub const ROWS_MAX: usize = 65_536;
+/// Most bytes of a request's `id`, which is echoed.
+pub const ID_BYTES_MAX: usize = 1_024;
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parameter {
+    /// True or false.
+    Bool(bool),
+    /// A whole number.
+    Whole(i128),
+    /// Any other number.
+    Real(f64),
+    /// A text.
+    Text(String),
+}
+
+impl std::fmt::Display for Parameter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bool(v) => v.fmt(f),
+            Self::Whole(v) => v.fmt(f),
+            Self::Real(v) => v.fmt(f),
+            Self::Text(v) => write!(f, "{v:?}"),
+        }
+    }
+}
+
+impl Parameter {
+    fn whole(&self, name: &str, expected: &str) -> Result<u64, String> {
+        let number = if let Self::Whole(v) = self { u64::try_from(*v).ok() } else { None };
+        number.ok_or_else(|| format!("parameter {name} is {self}: expected {expected}"))
+    }
+
+    /// As true or false.
+    ///
+    /// # Errors
+    /// If it is anything else, in words.
+    pub fn boolean(&self, name: &str) -> Result<bool, String> {
+        match self {
+            Self::Bool(v) => Ok(*v),
+            other => Err(format!("parameter {name} is {other}: expected true or false")),
+        }
+    }
+}
+
+/// What a request's parameters say. Those that are not known mean nothing here, as the protocol has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// `timeout`: the answer is worth nothing after so long, in nanoseconds (the protocol's unit is the microsecond).
+    pub timeout_ns: Option<u64>,
+    /// `priority`: 0 is the default, 1 the highest.
+    pub priority: u64,
+    /// `binary_data_output`: outputs that do not say otherwise are sent as bytes.
+    pub binary: bool,
+}
+
+impl Settings {
+    /// Takes a parameter.
+    ///
+    /// # Errors
+    /// What its value should be, in words.
+    pub fn set(&mut self, name: &str, value: &Parameter) -> Result<(), String> {
+        match name {
+            "timeout" => {
+                let micros = value.whole(name, "microseconds, a whole number; 0 is no timeout")?;
+                self.timeout_ns = (micros > 0).then(|| micros.saturating_mul(1_000));
+            }
+            "priority" => self.priority = value.whole(name, "0 (the default), 1 (the highest) or more")?,
+            "binary_data_output" => self.binary = value.boolean(name)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// An output that a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name.
+    pub name: String,
+    /// `binary_data`: whether it is sent as bytes; none if it does not say.
+    pub binary: Option<bool>,
+}
+
+impl Wanted {
+    /// Takes a parameter of the output.
+    ///
+    /// # Errors
+    /// What its value should be, or that it cannot be done here, in words.
+    pub fn set(&mut self, name: &str, value: &Parameter) -> Result<(), String> {
+        match name {
+            "binary_data" => self.binary = Some(value.boolean(name)?),
+            "classification" if *value != Parameter::Whole(0) => return Err(unavailable(name)),
+            _ if name.starts_with("shared_memory") => return Err(unavailable(name)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// That a parameter asks for what this server does not do.
+#[must_use]
+pub fn unavailable(parameter: &str) -> String {
+    format!("parameter {parameter} is not supported here: expected the tensor itself, as data or as bytes")
+}
+
+/// The elements of an input before they are checked.
+pub trait Elements {
+    /// Their little-endian bytes, of at most `max` elements.
+    ///
+    /// # Errors
+    /// What is wrong and what is expected, in words.
+    fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, String>;
+}
+
+/// One input before it is checked.
+pub struct Given<E> {
+    /// Its name.
+    pub name: String,
+    /// The protocol's name of its datatype.
+    pub datatype: String,
+    /// Row-major shape.
+    pub shape: Vec<i64>,
+    /// Its elements.
+    pub elements: E,
+}
+
+/// The inputs as tensors in the order of `specs`, checked against them.
+///
+/// # Errors
+/// What is wrong and what is expected, in words.
+pub fn inputs<E: Elements>(given: Vec<Given<E>>, specs: &[TensorSpec]) -> Result<Vec<Tensor>, String> {
+    let mut slots: Vec<Option<Given<E>>> = specs.iter().map(|_| None).collect();
+    for input in given {
+        let Some(at) = specs.iter().position(|s| s.name == input.name) else {
+            let names: Vec<&str> = specs.iter().map(|s| s.name.as_str()).collect();
+            return Err(format!("input {}: there is no such input: expected {}", input.name, names.join(", ")));
+        };
+        if slots[at].is_some() {
+            return Err(format!("input {} is given twice", input.name));
+        }
+        slots[at] = Some(input);
+    }
+    let mut tensors: Vec<Tensor> = Vec::with_capacity(specs.len());
+    for (spec, input) in specs.iter().zip(slots) {
+        let input = input.ok_or_else(|| format!("input {} is missing: expected {}", spec.name, kind(spec)))?;
+        let tensor = tensor(input, spec)?;
+        let rows = tensors.first().map_or(tensor.rows(), Tensor::rows);
+        if tensor.rows() != rows {
+            return Err(format!("input {} has {} rows: expected {rows} as the first input", tensor.name, tensor.rows()));
+        }
+        tensors.push(tensor);
+    }
+    match tensors.first().map_or(0, Tensor::rows) {
+        0 => Err("the request has no rows: expected at least one".into()),
+        rows if rows > ROWS_MAX => Err(format!("the request has {rows} rows: expected at most {ROWS_MAX}")),
+        _ => Ok(tensors),
+    }
+}
+
+fn kind(spec: &TensorSpec) -> String {
+    format!("{} of shape {:?}", spec.datatype.name(), spec.shape)
+}
+
+fn tensor<E: Elements>(input: Given<E>, spec: &TensorSpec) -> Result<Tensor, String> {
+    let Given { name, datatype, shape: given, elements: data } = input;
+    if datatype != spec.datatype.name() {
+        return Err(format!("input {name} is {datatype}: expected {}", kind(spec)));
+    }
+    let fits = |(given, expected): (&i64, &i64)| *given >= 0 && (*expected < 0 || given == expected);
+    if given.len() != spec.shape.len() || !given.iter().zip(&spec.shape).all(fits) {
+        return Err(format!("input {name} has shape {given:?}: expected {}", kind(spec)));
+    }
+    let sizes: Option<Vec<usize>> = given.iter().map(|d| usize::try_from(*d).ok()).collect();
+    let counted = sizes.and_then(|shape| Some((elements(&shape, spec.datatype)?, shape)));
+    let (count, shape) = counted.ok_or_else(|| format!("input {name} has shape {given:?}: this is too large"))?;
+    let data = data.bytes(spec.datatype, count).map_err(|e| format!("input {name}: data: {e}"))?;
+    holds(&data, &shape, spec.datatype).map_err(|e| format!("input {name}: data: {e}"))?;
+    if spec.datatype == Datatype::Bool && data.iter().any(|b| *b > 1) {
+        return Err(format!("input {name}: data: a BOOL is a byte 0 or 1"));
+    }
+    Ok(Tensor { name, datatype: spec.datatype, shape, data })
+}
+
+/// Checks the outputs that a request asks for against those that the pipeline makes.
+///
+/// # Errors
+/// Which one there is not, or is asked for twice, or has no form in JSON.
+pub fn check_wanted(wanted: &[Wanted], specs: &[(String, TensorSpec)]) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    for output in wanted {
+        if specs.iter().all(|(name, _)| *name != output.name) {
+            let names: Vec<&str> = specs.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(format!("output {}: there is no such output: expected {}", output.name, names.join(", ")));
+        }
+        if !seen.insert(&output.name) {
+            return Err(format!("output {} is asked for twice", output.name));
+        }
+    }
+    Ok(())
+}
+
+/// The outputs that a request asks for, in its order, and whether each is sent as bytes; all of them if it asks for none.
+///
+/// # Errors
+/// If one of them is not there.
+pub fn select(outputs: Vec<Tensor>, wanted: &[Wanted], binary: bool) -> Result<Vec<(Tensor, bool)>, Refusal> {
+    if wanted.is_empty() {
+        return Ok(outputs.into_iter().map(|t| (t, binary)).collect());
+    }
+    let pick = |w: &Wanted| {
+        let tensor = outputs.iter().find(|t| t.name == w.name).cloned();
+        let tensor = tensor.ok_or_else(|| Refusal::failed(format!("output {} was not made", w.name)))?;
+        Ok((tensor, w.binary.unwrap_or(binary)))
+    };
+    wanted.iter().map(pick).collect()
+}
+
+/// What the outputs of a pipeline are called, by sink and output: with several sinks, after their task.
+#[must_use]
+pub fn output_specs(pipeline: &Pipeline) -> Vec<(String, TensorSpec)> {
+    let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.children.is_empty()).collect();
+    let name = |task: &str, output: &str| if sinks.len() > 1 { format!("{task}.{output}") } else { output.to_string() };
+    let mut specs = Vec::new();
+    for sink in &sinks {
+        for spec in sink.outputs.iter().filter(|s| s.name != PARENT) {
+            specs.push((name(&sink.name, &spec.name), spec.clone()));
+        }
+        let parent = TensorSpec { name: PARENT.into(), datatype: Datatype::Int64, shape: vec![-1] };
+        specs.push((name(&sink.name, PARENT), parent));
+    }
+    specs
+}
+
+/// The outputs of an answer: for each sink, the rows in the requests' order and, as `parent`, which row they are of.
+///
+/// # Errors
+/// If the pieces of a sink do not fit together.
+pub fn outputs(pieces: &[Piece], pipeline: &Pipeline) -> Result<Vec<Tensor>, String> {
+    let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.children.is_empty()).collect();
+    let name = |task: &str, output: &str| if sinks.len() > 1 { format!("{task}.{output}") } else { output.to_string() };
+    let mut all = Vec::new();
+    for sink in &sinks {
+        let mine: Vec<&Piece> = pieces.iter().filter(|p| p.task == sink.name).collect();
+        for spec in sink.outputs.iter().filter(|s| s.name != PARENT) {
+            let parts: Vec<&Tensor> = mine.iter().filter_map(|p| p.outputs.iter().find(|t| t.name == spec.name)).collect();
+            let filled: Vec<&Tensor> = parts.into_iter().filter(|t| t.rows() > 0).collect();
+            let rows = if filled.is_empty() { Some(no_rows(spec)) } else { concatenate(&filled) };
+            let rows =
+                rows.ok_or_else(|| format!("task {}: rows of its output {} differ in shape", sink.name, spec.name))?;
+            all.push(Tensor { name: name(&sink.name, &spec.name), ..rows });
+        }
+        let rows = |p: &&Piece| std::iter::repeat_n(i64::from(p.row), p.outputs.first().map_or(0, Tensor::rows));
+        let parents: Vec<i64> = mine.iter().flat_map(rows).collect();
+        let data: Vec<u8> = parents.iter().flat_map(|p| p.to_le_bytes()).collect();
+        let (datatype, shape) = (Datatype::Int64, vec![parents.len()]);
+        all.push(Tensor { name: name(&sink.name, PARENT), datatype, shape, data: data.into() });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Raw(&'static [u8]);
+
+    impl Elements for Raw {
+        fn bytes(self, _: Datatype, _: usize) -> Result<Bytes, String> {
+            Ok(Bytes::from_static(self.0))
+        }
+    }
+
+    fn specs() -> Vec<TensorSpec> {
+        let spec = |name: &str, datatype, shape: &[i64]| TensorSpec { name: name.into(), datatype, shape: shape.to_vec() };
+        vec![spec("x", Datatype::Uint8, &[-1, 2]), spec("t", Datatype::Bytes, &[-1]), spec("b", Datatype::Bool, &[-1, -1])]
+    }
+
+    fn given(name: &str, datatype: &str, shape: &[i64], data: &'static [u8]) -> Given<Raw> {
+        Given { name: name.into(), datatype: datatype.into(), shape: shape.to_vec(), elements: Raw(data) }
+    }
+
+    fn valid() -> [Given<Raw>; 3] {
+        [
+            given("b", "BOOL", &[1, 1], &[1]),
+            given("t", "BYTES", &[1], &[1, 0, 0, 0, 65]),
+            given("x", "UINT8", &[1, 2], &[1, 2]),
+        ]
+    }
+
+    #[test]
+    fn inputs_come_in_the_order_of_the_pipeline() {
+        let tensors = inputs(valid().into(), &specs()).expect("valid");
+        assert_eq!(tensors.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["x", "t", "b"]);
+    }
+
+    #[test]
+    fn each_wrong_input_is_named() {
+        let cases = [
+            (given("y", "UINT8", &[1, 2], &[1, 2]), "expected x, t, b"),
+            (given("x", "INT8", &[1, 2], &[1, 2]), "x is INT8: expected UINT8"),
+            (given("x", "UINT8", &[1, -2], &[1, 2]), "expected UINT8 of shape [-1, 2]"),
+            (given("x", "UINT8", &[-1, 2], &[1, 2]), "has shape [-1, 2]"),
+            (given("x", "UINT8", &[1, 2], &[1]), "1 bytes: expected 2"),
+            (given("x", "UINT8", &[2, 2], &[1, 2, 3, 4]), "has 1 rows: expected 2"),
+            (given("b", "BOOL", &[i64::MAX, i64::MAX], &[1]), "too large"),
+            (given("t", "BYTES", &[1], &[9, 0, 0, 0, 65]), "within an element"),
+            (given("t", "BYTES", &[1], &[0, 0, 0, 0, 0, 0, 0, 0]), "2 elements: expected 1"),
+            (given("b", "BOOL", &[1, 1], &[2]), "0 or 1"),
+        ];
+        for (wrong, expected) in cases {
+            let mut all: Vec<_> = valid().into_iter().filter(|g| g.name != wrong.name).collect();
+            all.push(wrong);
+            let error = inputs(all, &specs()).expect_err(expected);
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+        let missing = inputs(valid().into_iter().skip(1).collect(), &specs()).expect_err("no b");
+        assert!(missing.contains("b is missing: expected BOOL"), "{missing}");
+        let twice = inputs(valid().into_iter().chain(valid()).collect(), &specs()).expect_err("twice");
+        assert!(twice.contains("twice"), "{twice}");
+    }
+
+    #[test]
+    fn rows_are_bounded_though_they_have_no_bytes() {
+        let spec = TensorSpec { name: "e".into(), datatype: Datatype::Uint8, shape: vec![-1, 0] };
+        let rows = |n: usize| inputs(vec![given("e", "UINT8", &[n as i64, 0], &[])], std::slice::from_ref(&spec));
+        assert_eq!(rows(ROWS_MAX).expect("as many as may be")[0].rows(), ROWS_MAX);
+        assert!(rows(ROWS_MAX + 1).expect_err("one more").contains("at most 65536"));
+        assert!(rows(0).expect_err("none").contains("no rows"));
+    }
+
+    #[test]
+    fn parameters_are_read_by_their_names() {
+        let mut settings = Settings::default();
+        let mut set = |name: &str, value: Parameter| settings.set(name, &value);
+        assert_eq!(set("timeout", Parameter::Whole(1_500)), Ok(()));
+        assert_eq!(set("priority", Parameter::Whole(1)), Ok(()));
+        assert_eq!(set("mine", Parameter::Real(0.5)), Ok(()));
+        assert!(set("timeout", Parameter::Whole(-1)).expect_err("negative").contains("parameter timeout is -1"));
+        assert!(set("timeout", Parameter::Text("1s".into())).expect_err("a text").contains("microseconds"));
+        assert!(set("priority", Parameter::Real(1.5)).expect_err("a fraction").contains("priority is 1.5"));
+        assert!(set("binary_data_output", Parameter::Whole(1)).expect_err("a number").contains("true or false"));
+        assert_eq!(settings, Settings { timeout_ns: Some(1_500_000), priority: 1, binary: false });
+    }
+
+    #[test]
+    fn outputs_are_picked_in_the_order_asked_for() {
+        let wanted = |name: &str, binary| Wanted { name: name.into(), binary };
+        let specs: Vec<_> = specs().into_iter().map(|s| (s.name.clone(), s)).collect();
+        assert!(check_wanted(&[wanted("t", None), wanted("x", None)], &specs).is_ok());
+        assert!(check_wanted(&[wanted("t", None), wanted("t", None)], &specs).expect_err("twice").contains("twice"));
+        assert!(check_wanted(&[wanted("z", None)], &specs).expect_err("none").contains("expected x, t, b"));
+        let all = inputs(valid().into(), &self::specs()).expect("valid");
+        let picked = select(all, &[wanted("t", Some(false)), wanted("x", None)], true).expect("there");
+        let picked: Vec<_> = picked.iter().map(|(t, binary)| (t.name.as_str(), *binary)).collect();
+        assert_eq!(picked, [("t", false), ("x", true)]);
+    }
+}

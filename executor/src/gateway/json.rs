@@ -1,0 +1,261 @@
+//! Bodies of inference over HTTP: JSON, and the binary tensor extension, in which tensors follow the JSON as raw bytes
+//! (`Inference-Header-Content-Length` says where the JSON ends, `binary_data_size` how long each tensor is).
+
+use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wanted, unavailable};
+use super::numbers;
+use crate::tensor::{Datatype, Tensor, TensorSpec, texts};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::RawValue};
+
+/// The header, of requests and answers, that says how long the JSON is.
+pub const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    parameters: Option<Map<String, Value>>,
+    #[serde(borrow)]
+    inputs: Vec<Input<'a>>,
+    #[serde(default)]
+    outputs: Option<Vec<Output>>,
+}
+
+#[derive(Deserialize)]
+struct Input<'a> {
+    name: String,
+    datatype: String,
+    shape: Vec<i64>,
+    #[serde(default)]
+    parameters: Option<Map<String, Value>>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    name: String,
+    #[serde(default)]
+    parameters: Option<Map<String, Value>>,
+}
+
+/// The elements of an input, as they came.
+pub enum Data<'a> {
+    /// In the JSON.
+    Json(&'a RawValue),
+    /// After it.
+    Raw(Bytes),
+}
+
+impl Elements for Data<'_> {
+    fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, String> {
+        match self {
+            Data::Json(value) => {
+                let bytes = numbers::read(value.get(), datatype, max)?;
+                let given = if datatype == Datatype::Bytes { texts(&bytes).count() } else { bytes.len() / datatype.size() };
+                let wrong = || format!("it has {given} elements: expected {max}");
+                if given == max { Ok(bytes.into()) } else { Err(wrong()) }
+            }
+            Data::Raw(bytes) => Ok(bytes),
+        }
+    }
+}
+
+/// A request before its tensors are checked.
+pub struct Request<'a> {
+    /// Echoed in the answer.
+    pub id: Option<String>,
+    /// Its parameters.
+    pub settings: Settings,
+    /// Its inputs.
+    pub inputs: Vec<Given<Data<'a>>>,
+    /// The outputs that it asks for; none are all.
+    pub outputs: Vec<Wanted>,
+}
+
+/// Reads a request; `header` is the value of [`HEADER_LENGTH`].
+///
+/// # Errors
+/// What is wrong, where, and what is expected, in words.
+pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, String> {
+    let split = match header {
+        None => body.len(),
+        Some(text) => length(text, body.len())?,
+    };
+    let parsed: Body<'_> = parse(&body[..split])?;
+    if let Some(id) = parsed.id.as_ref().filter(|id| id.len() > ID_BYTES_MAX) {
+        return Err(format!("/id: {} bytes: expected at most {ID_BYTES_MAX}", id.len()));
+    }
+    let mut settings = Settings::default();
+    each(parsed.parameters, |name, value| settings.set(name, value))?;
+    let (mut inputs, mut tail) = (Vec::with_capacity(parsed.inputs.len()), body.slice(split..));
+    for input in parsed.inputs {
+        let Input { name, datatype, shape, parameters, data } = input;
+        let refuse = |e: String| format!("input {name}: {e}");
+        let mut size = None;
+        each(parameters, |parameter, value| match parameter {
+            "binary_data_size" => {
+                let bytes = if let Parameter::Whole(v) = value { usize::try_from(*v).ok() } else { None };
+                size = Some(bytes.ok_or_else(|| format!("parameter {parameter} is {value}: expected bytes"))?);
+                Ok(())
+            }
+            _ if parameter.starts_with("shared_memory") => Err(unavailable(parameter)),
+            _ => Ok(()),
+        })
+        .map_err(refuse)?;
+        let elements = match (size, data) {
+            (Some(size), None) if header.is_some() => Data::Raw(take(&mut tail, size).map_err(refuse)?),
+            (Some(_), None) => return Err(refuse(format!("binary_data_size needs the header {HEADER_LENGTH}"))),
+            (Some(_), Some(_)) => return Err(refuse("both data and binary_data_size: expected one of them".into())),
+            (None, Some(data)) => Data::Json(data),
+            (None, None) => return Err(refuse("no data: expected data, or the parameter binary_data_size".into())),
+        };
+        inputs.push(Given { name, datatype, shape, elements });
+    }
+    if !tail.is_empty() {
+        return Err(format!("{} bytes follow the last input's: expected none", tail.len()));
+    }
+    Ok(Request { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs)? })
+}
+
+/// Checks that the outputs that are not asked for as bytes have a form in JSON; `binary` is what those are that do not say.
+///
+/// # Errors
+/// Which has none.
+pub fn check_forms(wanted: &[Wanted], binary: bool, specs: &[(String, TensorSpec)]) -> Result<(), String> {
+    for (name, spec) in specs.iter().filter(|(_, spec)| !numbers::in_json(spec.datatype)) {
+        let bytes = match wanted.iter().find(|w| w.name == *name) {
+            Some(output) => output.binary.unwrap_or(binary),
+            None => binary || !wanted.is_empty(),
+        };
+        if !bytes {
+            let datatype = spec.datatype.name();
+            return Err(format!("output {name} is {datatype}, which has no form in JSON: expected binary_data true"));
+        }
+    }
+    Ok(())
+}
+
+fn length(text: &str, body: usize) -> Result<usize, String> {
+    let length = text.trim().parse().ok().filter(|length| *length <= body);
+    length.ok_or_else(|| {
+        format!("{HEADER_LENGTH}: {text:?}: expected the length of the JSON, at most the body's {body} bytes")
+    })
+}
+
+fn take(tail: &mut Bytes, size: usize) -> Result<Bytes, String> {
+    if size > tail.len() {
+        return Err(format!("binary_data_size is {size}: only {} bytes of the body are left", tail.len()));
+    }
+    Ok(tail.split_to(size))
+}
+
+fn wanted(outputs: Option<Vec<Output>>) -> Result<Vec<Wanted>, String> {
+    let want = |output: Output| {
+        let mut wanted = Wanted { name: output.name, binary: None };
+        let set = each(output.parameters, |name, value| wanted.set(name, value));
+        set.map_err(|e| format!("output {}: {e}", wanted.name)).map(|()| wanted)
+    };
+    outputs.unwrap_or_default().into_iter().map(want).collect()
+}
+
+/// Parses, and only for a body that is wrong asks where.
+fn parse(json: &[u8]) -> Result<Body<'_>, String> {
+    let error = match serde_json::from_slice(json) {
+        Ok(body) => return Ok(body),
+        Err(error) => error,
+    };
+    let mut from = serde_json::Deserializer::from_slice(json);
+    let pointer = match serde_path_to_error::deserialize::<_, Body<'_>>(&mut from) {
+        Err(e) => pointer(e.path()),
+        Ok(_) => String::new(),
+    };
+    Err(format!("the body is no inference request: {pointer}{error}"))
+}
+
+fn pointer(path: &serde_path_to_error::Path) -> String {
+    use serde_path_to_error::Segment;
+    let mut pointer = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
+            Segment::Map { key } => pointer.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
+            Segment::Enum { .. } | Segment::Unknown => break,
+        }
+    }
+    if pointer.is_empty() { pointer } else { pointer + ": " }
+}
+
+fn each(
+    parameters: Option<Map<String, Value>>,
+    mut set: impl FnMut(&str, &Parameter) -> Result<(), String>,
+) -> Result<(), String> {
+    for (name, value) in parameters.unwrap_or_default() {
+        let parameter = match value {
+            Value::Bool(v) => Parameter::Bool(v),
+            Value::String(v) => Parameter::Text(v),
+            Value::Number(n) => {
+                let whole = n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
+                whole.map_or_else(|| Parameter::Real(n.as_f64().unwrap_or(f64::NAN)), Parameter::Whole)
+            }
+            other => return Err(format!("parameter {name} is {other}: expected a boolean, a number or a string")),
+        };
+        set(&name, &parameter)?;
+    }
+    Ok(())
+}
+
+/// What an answer says besides its tensors.
+pub struct Head<'a> {
+    /// The pipeline.
+    pub name: &'a str,
+    /// The generation that served.
+    pub version: &'a str,
+    /// The request's.
+    pub id: Option<&'a str>,
+    /// `ok` or `late`.
+    pub outcome: &'a str,
+    /// From arrival to answer, in microseconds.
+    pub latency_us: u64,
+}
+
+/// The body of an answer, and how long its JSON is if tensors follow it.
+///
+/// # Errors
+/// If an output has no form in JSON and is not asked for as bytes.
+pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Option<usize>), String> {
+    let parameters = json!({"outcome": head.outcome, "latency_us": head.latency_us});
+    let mut start = json!({"model_name": head.name, "model_version": head.version, "parameters": parameters});
+    if let Some(id) = head.id {
+        start["id"] = id.into();
+    }
+    let mut body = start.to_string().into_bytes();
+    body.pop(); // its last brace: the outputs go before it
+    body.extend_from_slice(b",\"outputs\":[");
+    for (i, (tensor, binary)) in outputs.iter().enumerate() {
+        if i > 0 {
+            body.push(b',');
+        }
+        let mut about = json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape});
+        if *binary {
+            about["parameters"] = json!({"binary_data_size": tensor.data.len()});
+            body.extend_from_slice(about.to_string().as_bytes());
+        } else {
+            let about = about.to_string();
+            body.extend_from_slice(&about.as_bytes()[..about.len() - 1]);
+            body.extend_from_slice(b",\"data\":");
+            numbers::write(tensor, &mut body)?;
+            body.push(b'}');
+        }
+    }
+    body.extend_from_slice(b"]}");
+    let length = body.len();
+    let raw = outputs.iter().filter(|(_, binary)| *binary);
+    raw.clone().for_each(|(tensor, _)| body.extend_from_slice(&tensor.data));
+    Ok((body, raw.peekable().peek().map(|_| length)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! What became of the requests at this gateway, by pipeline, for statistics and metrics.
+
+use super::refusal::Cause;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Upper bounds of the buckets of the requests' durations, in seconds.
+pub const BUCKETS_S: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// How many, and their time together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// How many.
+    pub count: u64,
+    /// In nanoseconds.
+    pub ns: u64,
+}
+
+impl Sum {
+    fn add(&mut self, took: Duration) {
+        self.count += 1;
+        self.ns = self.ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// What became of one pipeline's requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// Rows of the requests that were served.
+    pub rows: u64,
+    /// Requests that were served, from arrival to answer.
+    pub served: Sum,
+    /// Requests that were begun and not served.
+    pub failed: Sum,
+    /// When the last one ended, in milliseconds of the Unix epoch.
+    pub last_ms: u64,
+    /// Those that were served by duration: one for each of [`BUCKETS_S`], and those that took longer.
+    pub durations: [u64; BUCKETS_S.len() + 1],
+    /// Requests without an answer, by cause; those that were never begun too.
+    pub refused: BTreeMap<Cause, u64>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Ledger(Mutex<BTreeMap<String, Entry>>);
+
+impl Ledger {
+    fn change(&self, pipeline: &str, change: impl FnOnce(&mut Entry)) {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = entries.get_mut(pipeline) {
+            return change(entry);
+        }
+        change(entries.entry(pipeline.to_string()).or_default());
+    }
+
+    /// A request that was begun has ended.
+    pub fn ended(&self, pipeline: &str, rows: usize, served: bool, took: Duration) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.change(pipeline, |entry| {
+            entry.last_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+            if served {
+                entry.rows += rows as u64;
+                entry.served.add(took);
+                let seconds = took.as_secs_f64();
+                entry.durations[BUCKETS_S.partition_point(|bound| *bound < seconds)] += 1;
+            } else {
+                entry.failed.add(took);
+            }
+        });
+    }
+
+    /// A request has no answer. What names no pipeline of ours is counted under no name: clients must not make labels.
+    pub fn refused(&self, pipeline: &str, cause: Cause) {
+        let name = if cause == Cause::Unknown { "" } else { pipeline };
+        self.change(name, |entry| *entry.refused.entry(cause).or_default() += 1);
+    }
+
+    /// What became of the requests so far.
+    #[must_use]
+    pub fn entries(&self) -> BTreeMap<String, Entry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_once_and_strangers_share_one_entry() {
+        let ledger = Ledger::default();
+        ledger.ended("p", 3, true, Duration::from_millis(1));
+        ledger.ended("p", 2, true, Duration::from_secs(60));
+        ledger.ended("p", 9, false, Duration::from_secs(1));
+        ledger.refused("p", Cause::Late);
+        ["x", "y"].iter().for_each(|name| ledger.refused(name, Cause::Unknown));
+        let entries = ledger.entries();
+        let entry = &entries["p"];
+        assert_eq!((entry.rows, entry.served.count, entry.failed), (5, 2, Sum { count: 1, ns: 1_000_000_000 }));
+        assert_eq!((entry.durations[0], entry.durations[BUCKETS_S.len()]), (1, 1));
+        assert_eq!(entry.refused, [(Cause::Late, 1)].into());
+        assert_eq!((entries.len(), &entries[""].refused), (2, &[(Cause::Unknown, 2)].into()));
+    }
+}

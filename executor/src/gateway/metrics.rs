@@ -1,0 +1,112 @@
+//! What Prometheus reads: base units, and the labels that comparable systems use.
+
+use super::Gateway;
+use super::ledger::BUCKETS_S;
+use crate::agent::View;
+use crate::node::counts::{Batches, Labels};
+use std::fmt::Write;
+
+/// Text in Prometheus' format, one family after the other.
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("a string takes all");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let escape = |v: &str| v.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels: Vec<String> = labels.iter().map(|(key, v)| format!("{key}=\"{}\"", escape(v))).collect();
+        writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")).expect("a string takes all");
+    }
+}
+
+/// All metrics of this agent.
+#[must_use]
+pub fn text(gateway: &Gateway) -> String {
+    let (view, mut page) = (gateway.view(), Page(String::new()));
+    requests(gateway, &view, &mut page);
+    batches(&view, &mut page);
+    queues(&view, &mut page);
+    page.0
+}
+
+fn requests(gateway: &Gateway, view: &View, page: &mut Page) {
+    let name = "apportion_requests_total";
+    page.family(name, "counter", "Requests at this gateway that were taken, by how they ended.");
+    for (pipeline, outcomes) in view.totals.iter() {
+        for (outcome, count) in ["ok", "late", "dropped", "failed"].iter().zip(outcomes) {
+            page.sample(name, &[("model_name", pipeline), ("outcome", outcome)], count);
+        }
+    }
+    let entries = gateway.ledger.entries();
+    let name = "apportion_requests_refused_total";
+    page.family(name, "counter", "Requests at this gateway that got an error for an answer, by its reason.");
+    for (pipeline, entry) in &entries {
+        for (cause, count) in &entry.refused {
+            page.sample(name, &[("model_name", pipeline), ("reason", cause.name())], count);
+        }
+    }
+    let name = "apportion_request_duration_seconds";
+    page.family(name, "histogram", "From arrival to answer of the requests that were served.");
+    for (pipeline, entry) in entries.iter().filter(|(_, e)| e.served.count > 0) {
+        let mut below = 0;
+        let bounds = BUCKETS_S.iter().map(f64::to_string).chain(["+Inf".to_string()]);
+        for (bound, count) in bounds.zip(entry.durations) {
+            below += count;
+            page.sample(&format!("{name}_bucket"), &[("model_name", pipeline), ("le", &bound)], below);
+        }
+        page.sample(&format!("{name}_sum"), &[("model_name", pipeline)], entry.served.ns as f64 / 1e9);
+        page.sample(&format!("{name}_count"), &[("model_name", pipeline)], entry.served.count);
+    }
+}
+
+fn batches(view: &View, page: &mut Page) {
+    type Read = fn(&Batches) -> f64;
+    let families: [(&str, &str, Read); 4] = [
+        ("apportion_batches_total", "Batches that this agent's replicas began.", |b| b.batches as f64),
+        ("apportion_batch_queries_total", "Queries in those batches.", |b| b.queries as f64),
+        ("apportion_batch_seconds_total", "Time of the batches that ended.", |b| b.busy_ns as f64 / 1e9),
+        ("apportion_queue_seconds_total", "Time that the queries waited at their replicas.", |b| b.waited_ns as f64 / 1e9),
+    ];
+    for (name, help, read) in families {
+        page.family(name, "counter", help);
+        for (l, counted) in view.batches.iter() {
+            page.sample(name, &group(l), read(counted));
+        }
+    }
+}
+
+fn group(l: &Labels) -> [(&str, &str); 4] {
+    [("model_name", &l.pipeline), ("task_name", &l.task), ("variant_name", &l.variant), ("accelerator_type", &l.hardware)]
+}
+
+fn queues(view: &View, page: &mut Page) {
+    let name = "apportion_replica_queries";
+    page.family(name, "gauge", "Queries that wait or run at each of this agent's replicas.");
+    for (id, queries) in &view.queues {
+        let all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
+        let mut labels = Labels::default();
+        // One that is retired is in no plan any more; its queue has no other label than its number.
+        for (pipeline, p, replica) in all.filter(|(_, _, r)| r.id == *id) {
+            let group = &p.groups[&replica.group];
+            let (task, variant, hardware) =
+                (p.tasks[group.task].name.clone(), group.variant.clone(), group.hardware.clone());
+            labels = Labels { pipeline: pipeline.clone(), task, variant, hardware };
+        }
+        let [a, b, c, d] = group(&labels);
+        page.sample(name, &[a, b, c, d, ("replica", &id.to_string())], queries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut page = Page(String::new());
+        page.sample("m", &[("model_name", "a\"b\\c\nd")], 2);
+        assert_eq!(page.0, "m{model_name=\"a\\\"b\\\\c\\nd\"} 2\n");
+    }
+}

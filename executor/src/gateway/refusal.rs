@@ -1,0 +1,184 @@
+//! Why a request has no answer: one list of causes for all ways in.
+
+use crate::node::request::{Answer, Piece};
+use apportion_serving::dropper::DropReason;
+
+/// What kind of refusal it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The request is wrong.
+    Invalid,
+    /// There is no such pipeline.
+    Unknown,
+    /// The body is larger than may be.
+    TooLarge,
+    /// The body is of a kind that is not read here.
+    Unreadable,
+    /// Too many requests are here already.
+    Busy,
+    /// No replica is ready, or the agent stops.
+    NotReady,
+    /// Shed by policy.
+    Dropped,
+    /// Its deadline has passed.
+    Late,
+    /// It was begun and went wrong.
+    Failed,
+}
+
+impl Cause {
+    /// All of them.
+    pub const ALL: [Cause; 9] = [
+        Self::Invalid,
+        Self::Unknown,
+        Self::TooLarge,
+        Self::Unreadable,
+        Self::Busy,
+        Self::NotReady,
+        Self::Dropped,
+        Self::Late,
+        Self::Failed,
+    ];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Unknown => "unknown",
+            Self::TooLarge => "too_large",
+            Self::Unreadable => "unreadable",
+            Self::Busy => "busy",
+            Self::NotReady => "not_ready",
+            Self::Dropped => "dropped",
+            Self::Late => "late",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The status of HTTP.
+    #[must_use]
+    pub const fn http(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unknown => 404,
+            Self::TooLarge => 413,
+            Self::Unreadable => 415,
+            Self::Busy => 429,
+            Self::NotReady | Self::Dropped => 503,
+            Self::Late => 504,
+            Self::Failed => 500,
+        }
+    }
+
+    /// The status of gRPC.
+    #[must_use]
+    pub const fn grpc(self) -> tonic::Code {
+        match self {
+            Self::Invalid | Self::TooLarge | Self::Unreadable => tonic::Code::InvalidArgument,
+            Self::Unknown => tonic::Code::NotFound,
+            Self::Busy => tonic::Code::ResourceExhausted,
+            Self::NotReady | Self::Dropped => tonic::Code::Unavailable,
+            Self::Late => tonic::Code::DeadlineExceeded,
+            Self::Failed => tonic::Code::Internal,
+        }
+    }
+
+    /// Whether the same request may do well a moment later: the client is told how long to wait.
+    #[must_use]
+    pub const fn passes(self) -> bool {
+        matches!(self, Self::Busy | Self::NotReady | Self::Dropped)
+    }
+}
+
+/// A refusal as the client sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind it is.
+    pub cause: Cause,
+    /// What happened; for a wrong request, what is expected.
+    pub error: String,
+    /// Why, where the error does not say it.
+    pub reason: Option<String>,
+}
+
+impl Refusal {
+    /// The request is wrong: what is, and what is expected.
+    #[must_use]
+    pub fn invalid(error: String) -> Self {
+        Self { cause: Cause::Invalid, error, reason: None }
+    }
+
+    /// Any other, with its reason.
+    #[must_use]
+    pub fn because(cause: Cause, error: &str, reason: impl Into<String>) -> Self {
+        Self { cause, error: error.into(), reason: Some(reason.into()) }
+    }
+
+    /// It was begun and went wrong.
+    #[must_use]
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::because(Cause::Failed, "the request failed", reason)
+    }
+
+    /// Its deadline has passed.
+    #[must_use]
+    pub fn late(reason: impl Into<String>) -> Self {
+        Self::because(Cause::Late, "the request missed its deadline", reason)
+    }
+
+    /// The agent stops.
+    #[must_use]
+    pub fn stopping() -> Self {
+        Self { cause: Cause::NotReady, error: "the agent is stopping".into(), reason: None }
+    }
+
+    /// Error and reason in one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        self.reason.as_ref().map_or_else(|| self.error.clone(), |reason| format!("{}: {reason}", self.error))
+    }
+}
+
+/// A request that was served.
+#[derive(Debug, PartialEq)]
+pub struct Served {
+    /// What the sinks made, in the order of rows and children.
+    pub pieces: Vec<Piece>,
+    /// After the deadline of the pipeline.
+    pub late: bool,
+    /// From arrival to answer, in nanoseconds.
+    pub latency_ns: u64,
+}
+
+/// The node's answer.
+///
+/// # Errors
+/// Why there is none.
+pub fn served(answer: Answer) -> Result<Served, Refusal> {
+    Err(match answer {
+        Answer::Done { pieces, late, latency_ns } => return Ok(Served { pieces, late, latency_ns }),
+        Answer::NotReady(why) => Refusal::because(Cause::NotReady, "the pipeline is not ready", why),
+        Answer::Dropped(why) if why.ends_with(DropReason::Deadline.name()) => Refusal::late(why),
+        Answer::Dropped(why) => Refusal::because(Cause::Dropped, "the request was dropped", why),
+        Answer::Failed(why) => Refusal::failed(why),
+        Answer::TimedOut => Refusal::late("its timeout has passed"),
+        Answer::GivenUp => Refusal::because(Cause::Late, "the request failed", "parts of it never came back"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_shed_may_come_again_and_what_was_late_may_not() {
+        let dropped = |why: &str| served(Answer::Dropped(why.into())).expect_err("a refusal");
+        assert_eq!(dropped("task a: queue_full").cause.http(), 503);
+        assert_eq!(dropped("task a: deadline").cause.http(), 504);
+        assert_eq!(served(Answer::TimedOut).expect_err("a refusal").cause.grpc(), tonic::Code::DeadlineExceeded);
+        for cause in Cause::ALL {
+            assert_eq!(cause.passes(), [429, 503].contains(&cause.http()), "{}", cause.name());
+        }
+    }
+}
