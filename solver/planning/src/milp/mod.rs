@@ -7,6 +7,8 @@
 //!   paper leaves out and without which the second step fills the cluster for nothing.
 //! - `min_cost`: one stage. `max_accuracy`: the highest weighted accuracy, then the least cost that keeps it.
 //!
+//! Three pipelines or more are taken apart along what they share ([`decompose`]).
+//!
 //! One pipeline on one kind of device takes a shorter way ([`enumerate`]): its budget vectors are few, and each has a bound
 //! in closed form ([`envelope`]).
 

@@ -60,7 +60,7 @@ pub(crate) fn some(pipeline: &Pipeline, part: &Part) -> Vec<Vec<f64>> {
     for first in 0..=tasks {
         let mut charges = start.clone();
         while first < tasks && raise(&mut charges, first) {}
-        while (0..tasks).fold(false, |any, t| raise(&mut charges, t) || any) {}
+        while (0..tasks).filter(|&t| raise(&mut charges, t)).count() > 0 {}
         if !vectors.contains(&charges) {
             vectors.push(charges);
         }

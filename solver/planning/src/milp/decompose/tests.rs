@@ -178,9 +178,9 @@ fn the_parts_alone_come_near() {
 #[test]
 fn halves_of_devices_are_shared_by_pipelines() {
     let hardware = vec![(1.0, Some(3), 1.0), (2.2, Some(2), 2.5)];
-    let shape = Shape { hardware, halves: true, demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
-    let tally = compare(&shape, 0..10, Goal::Accuracy, true);
-    assert!(tally.feasible > 3, "{tally:?}");
+    let small = Shape { halves: true, batches: 2, variants_max: 2, demand_qps: 90.0, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&Shape { hardware, ..small }, 0..8, Goal::Accuracy, true);
+    assert!(tally.feasible > 2, "{tally:?}");
 }
 
 #[test]
@@ -217,6 +217,54 @@ fn switching_is_paid_by_each_pipeline_for_itself() {
             (whole, parts) => panic!("seed {seed}: {} by the whole, {} by parts", named(&whole), named(&parts)),
         }
     }
+}
+
+/// The best that `n` devices do for a pipeline of one task, every way to use them tried: minus infinity if they do not suffice.
+fn by_hand(pipeline: &apportion_domain::Pipeline, n: u32) -> f64 {
+    let fastest = |v: &apportion_domain::Variant| {
+        let rows = v.profile.rows().iter().filter(|r| 2.0 * r.latency_ms <= pipeline.slo_ms + 1e-9);
+        rows.map(apportion_domain::ProfileRow::throughput_qps).fold(0.0, f64::max)
+    };
+    let mut ways = vec![(n, pipeline.demand_qps, 0.0)];
+    for variant in &pipeline.tasks[0].variants {
+        let served = |x: u32, left: f64| left.min(f64::from(x) * fastest(variant));
+        let accuracy = |x: u32, left: f64| served(x, left) / pipeline.demand_qps * variant.accuracy;
+        let one = |&(devices, left, sum): &(u32, f64, f64)| -> Vec<(u32, f64, f64)> {
+            (0..=devices).map(|x| (devices - x, left - served(x, left), sum + accuracy(x, left))).collect()
+        };
+        ways = ways.iter().flat_map(one).collect();
+    }
+    ways.iter().filter(|w| w.1 <= 1e-9 * pipeline.demand_qps).map(|w| w.2).fold(f64::NEG_INFINITY, f64::max)
+}
+
+#[test]
+fn tiny_clusters_are_divided_as_by_brute_force() {
+    let tiny = Shape { tasks_max: 1, hardware: vec![(1.0, Some(5), 1.0)], demand_qps: 120.0, ..shape(Mode::MaxAccuracy) };
+    let (mut feasible, mut infeasible) = (0, 0);
+    for seed in 0..60 {
+        let problem = drawn::problem(seed, &tiny);
+        let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+        let worth = |p: usize, n: u32| problem.pipelines[p].weight / total * by_hand(&problem.pipelines[p], n);
+        let mut best = f64::NEG_INFINITY;
+        for a in 0..=5 {
+            for b in 0..=5 - a {
+                best = best.max(worth(0, a) + worth(1, b) + worth(2, 5 - a - b));
+            }
+        }
+        match crate::milp::search(&problem, &Tightening::none(&problem), GAP, &unlimited()) {
+            Search::Found(found) => {
+                assert!(found.value >= best * (1.0 - GAP) - 1e-9, "seed {seed}: {} for {best}", found.value);
+                assert!(found.value <= best + 1e-6 && found.bound >= best - 1e-6, "seed {seed}: {}", found.value);
+                feasible += 1;
+            }
+            Search::Infeasible => {
+                assert!(best.is_infinite(), "seed {seed}: {best} by brute force");
+                infeasible += 1;
+            }
+            Search::Unknown(reason) => panic!("seed {seed}: {reason}"),
+        }
+    }
+    assert!(feasible > 15 && infeasible > 3, "{feasible} {infeasible}");
 }
 
 /// A clock that goes on by a tenth of a millisecond whenever somebody looks at it.
