@@ -42,7 +42,7 @@ pipelines:
 fn options(planner: Planner, trace: Option<Workload>) -> PlanOptions {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    PlanOptions { planner, gap: 1e-4, time_limit: None, elapsed, cancel: Arc::default(), trace }
+    PlanOptions { planner, trace, explain: false, ..PlanOptions::new(elapsed) }
 }
 
 fn solve(problem: &Problem, planner: Planner) -> (PlanOutcome, PlanningReport) {

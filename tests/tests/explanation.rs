@@ -28,15 +28,7 @@ fn solve_by(
     explain: bool,
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
 ) -> (PlanOutcome, PlanningReport) {
-    let options = PlanOptions {
-        planner: Planner::Milp,
-        gap: 1e-6,
-        time_limit: None,
-        elapsed,
-        cancel: Arc::default(),
-        trace: None,
-        explain,
-    };
+    let options = PlanOptions { gap: 1e-6, explain, ..PlanOptions::new(elapsed) };
     plan(problem, &options)
 }
 

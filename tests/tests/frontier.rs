@@ -12,14 +12,7 @@ const P: PipelineIndex = PipelineIndex(0);
 const GPU: HardwareIndex = HardwareIndex(0);
 
 fn options() -> PlanOptions {
-    PlanOptions {
-        planner: Planner::Milp,
-        gap: 1e-4,
-        time_limit: None,
-        elapsed: Arc::new(|| Duration::ZERO),
-        cancel: Arc::default(),
-        trace: None,
-    }
+    PlanOptions { explain: false, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) }
 }
 
 fn example(name: &str) -> Problem {

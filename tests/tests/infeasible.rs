@@ -18,15 +18,7 @@ fn read(file: &Value) -> Problem {
 fn solve(file: &Value) -> PlanOutcome {
     let problem = read(file);
     let start = Instant::now();
-    let options = PlanOptions {
-        planner: Planner::Milp,
-        gap: 1e-6,
-        time_limit: None,
-        elapsed: Arc::new(move || start.elapsed()),
-        cancel: Arc::default(),
-        trace: None,
-        explain: false,
-    };
+    let options = PlanOptions { gap: 1e-6, explain: false, ..PlanOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, _) = plan(&problem, &options);
     if let Some(plan) = outcome.plan() {
         assert_eq!(apportion_checker::check(&problem, plan), []);

@@ -47,14 +47,7 @@ fn problem(mode: &str, count: Option<u32>, pipelines: Vec<Value>) -> Problem {
 
 fn judge(name: &str, problem: &Problem) {
     let start = Instant::now();
-    let options = PlanOptions {
-        planner: Planner::Milp,
-        gap: 1e-4,
-        time_limit: Some(LIMIT),
-        elapsed: Arc::new(move || start.elapsed()),
-        cancel: Arc::default(),
-        trace: None,
-    };
+    let options = PlanOptions { time_limit: Some(LIMIT), ..PlanOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = plan(problem, &options);
     let objective = report.objective;
     eprintln!("{name}: {} {objective:?} in {:.3} s", outcome.status(), report.seconds);

@@ -49,8 +49,7 @@ pipelines:
 fn solve(problem: &Problem, planner: Planner, trace: Option<Workload>) -> (PlanOutcome, PlanningReport) {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    let options =
-        PlanOptions { planner, gap: 1e-4, time_limit: None, elapsed, cancel: Arc::default(), trace, explain: false };
+    let options = PlanOptions { planner, trace, explain: false, ..PlanOptions::new(elapsed) };
     plan(problem, &options)
 }
 
@@ -120,8 +119,7 @@ fn a_cancelled_run_says_so_and_claims_nothing() {
     let problem = digits(200.0, "min_cost");
     let cancel = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let elapsed = Arc::new(std::time::Duration::default);
-    let options =
-        PlanOptions { planner: Planner::Milp, gap: 1e-4, time_limit: None, elapsed, cancel, trace: None, explain: false };
+    let options = PlanOptions { cancel, explain: false, ..PlanOptions::new(elapsed) };
     let (outcome, report) = plan(&problem, &options);
     assert_eq!(outcome, PlanOutcome::Unknown { stopped: StopReason::Cancelled });
     assert_eq!((report.objective.value, report.objective.bound), (None, None));

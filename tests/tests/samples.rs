@@ -57,15 +57,7 @@ fn problem(name: &str, rule: LatencyRule) -> Problem {
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
     let start = Instant::now();
-    let options = PlanOptions {
-        planner: Planner::Milp,
-        gap: GAP,
-        time_limit: None,
-        elapsed: Arc::new(move || start.elapsed()),
-        cancel: Arc::default(),
-        trace: None,
-        explain: false,
-    };
+    let options = PlanOptions { gap: GAP, explain: false, ..PlanOptions::new(Arc::new(move || start.elapsed())) };
     plan(problem, &options)
 }
 

@@ -45,14 +45,7 @@ fn problem(name: &str, tree: &Value) -> ScalingProblem {
 
 fn solve(problem: &ScalingProblem, planner: Planner) -> (ScalingOutcome, PlanFile) {
     let start = Instant::now();
-    let options = PlanOptions {
-        planner,
-        gap: 1e-4,
-        time_limit: None,
-        elapsed: Arc::new(move || start.elapsed()),
-        cancel: Arc::default(),
-        trace: None,
-    };
+    let options = PlanOptions { planner, ..PlanOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = scaling::plan(problem, &options);
     let file = PlanFile::from_scaling(problem, &outcome, &report);
     (outcome, file)

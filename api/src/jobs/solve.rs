@@ -111,10 +111,10 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
             planner: Planner::from_name(&ask.options.planner).unwrap_or_default(),
             gap: ask.options.gap,
             time_limit: Some(Duration::from_secs_f64(ask.options.time_limit_s.min(TIME_LIMIT_S_MAX))),
-            elapsed: Arc::new(move || begin.elapsed()),
             cancel: ask.cancel,
             trace: Some(workload(ask.traces)),
             explain: ask.explain,
+            ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
         };
         let (outcome, report) = plan(&ask.problem, &options);
         let attainment = report.estimate.as_ref().map(|e| e.attainment);

@@ -1,8 +1,8 @@
 //! Plan files of scaling problems: written from an outcome, read back into a plan.
 
 use crate::bad_input::BadInput;
-use crate::keys;
 use crate::explanation::{ExplanationFile, explained};
+use crate::keys;
 use crate::plan::{PlanFile, PlannerFile, ScalingEntry, objective};
 use crate::plan_read::plan_from_tree;
 use crate::problem::check_version;

@@ -55,9 +55,7 @@ pub fn run(args: &CompareArgs) -> Outcome {
         planner: Planner::default(),
         gap: args.gap,
         time_limit: Some(args.time_limit),
-        elapsed: Arc::new(move || start.elapsed()),
-        cancel: Arc::default(),
-        trace: None,
+        ..PlanOptions::new(Arc::new(move || start.elapsed()))
     };
     let mut rows = Vec::with_capacity(contenders.len());
     for &contender in &contenders {

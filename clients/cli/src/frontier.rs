@@ -101,12 +101,9 @@ pub fn run(args: &FrontierArgs) -> Outcome {
     let sweep = sweep(args, &problem)?;
     let start = Instant::now();
     let options = PlanOptions {
-        planner: Planner::Milp,
         gap: args.gap,
         time_limit: Some(args.time_limit),
-        elapsed: Arc::new(move || start.elapsed()),
-        cancel: Arc::default(),
-        trace: None,
+        ..PlanOptions::new(Arc::new(move || start.elapsed()))
     };
     let (from, to) = match range(args, &problem, sweep, &options)? {
         Ok(range) => range,

@@ -7,7 +7,7 @@ use crate::output::{self, Table, number, optional};
 use crate::{input, scaling};
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_planning::{PlanOptions, Planner};
+use apportion_planning::{Incumbent, Listener, PlanOptions, Planner};
 use apportion_wire::{BadInput, PlanFile, ProblemFile};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -56,8 +56,9 @@ pub fn run(args: &PlanArgs) -> Outcome {
         true => None,
         false => Some(input::workload(&problem, &args.trace, ArrivalProcess::Poisson, input::SEED)?),
     };
-    let options = options(args, trace);
+    let mut options = options(args, trace);
     let progress = spinner(&format!("planning {}", args.problem));
+    options.listener = Some(listener(&progress, &args.problem));
     let (outcome, report) = apportion_planning::plan(&problem, &options);
     progress.finish_and_clear();
     finish(args, &problem, &outcome, &report)
@@ -69,10 +70,9 @@ fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanOptions {
         planner: Planner::from_name(&args.planner).unwrap_or_default(),
         gap: args.gap,
         time_limit: args.time_limit,
-        elapsed: Arc::new(move || start.elapsed()),
         cancel: Arc::new(AtomicBool::new(false)),
         trace,
-        explain: true,
+        ..PlanOptions::new(Arc::new(move || start.elapsed()))
     }
 }
 
@@ -107,6 +107,15 @@ fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &Pl
         PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,
         PlanOutcome::Infeasible { .. } => Exit::Infeasible,
         PlanOutcome::Unknown { .. } => Exit::NoAnswer,
+    })
+}
+
+/// Shows beside the spinner how far the search is.
+fn listener(progress: &ProgressBar, problem: &str) -> Listener {
+    let (bar, problem) = (progress.clone(), problem.to_owned());
+    Arc::new(move |now: Incumbent| {
+        let known = |value: Option<f64>| value.map_or_else(|| "none yet".to_owned(), number);
+        bar.set_message(format!("planning {problem}: {} {}, bound {}", now.goal, known(now.value), known(now.bound)));
     })
 }
 

@@ -65,7 +65,7 @@ impl Bench {
 /// # Errors
 /// If the largest servable demand is not found, why.
 pub fn demand_levels(problem: &Problem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> Result<Bench, StopReason> {
-    let limits = Limits { elapsed: now.clone(), cancel: Arc::default(), until: None };
+    let limits = Limits::new(now.clone());
     let demand_max_qps = demand_max(problem, &limits)?;
     let mut rows = Vec::with_capacity(LEVELS);
     for i in 0..LEVELS {

@@ -32,6 +32,7 @@ mod tightening;
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::Workload;
 use limits::Limits;
+pub use limits::{Incumbent, Listener};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -106,11 +107,22 @@ pub struct PlanOptions {
     pub trace: Option<Workload>,
     /// Whether alternatives and prices are worked out once the plan is settled; what binds is always said.
     pub explain: bool,
+    /// Hears of every better plan and bound while the search runs.
+    pub listener: Option<Listener>,
 }
 
 impl PlanOptions {
+    /// The exact planner with gap 1e-4, without limit and trace, with explanations.
+    #[must_use]
+    pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
+        let cancel = Arc::default();
+        let planner = Planner::default();
+        Self { planner, gap: 1e-4, time_limit: None, elapsed, cancel, trace: None, explain: true, listener: None }
+    }
+
     fn limits(&self) -> Limits {
-        Limits { elapsed: self.elapsed.clone(), cancel: self.cancel.clone(), until: self.time_limit }
+        let listener = self.listener.clone();
+        Limits { elapsed: self.elapsed.clone(), cancel: self.cancel.clone(), until: self.time_limit, listener }
     }
 }
 

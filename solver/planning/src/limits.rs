@@ -1,9 +1,23 @@
-//! When to stop: the caller's clock and cancel flag.
+//! When to stop, and whom to tell on the way: the caller's clock, cancel flag and ear.
 
 use apportion_domain::StopReason;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// How far a search is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Incumbent {
+    /// What is searched for: `replicas`, `accuracy` or `cost`.
+    pub goal: &'static str,
+    /// The best value so far, if any.
+    pub value: Option<f64>,
+    /// Nothing can be better; `None` as long as nothing is known.
+    pub bound: Option<f64>,
+}
+
+/// Hears of every better plan and every better bound while a search runs, in the thread that searches.
+pub type Listener = Arc<dyn Fn(Incumbent) + Send + Sync>;
 
 /// Limits of one run. The clock is the caller's: planning reads none.
 #[derive(Clone)]
@@ -12,9 +26,29 @@ pub(crate) struct Limits {
     pub cancel: Arc<AtomicBool>,
     /// Stop when `elapsed` says this or more.
     pub until: Option<Duration>,
+    /// Hears how far the search is.
+    pub listener: Option<Listener>,
 }
 
 impl Limits {
+    /// A clock without limits.
+    pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
+        Self { elapsed, cancel: Arc::default(), until: None, listener: None }
+    }
+
+    /// The same limits, for questions beside the search that nobody listens to.
+    pub fn quiet(&self) -> Self {
+        Self { listener: None, ..self.clone() }
+    }
+
+    /// Tells the listener, if there is one.
+    pub fn tell(&self, goal: &'static str, value: f64, bound: f64) {
+        if let Some(listener) = &self.listener {
+            let known = |x: f64| x.is_finite().then_some(x);
+            listener(Incumbent { goal, value: known(value), bound: known(bound) });
+        }
+    }
+
     /// Whether it is time to stop.
     pub fn stopped(&self) -> bool {
         self.reason().is_some()

@@ -96,7 +96,7 @@ fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
 #[must_use]
 pub fn divide(problem: &Problem, gap: f64, limit: Duration, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ClusterRow {
     let start = now();
-    let limits = Limits { elapsed: now.clone(), cancel: Arc::default(), until: Some(start + limit) };
+    let limits = Limits { until: Some(start + limit), ..Limits::new(now.clone()) };
     let search = milp::search(problem, &Tightening::none(problem), gap, &limits);
     let elapsed = now().saturating_sub(start);
     let none = ObjectiveValue { step: None, value: None, bound: None };

@@ -73,7 +73,7 @@ pub(super) fn add(
     asks.truncate(SEARCHES_MAX);
     let now = (options.elapsed)();
     let until = options.time_limit.map_or(now + TIME_MAX, |limit| limit.min(now + TIME_MAX));
-    let limits = Limits { until: Some(until), ..options.limits() };
+    let limits = Limits { until: Some(until), ..options.limits().quiet() };
     let again = Again { problem, plan, objective, basis, gap: options.gap, limits };
     let answers: Vec<Answer> = asks.into_par_iter().map(|(ask, changed)| again.answer(ask, &changed)).collect();
     let found = answers.iter().filter(|a| !matches!(a, Answer::None)).count();

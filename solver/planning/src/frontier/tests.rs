@@ -11,14 +11,7 @@ const GAP: f64 = 1e-4;
 
 /// The chain at three demands, from the easiest, searched.
 fn solved() -> (Vec<(f64, Problem)>, Vec<FrontierPoint>) {
-    let options = PlanOptions {
-        planner: Planner::Milp,
-        gap: GAP,
-        time_limit: None,
-        elapsed: Arc::new(|| Duration::ZERO),
-        cancel: Arc::default(),
-        trace: None,
-    };
+    let options = PlanOptions { gap: GAP, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) };
     let chain = problem(chain(100.0));
     let at = |demand: f64| (demand, Sweep::Demand(None).at(&chain, demand).expect("valid"));
     let problems: Vec<(f64, Problem)> = [100.0, 300.0, 900.0].map(at).into();

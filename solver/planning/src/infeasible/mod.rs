@@ -24,7 +24,7 @@ const PART: f64 = 0.25;
 /// The shortfalls of an infeasible problem; never empty.
 pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
     let left = limits.left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
-    let limits = Limits { until: Some((limits.elapsed)() + left), ..limits.clone() };
+    let limits = Limits { until: Some((limits.elapsed)() + left), ..limits.quiet() };
     let relax = Relax::new(problem, &limits);
     let mut found: Vec<Shortfall> =
         (0..problem.pipelines.len()).filter_map(|p| hopeless(problem, PipelineIndex(p))).collect();

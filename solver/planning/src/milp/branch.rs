@@ -274,7 +274,7 @@ mod tests {
     use std::time::Duration;
 
     fn unlimited() -> Limits {
-        Limits { elapsed: Arc::new(|| Duration::ZERO), cancel: Arc::default(), until: None }
+        Limits::new(Arc::new(|| Duration::ZERO))
     }
 
     /// A packing programme with equations, drawn from a seed: shares of two items of each kind, replicas that carry them.

@@ -58,6 +58,19 @@ pub(crate) struct Stage<'a> {
     pub free: Option<&'a [f64]>,
 }
 
+impl Goal {
+    /// What is searched for, in a word, and the factor that makes a cost of the formulation its value; `None` for questions that
+    /// nobody listens to.
+    pub fn told(self) -> Option<(&'static str, f64)> {
+        match self {
+            Self::Replicas => Some(("replicas", 1.0)),
+            Self::Accuracy => Some(("accuracy", -1.0)),
+            Self::Cost | Self::CostAndSwitching => Some(("cost", 1.0)),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> Stage<'a> {
     pub fn new(goal: Goal) -> Self {
         Self { goal, budgets: None, accuracy_min: None, prices: None, free: None }

@@ -118,6 +118,7 @@ pub(crate) fn highest(
                 stopped = stopped.or(why);
                 if best.is_none_or(|best| -value > best) {
                     incumbent = Some((-value, choice));
+                    limits.tell("accuracy", -value, candidates[0].accuracy_max);
                 }
             }
             // nothing there beats the incumbent by more than the gap

@@ -9,6 +9,7 @@
 use super::formulation::{Ending, Formulation, Solved};
 use crate::limits::Limits;
 use highs::{Col, HighsModelStatus, HighsSolutionStatus, Model, RowProblem, Sense};
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 
 /// Settings of one solve.
@@ -22,17 +23,19 @@ pub(crate) struct Settings {
     pub tolerance: f64,
     /// Most nodes of a MIP, for searches that must end without a clock and the same way each time.
     pub nodes_max: Option<i32>,
+    /// What the listener is told that is searched for, and the factor that makes a cost its value.
+    pub told: Option<(&'static str, f64)>,
 }
 
 impl Settings {
     /// For a MIP.
     pub fn mip(gap: f64) -> Self {
-        Self { gap, gap_absolute: 1e-9, tolerance: 1e-8, nodes_max: None }
+        Self { gap, gap_absolute: 1e-9, tolerance: 1e-8, nodes_max: None, told: None }
     }
 
     /// For the linear programme of flows, whose values are published: as exact as HiGHS can be.
     pub fn flows() -> Self {
-        Self { gap: 0.0, gap_absolute: 0.0, tolerance: 1e-10, nodes_max: None }
+        Self { gap: 0.0, gap_absolute: 0.0, tolerance: 1e-10, nodes_max: None, told: None }
     }
 }
 
@@ -48,7 +51,8 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     let Ok(mut solver) = load(formulation).try_optimise(Sense::Minimise) else { return failed };
     let is_mip = formulation.columns.iter().any(|c| c.2);
     let options_set = configure(&mut solver, settings, limits);
-    if !options_set || !watch(&mut solver, limits) {
+    let watcher = Watcher { limits, told: settings.told, last: Cell::new((f64::NAN, f64::NAN)) };
+    if !options_set || !watch(&mut solver, &watcher) {
         return failed;
     }
     if let Some(values) = start
@@ -149,10 +153,29 @@ fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
     ok
 }
 
-/// Asks HiGHS to call back, so that it stops when `limits` say so.
-fn watch(solver: &mut Model, limits: &Limits) -> bool {
-    let data = std::ptr::from_ref(limits).cast_mut().cast::<c_void>();
-    // SAFETY: `solver` owns a live HiGHS object and is solved and dropped before `limits`, which outlives the caller's call.
+/// What the callback looks at.
+struct Watcher<'a> {
+    limits: &'a Limits,
+    told: Option<(&'static str, f64)>,
+    /// Cost and bound that the listener has heard of.
+    last: Cell<(f64, f64)>,
+}
+
+impl Watcher<'_> {
+    fn tell(&self, cost: f64, bound: f64) {
+        let Some((goal, factor)) = self.told else { return };
+        let (known, now) = (self.last.get(), (cost, bound));
+        if known.0.to_bits() != now.0.to_bits() || known.1.to_bits() != now.1.to_bits() {
+            self.last.set(now);
+            self.limits.tell(goal, factor * cost, factor * bound);
+        }
+    }
+}
+
+/// Asks HiGHS to call back, so that it stops when the limits say so and the listener hears how far it is.
+fn watch(solver: &mut Model, watcher: &Watcher<'_>) -> bool {
+    let data = std::ptr::from_ref(watcher).cast_mut().cast::<c_void>();
+    // SAFETY: `solver` owns a live HiGHS object and is solved and dropped before `watcher`, which its caller owns.
     unsafe {
         let highs = solver.as_mut_ptr();
         let mut status = highs_sys::Highs_setCallback(highs, Some(interrupt), data);
@@ -167,21 +190,24 @@ fn watch(solver: &mut Model, limits: &Limits) -> bool {
     }
 }
 
-/// The callback: `data` is the `Limits` of the solve.
+/// The callback: `data` is the [`Watcher`] of the solve.
 unsafe extern "C" fn interrupt(
-    _kind: c_int,
+    kind: c_int,
     _message: *const c_char,
-    _out: *const highs_sys::HighsCallbackDataOut,
+    out: *const highs_sys::HighsCallbackDataOut,
     input: *mut highs_sys::HighsCallbackDataIn,
     data: *mut c_void,
 ) {
     if input.is_null() || data.is_null() {
         return;
     }
-    // SAFETY: HiGHS hands back the pointer that `watch` gave it, and its own live input block.
+    // SAFETY: HiGHS hands back the pointer that `watch` gave it, and its own live blocks.
     unsafe {
-        let limits = &*data.cast::<Limits>();
-        if limits.stopped() {
+        let watcher = &*data.cast::<Watcher<'_>>();
+        if kind == highs_sys::kHighsCallbackMipInterrupt as c_int && !out.is_null() {
+            watcher.tell((*out).mip_primal_bound, (*out).mip_dual_bound);
+        }
+        if watcher.limits.stopped() {
             (*input).user_interrupt = 1;
         }
     }

@@ -193,7 +193,8 @@ pub(crate) fn solve_stage(
             let terms = terms.map(|(i, &c)| (formulation::Column(i), c)).collect();
             built.formulation.at_most(if stage.is_whole() { incumbent - 1.0 } else { incumbent }, terms);
         }
-        highs::solve(&built.formulation, Settings::mip(SMALL_GAP * gap), limits, None)
+        let told = stage.goal.told().filter(|_| stage.budgets.is_none());
+        highs::solve(&built.formulation, Settings { told, ..Settings::mip(SMALL_GAP * gap) }, limits, None)
     });
     let Solved { ending, values, cost, bound } = solved;
     let reason = || limits.reason().unwrap_or(StopReason::TimeLimit);

@@ -39,7 +39,7 @@ pub struct ScalingRow {
 /// Solves a problem by the exact search, by HiGHS on the integer programme of INFaaS, and by the heuristic, by the clock `now`.
 #[must_use]
 pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ScalingRow {
-    let limits = Limits { elapsed: now.clone(), cancel: Arc::default(), until: None };
+    let limits = Limits::new(now.clone());
     let value = |search: Search| match search {
         Search::Found { counts, .. } => (PlanStatus::Optimal, Some(plan_of(problem, &counts).value)),
         Search::Infeasible => (PlanStatus::Infeasible, None),

@@ -250,7 +250,7 @@ mod tests {
     use std::time::Duration;
 
     fn unlimited() -> Limits {
-        Limits { elapsed: Arc::new(|| Duration::ZERO), cancel: Arc::default(), until: None }
+        Limits::new(Arc::new(|| Duration::ZERO))
     }
 
     /// The least price over all counts up to what one variant alone would need.

@@ -10,14 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn options(planner: Planner) -> PlanOptions {
-    PlanOptions {
-        planner,
-        gap: 1e-4,
-        time_limit: None,
-        elapsed: Arc::new(|| Duration::ZERO),
-        cancel: Arc::default(),
-        trace: None,
-    }
+    PlanOptions { planner, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) }
 }
 
 #[test]

@@ -20,15 +20,7 @@ const PROBLEMS: u64 = 400;
 const SEEDS: &[u64] = &[1939, 1941, 2313, 3678];
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
-    let options = PlanOptions {
-        planner: Planner::Milp,
-        gap: 1e-6,
-        time_limit: None,
-        elapsed: Arc::new(|| Duration::ZERO),
-        cancel: Arc::default(),
-        trace: None,
-        explain: false,
-    };
+    let options = PlanOptions { gap: 1e-6, explain: false, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) };
     plan(problem, &options)
 }
 

@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn limits() -> Limits {
-        Limits { elapsed: Arc::new(|| Duration::ZERO), cancel: Arc::default(), until: None }
+        Limits::new(Arc::new(|| Duration::ZERO))
     }
 
     #[test]

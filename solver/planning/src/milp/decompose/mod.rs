@@ -27,7 +27,7 @@ use super::extract::{self, Choice};
 use super::formulation::{self, Ending};
 use super::highs::{self, Settings};
 use super::space::Space;
-use super::{ACCURACY_SLACK, StageAnswer, enumerate};
+use super::{ACCURACY_SLACK, SMALL_GAP, StageAnswer, enumerate};
 use crate::limits::Limits;
 use apportion_domain::{Problem, Share, StopReason};
 use generate::Phase;
@@ -99,7 +99,10 @@ pub(crate) fn answer(
     if !applies(space) {
         return None;
     }
-    Some(Joint::new(problem, space, goal, second, gap, limits)?.solve())
+    // a small problem is solved as closely as one whole formulation would be
+    let gap = if size(space) <= FINISH_MAX { SMALL_GAP * gap } else { gap };
+    let quiet = limits.quiet();
+    Some(Joint::new(problem, space, goal, second, gap, &quiet)?.solve(limits))
 }
 
 impl<'a> Joint<'a> {
@@ -152,7 +155,8 @@ impl<'a> Joint<'a> {
         })
     }
 
-    fn solve(&mut self) -> StageAnswer {
+    /// `ears` hears how far it is; the questions to single pipelines are nobody's business.
+    fn solve(&mut self, ears: &Limits) -> StageAnswer {
         let alone = match self.alone() {
             Ok(alone) => alone,
             Err(answer) => return answer,
@@ -172,10 +176,12 @@ impl<'a> Joint<'a> {
             return StageAnswer::Infeasible;
         }
         let mut best = better(alone, self.combined());
+        self.tell(ears, best.as_ref());
         best = match shares::refine(self, best.as_ref()) {
             Some(refined) => better(best, Some(refined)),
             None => best.map(|whole| self.improve(whole)),
         };
+        self.tell(ears, best.as_ref());
         if !best.as_ref().is_some_and(|whole| self.is_proven(whole))
             && size(self.space) <= self.finish_max
             && !self.limits.stopped()
@@ -197,6 +203,13 @@ impl<'a> Joint<'a> {
         match best {
             Some(whole) => self.found(whole, self.limits.reason()),
             None => StageAnswer::Unknown(self.limits.reason().unwrap_or(StopReason::Finished)),
+        }
+    }
+
+    fn tell(&self, ears: &Limits, best: Option<&Whole>) {
+        let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
+        if let Some((goal, factor)) = goal.told() {
+            ears.tell(goal, best.map_or(f64::NAN, |b| factor * b.value), factor * self.bound);
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 const GAP: f64 = 1e-3;
 
 fn unlimited() -> Limits {
-    Limits { elapsed: Arc::new(|| Duration::ZERO), cancel: Arc::default(), until: None }
+    Limits::new(Arc::new(|| Duration::ZERO))
 }
 
 fn shape(mode: Mode) -> Shape {
@@ -49,7 +49,7 @@ fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) 
         let second = (goal == Goal::Accuracy).then_some(Goal::Cost);
         let mut joint = Joint::new(&problem, &space, goal, second, GAP, &limits).expect("a goal of stages");
         joint.finish_max = if exact { FINISH_MAX } else { 0 };
-        let parts = joint.solve();
+        let parts = joint.solve(&unlimited());
         match (whole, parts) {
             (StageAnswer::Infeasible, StageAnswer::Infeasible) => tally.infeasible += 1,
             (StageAnswer::Found { value: best, .. }, StageAnswer::Found { choice, value, bound, .. }) => {
@@ -271,7 +271,7 @@ fn tiny_clusters_are_divided_as_by_brute_force() {
 fn counted(until_ms: u64) -> Limits {
     let looks = std::sync::atomic::AtomicU64::new(0);
     let elapsed = move || Duration::from_micros(100 * looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    Limits { elapsed: Arc::new(elapsed), cancel: Arc::default(), until: Some(Duration::from_millis(until_ms)) }
+    Limits { until: Some(Duration::from_millis(until_ms)), ..Limits::new(Arc::new(elapsed)) }
 }
 
 #[test]
