@@ -230,7 +230,7 @@ pub struct Alternative {
 }
 
 /// Why one group is as it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Pipeline and group.
     pub what: String,

@@ -82,6 +82,12 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
         let expected = "no --trace: a scaling problem has loads, and no requests to replay";
         return Err(BadInput::one("--trace", trace, format!("{} is a scaling problem", args.problem), expected).into());
     }
+    if !scaling::PLANNERS.contains(&args.planner.as_str()) {
+        let expected = scaling::PLANNERS.join(" or ");
+        return Err(
+            BadInput::one("--planner", &args.planner, format!("{} is a scaling problem", args.problem), expected).into()
+        );
+    }
     let print = scaling::Print { format: args.format, out: args.out.as_deref() };
     let progress = spinner(&format!("planning {}", args.problem));
     let done = scaling::plan(problem, &options(args, None), &print);

@@ -4,11 +4,14 @@ use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::output::{self, Table, number, optional};
 use apportion_domain::{ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
-use apportion_planning::PlanOptions;
+use apportion_planning::{PlanOptions, Planner};
 use apportion_wire::PlanFile;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
+
+/// Planners that know scaling problems.
+pub const PLANNERS: [&str; 2] = [Planner::Milp.name(), Planner::Greedy.name()];
 
 /// Where a result goes, and how.
 pub struct Print<'a> {

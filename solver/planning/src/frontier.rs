@@ -176,7 +176,7 @@ fn settle(point: &mut FrontierPoint, gap: f64) {
 fn finish(problems: &[(f64, Problem)], points: &mut [FrontierPoint], options: &PlanOptions) {
     for ((_, problem), point) in problems.iter().zip(points.iter_mut()) {
         if let Some(plan) = &point.plan {
-            point.binding = explain::explain(problem, plan).binding;
+            point.binding = explain::binding(problem, plan);
         }
     }
     if let Some(first) = points.iter().position(|p| p.status == PlanStatus::Infeasible) {

@@ -13,8 +13,8 @@ use super::{Found, answer, missing, no_plan};
 use crate::milp::space::finish_times;
 use crate::{PlanOptions, replay};
 use apportion_domain::{
-    Constraint, HardwareIndex, Moment, Pipeline, PlanOutcome, PlanningReport, Problem, ProfileRow, Relaxation, SLACK,
-    Share, Shortfall, StopReason, TaskIndex, Trace, VariantIndex,
+    Constraint, HardwareIndex, LatencyRule, Moment, Pipeline, PlanOutcome, PlanningReport, Problem, ProfileRow, Relaxation,
+    SLACK, Share, Shortfall, StopReason, TaskIndex, Trace, VariantIndex,
 };
 use apportion_estimator::{Arrivals, Workload};
 use std::collections::VecDeque;
@@ -91,7 +91,7 @@ fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Op
     };
     let fits = |chosen: &Vec<&ProfileRow>| {
         let charges: Vec<f64> = chosen.iter().map(|r| pipeline.hop_charge_ms(r.latency_ms)).collect();
-        finish_times(pipeline, &charges).into_iter().fold(0.0, f64::max) <= slo
+        finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max) <= slo
     };
     let chosen = batches.iter().rev().find_map(|&batch| at(batch).filter(|rows| fits(rows)))?;
     let group = |(p, row): (&Place, &&ProfileRow)| Group {
@@ -238,7 +238,7 @@ fn too_slow(problem: &Problem, p: usize, pipeline: &Pipeline) -> Vec<Shortfall> 
         };
         let charges: Option<Vec<f64>> = tasks.map(|t| place(problem, pipeline, t, on).map(charge)).collect();
         if let Some(charges) = charges {
-            best = best.min(finish_times(pipeline, &charges).into_iter().fold(0.0, f64::max));
+            best = best.min(finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max));
         }
     }
     let relax =

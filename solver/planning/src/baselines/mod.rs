@@ -80,7 +80,8 @@ fn answer(problem: &Problem, options: &PlanOptions, found: Found) -> (PlanOutcom
     let workload = options.trace.as_ref().unwrap_or(&default);
     let estimate = replay::replay(problem, &found.plan, workload).map(|s| s.total);
     let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
-    let candidate = Candidate { objective: objective(problem, &found.plan), plan: found.plan, stopped: Some(stopped) };
+    let candidate =
+        Candidate { objective: objective(problem, &found.plan), plan: found.plan, stopped: Some(stopped), basis: None };
     let (outcome, mut report) = report::with_plan(problem, options, candidate, estimate, Vec::new());
     if found.part < 1.0 {
         report.explanation.shortfalls = missing(problem, &found.rates, found.part);

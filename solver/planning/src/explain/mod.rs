@@ -38,24 +38,7 @@ pub(crate) fn explain(
     basis: Option<&Basis>,
     options: &PlanOptions,
 ) -> Explanation {
-    let mut explanation = Explanation::default();
-    for (pipeline, part) in problem.pipelines.iter().zip(&plan.pipelines) {
-        let longest = reasons::longest_ms(problem.objective.latency_rule, pipeline, part, None);
-        bind(&mut explanation, Constraint::Latency, &pipeline.name, longest, pipeline.slo_ms);
-        if let Some(floor) = pipeline.min_accuracy.filter(|floor| part.accuracy <= floor * (2.0 - BINDING)) {
-            let (place, used) = (pipeline.name.clone(), part.accuracy);
-            explanation.binding.push(Binding { constraint: Constraint::Accuracy, place, used, limit: floor });
-        }
-    }
-    for (name, devices) in plan.devices() {
-        let count = problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
-        if let Some(count) = count {
-            bind(&mut explanation, Constraint::Capacity, name, devices as f64, f64::from(count));
-        }
-    }
-    if let Some(budget) = problem.objective.budget_per_hour {
-        bind(&mut explanation, Constraint::Budget, "plan", plan.cost_per_hour, budget);
-    }
+    let mut explanation = Explanation { binding: binding(problem, plan), ..Explanation::default() };
     explanation.decisions = reasons::decisions(problem, plan, &explanation.binding);
     if options.explain {
         batches::add(problem, plan, basis, &mut explanation.decisions);
@@ -64,9 +47,32 @@ pub(crate) fn explain(
     explanation
 }
 
-fn bind(explanation: &mut Explanation, constraint: Constraint, place: &str, used: f64, limit: f64) {
+/// The limits that a plan leaves no room in.
+pub(crate) fn binding(problem: &Problem, plan: &Plan) -> Vec<Binding> {
+    let mut all = Vec::new();
+    for (pipeline, part) in problem.pipelines.iter().zip(&plan.pipelines) {
+        let longest = reasons::longest_ms(problem.objective.latency_rule, pipeline, part, None);
+        bind(&mut all, Constraint::Latency, &pipeline.name, longest, pipeline.slo_ms);
+        if let Some(floor) = pipeline.min_accuracy.filter(|floor| part.accuracy <= floor * (2.0 - BINDING)) {
+            let (place, used) = (pipeline.name.clone(), part.accuracy);
+            all.push(Binding { constraint: Constraint::Accuracy, place, used, limit: floor });
+        }
+    }
+    for (name, devices) in plan.devices() {
+        let count = problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
+        if let Some(count) = count {
+            bind(&mut all, Constraint::Capacity, name, devices as f64, f64::from(count));
+        }
+    }
+    if let Some(budget) = problem.objective.budget_per_hour {
+        bind(&mut all, Constraint::Budget, "plan", plan.cost_per_hour, budget);
+    }
+    all
+}
+
+fn bind(all: &mut Vec<Binding>, constraint: Constraint, place: &str, used: f64, limit: f64) {
     if used >= limit * BINDING {
-        explanation.binding.push(Binding { constraint, place: place.into(), used, limit });
+        all.push(Binding { constraint, place: place.into(), used, limit });
     }
 }
 

@@ -98,7 +98,7 @@ fn blank(value: f64, status: PlanStatus) -> FrontierPoint {
 }
 
 fn solved(problem: &Problem, value: f64, candidate: Candidate, gap: f64) -> FrontierPoint {
-    let Candidate { plan, objective, stopped } = candidate;
+    let Candidate { plan, objective, stopped, basis: _ } = candidate;
     let mut point = FrontierPoint {
         objective,
         accuracy: Some(accuracy(problem, &plan)),

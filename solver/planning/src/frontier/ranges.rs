@@ -119,7 +119,7 @@ fn slo(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Result<(f6
         rows.map(|r| pipeline.hop_charge_ms(r.latency_ms)).fold(0.0, f64::max)
     };
     let charges: Vec<f64> = pipeline.tasks.iter().map(slowest).collect();
-    let loosest = finish_times(pipeline, &charges).into_iter().fold(0.0, f64::max);
+    let loosest = finish_times(pipeline, problem.objective.latency_rule, &charges).into_iter().fold(0.0, f64::max);
     let most = SLO_FACTOR * pipeline.slo_ms.max(smallest);
     // a whole hundredth above, so that rounding does not make the first point impossible
     let from = (smallest * 100.0).ceil() / 100.0;

@@ -47,6 +47,11 @@ pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
     found
 }
 
+/// Whether some pipeline can meet its SLO with no number of replicas, or fits into no memory.
+pub(crate) fn is_hopeless(problem: &Problem) -> bool {
+    (0..problem.pipelines.len()).any(|p| hopeless(problem, PipelineIndex(p)).is_some())
+}
+
 /// By how much the fastest way of a pipeline misses its SLO, in milliseconds; `None` if it does not.
 pub(crate) fn misses_by(problem: &Problem, p: PipelineIndex) -> Option<f64> {
     let slo = problem.pipeline(p).slo_ms;

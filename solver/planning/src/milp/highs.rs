@@ -51,7 +51,7 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     let Ok(mut solver) = load(formulation).try_optimise(Sense::Minimise) else { return failed };
     let is_mip = formulation.columns.iter().any(|c| c.2);
     let options_set = configure(&mut solver, settings, limits);
-    let watcher = Watcher { limits, told: settings.told, last: Cell::new((f64::NAN, f64::NAN)) };
+    let watcher = Watcher::new(limits, settings.told);
     if !options_set || !watch(&mut solver, &watcher) {
         return failed;
     }
@@ -98,7 +98,7 @@ pub(crate) fn relaxed(formulation: &Formulation, limits: &Limits) -> Option<Rela
     }
     let mut solver = load(formulation).try_optimise(Sense::Minimise).ok()?;
     let tight = Settings { tolerance: 1e-9, ..Settings::mip(0.0) };
-    if !configure(&mut solver, tight, limits) || !watch(&mut solver, limits) {
+    if !configure(&mut solver, tight, limits) || !watch(&mut solver, &Watcher::new(limits, None)) {
         return None;
     }
     let solved = solver.try_solve().ok()?;
@@ -161,7 +161,11 @@ struct Watcher<'a> {
     last: Cell<(f64, f64)>,
 }
 
-impl Watcher<'_> {
+impl<'a> Watcher<'a> {
+    fn new(limits: &'a Limits, told: Option<(&'static str, f64)>) -> Self {
+        Self { limits, told, last: Cell::new((f64::NAN, f64::NAN)) }
+    }
+
     fn tell(&self, cost: f64, bound: f64) {
         let Some((goal, factor)) = self.told else { return };
         let (known, now) = (self.last.get(), (cost, bound));

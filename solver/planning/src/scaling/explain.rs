@@ -53,7 +53,7 @@ fn decision(problem: &ScalingProblem, application: &Application, v: &ScalingVari
         let slow = if application.may_grow(v) { "" } else { ", slower than the SLO" };
         format!("unload: {replicas} fewer{slow}; saves {:.4}", -cost)
     };
-    Decision { what: format!("{}/{}", application.name, v.name), why }
+    Decision { what: format!("{}/{}", application.name, v.name), why, ..Decision::default() }
 }
 
 /// The heuristic's value beside the optimum.
@@ -70,7 +70,7 @@ pub(crate) fn beside(greedy: Option<&ScalingPlan>, value: f64) -> Decision {
         }
         None => "the heuristic of INFaaS section 4.2.2 finds no plan".to_owned(),
     };
-    Decision { what: GREEDY.into(), why }
+    Decision { what: GREEDY.into(), why, ..Decision::default() }
 }
 
 /// Name of the decision that states the heuristic's value.

@@ -85,7 +85,9 @@ fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: 
         (Mode::HardwareThenAccuracy, _) => Some(apportion_domain::ObjectiveStep::Accuracy),
         _ => None,
     };
-    let Search::Found(found) = finish(problem, space, choice, step, (value, value), None, &unlimited()) else {
+    let Search::Found(found) =
+        finish((problem, &Tightening::none(problem)), space, choice, step, (value, value), None, &unlimited())
+    else {
         panic!("seed {seed}: the choice carries no flows");
     };
     let Found { space, choice, flows, step, .. } = *found;
