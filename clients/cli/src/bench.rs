@@ -38,8 +38,7 @@ fn estimator(seconds: u64) -> Result<(), Failure> {
     for (name, serving) in apportion_estimator::bench::ROWS {
         let speed = apportion_estimator::bench::visits_per_second(serving, seconds, cpu_seconds);
         let rate = number(speed.visits_per_second() / 1e6);
-        let row =
-            [name.to_owned(), speed.visits.to_string(), number(speed.seconds), rate, number(speed.attainment)];
+        let row = [name.to_owned(), speed.visits.to_string(), number(speed.seconds), rate, number(speed.attainment)];
         table.row(row.into());
     }
     output::print(&table.text(""))

@@ -1,8 +1,7 @@
-//! Prints task visits per second of one core, by queueing: `cargo run --release -p apportion-estimator --example speed`.
+//! Prints task visits per second of one core, by policies: `cargo run --release -p apportion-estimator --example speed`.
 #![allow(clippy::print_stdout)]
 
-use apportion_domain::Queueing;
-use apportion_estimator::bench::{SECONDS, visits_per_second};
+use apportion_estimator::bench::{ROWS, SECONDS, visits_per_second};
 use std::time::Duration;
 
 /// CPU time of this process in seconds, as Linux reports it (in ticks of 10 ms).
@@ -17,9 +16,9 @@ fn cpu_seconds() -> f64 {
 
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(SECONDS);
-    for queueing in [Queueing::Central, Queueing::PerReplica] {
-        let speed = visits_per_second(queueing, seconds, cpu_seconds);
+    for (name, serving) in ROWS {
+        let speed = visits_per_second(serving, seconds, cpu_seconds);
         let millions = speed.visits_per_second() / 1e6;
-        println!("{queueing}: {millions:.1} million visits/s, {} visits, attainment {}", speed.visits, speed.attainment);
+        println!("{name}: {millions:.1} million visits/s, {} visits, attainment {}", speed.visits, speed.attainment);
     }
 }

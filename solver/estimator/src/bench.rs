@@ -2,9 +2,9 @@
 
 use crate::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_domain::{
-    AccuracyModel, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, PipelinePlan,
-    Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, RoutingPolicy, ServingPolicy, ServingWishes, Share, Task,
-    TaskIndex, TaskKind, Trace, Variant,
+    AccuracyModel, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline,
+    PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, RoutingPolicy,
+    ServingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind, Trace, Variant,
 };
 use std::collections::BTreeMap;
 
