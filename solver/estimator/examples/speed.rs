@@ -1,4 +1,4 @@
-//! Prints task visits per second of one core, by policies: `cargo run --release -p apportion-estimator --example speed`.
+//! Prints task visits per second of one core, by policies: `cargo run --release -p apportion-estimator --example speed [SECONDS [POLICIES]]`.
 #![allow(clippy::print_stdout)]
 
 use apportion_estimator::bench::{ROWS, SECONDS, visits_per_second};
@@ -16,7 +16,8 @@ fn cpu_seconds() -> f64 {
 
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(SECONDS);
-    for (name, serving) in ROWS {
+    let only = std::env::args().nth(2);
+    for (name, serving) in ROWS.into_iter().filter(|r| only.as_deref().is_none_or(|o| o == r.0)) {
         let speed = visits_per_second(serving, seconds, cpu_seconds);
         let millions = speed.visits_per_second() / 1e6;
         println!("{name}: {millions:.1} million visits/s, {} visits, attainment {}", speed.visits, speed.attainment);
