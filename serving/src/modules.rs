@@ -185,11 +185,11 @@ impl StatePlanner {
 
     fn look(&mut self) {
         let budgets = self.budgets();
-        for m in 0..self.states.len() {
+        for (m, budget) in budgets.into_iter().enumerate() {
             self.states[m].level = self.states[m].next_level();
             let priority = self.priority(m);
             let forward = self.forward(m);
-            self.states[m].view = View { forward, budget: budgets[m], priority, admit: ADMIT_ALL };
+            self.states[m].view = View { forward, budget, priority, admit: ADMIT_ALL };
         }
         if self.dropping == Dropping::PardOc {
             self.admit();
@@ -235,7 +235,7 @@ impl StatePlanner {
             let step = mix(u64::from(m)) | 1;
             for (at, draw) in (1..).zip(draws.iter_mut()) {
                 let place = step.wrapping_mul(at);
-                *draw += waits[(u128::from(place) * waits.len() as u128 >> 64) as usize].as_nanos();
+                *draw += waits[((u128::from(place) * waits.len() as u128) >> 64) as usize].as_nanos();
             }
         }
         let rank = ((LAMBDA * DRAWS as f64).ceil() as usize).clamp(1, DRAWS) - 1;

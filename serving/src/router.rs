@@ -35,6 +35,15 @@ impl Stride {
         (!entries.is_empty()).then_some(Self { entries, total })
     }
 
+    /// The only target that is ever picked, if there is only one.
+    #[must_use]
+    pub fn only(&self) -> Option<u32> {
+        match self.entries.as_slice() {
+            [only] => Some(only.target),
+            _ => None,
+        }
+    }
+
     /// The next target.
     #[inline]
     pub fn pick(&mut self) -> u32 {
@@ -89,6 +98,8 @@ pub struct Router {
     within: Within,
     /// The pick, where there is no choice and nothing to count.
     only: Option<Picked>,
+    /// The group whose replicas take turns, where it is the only one that is ever picked and nothing is counted.
+    round: Option<u32>,
     /// Profiled time of each group's batch, where there is a backup table or might be one.
     execution: Vec<Span>,
     /// Groups with capacity to spare, in order of preference.
@@ -116,7 +127,8 @@ impl Router {
             _ => None,
         };
         let (execution, backup) = (Vec::new(), Vec::new());
-        Some(Self { groups: stride, members, targets, outstanding, within, only, execution, backup })
+        let round = stride.only().filter(|_| within == Within::Turns);
+        Some(Self { groups: stride, members, targets, outstanding, within, only, round, execution, backup })
     }
 
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
@@ -153,7 +165,12 @@ impl Router {
         if let Some(only) = self.only {
             return only;
         }
-        self.pick_among()
+        let Some(group) = self.round else { return self.pick_among() };
+        let members = &mut self.members[group as usize];
+        let at = members.next;
+        members.next = if at + 1 == members.count { 0 } else { at + 1 };
+        let slot = members.first + at;
+        Picked { target: self.targets[slot as usize], slot }
     }
 
     fn pick_among(&mut self) -> Picked {

@@ -3,7 +3,7 @@
 use apportion_domain::{
     AlternativeKind, Consequence, Constraint, Decision, Explanation, LatencyRule, PlanOutcome, PlanningReport, Problem,
 };
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{PlanOptions, plan};
 use apportion_wire::PlanFile;
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use apportion_domain::{HardwareIndex, Mode, PipelineIndex, PlanStatus, Problem};
 use apportion_planning::frontier::{FrontierPoint, NoRange, Origin, Sweep, default_range, frontier, values};
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{PlanOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 //! the change does not.
 
 use apportion_domain::{Constraint, PlanOutcome, Problem, Relaxation, Shortfall};
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{PlanOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;

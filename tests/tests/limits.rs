@@ -1,7 +1,7 @@
 //! When the time is up there is a plan nevertheless, valid and with a bound that holds.
 
 use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, Problem};
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{PlanOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;

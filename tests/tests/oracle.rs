@@ -4,7 +4,7 @@
 //! is one number, the largest share of the better variant, in closed form.
 
 use apportion_domain::{PlanOutcome, Problem};
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{PlanOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::time::Instant;

@@ -4,7 +4,7 @@ use apportion_domain::{
     Deployed, LatencyRule, ObjectiveStep, PipelineDraft, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem,
     Relaxation, VariantIndex,
 };
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{PlanOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::path::PathBuf;
 use std::sync::Arc;

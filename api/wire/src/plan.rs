@@ -3,7 +3,7 @@
 use crate::explanation::{self, ExplanationFile};
 use apportion_domain::{
     Assignment, Estimate, Flow, GroupName, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport, Problem, Round,
-    Routing, ScalingPlan, ScalingProblem, ServingPolicy, Share,
+    Routing, ServingPolicy, Share,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

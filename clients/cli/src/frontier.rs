@@ -7,7 +7,7 @@ use crate::input;
 use crate::output::{self, Table, number, optional};
 use apportion_domain::{Binding, HardwareIndex, ObjectiveStep, PipelineIndex, PlanStatus, Problem, Shortfall};
 use apportion_planning::frontier::{self, FrontierPoint, NoRange, POINTS_MAX, Sweep};
-use apportion_planning::{PlanOptions, Planner};
+use apportion_planning::PlanOptions;
 use apportion_wire::BadInput;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,8 +1,7 @@
-//! Prints task visits per second of one core, by queueing: `cargo run --release -p apportion-estimator --example speed`.
+//! Prints task visits per second of one core, by policies: `cargo run --release -p apportion-estimator --example speed [SECONDS [POLICIES]]`.
 #![allow(clippy::print_stdout)]
 
-use apportion_domain::Queueing;
-use apportion_estimator::bench::{SECONDS, visits_per_second};
+use apportion_estimator::bench::{ROWS, SECONDS, visits_per_second};
 use std::time::Duration;
 
 /// CPU time of this process in seconds, as Linux reports it (in ticks of 10 ms).
@@ -17,9 +16,10 @@ fn cpu_seconds() -> f64 {
 
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(SECONDS);
-    for queueing in [Queueing::Central, Queueing::PerReplica] {
-        let speed = visits_per_second(queueing, seconds, cpu_seconds);
+    let only = std::env::args().nth(2);
+    for (name, serving) in ROWS.into_iter().filter(|r| only.as_deref().is_none_or(|o| o == r.0)) {
+        let speed = visits_per_second(serving, seconds, cpu_seconds);
         let millions = speed.visits_per_second() / 1e6;
-        println!("{queueing}: {millions:.1} million visits/s, {} visits, attainment {}", speed.visits, speed.attainment);
+        println!("{name}: {millions:.1} million visits/s, {} visits, attainment {}", speed.visits, speed.attainment);
     }
 }

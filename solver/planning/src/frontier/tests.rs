@@ -1,7 +1,6 @@
 //! The values of a sweep, and which of two points is taken.
 
 use super::*;
-use crate::Planner;
 use crate::fixtures::{chain, problem};
 use apportion_domain::{HardwareIndex, PipelineIndex};
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use apportion_domain::{
     Deployed, LatencyRule, Mode, ObjectiveStep, PipelineDraft, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem,
     Relaxation, VariantIndex,
 };
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{PlanOptions, plan};
 use std::sync::Arc;
 use std::time::Duration;
 
