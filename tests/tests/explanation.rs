@@ -229,4 +229,7 @@ fn the_plan_file_says_it_all_and_can_be_read_again() {
     assert!(alternatives.iter().any(|a| a["kind"] == "variant" && a["effect"].is_string()), "{alternatives:?}");
     let again: PlanFile = serde_json::from_value(json).expect("a plan file");
     assert_eq!(again.explanation, file.explanation);
+    let plan = outcome.plan().expect("a plan");
+    let read = apportion_wire::read_plan("plan.json", &file.to_json()).expect("our own file");
+    assert_eq!(read.replicas(), plan.replicas());
 }

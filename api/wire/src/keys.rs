@@ -4,8 +4,8 @@ use crate::shape::{Key, Shape, optional, required};
 use crate::spec::{DATATYPES, REPLAN_MODES};
 use Shape::{Count, Distribution, Flag, Integer, Large, List, Number, OrNull, Record, Table, Text, Word};
 use apportion_domain::{
-    AccuracyModel, Batching, Constraint, Dropping, EstimateMethod, LatencyRule, Mode, ObjectiveStep, Partial, PlanStatus,
-    Queueing, Route, RoutingPolicy, StopReason, TaskKind,
+    AccuracyModel, AlternativeKind, Batching, Constraint, Dropping, EstimateMethod, LatencyRule, Mode, ObjectiveStep,
+    Partial, PlanStatus, Queueing, Route, RoutingPolicy, StopReason, TaskKind,
 };
 
 /// A problem file with pipelines.
@@ -340,9 +340,35 @@ const EXPLANATION: &[Key] = &[
     optional("decisions", &List(&Record(DECISION))),
     optional("binding", &List(&Record(BINDING))),
     optional("shortfalls", &List(&Record(SHORTFALL))),
+    optional("prices", &List(&Record(PRICE))),
+    optional("left_out", &List(&Text)),
 ];
 
-const DECISION: &[Key] = &[required("what", &Text), required("why", &Text)];
+const DECISION: &[Key] = &[
+    required("what", &Text),
+    required("why", &Text),
+    optional("binding", &List(&Record(BINDING))),
+    optional("alternatives", &List(&Record(ALTERNATIVE))),
+];
+
+const ALTERNATIVE: &[Key] = &[
+    required("kind", &Word(AlternativeKind::NAMES, &[])),
+    required("to", &Text),
+    required("feasible", &Flag),
+    required("change", &OrNull(&Record(CHANGE))),
+    required("effect", &Text),
+];
+
+const CHANGE: &[Key] = &[required("replicas", &Integer), required("cost_per_hour", &Number), required("accuracy", &Number)];
+
+const PRICE: &[Key] = &[
+    required("where", &Text),
+    required("unit", &Text),
+    required("change", &Record(RELAX)),
+    required("gain", &OrNull(&Number)),
+    required("buys", &Record(CHANGE)),
+    required("effect", &Text),
+];
 
 const BINDING: &[Key] = &[
     required("constraint", &Word(Constraint::NAMES, &[])),

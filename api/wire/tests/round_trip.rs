@@ -1,9 +1,10 @@
 //! What is read becomes what was written: problems into the domain, plans out of it and back, profiles into pipelines.
 
 use apportion_domain::{
-    Assignment, BackupEntry, Constraint, Estimate, Explanation, Flow, GroupName, ObjectiveStep, ObjectiveValue,
-    PipelinePlan, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable,
-    ScalingAction, ScalingOutcome, ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+    Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, Consequence, Constraint, Decision, Estimate,
+    Explanation, Flow, GroupName, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome, PlanningReport, Price,
+    Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan, ServingPolicy, Share, Shortfall,
+    StopReason, TaskIndex,
 };
 use apportion_wire::{
     AnyPlan, PlanFile, ProblemFile, read_any_plan, read_pipeline_spec, read_plan, read_plan_for, read_problem,
@@ -121,9 +122,33 @@ fn report(objective: ObjectiveValue) -> PlanningReport {
         objective,
         seconds: 0.5,
         rounds: vec![round],
-        explanation: Explanation::default(),
+        explanation: explanation(),
         estimate: Some(Estimate { seed: 1, requests: 10, ok: 9, late: 1, attainment: 0.9, ..Estimate::default() }),
     }
+}
+
+fn explanation() -> Explanation {
+    let binding = Binding { constraint: Constraint::Capacity, place: "gpu".into(), used: 4.0, limit: 4.0 };
+    let change = Change { replicas: -1, cost_per_hour: -0.9, accuracy: -0.02 };
+    let alternative = |kind, to: &str, consequence| Alternative { kind, to: to.into(), consequence };
+    let decision = Decision {
+        what: "traffic/detect/x/gpu".into(),
+        why: "the most accurate variant".into(),
+        binding: vec![binding.clone()],
+        alternatives: vec![
+            alternative(AlternativeKind::Batch, "8", Consequence::MissesSlo { by_ms: 14.0 }),
+            alternative(AlternativeKind::Variant, "z", Consequence::Plan(change)),
+        ],
+    };
+    let price = Price {
+        place: "gpu".into(),
+        unit: "1 device".into(),
+        change: Relaxation { pointer: "/hardware/0/count".into(), from: 4.0, to: 5.0 },
+        gain: Some(0.01),
+        buys: Change { replicas: 1, cost_per_hour: 0.9, accuracy: 0.01 },
+    };
+    let left_out = vec!["2 alternatives and prices that take a search each: time was up".into()];
+    Explanation { decisions: vec![decision], binding: vec![binding], shortfalls: vec![], prices: vec![price], left_out }
 }
 
 #[test]
@@ -143,6 +168,14 @@ fn a_plan_is_printed_with_every_key_and_read_again() {
     assert_eq!(tree["planner"]["rounds"][0]["p99_ms"], Value::Null);
     assert_eq!(tree["planner"]["rounds"][0]["headroom"], json!({"traffic/detect": 1.1}));
     assert_eq!(tree.get("scaling"), None);
+    let alternatives = &tree["explanation"]["decisions"][0]["alternatives"];
+    assert_eq!(
+        (&alternatives[0]["change"], &alternatives[0]["effect"]),
+        (&Value::Null, &json!("misses the SLO by 14.0 ms"))
+    );
+    let effect = json!("-1 replica, -0.90 per hour, -0.0200 accuracy");
+    assert_eq!((&alternatives[1]["change"]["replicas"], &alternatives[1]["effect"]), (&json!(-1), &effect));
+    assert_eq!(tree["explanation"]["prices"][0]["buys"]["accuracy"], json!(0.01));
     let again: PlanFile = serde_json::from_str(&text).expect("the same types read it");
     assert_eq!(again.to_json(), text);
 }

@@ -287,7 +287,7 @@ impl Search<'_> {
             let wanted = all.filter(|(g, _)| g.variant == variants[p][g.task.get()]);
             wanted.map(|(g, &c)| (g.clone(), c)).unzip()
         };
-        let (groups, choice): (Vec<Vec<Group>>, Vec<Vec<(u32, usize)>>) = (0..variants.len()).map(kept).unzip();
+        let (groups, choice): (Vec<Vec<Group>>, Vec<_>) = (0..variants.len()).map(kept).unzip();
         let space = Space::of_groups(self.problem, tightening, groups).ok()?;
         let choice = Choice { groups: choice };
         let unlimited = Limits { until: None, ..self.limits.clone() };
