@@ -3,7 +3,7 @@
 //! Along every [`Sweep`] one direction is harder: more demand, a smaller SLO, a smaller budget, fewer devices. A plan for a
 //! harder point is a plan for every easier one, and what is infeasible stays so where it is harder. Three things follow:
 //!
-//! - *No search where the answer is known.* Points are halved ([`fill`]): both ends first, then the middle. Everything harder
+//! - *No search where the answer is known.* Points are halved: both ends first, then the middle. Everything harder
 //!   than an infeasible point is infeasible; and between two proven points that agree in value, cost, accuracy and replicas
 //!   nothing can differ, so that the harder plan is the answer for all of them.
 //! - *Plans travel.* A point takes its harder neighbour's plan where that is better than what its own search found in time.

@@ -182,7 +182,7 @@ type Choices = [(Vec<Unit>, f64)];
 
 /// The largest part, 0 to 1, of all rates that the devices serve, with the groups that do.
 fn largest_part_of(problem: &Problem, choices: &Choices) -> Option<(f64, Vec<Vec<Group>>)> {
-    super::largest_part(|part| Ok(replicated(problem, choices, part))).ok().flatten()
+    super::largest_part(super::PART_PRECISION, |part| Ok(replicated(problem, choices, part))).ok().flatten()
 }
 
 /// The groups of all pipelines for a part of their rates: each takes, in order, the unit that is cheapest and still fits.

@@ -4,7 +4,7 @@
 //! It is planned exactly, on the problem without the other variants: fewest replicas in `hardware_then_accuracy`, least cost
 //! otherwise. So what it loses against the exact planner is accuracy scaling alone. With a trace it has the check loop too.
 
-use super::{Found, answer, demands, largest_part, no_plan, with_part};
+use super::{Found, PART_PRECISION, answer, demands, largest_part, no_plan, with_part};
 use crate::report::{self, Attempt};
 use crate::tightening::Tightening;
 use crate::{PlanOptions, check_loop, infeasible, routing};
@@ -26,7 +26,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
             Attempt::Unknown(_) => Ok(None),
         }
     };
-    let (part, mut plan) = match largest_part(plan_for) {
+    let (part, mut plan) = match largest_part(PART_PRECISION, plan_for) {
         Ok(Some(found)) => found,
         Ok(None) => return no_plan(problem, options, infeasible::shortfalls(&fixed, &limits)),
         Err(stopped) => return report::unknown(options, stopped),

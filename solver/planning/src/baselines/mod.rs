@@ -46,8 +46,11 @@ fn with_part(problem: &Problem, part: f64) -> Problem {
     problem.changed(|d| d.pipelines = pipelines).expect("less demand makes no problem invalid")
 }
 
-/// The largest part of the demand, from 0 to 1, for which there is a plan, to [`PART_PRECISION`]; `None` if none is.
-fn largest_part<T>(mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason>) -> Result<Option<(f64, T)>, StopReason> {
+/// The largest part of the demand, from 0 to 1, for which there is a plan, to a relative precision; `None` if none is.
+fn largest_part<T>(
+    precision: f64,
+    mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason>,
+) -> Result<Option<(f64, T)>, StopReason> {
     if let Some(plan) = plan_for(1.0)? {
         return Ok(Some((1.0, plan)));
     }
@@ -62,7 +65,7 @@ fn largest_part<T>(mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason
             return Ok(None);
         }
     };
-    while high - best.0 > PART_PRECISION * high {
+    while high - best.0 > precision * high {
         let middle = 0.5 * (best.0 + high);
         match plan_for(middle) {
             Ok(Some(plan)) => best = (middle, plan),

@@ -6,7 +6,8 @@
 //! fan-out is another task's demand, and which task's accuracy matters more for the pipeline's.
 //!
 //! Two readings favour it. Its demand estimates are those of a steady state: planned, observed and planned again, until the
-//! variants above a task make the queries that were counted there (the first count is with the most accurate variants).
+//! variants above a task make the queries that were counted there (the first count is with the most accurate variants, or with
+//! the least accurate where no plan serves that many).
 //! Where that never settles, since tasks answer to each other's changes, it keeps the last plan that carries its load. And its
 //! split of the SLO is even over the longest path through a task, so that short branches get more time.
 //!
@@ -20,49 +21,82 @@ use crate::limits::Limits;
 use crate::report::{self, Attempt};
 use crate::tightening::Tightening;
 use apportion_domain::{
-    AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, Plan, PlanOutcome,
-    PlanningReport, Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
+    AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, PlanOutcome, PlanningReport,
+    Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
 };
 use std::collections::BTreeMap;
 
 /// Most rounds of planning and observing.
 const ROUNDS_MAX: u32 = 8;
+/// Precision of the largest part of the demand, and the gap of the searches for it: each takes several programmes.
+const PART_PRECISION: f64 = 1e-2;
+const PART_GAP: f64 = 1e-2;
 /// Estimates that change by less, relative, have settled.
 const SETTLED: f64 = 1e-6;
 
 /// Plans each task for itself.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits();
-    let plan_for = |part: f64| at_part(&with_part(problem, part), options.gap, &limits);
-    match largest_part(plan_for) {
-        Ok(Some((part, plan))) => answer(problem, options, Found { plan, part, rates: demands(problem) }),
-        Ok(None) => no_plan(problem, options, Vec::new()),
-        Err(stopped) => report::unknown(options, stopped),
+    let whole = match settled(problem, options.gap, &limits, Until::Settled) {
+        Ok(whole) => whole,
+        Err(stopped) => return report::unknown(options, stopped),
+    };
+    let found = match whole {
+        Some(groups) => Ok(Some((1.0, groups))),
+        None => largest_part(PART_PRECISION, |part| settled(&with_part(problem, part), PART_GAP, &limits, Until::Carried)),
+    };
+    let (part, mut groups) = match found {
+        Ok(Some(found)) => found,
+        Ok(None) => return no_plan(problem, options, Vec::new()),
+        Err(stopped) => return report::unknown(options, stopped),
+    };
+    let served = with_part(problem, part);
+    if part < 1.0
+        && let Ok(Some(better)) = settled(&served, options.gap, &limits, Until::Settled)
+    {
+        groups = better;
+    }
+    fill_devices(&served, &observed(&served, &groups), &mut groups);
+    match assemble::plan(problem, &groups, &demands(&served)) {
+        Some(plan) => answer(problem, options, Found { plan, part, rates: demands(problem) }),
+        None => report::unknown(options, StopReason::Unsupported),
     }
 }
 
-/// The plan for the demands of a problem; `None` where some task has none.
-fn at_part(problem: &Problem, gap: f64, limits: &Limits) -> Result<Option<Plan>, StopReason> {
-    let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(first_estimate).collect();
-    let mut kept: Option<Vec<Vec<Group>>> = None;
-    for _ in 0..ROUNDS_MAX {
-        let Some(groups) = alone(problem, &visits, gap, limits)? else { return Ok(None) };
-        let seen = observed(problem, &groups);
-        let changed = visits.iter().flatten().zip(seen.iter().flatten());
-        let settled = changed.into_iter().all(|(a, b)| (a - b).abs() <= SETTLED * a.max(*b));
-        // the last that carries what it makes; the last of all where none does
-        let carries = settled || busiest(problem, &seen, &groups) <= 1.0 + SLACK;
-        if carries || kept.as_ref().is_none_or(|k| busiest(problem, &observed(problem, k), k) > 1.0 + SLACK) {
-            kept = Some(groups);
+/// When to stop planning and observing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// When estimates no longer change.
+    Settled,
+    /// As soon as a plan carries its load.
+    Carried,
+}
+
+/// What each task runs once estimates have settled, or the last that carries its load if they never do; `None` if nothing
+/// does. The first estimates are with the most accurate variants, or with the least accurate where those are too many.
+fn settled(problem: &Problem, gap: f64, limits: &Limits, until: Until) -> Result<Option<Vec<Vec<Group>>>, StopReason> {
+    for most in [true, false] {
+        let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, most)).collect();
+        let mut kept = None;
+        for _ in 0..ROUNDS_MAX {
+            let Some(groups) = alone(problem, &visits, gap, limits)? else { break };
+            let seen = observed(problem, &groups);
+            let changed = visits.iter().flatten().zip(seen.iter().flatten());
+            let same = changed.into_iter().all(|(a, b)| (a - b).abs() <= SETTLED * a.max(*b));
+            let carried = busiest(problem, &seen, &groups) <= 1.0 + SLACK;
+            if carried {
+                kept = Some(groups);
+            }
+            visits = seen;
+            if same || (carried && until == Until::Carried) {
+                break;
+            }
         }
-        visits = seen;
-        if settled {
-            break;
+        if kept.is_some() {
+            return Ok(kept);
         }
     }
-    let mut groups = kept.expect("there is a first round");
-    fill_devices(problem, &observed(problem, &groups), &mut groups);
-    assemble::plan(problem, &groups, &demands(problem)).map(Some).ok_or(StopReason::Unsupported)
+    Ok(None)
 }
 
 /// What each task sees, by pipeline: its queries for one of the root's.
@@ -78,16 +112,20 @@ fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<Group>]) -> f64
     groups.iter().enumerate().map(of).fold(0.0, f64::max)
 }
 
-/// Queries at each task for one of the root's, with the most accurate variants above.
-fn first_estimate(pipeline: &Pipeline) -> Vec<f64> {
-    let best = |t: usize| {
+/// Queries at each task for one of the root's, with the `most` or the least accurate variants above.
+fn first_estimate(pipeline: &Pipeline, most: bool) -> Vec<f64> {
+    let one = |t: usize| {
         let task = TaskIndex(t);
-        let variant = pipeline.most_accurate(task).next().expect("a task has variants");
+        let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
+        let accuracy = |v: &VariantIndex| pipeline.variant(task, *v).accuracy;
+        let best = pipeline.most_accurate(task).next();
+        let variant = if most { best } else { variants.min_by(|a, b| accuracy(a).total_cmp(&accuracy(b))) };
+        let variant = variant.expect("a task has variants");
         let row = &pipeline.variant(task, variant).profile.rows()[0];
         let (hardware, share, batch) = (row.hardware, row.share, row.batch);
         Group { task, variant, hardware, share, batch, replicas: 1, traffic: 1.0 }
     };
-    assemble::visits(pipeline, &(0..pipeline.tasks.len()).map(best).collect::<Vec<_>>())
+    assemble::visits(pipeline, &(0..pipeline.tasks.len()).map(one).collect::<Vec<_>>())
 }
 
 /// Number of tasks on the longest path through each task.

@@ -86,12 +86,12 @@ fn without_its_other_variants_a_problem_keeps_what_it_says_of_the_best() {
 
 #[test]
 fn the_largest_part_is_found_from_above_and_below() {
-    let up_to = |most: f64| largest_part(|part| Ok((part <= most).then_some(part)));
+    let up_to = |most: f64| largest_part(PART_PRECISION, |part| Ok((part <= most).then_some(part)));
     assert_eq!(up_to(1.0), Ok(Some((1.0, 1.0))));
     for most in [0.9, 0.31, 0.004] {
         let (part, plan) = up_to(most).expect("an answer").expect("a part");
         assert!(part == plan && part <= most && part >= most * (1.0 - 2.0 * PART_PRECISION), "{most}: {part}");
     }
     assert_eq!(up_to(0.0), Ok(None));
-    assert_eq!(largest_part::<f64>(|_| Err(StopReason::TimeLimit)), Err(StopReason::TimeLimit));
+    assert_eq!(largest_part::<f64>(PART_PRECISION, |_| Err(StopReason::TimeLimit)), Err(StopReason::TimeLimit));
 }
