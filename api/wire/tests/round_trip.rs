@@ -3,8 +3,8 @@
 use apportion_domain::{
     Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, Consequence, Constraint, Decision, Estimate,
     Explanation, Flow, GroupName, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome, PlanningReport, Price,
-    Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan, ServingPolicy, Share, Shortfall,
-    StopReason, TaskIndex,
+    Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan,
+    ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
 use apportion_wire::{
     AnyPlan, PlanFile, ProblemFile, read_any_plan, read_pipeline_spec, read_plan, read_plan_for, read_problem,
