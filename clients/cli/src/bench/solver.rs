@@ -45,7 +45,7 @@ pub fn run(files: &[String], sizes: &[u32], shared: &Cluster) -> Result<(), Fail
 
 fn demand_levels(problems: &[(String, Problem)], sizes: &[u32]) -> Result<(), Failure> {
     let clock = clock();
-    let mut table = Table::new(&["problem", "largest qps", "median ms", "worst ms"]);
+    let mut table = Table::new(&["problem", "largest qps", "median ms", "worst ms", "hardware step ms"]);
     let first = problems.first().into_iter();
     let sized = first.flat_map(|(f, p)| sizes.iter().map(move |&n| (format!("{f}, {n} devices"), with_devices(p, n))));
     for (name, problem) in problems.iter().cloned().chain(sized) {
@@ -54,7 +54,9 @@ fn demand_levels(problems: &[(String, Problem)], sizes: &[u32]) -> Result<(), Fa
         bar.finish_and_clear();
         let bench = bench.map_err(|stopped| anyhow::anyhow!("{name}: stopped without an answer: {stopped}"))?;
         let (median, worst) = (milliseconds(bench.median()), milliseconds(bench.worst()));
-        table.row(vec![name, number(bench.demand_max_qps), median, worst]);
+        let step = apportion_planning::bench::hardware_step(&problem, bench.demand_max_qps, &clock);
+        let step = step.map_or_else(|| "no closed form".into(), milliseconds);
+        table.row(vec![name, number(bench.demand_max_qps), median, worst, step]);
     }
     output::print(&table.text(""))
 }
