@@ -44,7 +44,7 @@ async fn a_newer_schema_is_left_alone() {
     .await
     .expect("the table of migrations");
     let error = refusal(&url).await;
-    assert!(matches!(error, ServeError::Database(DatabaseError::Newer { found: 9999, known: 2 })), "{error}");
+    assert!(matches!(error, ServeError::Database(DatabaseError::Newer { found: 9999, known: 4.. })), "{error}");
     assert!(error.to_string().contains("newer release"), "{error}");
 }
 

@@ -30,6 +30,7 @@ async fn store_plan(service: &Service, replicas: u32) -> String {
         created_at: at,
         started_at: Some(at),
         finished_at: Some(at),
+        progress: None,
     };
     apportion_api::store::plans::insert_finished(&mut db, &row).await.expect("a row");
     row.id.to_string()

@@ -169,3 +169,44 @@ async fn a_request_sent_twice_under_one_key_is_one_plan() {
     assert_eq!(s.get("/v1/plans").await.1.as_array().map(Vec::len), Some(1));
     s.running.stop().await;
 }
+
+/// Four tasks with ten variants on three kinds of device, at any accuracy above a floor: seconds of search.
+fn hard_problem() -> Value {
+    let variant = |t: usize, v: usize| {
+        let (size, wobble) = (1.0 + v as f64, 1.0 + 0.1 * ((7 * t + 3 * v) % 5) as f64);
+        let rows = ["a", "b", "c"].iter().enumerate().flat_map(|(h, hardware)| {
+            [1, 2, 4, 8, 16].map(|batch| {
+                let latency_ms = (2.0 * size + 0.9 * size * f64::from(batch)) * wobble / (1.0 + 0.7 * h as f64);
+                json!({"hardware": hardware, "batch": batch, "latency_ms": latency_ms})
+            })
+        });
+        json!({"name": format!("v{v}"), "accuracy": 0.6 + 0.039 * v as f64, "profile": rows.collect::<Vec<_>>()})
+    };
+    let task = |t: usize| json!({"name": format!("t{t}"), "variants": (0..10).map(|v| variant(t, v)).collect::<Vec<_>>()});
+    let edges: Vec<_> = (1..4).map(|t| json!({"from": format!("t{}", t - 1), "to": format!("t{t}")})).collect();
+    let hardware: Vec<_> =
+        [("a", 0.5), ("b", 0.83), ("c", 1.17)].map(|(name, price)| json!({"name": name, "price_per_hour": price})).into();
+    let pipeline = json!({
+        "name": "p", "demand_qps": 731.0, "slo_ms": 260.0, "min_accuracy": 0.61,
+        "tasks": (0..4).map(task).collect::<Vec<_>>(), "edges": edges,
+    });
+    json!({"version": 1, "objective": {"mode": "min_cost"}, "hardware": hardware, "pipelines": [pipeline]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_being_solved_says_how_far_it_is_and_can_be_cancelled() {
+    let s = service().await;
+    let request = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});
+    let posted = s.client.post(format!("{}/v1/plans", s.base)).json(&request).send().await.expect("an answer");
+    assert_eq!(posted.status(), 202);
+    let path = posted.headers()["location"].to_str().expect("a path").to_string();
+    let bound = |plan: &Value| {
+        assert!(["queued", "solving"].contains(&plan["state"].as_str()?), "too easy a problem: {}", plan["state"]);
+        (plan["progress"]["goal"] == "cost").then(|| plan["progress"]["bound"].as_f64())?
+    };
+    assert!(s.until(&path, bound).await > 0.0);
+    assert_eq!(s.delete(&path).await.0, 202);
+    let over = |plan: &Value| (plan["state"] == "cancelled").then(|| plan.get("progress").is_none());
+    assert!(s.until(&path, over).await, "what is over makes no progress");
+    s.running.stop().await;
+}

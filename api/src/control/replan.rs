@@ -235,7 +235,15 @@ fn objective() -> ObjectiveSpec {
 async fn solve(problem: &Problem, round: &Round) -> Result<jobs::Solved, String> {
     let traces = vec![documents::steady(problem.pipelines[0].demand_qps, TRACE_S)];
     let options = PlanOptions { time_limit_s: TIME_LIMIT_S, ..PlanOptions::default() };
-    jobs::solve(Ask { problem: problem.clone(), options, traces, cancel: round.cancel.clone(), explain: false }).await
+    jobs::solve(Ask {
+        problem: problem.clone(),
+        options,
+        traces,
+        cancel: round.cancel.clone(),
+        explain: false,
+        listener: None,
+    })
+    .await
 }
 
 /// Why the plan in force stays, if it does.
@@ -293,6 +301,7 @@ fn made(problem: Value, document: &Value, reason: String, demand_qps: f64) -> Ma
         created_at: at,
         started_at: Some(at),
         finished_at: Some(at),
+        progress: None,
     };
     Made { id, row, reason, demand_qps }
 }

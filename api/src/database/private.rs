@@ -187,10 +187,11 @@ fn start_server(bin: &Path, dir: &Path, socket: &Path, user: Option<User>) -> Re
         if !ended {
             shut_down(&mut child);
         }
-        let log = log_tail(dir);
+        // a server that is still ending writes into the same log, so the reason need not be in its last lines
+        let log = log(dir);
         let left_behind = log.contains("postmaster.pid") || log.contains("shared memory block");
         if !left_behind || begin.elapsed() > START_MAX / 4 {
-            return Err(PrivateError::NotUp(log));
+            return Err(PrivateError::NotUp(last_lines(&log)));
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -274,9 +275,13 @@ fn log_path(dir: &Path) -> PathBuf {
     dir.with_file_name("postgres.log")
 }
 
-fn log_tail(dir: &Path) -> String {
-    let text = fs::read_to_string(log_path(dir)).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
+/// What was logged since the last start.
+fn log(dir: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log_path(dir)).unwrap_or_default()).replace('\0', "")
+}
+
+fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(6)..].join(" | ")
 }
 

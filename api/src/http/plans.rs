@@ -80,6 +80,11 @@ pub struct PlanDocument {
     pub finished_at: Option<DateTime<Utc>>,
     /// Why it failed.
     pub error: Option<String>,
+    /// How far the search is, while it is being solved: what is searched for (`goal`), the best value so far and the bound that
+    /// nothing can beat, either null as long as there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub progress: Option<Value>,
     /// How it is solved.
     pub options: Value,
     /// The problem file; left out in lists.
@@ -99,6 +104,7 @@ impl From<PlanRow> for PlanDocument {
             started_at: row.started_at,
             finished_at: row.finished_at,
             error: row.error,
+            progress: row.progress,
             options: row.options,
             problem: Some(row.problem),
             plan: row.plan,

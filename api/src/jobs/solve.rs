@@ -3,7 +3,7 @@
 
 use apportion_domain::{Objective, Plan, PlanOutcome, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
-use apportion_planning::{Planner, plan};
+use apportion_planning::{Listener, Planner, plan};
 use apportion_wire::PlanFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -84,6 +84,8 @@ pub struct Ask {
     pub cancel: Arc<AtomicBool>,
     /// Whether someone will read why: alternatives and prices are worked out.
     pub explain: bool,
+    /// Hears how far the search is.
+    pub listener: Option<Listener>,
 }
 
 /// What came of it.
@@ -114,6 +116,7 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
             cancel: ask.cancel,
             trace: Some(workload(ask.traces)),
             explain: ask.explain,
+            listener: ask.listener,
             ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
         };
         let (outcome, report) = plan(&ask.problem, &options);

@@ -5,9 +5,12 @@ use crate::app::{App, now};
 use crate::documents;
 use crate::store::{self, jobs::JobRow, plans::PlanRow};
 use apportion_domain::{PlanOutcome, Problem, StopReason, Trace};
+use apportion_planning::{Incumbent, Listener};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How often a job is begun before it counts as failed: its worker died each time, perhaps of it.
 pub const RETRIES_MAX: i32 = 3;
@@ -68,13 +71,18 @@ async fn carry_out(app: &App, job: &JobRow, row: &PlanRow) -> Result<Solved, Str
     let options: PlanOptions = serde_json::from_value(row.options.clone()).map_err(|error| error.to_string())?;
     let traces = traces(app, &problem, &options).await?;
     let cancel = Arc::new(AtomicBool::new(false));
-    let solving = solve(Ask { problem, options, traces, cancel: cancel.clone(), explain: true });
+    let (told, mut news) = watch::channel(None);
+    let listener: Listener = Arc::new(move |now: Incumbent| {
+        told.send_replace(Some(now));
+    });
+    let listener = Some(listener);
+    let solving = solve(Ask { problem, options, traces, cancel: cancel.clone(), explain: true, listener });
     tokio::pin!(solving);
     loop {
         tokio::select! {
             solved = &mut solving => return solved,
             () = tokio::time::sleep(RENEW_EVERY) => {
-                if app.is_stopping() || !still_wanted(app, job).await {
+                if app.is_stopping() || !still_wanted(app, job, &mut news).await {
                     cancel.store(true, Ordering::Relaxed);
                 }
             }
@@ -82,10 +90,15 @@ async fn carry_out(app: &App, job: &JobRow, row: &PlanRow) -> Result<Solved, Str
     }
 }
 
-/// Renews the lease. A database that does not answer is no reason to stop: the lease is longer than a hiccup.
-async fn still_wanted(app: &App, job: &JobRow) -> bool {
+/// Renews the lease and stores how far the search is. A database that does not answer is no reason to stop: the lease is longer than a hiccup.
+async fn still_wanted(app: &App, job: &JobRow, news: &mut watch::Receiver<Option<Incumbent>>) -> bool {
+    let incumbent = if news.has_changed().unwrap_or(false) { *news.borrow_and_update() } else { None };
     let result = async {
         let mut db = app.pool.acquire().await?;
+        if let Some(now) = incumbent {
+            let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
+            store::plans::tell(&mut db, job.plan, &progress).await?;
+        }
         let ours = store::jobs::renew(&mut db, job, now() + LEASE).await?;
         Ok::<bool, store::Error>(ours && !store::plans::cancel_asked(&mut db, job.plan).await?)
     };

@@ -25,12 +25,17 @@ pub struct PlanRow {
     pub started_at: Option<Time>,
     /// When it was over.
     pub finished_at: Option<Time>,
+    /// How far the search is, while it is being solved.
+    pub progress: Option<Value>,
 }
 
 /// What every select of a [`PlanRow`] names.
 macro_rules! columns {
     ($rest:literal) => {
-        concat!("select id, state, problem, options, plan, error, created_at, started_at, finished_at from plans ", $rest)
+        concat!(
+            "select id, state, problem, options, plan, error, created_at, started_at, finished_at, progress from plans ",
+            $rest
+        )
     };
 }
 
@@ -135,6 +140,16 @@ pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<()> {
     Ok(())
 }
 
+/// Stores how far the search is.
+///
+/// # Errors
+/// The database's.
+pub async fn tell(db: &mut PgConnection, id: Uuid, progress: &Value) -> Result<()> {
+    let update = "update plans set progress = $2 where id = $1 and state = 'solving'";
+    sqlx::query(update).bind(id).bind(progress).execute(db).await?;
+    Ok(())
+}
+
 /// Stores the outcome.
 ///
 /// # Errors
@@ -147,7 +162,7 @@ pub async fn finish(
     error: Option<&str>,
     at: Time,
 ) -> Result<()> {
-    sqlx::query("update plans set state = $2, plan = $3, error = $4, finished_at = $5 where id = $1")
+    sqlx::query("update plans set state = $2, plan = $3, error = $4, finished_at = $5, progress = null where id = $1")
         .bind(id)
         .bind(state)
         .bind(plan)

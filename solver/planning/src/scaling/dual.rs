@@ -15,8 +15,11 @@ use crate::milp::tableau::{End, Tableau};
 const ROUNDS_MAX: usize = 200;
 /// Relative distance of the master's value and the bound at which the prices are good enough.
 const TIGHT: f64 = 1e-7;
-/// Price of one whole resource too much, in upper bounds of a plan's price.
-const EXCESS: f64 = 1e3;
+/// Price of one whole resource too much, in upper bounds of a plan's price: where the relaxation exceeds a resource by more
+/// than a millionth, its bound is a proof that there is no plan.
+const EXCESS: f64 = 1e6;
+/// How far above every plan's price a bound must be to prove that there is none: rounding at such prices stays below.
+const MARGIN: f64 = 1e-6;
 /// Most pivots of the master.
 const PIVOTS_MAX: usize = 10_000;
 
@@ -62,10 +65,11 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
         }
         let Some(choices) = cheapest(program, &mut knapsack, &prices) else { return Dual::Infeasible };
         let answer = Answer::of(&choices, prices.len());
-        let charge: f64 = prices.iter().zip(&program.totals).filter(|(u, _)| **u > 0.0).map(|(u, total)| u * total).sum();
-        let bound = choices.iter().map(|c| c.priced).sum::<f64>() - charge;
+        // the differences first: prices of what cannot be had are large
+        let over = prices.iter().zip(&answer.uses).zip(&program.totals).filter(|((u, _), _)| **u > 0.0);
+        let bound = answer.price + over.map(|((u, used), total)| u * (used - total)).sum::<f64>();
         let fitting = answer.uses.iter().zip(&program.totals).all(|(&used, &total)| fits(used, total));
-        if bound > most * (1.0 + 1e-9) + 1e-9 {
+        if bound > most * (1.0 + MARGIN) + MARGIN {
             return Dual::Infeasible;
         }
         let optimal = fitting && answer.price <= bound + 1e-9 * bound.abs().max(1.0);
