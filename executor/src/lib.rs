@@ -7,6 +7,7 @@ pub mod agent;
 pub mod backend;
 pub mod control;
 pub mod files;
+pub mod frames;
 pub mod gateway;
 pub mod layout;
 pub mod node;

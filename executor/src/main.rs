@@ -1,7 +1,7 @@
 //! `apportion-agent`: serves its part of the fleet's target on its devices.
 
 use apportion_executor::agent::{self, Command, Options};
-use apportion_executor::backend::{Backend, OnnxBackend, find_library};
+use apportion_executor::backend::{Backend, Kind, Loader, OnnxBackend, find_library};
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::gateway::{self, Gateway};
@@ -10,7 +10,7 @@ use clap::Parser;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -52,6 +52,10 @@ struct Flags {
     /// Model files and the last target; an agent that comes back here comes back with what it served
     #[arg(long)]
     state_dir: Option<PathBuf>,
+    /// How batches are run: `onnx` here, `emulated` from their profiles without any variant (answers are zeros), or
+    /// `remote=http://host:port` by a server of the Open Inference Protocol that has the variants under their names
+    #[arg(long, default_value = "onnx")]
+    backend: Way,
     /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
@@ -61,6 +65,43 @@ struct Flags {
     /// Batches take at least as long as the profile says: devices are emulated
     #[arg(long)]
     pace: bool,
+}
+
+/// The values of `--backend`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    Onnx,
+    Emulated,
+    Remote(String),
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            None if text == Kind::Local.name() => Ok(Self::Onnx),
+            None if text == Kind::Emulated.name() => Ok(Self::Emulated),
+            Some(("remote", url)) => match tonic::transport::Uri::from_str(url) {
+                Ok(u) if u.scheme_str() == Some("http") && u.host().is_some() && u.query().is_none() => {
+                    Ok(Self::Remote(url.into()))
+                }
+                _ => Err(format!("{url:?} is no server: expected http://host:port")),
+            },
+            _ => Err("expected onnx, emulated or remote=http://host:port".into()),
+        }
+    }
+}
+
+fn loader(way: Way, library: Option<&Path>, threads: usize) -> Result<Loader, Box<dyn std::error::Error>> {
+    Ok(match way {
+        Way::Emulated => Loader::Emulated,
+        Way::Remote(url) => Loader::Remote(url),
+        Way::Onnx => {
+            let library = find_library(library)?;
+            Loader::files(move |file| Ok(Box::new(OnnxBackend::load(&library, file, threads)?) as Box<dyn Backend>))
+        }
+    })
 }
 
 fn main() -> ExitCode {
@@ -78,9 +119,7 @@ fn main() -> ExitCode {
 
 async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     let name = flags.name.unwrap_or_else(default_name);
-    let library = find_library(flags.onnxruntime.as_deref())?;
-    let threads = flags.threads;
-    let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, threads)?) as Box<dyn Backend>);
+    let loader = loader(flags.backend, flags.onnxruntime.as_deref(), flags.threads)?;
     let directory = flags.state_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("apportion-{name}")));
     let http = TcpListener::bind(&flags.http).map_err(|e| format!("--http {}: {e}", flags.http))?;
     let asked = &flags.ingress_grpc;
@@ -104,11 +143,15 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
         data = identity.data_address,
         "agent starts"
     );
+    match loader.kind() {
+        Kind::Emulated => tracing::warn!("backend emulated: profiles are played back, and all answers are zeros"),
+        kind => tracing::info!(backend = kind.name(), "batches are run"),
+    }
     if flags.pace {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
     let files = Files::open(&directory)?;
-    let handle = agent::start(Options { loader: Arc::new(loader), pace: flags.pace, files });
+    let handle = agent::start(Options { loader, pace: flags.pace, files });
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
     let gateway = Gateway::new(handle.clone());
@@ -155,4 +198,19 @@ async fn drain(handle: &agent::Handle) {
 fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "agent".into());
     format!("{}-{}", host.trim(), std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_are_read_and_others_refused() {
+        assert_eq!("onnx".parse(), Ok(Way::Onnx));
+        assert_eq!("emulated".parse(), Ok(Way::Emulated));
+        assert_eq!("remote=http://gpu1:8000".parse(), Ok(Way::Remote("http://gpu1:8000".into())));
+        for wrong in ["", "Emulated", "remote", "remote=", "remote=gpu1:8000", "remote=https://gpu1", "emulated=1"] {
+            assert!(wrong.parse::<Way>().expect_err(wrong).contains("expected"), "{wrong}");
+        }
+    }
 }

@@ -2,13 +2,12 @@
 
 use super::control::TOKEN;
 use apportion_executor::agent::{self, Handle, Options};
+use apportion_executor::backend::Loader;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
-use apportion_executor::slot::Loader;
 use apportion_executor::{gateway, peers};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +25,7 @@ pub struct Agent {
 impl Agent {
     /// Starts one with the toy backend.
     pub fn start(name: &str, join: &str, state: &Path) -> Agent {
-        Self::start_with(name, join, TOKEN, state, Arc::new(super::toy::load))
+        Self::start_with(name, join, TOKEN, state, Loader::files(super::toy::load))
     }
 
     /// Starts one.
