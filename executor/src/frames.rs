@@ -1,5 +1,5 @@
 //! How messages between agents lie on a connection: each is a stream of chunks, and chunks of several streams take turns, so
-//! that a small message never waits for more than one chunk of a large one. No I/O here: [`Cutter`] makes the bytes to
+//! that a small message never waits for more than a few chunks of large ones. No I/O here: [`Cutter`] makes the bytes to
 //! write, [`Joiner`] takes the bytes that were read.
 //!
 //! A chunk is its stream's number (4 bytes), how many bytes its message still needs, this chunk included (4 bytes), its own
@@ -12,8 +12,10 @@ use std::io::IoSlice;
 
 /// Largest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Most bytes of a message in one chunk: what a small message may have to wait for.
+/// Most bytes of a message in one chunk.
 pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of chunks of large messages that are written at once: what a small message may have to wait for.
+pub const BURST_BYTES_MAX: usize = 4 * CHUNK_BYTES_MAX;
 /// Most messages that are cut at the same time; others wait their turn.
 pub const STREAMS_MAX: usize = 64;
 /// Bytes of all messages that have begun to come and are not complete; a sender that has more open is broken.
@@ -142,8 +144,8 @@ impl Cutter {
         self.large.push_back(Stream { number, whole: rest, rest, pieces: message });
     }
 
-    /// What to write next: the small messages, up to one chunk's length of them, and a chunk of the large message whose turn
-    /// it is. So neither kind keeps the other from getting on.
+    /// What to write next: the small messages, up to one chunk's length of them, and some chunks of the large messages whose
+    /// turn it is. So neither kind keeps the other from getting on.
     pub fn next(&mut self) -> Burst {
         let mut burst = Burst::default();
         while burst.len < CHUNK_BYTES_MAX
@@ -154,7 +156,8 @@ impl Cutter {
             burst.push(head(0, length, length));
             message.into_iter().for_each(|piece| burst.push(piece));
         }
-        if let Some(mut stream) = self.large.pop_front() {
+        let most = burst.len + BURST_BYTES_MAX;
+        while burst.len < most && let Some(mut stream) = self.large.pop_front() {
             let length = stream.rest.min(CHUNK_BYTES_MAX);
             burst.push(head(stream.number, stream.rest, length));
             let mut left = length;
@@ -298,6 +301,19 @@ impl Joiner {
         let message = self.open.remove(&stream).expect("it was there").bytes.freeze();
         self.open_bytes -= message.len();
         Some(message)
+    }
+
+    /// How many bytes should be read into `buffer` next, if not into [`Joiner::space`]: while large messages are under way
+    /// only as many as are sure to belong there, so that those of the next large chunk need not be copied.
+    #[must_use]
+    pub fn wants(&self, buffer: &[u8], most: usize) -> usize {
+        if self.open.is_empty() {
+            return most;
+        }
+        let whole = buffer.first_chunk::<HEAD_BYTES>().map_or(HEAD_BYTES, |head| {
+            HEAD_BYTES + u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize
+        });
+        whole.saturating_sub(buffer.len()).clamp(1, most)
     }
 
     /// Bytes that wait here for the rest of their messages, in memory that was asked for whole.

@@ -5,6 +5,7 @@
 //! [`backend`] that implements its trait, and its name in the agent's flags.
 pub mod agent;
 pub mod backend;
+pub mod bench;
 pub mod control;
 pub mod files;
 pub mod frames;

@@ -48,7 +48,7 @@ fn join(bytes: &[u8], steps: &[usize]) -> Result<Vec<(u8, usize)>, JoinError> {
 }
 
 #[test]
-fn a_small_message_waits_for_one_chunk_of_a_large_one_at_most() {
+fn a_small_message_waits_for_one_burst_of_large_ones_at_most() {
     let mut cutter = Cutter::default();
     cutter.take(message(1, 5_000_000));
     cutter.take(message(2, 5_000_000));
@@ -57,7 +57,7 @@ fn a_small_message_waits_for_one_chunk_of_a_large_one_at_most() {
     cutter.take(message(3, 4_096));
     let before = bytes.len();
     bytes.put(cutter.next());
-    assert!(bytes.len() - before <= 2 * CHUNK_BYTES_MAX + 2 * HEAD_BYTES);
+    assert!(bytes.len() - before <= BURST_BYTES_MAX + 2 * CHUNK_BYTES_MAX);
     let so_far = join(&bytes, &[1 << 16]).expect("chunks");
     assert_eq!(so_far, [(3, 4_096)], "it is there while both large ones have hardly begun");
     bytes.extend(all(&mut cutter));

@@ -194,7 +194,8 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>) -> Re
             }
             _ => {
                 buffer.reserve(READ_BYTES);
-                stream.read_buf(&mut (&mut buffer).limit(READ_BYTES)).await?
+                let wants = joiner.wants(&buffer, READ_BYTES);
+                stream.read_buf(&mut (&mut buffer).limit(wants)).await?
             }
         };
         if read == 0 {

@@ -30,6 +30,18 @@ impl Agent {
 
     /// Starts one.
     pub fn start_with(name: &str, join: &str, token: &str, state: &Path, loader: Loader) -> Agent {
+        Self::start_limited(name, join, token, state, loader, gateway::Limits::default())
+    }
+
+    /// Starts one whose gateway takes so much.
+    pub fn start_limited(
+        name: &str,
+        join: &str,
+        token: &str,
+        state: &Path,
+        loader: Loader,
+        limits: gateway::Limits,
+    ) -> Agent {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -42,7 +54,7 @@ impl Agent {
         let data_address = data.local_addr().expect("its address").to_string();
         let handle = agent::start(Options { loader, pace: false, files });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
-        let gateway = gateway::Gateway::new(handle.clone());
+        let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));
         let grpc = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         grpc.set_nonblocking(true).expect("a socket");
