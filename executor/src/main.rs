@@ -135,10 +135,12 @@ fn loader(way: Way, library: Option<&Path>, threads: usize) -> Result<Loader, Bo
 }
 
 fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info,ort=warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let mut arguments = std::env::args_os();
-    if arguments.nth(1).is_some_and(|first| first == BENCH) {
+    let measures = arguments.nth(1).is_some_and(|first| first == BENCH);
+    let usual = if measures { "warn" } else { "info,ort=warn" };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| usual.into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if measures {
         let name = "apportion-agent bench".into();
         return measure(&BenchFlags::parse_from(std::iter::once(name).chain(arguments)));
     }

@@ -307,3 +307,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
