@@ -1,12 +1,14 @@
 //! The loop of an agent: feeds the [`Node`] and carries out what it asks for.
 
+use crate::backend::{Kind, Loader, Wanted};
 use crate::files::Files;
 use crate::layout::{Layout, lay_out};
 use crate::node::counts::{BIN_NS, Batches, Counts, Labels};
 use crate::node::replicas::{Replica, State};
 use crate::node::{Action, Event, Node};
-use crate::peers::Peers;
-use crate::slot::{Happened, Loader, Slot};
+use crate::peers::{Peers, SendError};
+use crate::slot::{Happened, Slot};
+use crate::wire::{End, Message, Return};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,8 +33,8 @@ pub enum Command {
     Welcome(u64, String),
     /// A target.
     Target(Box<v1::Target>),
-    /// A file is there, or not.
-    File(u64, Result<PathBuf, String>),
+    /// What a replica needs to be loaded is there (its file, if it needs one), or not.
+    File(u64, Result<Option<PathBuf>, String>),
     /// What was counted since the last report.
     Report(oneshot::Sender<v1::Report>),
     /// How much is unfinished.
@@ -54,6 +56,8 @@ pub struct View {
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
     /// Batches since the agent's start.
     pub batches: Arc<BTreeMap<Labels, Batches>>,
+    /// How this agent's batches are run.
+    pub backend: Kind,
 }
 
 impl View {
@@ -111,7 +115,7 @@ struct Loop {
 pub fn start(options: Options) -> Handle {
     let (events, event_inbox) = mpsc::channel(65_536);
     let (commands, command_inbox) = mpsc::channel(1_024);
-    let (view, seen) = watch::channel(View::default());
+    let (view, seen) = watch::channel(View { backend: options.loader.kind(), ..View::default() });
     let (ack, acknowledged) = watch::channel(None);
     let handle = Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started: Instant::now() };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -205,7 +209,8 @@ impl Loop {
         let ready = layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect();
         let queues = self.node.replicas().map(|r| (r.id, r.len())).collect();
         let (totals, batches) = (self.totals.clone(), self.batches.clone());
-        self.view.send_replace(View { layout, ready, queues, totals, batches });
+        let backend = self.options.loader.kind();
+        self.view.send_replace(View { layout, ready, queues, totals, batches, backend });
     }
 
     fn command(&mut self, command: Command) {
@@ -281,7 +286,7 @@ impl Loop {
         let mut acknowledge = false;
         for action in self.node.flush() {
             match action {
-                Action::Send(agent, message) => self.peers.send(agent, message),
+                Action::Send(agent, message) => self.send(agent, message),
                 Action::Load(replica, digest) => self.fetch(replica, digest),
                 Action::Run(replica, inputs, hold) => {
                     let hold = if self.options.pace { hold } else { Duration::ZERO };
@@ -301,13 +306,28 @@ impl Loop {
         }
     }
 
+    fn send(&mut self, agent: u64, message: Message) {
+        let Err(error) = self.peers.send(agent, &message) else { return };
+        match message {
+            // Without a connection the node hears of its end, and finds another place.
+            Message::Query { hop, .. } if error != SendError::NoWay => {
+                self.feed(Event::Unsent { hop, why: error.to_string() });
+            }
+            Message::Return(part) if matches!(part.end, End::Leaf { .. }) && error != SendError::NoWay => {
+                let end = End::Failed(format!("its outputs cannot be sent back: {error}"));
+                self.send(agent, Message::Return(Return { end, ..part }));
+            }
+            _ => tracing::debug!(agent, %error, "a message is dropped"),
+        }
+    }
+
     fn fetch(&self, replica: u64, digest: String) {
         let (files, url) = (self.options.files.clone(), self.files_url.clone());
-        let commands = self.handle.commands.clone();
+        let (commands, needed) = (self.handle.commands.clone(), self.options.loader.needs_file());
         tokio::spawn(async move {
-            let mut result = Err(String::new());
-            for _ in 0..FETCHES {
-                result = files.get(&digest, &url).await.map_err(|e| e.to_string());
+            let mut result = Ok(None);
+            for _ in 0..if needed { FETCHES } else { 0 } {
+                result = files.get(&digest, &url).await.map(Some).map_err(|e| e.to_string());
                 let Err(error) = &result else { break };
                 tracing::warn!(replica, error, "the replica's file is not there; trying again");
                 tokio::time::sleep(FETCH_AGAIN).await;
@@ -316,16 +336,18 @@ impl Loop {
         });
     }
 
-    fn open_slot(&mut self, replica: u64, file: Result<PathBuf, String>) {
-        if self.node.replicas().all(|r| r.id != replica) {
-            return;
-        }
+    fn open_slot(&mut self, replica: u64, file: Result<Option<PathBuf>, String>) {
+        let Some(wanted) = self.node.replicas().find(|r| r.id == replica) else { return };
+        let (task, group) = (wanted.task().clone(), wanted.group.clone());
         let events = self.handle.events.clone();
         let report = move |happened| {
             let _stopping = events.blocking_send(Event::Slot(replica, happened));
         };
         let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
-        let started = file.and_then(|file| Slot::start(name, file, loader, report).map_err(|e| e.to_string()));
+        let started = file.and_then(|file| {
+            let wanted = Wanted { file, task, group };
+            Slot::start(name, wanted, loader, report).map_err(|e| e.to_string())
+        });
         match started {
             Ok(slot) => {
                 self.slots.insert(replica, slot);

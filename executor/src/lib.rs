@@ -5,8 +5,10 @@
 //! [`backend`] that implements its trait, and its name in the agent's flags.
 pub mod agent;
 pub mod backend;
+pub mod bench;
 pub mod control;
 pub mod files;
+pub mod frames;
 pub mod gateway;
 pub mod layout;
 pub mod node;

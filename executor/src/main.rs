@@ -1,16 +1,18 @@
 //! `apportion-agent`: serves its part of the fleet's target on its devices.
 
 use apportion_executor::agent::{self, Command, Options};
-use apportion_executor::backend::{Backend, OnnxBackend, find_library};
+use apportion_executor::bench::{self, BenchError, Figure};
+use apportion_executor::backend::{Backend, Kind, Loader, OnnxBackend, find_library};
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
-use apportion_executor::gateway::{self, Gateway};
+use apportion_executor::gateway::{self, Gateway, Limits, REQUESTS_MAX, WAITING_BYTES_MAX};
 use apportion_executor::peers;
 use clap::Parser;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -21,9 +23,31 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Exit status of an agent that the control plane refuses, or that was started wrongly.
 const REFUSED: u8 = 2;
 
+/// The first argument that asks for figures instead of an agent.
+const BENCH: &str = "bench";
+
+/// Measures what an agent costs: time per hop, large tensors, requests per second, each beside the plainest way to do it.
+#[derive(Parser)]
+#[command(name = "apportion-agent bench", version)]
+struct BenchFlags {
+    /// Seconds for each figure
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|n| (1..=1 << 24).contains(n));
+    count.ok_or_else(|| "expected a whole number from 1 to 16777216".into())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|s: &f64| (0.01..=3_600.0).contains(s));
+    seconds.ok_or_else(|| "expected seconds from 0.01 to 3600".into())
+}
+
 /// Serves its part of the fleet's target on this machine's devices.
 #[derive(Parser)]
-#[command(name = "apportion-agent", version)]
+#[command(name = "apportion-agent", version, after_help = "`apportion-agent bench` measures what an agent costs.")]
 struct Flags {
     /// The control plane, for example http://127.0.0.1:7071
     #[arg(long)]
@@ -52,20 +76,74 @@ struct Flags {
     /// Model files and the last target; an agent that comes back here comes back with what it served
     #[arg(long)]
     state_dir: Option<PathBuf>,
+    /// How batches are run: `onnx` here, `emulated` from their profiles without any variant (answers are zeros), or
+    /// `remote=http://host:port` by a server of the Open Inference Protocol that has the variants under their names
+    #[arg(long, default_value = "onnx")]
+    backend: Way,
     /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
     /// Threads of one batch
     #[arg(long, default_value_t = 1)]
     threads: usize,
+    /// Requests that may wait for their answers at this gateway; more get 429 at once
+    #[arg(long, default_value_t = REQUESTS_MAX, value_parser = at_least_one)]
+    requests_max: usize,
+    /// MiB of inputs that those requests may have
+    #[arg(long, default_value_t = WAITING_BYTES_MAX >> 20, value_parser = at_least_one)]
+    inputs_mib_max: usize,
     /// Batches take at least as long as the profile says: devices are emulated
     #[arg(long)]
     pace: bool,
 }
 
+/// The values of `--backend`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    Onnx,
+    Emulated,
+    Remote(String),
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            None if text == Kind::Local.name() => Ok(Self::Onnx),
+            None if text == Kind::Emulated.name() => Ok(Self::Emulated),
+            Some(("remote", url)) => match tonic::transport::Uri::from_str(url) {
+                Ok(u) if u.scheme_str() == Some("http") && u.host().is_some() && u.query().is_none() => {
+                    Ok(Self::Remote(url.into()))
+                }
+                _ => Err(format!("{url:?} is no server: expected http://host:port")),
+            },
+            _ => Err("expected onnx, emulated or remote=http://host:port".into()),
+        }
+    }
+}
+
+fn loader(way: Way, library: Option<&Path>, threads: usize) -> Result<Loader, Box<dyn std::error::Error>> {
+    Ok(match way {
+        Way::Emulated => Loader::Emulated,
+        Way::Remote(url) => Loader::Remote(url),
+        Way::Onnx => {
+            let library = find_library(library)?;
+            Loader::files(move |file| Ok(Box::new(OnnxBackend::load(&library, file, threads)?) as Box<dyn Backend>))
+        }
+    })
+}
+
 fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info,ort=warn".into());
+    let mut arguments = std::env::args_os();
+    let measures = arguments.nth(1).is_some_and(|first| first == BENCH);
+    let usual = if measures { "warn" } else { "info,ort=warn" };
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| usual.into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    if measures {
+        let name = "apportion-agent bench".into();
+        return measure(&BenchFlags::parse_from(std::iter::once(name).chain(arguments)));
+    }
     let flags = Flags::parse();
     match actix_web::rt::System::new().block_on(run(flags)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -76,11 +154,32 @@ fn main() -> ExitCode {
     }
 }
 
+fn measure(flags: &BenchFlags) -> ExitCode {
+    let options = bench::Options { each: Duration::from_secs_f64(flags.seconds) };
+    match bench::run(options, |part| eprintln!("{part}")).and_then(|figures| print(&figures)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a table, ready for docs/benchmarks.md.
+fn print(figures: &[Figure]) -> Result<(), BenchError> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "| what | agents | plain | agents / plain | aim |\n|---|---|---|---|---|")?;
+    for f in figures {
+        let plain = f.plain.map_or_else(|| "-".into(), |p| format!("{p:.0} {}", f.unit));
+        let ratio = f.plain.map_or_else(|| "-".into(), |p| format!("{:.2}", f.agents / p));
+        writeln!(out, "| {} | {:.0} {} | {plain} | {ratio} | {} |", f.what, f.agents, f.unit, f.aim)?;
+    }
+    Ok(())
+}
+
 async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     let name = flags.name.unwrap_or_else(default_name);
-    let library = find_library(flags.onnxruntime.as_deref())?;
-    let threads = flags.threads;
-    let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, threads)?) as Box<dyn Backend>);
+    let loader = loader(flags.backend, flags.onnxruntime.as_deref(), flags.threads)?;
     let directory = flags.state_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("apportion-{name}")));
     let http = TcpListener::bind(&flags.http).map_err(|e| format!("--http {}: {e}", flags.http))?;
     let asked = &flags.ingress_grpc;
@@ -104,14 +203,19 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
         data = identity.data_address,
         "agent starts"
     );
+    match loader.kind() {
+        Kind::Emulated => tracing::warn!("backend emulated: profiles are played back, and all answers are zeros"),
+        kind => tracing::info!(backend = kind.name(), "batches are run"),
+    }
     if flags.pace {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
     let files = Files::open(&directory)?;
-    let handle = agent::start(Options { loader: Arc::new(loader), pace: flags.pace, files });
+    let handle = agent::start(Options { loader, pace: flags.pace, files });
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
-    let gateway = Gateway::new(handle.clone());
+    let limits = Limits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };
+    let gateway = Gateway::with_limits(handle.clone(), limits);
     let mut grpc = tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), drained.clone()));
     let server = gateway::http::serve(http, gateway)?;
     let stopping = server.handle();
@@ -155,4 +259,19 @@ async fn drain(handle: &agent::Handle) {
 fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "agent".into());
     format!("{}-{}", host.trim(), std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_are_read_and_others_refused() {
+        assert_eq!("onnx".parse(), Ok(Way::Onnx));
+        assert_eq!("emulated".parse(), Ok(Way::Emulated));
+        assert_eq!("remote=http://gpu1:8000".parse(), Ok(Way::Remote("http://gpu1:8000".into())));
+        for wrong in ["", "Emulated", "remote", "remote=", "remote=gpu1:8000", "remote=https://gpu1", "emulated=1"] {
+            assert!(wrong.parse::<Way>().expect_err(wrong).contains("expected"), "{wrong}");
+        }
+    }
 }

@@ -1,14 +1,10 @@
 //! A loaded replica: a thread of its own that loads the variant and runs its batches one after the other.
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Loader, Wanted};
 use crate::tensor::{Datatype, Tensor, TensorSpec};
 use bytes::Bytes;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
-
-/// Loads a variant's file: how the agent comes to its backends.
-pub type Loader = Arc<dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + Send + Sync>;
 
 /// What a slot reports.
 #[derive(Debug)]
@@ -38,12 +34,12 @@ impl Slot {
     /// If the system has no thread for it.
     pub fn start(
         name: String,
-        file: PathBuf,
+        wanted: Wanted,
         loader: Loader,
         report: impl Fn(Happened) + Send + 'static,
     ) -> std::io::Result<Slot> {
         let (batches, inbox) = mpsc::channel();
-        std::thread::Builder::new().name(name).spawn(move || serve(&file, &loader, &inbox, &report))?;
+        std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &inbox, &report))?;
         Ok(Slot { batches })
     }
 
@@ -53,15 +49,15 @@ impl Slot {
     }
 }
 
-fn serve(file: &Path, loader: &Loader, inbox: &mpsc::Receiver<Batch>, report: &impl Fn(Happened)) {
-    let mut backend = match loader(file) {
+fn serve(wanted: &Wanted, loader: &Loader, inbox: &mpsc::Receiver<Batch>, report: &impl Fn(Happened)) {
+    let mut backend = match loader.load(wanted) {
         Ok(backend) => backend,
         Err(error) => return report(Happened::Failed(error.to_string())),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
     if let Err(error) = backend.run(&zeros) {
         // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
-        tracing::warn!(file = %file.display(), %error, "the warm-up batch failed");
+        tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
     }
     report(Happened::Ready);
     while let Ok(batch) = inbox.recv() {

@@ -121,12 +121,19 @@ fn u64(from: &mut Bytes) -> Result<u64, FrameError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::encode;
     use proptest::prelude::*;
 
-    fn sample() -> Message {
+    fn encode(message: &Message) -> Bytes {
+        crate::wire::encode(message).into_iter().flatten().collect()
+    }
+
+    fn sample_tensor() -> Tensor {
         let data = Bytes::from_static(&[1, 2, 3, 4, 5, 6, 7, 8]);
-        let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data };
+        Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data }
+    }
+
+    fn sample() -> Message {
+        let tensor = sample_tensor();
         let query = Query {
             pipeline: "p".into(),
             task: "t".into(),
@@ -148,6 +155,8 @@ mod tests {
         let ready = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "t".into(), accuracy_ppm: 900_000 };
         let part =
             |end| Message::Return(Return { request: 1, row: 2, attempt: 3, credit: Credit { start: 5, len: 6 }, end });
+        let data: Bytes = (0..=255).cycle().take(10_000).collect::<Vec<u8>>().into();
+        let large = Tensor { name: "y".into(), datatype: Datatype::Uint8, shape: vec![10_000], data };
         let messages = [
             sample(),
             Message::Ready { agent: 1, replicas: vec![ready] },
@@ -155,6 +164,7 @@ mod tests {
             part(End::Dropped("full".into())),
             part(End::Failed("lost".into())),
             part(End::Leaf { task: "s".into(), outputs: vec![] }),
+            part(End::Leaf { task: "s".into(), outputs: vec![large, sample_tensor()] }),
         ];
         for message in messages {
             assert_eq!(decode(encode(&message)), Ok(message));

@@ -1,10 +1,12 @@
-//! Messages between agents: length-prefixed binary frames over TCP, tensors as raw bytes that are never copied to be read.
+//! Messages between agents: a small header and raw tensor bytes, which are copied neither to be written nor to be read.
+//! [`crate::frames`] says how messages lie on a connection.
 
+use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 
-/// Largest frame in bytes.
-pub const FRAME_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Tensors of at least so many bytes stay where they are; a smaller one is copied for less than a piece of its own costs.
+const SHARED_BYTES_MIN: usize = 2_048;
 /// Most dimensions of a tensor.
 pub(crate) const RANK_MAX: usize = 16;
 
@@ -145,97 +147,118 @@ pub enum FrameError {
     Field(&'static str),
 }
 
-/// The message as one frame, without its length.
+/// What was written so far: finished pieces, and the one at hand.
+#[derive(Default)]
+struct Out {
+    pieces: Pieces,
+    open: BytesMut,
+}
+
+impl Out {
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.pieces.push_back(self.open.split().freeze());
+        }
+    }
+}
+
+/// The message's bytes.
 #[must_use]
-pub fn encode(message: &Message) -> Bytes {
-    let mut out = BytesMut::new();
+pub fn encode(message: &Message) -> Pieces {
+    let mut out = Out::default();
     match message {
         Message::Ready { agent, replicas } => {
-            out.put_u8(1);
-            out.put_u64(*agent);
-            out.put_u32(replicas.len() as u32);
+            out.open.put_u8(1);
+            out.open.put_u64(*agent);
+            out.open.put_u32(replicas.len() as u32);
             for r in replicas {
-                out.put_u64(r.replica);
-                out.put_u64(r.group);
+                out.open.put_u64(r.replica);
+                out.open.put_u64(r.group);
                 put_text(&mut out, &r.pipeline);
                 put_text(&mut out, &r.task);
-                out.put_u32(r.accuracy_ppm);
+                out.open.put_u32(r.accuracy_ppm);
             }
         }
         Message::Query { from, hop, query } => {
-            out.put_u8(2);
-            out.put_u64(*from);
-            out.put_u64(*hop);
+            out.open.put_u8(2);
+            out.open.put_u64(*from);
+            out.open.put_u64(*hop);
             put_query(&mut out, query);
         }
         Message::Taken { hop } => {
-            out.put_u8(3);
-            out.put_u64(*hop);
+            out.open.put_u8(3);
+            out.open.put_u64(*hop);
         }
         Message::Return(part) => {
-            out.put_u8(4);
-            out.put_u64(part.request);
-            out.put_u32(part.row);
-            out.put_u8(part.attempt);
+            out.open.put_u8(4);
+            out.open.put_u64(part.request);
+            out.open.put_u32(part.row);
+            out.open.put_u8(part.attempt);
             put_credit(&mut out, part.credit);
             put_end(&mut out, &part.end);
         }
     }
-    out.freeze()
+    out.close();
+    out.pieces
 }
 
-fn put_query(out: &mut BytesMut, query: &Query) {
+fn put_query(out: &mut Out, query: &Query) {
     put_text(out, &query.pipeline);
     put_text(out, &query.task);
-    out.put_u64(query.replica);
-    out.put_u64(query.origin);
-    out.put_u64(query.request);
-    out.put_u32(query.row);
+    out.open.put_u64(query.replica);
+    out.open.put_u64(query.origin);
+    out.open.put_u64(query.request);
+    out.open.put_u32(query.row);
     put_credit(out, query.credit);
-    out.put_i64(query.budget_ns);
-    out.put_u8(query.hops);
-    out.put_u8(query.attempt);
+    out.open.put_i64(query.budget_ns);
+    out.open.put_u8(query.hops);
+    out.open.put_u8(query.attempt);
     put_tensors(out, &query.inputs);
 }
 
-fn put_end(out: &mut BytesMut, end: &End) {
+fn put_end(out: &mut Out, end: &End) {
     match end {
         End::Leaf { task, outputs } => {
-            out.put_u8(0);
+            out.open.put_u8(0);
             put_text(out, task);
             put_tensors(out, outputs);
         }
         End::Dropped(reason) => {
-            out.put_u8(1);
+            out.open.put_u8(1);
             put_text(out, reason);
         }
         End::Failed(reason) => {
-            out.put_u8(2);
+            out.open.put_u8(2);
             put_text(out, reason);
         }
     }
 }
 
-fn put_credit(out: &mut BytesMut, credit: Credit) {
-    out.put_u64(credit.start);
-    out.put_u64(credit.len);
+fn put_credit(out: &mut Out, credit: Credit) {
+    out.open.put_u64(credit.start);
+    out.open.put_u64(credit.len);
 }
 
-fn put_text(out: &mut BytesMut, text: &str) {
+fn put_text(out: &mut Out, text: &str) {
     let end = text.floor_char_boundary(usize::from(u16::MAX));
-    out.put_u16(end as u16);
-    out.put_slice(&text.as_bytes()[..end]);
+    out.open.put_u16(end as u16);
+    out.open.put_slice(&text.as_bytes()[..end]);
 }
 
-fn put_tensors(out: &mut BytesMut, tensors: &[Tensor]) {
-    out.put_u16(tensors.len() as u16);
+fn put_tensors(out: &mut Out, tensors: &[Tensor]) {
+    out.open.put_u16(tensors.len() as u16);
     for tensor in tensors {
         put_text(out, &tensor.name);
         let datatype = Datatype::ALL.iter().position(|d| *d == tensor.datatype).expect("it is one of all");
-        out.put_u8(datatype as u8);
-        out.put_u8(tensor.shape.len() as u8);
-        tensor.shape.iter().for_each(|d| out.put_u64(*d as u64));
-        out.put_u64(tensor.data.len() as u64);
-        out.put_slice(&tensor.data);
+        out.open.put_u8(datatype as u8);
+        out.open.put_u8(tensor.shape.len() as u8);
+        tensor.shape.iter().for_each(|d| out.open.put_u64(*d as u64));
+        out.open.put_u64(tensor.data.len() as u64);
+        if tensor.data.len() < SHARED_BYTES_MIN {
+            out.open.put_slice(&tensor.data);
+        } else {
+            out.close();
+            out.pieces.push_back(tensor.data.clone());
+        }
     }
 }

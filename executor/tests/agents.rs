@@ -1,7 +1,7 @@
 //! Agents in one process, with a real control stream, real connections and a backend that is made for tests.
 
 use apportion_executor::agent::{self, Handle, Options};
-use apportion_executor::backend::{Backend, BackendError, Signature};
+use apportion_executor::backend::{Backend, BackendError, Loader, Signature};
 use apportion_executor::control::{Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
@@ -200,7 +200,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                     let data = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
                     let own = data.local_addr().expect("bound").to_string();
                     let files = Files::open(directory.path()).expect("opens");
-                    let handle = agent::start(Options { loader: Arc::new(numbers), pace: false, files });
+                    let handle = agent::start(Options { loader: Loader::files(numbers), pace: false, files });
                     tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
                     let identity = Identity {
                         join: join.to_string(),

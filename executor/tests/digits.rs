@@ -1,7 +1,7 @@
 //! The digits example on one agent with the real runtime: a canvas in, the digits on it out.
 
 use apportion_executor::agent::{self, Command, Options};
-use apportion_executor::backend::{Backend, OnnxBackend, find_library};
+use apportion_executor::backend::{Backend, Loader, OnnxBackend, find_library};
 use apportion_executor::files::Files;
 use apportion_executor::node::Event;
 use apportion_executor::node::request::Answer;
@@ -9,7 +9,6 @@ use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 use apportion_protocol::v1;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -65,7 +64,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
     let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, 1)?) as Box<dyn Backend>);
     let files = Files::open(state.path()).expect("opens");
-    let handle = agent::start(Options { loader: Arc::new(loader), pace: false, files });
+    let handle = agent::start(Options { loader: Loader::files(loader), pace: false, files });
     handle.commands.send(Command::Welcome(1, String::new())).await.expect("the loop runs");
     handle.commands.send(Command::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();

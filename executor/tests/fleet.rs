@@ -199,7 +199,7 @@ async fn a_variant_that_cannot_be_loaded_is_told_and_its_pipeline_is_not_ready()
 async fn a_wrong_token_ends_the_agents_attempts() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = Control::start(&WORDS).await;
-    let loader = Arc::new(support::toy::load);
+    let loader = apportion_executor::backend::Loader::files(support::toy::load);
     let mut agent = Agent::start_with("a1", &control.url, "wrong", folder.path(), loader);
     let error = agent.attending.take().expect("it attends").await.expect("no panic").expect_err("refused");
     assert!(error.to_string().contains("not one of us"), "{error}");

@@ -15,6 +15,13 @@ pub struct AgentArgs {
     rest: Vec<OsString>,
 }
 
+impl AgentArgs {
+    /// These arguments.
+    pub fn new(rest: impl IntoIterator<Item = OsString>) -> Self {
+        Self { rest: rest.into_iter().collect() }
+    }
+}
+
 /// Replaces this process by the agent; returns only if that fails.
 ///
 /// # Errors

@@ -36,24 +36,15 @@ pub fn run(args: ServeArgs) -> Outcome {
     let config = Config { database_url, data_dir, http, grpc, token };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     runtime.block_on(async {
+        // From here on a signal waits for the service to be up: a private database that has begun must be stopped.
+        let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
         let running = apportion_api::serve(config).await.context("the service did not start")?;
-        stop_signal().await;
-        running.stop().await;
-        Ok(Exit::Done)
-    })
-}
-
-/// Comes with SIGINT or SIGTERM.
-async fn stop_signal() {
-    let wait = async {
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        std::io::Result::Ok(())
-    };
-    if let Err(error) = wait.await.context("waiting for signals") {
-        tracing::error!("{error:#}");
-    }
+        running.stop().await;
+        Ok(Exit::Done)
+    })
 }

@@ -1,11 +1,18 @@
 //! Where batches are run: one trait, one file for each way.
 
+mod batch;
+mod emulated;
 mod library;
+mod loader;
 mod onnx;
+mod remote;
 mod values;
 
+pub use emulated::EmulatedBackend;
 pub use library::find_library;
+pub use loader::{FileLoader, Kind, Loader, Wanted};
 pub use onnx::{OnnxBackend, THREADS_DEFAULT};
+pub use remote::RemoteBackend;
 
 use crate::tensor::{Tensor, TensorSpec};
 

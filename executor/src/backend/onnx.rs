@@ -2,12 +2,12 @@
 //!
 //! Only the CPU provider so far.
 
+use super::batch::check_inputs;
 use super::{Backend, BackendError, Signature, values};
-use crate::tensor::{Tensor, TensorSpec, holds};
+use crate::tensor::{Tensor, TensorSpec};
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -96,42 +96,6 @@ fn signature(session: &Session) -> Result<Signature, String> {
         return Err(format!("input {name}: its first dimension is fixed at {rows}; export it with a dynamic batch axis"));
     }
     Ok(signature)
-}
-
-/// Whether a batch fits: every input once, of its datatype and shape, with as many rows as the others.
-fn check_inputs(specs: &[TensorSpec], inputs: &[Tensor]) -> Result<(), String> {
-    let mut seen = BTreeSet::new();
-    for tensor in inputs {
-        let name = &tensor.name;
-        let Some(spec) = specs.iter().find(|s| s.name == *name) else {
-            let known: Vec<_> = specs.iter().map(|s| s.name.as_str()).collect();
-            return Err(format!("there is no input {name}; the inputs are {}", known.join(", ")));
-        };
-        if !seen.insert(name) {
-            return Err(format!("input {name} comes twice"));
-        }
-        check_input(spec, tensor)?;
-    }
-    if let Some(missing) = specs.iter().find(|s| !seen.contains(&s.name)) {
-        return Err(format!("input {} is missing", missing.name));
-    }
-    let rows = inputs.first().map_or(0, Tensor::rows);
-    match inputs.iter().find(|t| t.rows() != rows) {
-        Some(t) => Err(format!("input {} has {} rows, {} has {rows}", t.name, t.rows(), inputs[0].name)),
-        None => Ok(()),
-    }
-}
-
-fn check_input(spec: &TensorSpec, tensor: &Tensor) -> Result<(), String> {
-    let (name, shape) = (&tensor.name, &tensor.shape);
-    if spec.datatype != tensor.datatype {
-        return Err(format!("input {name} is {}, not {}", spec.datatype.name(), tensor.datatype.name()));
-    }
-    let fits = |(&want, &have): (&i64, &usize)| want == -1 || usize::try_from(want) == Ok(have);
-    if spec.shape.len() != shape.len() || !spec.shape.iter().zip(shape).all(fits) {
-        return Err(format!("input {name} has the shape {:?} (-1 is any), not {shape:?}", spec.shape));
-    }
-    holds(&tensor.data, shape, tensor.datatype).map_err(|e| format!("input {name}: {e}"))
 }
 
 #[cfg(test)]

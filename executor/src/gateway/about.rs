@@ -10,6 +10,7 @@ use super::proto::{
 use super::refusal::Refusal;
 use super::{Gateway, PLATFORM, find, version};
 use crate::agent::View;
+use crate::backend::Kind;
 use crate::node::counts::Batches;
 use crate::tensor::{Datatype, TensorSpec};
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ pub fn metadata(view: &View, name: &str) -> Result<ModelMetadataResponse, Refusa
     Ok(ModelMetadataResponse {
         name: name.into(),
         versions: vec![version(view)],
-        platform: PLATFORM.into(),
+        platform: platform(view),
         inputs: pipeline.tasks[pipeline.root].inputs.iter().map(|s| tensor(&s.name, s)).collect(),
         outputs: output_specs(pipeline).iter().map(|(name, s)| tensor(name, s)).collect(),
     })
@@ -40,6 +41,14 @@ pub fn metadata_json(m: &ModelMetadataResponse) -> Value {
     let inputs: Vec<Value> = m.inputs.iter().map(tensor).collect();
     let outputs: Vec<Value> = m.outputs.iter().map(tensor).collect();
     json!({"name": m.name, "versions": m.versions, "platform": m.platform, "inputs": inputs, "outputs": outputs})
+}
+
+/// What a pipeline says that it runs on: an agent whose answers are made up says so.
+fn platform(view: &View) -> String {
+    match view.backend {
+        Kind::Emulated => format!("{PLATFORM}_{}", view.backend.name()),
+        Kind::Local | Kind::Remote => PLATFORM.into(),
+    }
 }
 
 fn data_type(datatype: Datatype) -> DataType {
@@ -80,11 +89,11 @@ pub fn config(view: &View, name: &str) -> Result<ModelConfig, Refusal> {
     };
     Ok(ModelConfig {
         name: name.into(),
-        platform: PLATFORM.into(),
+        platform: platform(view),
         max_batch_size: 0,
         input: pipeline.tasks[pipeline.root].inputs.iter().map(input).collect(),
         output: output_specs(pipeline).iter().map(output).collect(),
-        backend: "apportion".into(),
+        backend: format!("apportion_{}", view.backend.name()),
     })
 }
 

@@ -74,8 +74,9 @@ impl Refusal {
     }
 }
 
-async fn server_metadata() -> HttpResponse {
-    respond(200, &json!({"name": "apportion", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS}))
+async fn server_metadata(gateway: web::Data<Gateway>) -> HttpResponse {
+    let (version, backend) = (env!("CARGO_PKG_VERSION"), gateway.view().backend.name());
+    respond(200, &json!({"name": "apportion", "version": version, "extensions": EXTENSIONS, "backend": backend}))
 }
 
 async fn live() -> HttpResponse {

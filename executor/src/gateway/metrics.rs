@@ -25,6 +25,9 @@ impl Page {
 #[must_use]
 pub fn text(gateway: &Gateway) -> String {
     let (view, mut page) = (gateway.view(), Page(String::new()));
+    let name = "apportion_agent_info";
+    page.family(name, "gauge", "How this agent runs batches; emulated: it plays profiles back and runs nothing.");
+    page.sample(name, &[("backend", view.backend.name()), ("version", env!("CARGO_PKG_VERSION"))], 1);
     requests(gateway, &view, &mut page);
     batches(&view, &mut page);
     queues(&view, &mut page);

@@ -38,22 +38,51 @@ pub const PLATFORM: &str = "apportion_pipeline";
 pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most requests that wait for their answers at one gateway; more are refused at once.
 pub const REQUESTS_MAX: usize = 16_384;
+/// Most bytes of inputs of requests that wait for their answers at one gateway; more are refused at once.
+pub const WAITING_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// In what the bytes are counted.
+const ROOM_BYTES: usize = 1024;
 /// What a client that comes too early is told to wait, in seconds.
 pub const RETRY_AFTER_S: u64 = 1;
+
+/// How much may wait at one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests.
+    pub requests_max: usize,
+    /// Bytes of their inputs.
+    pub bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { requests_max: REQUESTS_MAX, bytes_max: WAITING_BYTES_MAX }
+    }
+}
 
 /// The agent's loop as the ways in see it.
 #[derive(Clone)]
 pub struct Gateway {
     handle: Handle,
+    limits: Limits,
     places: Arc<Semaphore>,
+    room: Arc<Semaphore>,
     ledger: Arc<Ledger>,
 }
 
 impl Gateway {
-    /// A gateway to this loop.
+    /// A gateway to this loop with the default limits.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
-        Self { handle, places: Arc::new(Semaphore::new(REQUESTS_MAX)), ledger: Arc::default() }
+        Self::with_limits(handle, Limits::default())
+    }
+
+    /// A gateway to this loop.
+    #[must_use]
+    pub fn with_limits(handle: Handle, limits: Limits) -> Self {
+        let places = Arc::new(Semaphore::new(limits.requests_max));
+        let room = Arc::new(Semaphore::new(limits.bytes_max / ROOM_BYTES));
+        Self { handle, limits, places, room, ledger: Arc::default() }
     }
 
     /// What is there now.
@@ -74,22 +103,34 @@ impl Gateway {
     }
 
     async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
-        let Ok(_place) = self.places.try_acquire() else {
-            let reason = format!("{REQUESTS_MAX} requests wait for their answers");
-            return Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
+        let full = |reason| Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
+        let Limits { requests_max, bytes_max } = self.limits;
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            return full(format!("{requests_max} requests wait for their answers"));
+        };
+        let bytes: usize = inputs.iter().map(|t| t.data.len()).sum();
+        let rooms = u32::try_from(bytes.div_ceil(ROOM_BYTES)).unwrap_or(u32::MAX);
+        let Ok(room) = self.room.clone().try_acquire_many_owned(rooms) else {
+            return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
         let (reply, answer) = oneshot::channel();
         let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns, reply };
         if self.handle.events.send(event).await.is_err() {
             return Err(Refusal::stopping());
         }
+        // The place is free when the node has answered, even if the client has gone before.
+        let answer = tokio::spawn(async move {
+            let _held = (place, room);
+            answer.await
+        });
+        let stopping = |_: tokio::task::JoinError| Refusal::stopping();
         let answer = match timeout_ns {
             // The loop looks at its clock now and then only; the client is told at once.
             Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), answer).await,
             None => Ok(answer.await),
         };
         let late = || Refusal::late("its timeout has passed");
-        let done = served(answer.map_err(|_| late())?.map_err(|_| Refusal::stopping())?)?;
+        let done = served(answer.map_err(|_| late())?.map_err(stopping)?.map_err(|_| Refusal::stopping())?)?;
         if timeout_ns.is_some_and(|ns| done.latency_ns > ns) { Err(late()) } else { Ok(done) }
     }
 }

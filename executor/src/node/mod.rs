@@ -52,6 +52,13 @@ pub enum Event {
     },
     /// From another agent.
     Message(Message),
+    /// The query of this hop could not be sent.
+    Unsent {
+        /// This agent's number of the hop.
+        hop: u64,
+        /// Why not.
+        why: String,
+    },
     /// A connection to this agent is up.
     PeerUp(u64),
     /// The connection to this agent is lost.
@@ -178,6 +185,7 @@ impl Node {
             Event::Number(agent) => self.renumber(agent),
             Event::Arrive { pipeline, inputs, timeout_ns, reply } => self.arrive(pipeline, inputs, timeout_ns, reply),
             Event::Message(message) => self.hear(message),
+            Event::Unsent { hop, why } => self.shed(hop, &why),
             Event::PeerUp(agent) => {
                 self.peers.entry(agent).or_default().connected = true;
                 self.announce();
@@ -299,3 +307,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

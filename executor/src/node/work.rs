@@ -163,6 +163,13 @@ impl Node {
         self.deliver(work.query, work.deadline_ns, None);
     }
 
+    /// A query for which there is no room on its way is shed: what it would wait for is too much already.
+    pub(super) fn shed(&mut self, hop: u64, why: &str) {
+        let Some(sent) = self.sent.remove(&hop) else { return };
+        self.routes.ended(&sent.query.pipeline, &sent.query.task, sent.ticket);
+        self.send_back(&sent.query, End::Dropped(format!("task {}: {why}", sent.query.task)));
+    }
+
     /// A query has left its place: tells its sender, or if this agent sent it, that its place has one less outstanding.
     fn taken(&mut self, work: &Work) {
         match work.from {

@@ -2,13 +2,12 @@
 
 use super::control::TOKEN;
 use apportion_executor::agent::{self, Handle, Options};
+use apportion_executor::backend::Loader;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
-use apportion_executor::slot::Loader;
 use apportion_executor::{gateway, peers};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -26,11 +25,23 @@ pub struct Agent {
 impl Agent {
     /// Starts one with the toy backend.
     pub fn start(name: &str, join: &str, state: &Path) -> Agent {
-        Self::start_with(name, join, TOKEN, state, Arc::new(super::toy::load))
+        Self::start_with(name, join, TOKEN, state, Loader::files(super::toy::load))
     }
 
     /// Starts one.
     pub fn start_with(name: &str, join: &str, token: &str, state: &Path, loader: Loader) -> Agent {
+        Self::start_limited(name, join, token, state, loader, gateway::Limits::default())
+    }
+
+    /// Starts one whose gateway takes so much.
+    pub fn start_limited(
+        name: &str,
+        join: &str,
+        token: &str,
+        state: &Path,
+        loader: Loader,
+        limits: gateway::Limits,
+    ) -> Agent {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -43,7 +54,7 @@ impl Agent {
         let data_address = data.local_addr().expect("its address").to_string();
         let handle = agent::start(Options { loader, pace: false, files });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
-        let gateway = gateway::Gateway::new(handle.clone());
+        let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));
         let grpc = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         grpc.set_nonblocking(true).expect("a socket");

@@ -4,11 +4,10 @@
 use super::agents::Agent;
 use super::control::{Control, TOKEN};
 use super::{Group, target, toy};
-use apportion_executor::backend::{Backend, BackendError, Signature};
+use apportion_executor::backend::{Backend, BackendError, Loader, Signature};
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 use apportion_protocol::v1;
 use std::path::Path;
-use std::sync::Arc;
 
 /// How long the batches of `slow` take.
 pub const SLOW: &str = "sum 400";
@@ -62,7 +61,7 @@ fn echo() -> v1::PipelineTarget {
 /// Starts it; the control plane goes with it.
 pub async fn start(folder: &Path) -> (Control, Agent) {
     let control = Control::start(&["split", "sum", SLOW, "echo"]).await;
-    let agent = Agent::start_with("a1", &control.url, TOKEN, folder, Arc::new(load));
+    let agent = Agent::start_with("a1", &control.url, TOKEN, folder, Loader::files(load));
     let of = |id, task, variant| Group { id, task, variant, agents: &[1] };
     let addresses = [(1, agent.data.clone())];
     let mut all = target(1, &addresses, &[of(1, 0, "split"), of(2, 1, "sum")]);

@@ -1,5 +1,6 @@
 //! `apportion bench`: the speed of a part, printed as figures.
 
+mod agent;
 mod estimator;
 mod scaling;
 mod solver;
@@ -39,6 +40,13 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = apportion_estimator::bench::SECONDS)]
         seconds: u64,
     },
+    /// Two agents on this machine with variants that take no time: what a hop adds, large tensors, requests per second at the
+    /// ingress, each beside the plainest way to do the same.
+    Agent {
+        /// Seconds for each figure.
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+    },
 }
 
 /// Runs the command.
@@ -48,6 +56,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
             solver::run(problems, sizes, &solver::Cluster { pipelines: *pipelines, devices: *devices, seed: *seed })?;
         }
         BenchCommand::Estimator { seconds } => estimator::run(*seconds)?,
+        BenchCommand::Agent { seconds } => return agent::run(*seconds),
     }
     Ok(Exit::Done)
 }

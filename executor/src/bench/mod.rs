@@ -1,0 +1,97 @@
+//! How much time and throughput an agent costs: two agents in this process, with sockets between them and variants that take
+//! no time, beside the plainest thing that does the same work in the same run.
+//!
+//! What belongs here: measuring. Figures depend on the machine and on what else runs there, so ratios are what to compare.
+
+mod hop;
+mod ingress;
+mod pair;
+mod plain;
+mod tensors;
+
+use std::time::Duration;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long each figure is measured.
+    pub each: Duration,
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The system does not give what is needed: sockets, files, threads.
+    #[error("the benchmark cannot run here: {0}")]
+    System(#[from] std::io::Error),
+    /// The agents do not do what they are asked to.
+    #[error("the agents under test failed: {0}")]
+    Agents(String),
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What was measured.
+    pub what: String,
+    /// Unit of the values.
+    pub unit: &'static str,
+    /// Through the agents.
+    pub agents: f64,
+    /// The plainest way to do the same in the same run.
+    pub plain: Option<f64>,
+    /// What the design aims at.
+    pub aim: &'static str,
+}
+
+impl Figure {
+    fn alone(what: impl Into<String>, unit: &'static str, agents: f64, aim: &'static str) -> Self {
+        Self { what: what.into(), unit, agents, plain: None, aim }
+    }
+}
+
+/// Measures everything; `done` hears of each part before it begins.
+///
+/// # Errors
+/// [`BenchError`] by cause.
+pub fn run(options: Options, mut begins: impl FnMut(&str)) -> Result<Vec<Figure>, BenchError> {
+    begins("starting two agents");
+    let pair = pair::Pair::start()?;
+    begins("the time of a hop");
+    let mut figures = hop::measure(&pair, options.each)?;
+    begins("large tensors");
+    figures.push(tensors::measure(&pair, options.each)?);
+    begins("requests at the ingress");
+    figures.extend(ingress::measure(&pair, options.each)?);
+    Ok(figures)
+}
+
+/// The value below which this part of the sorted values lies.
+fn quantile(sorted: &[u64], part: f64) -> u64 {
+    assert!(!sorted.is_empty(), "there is something to rank");
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_of_the_ranks() {
+        let all: Vec<u64> = (1..=100).collect();
+        assert_eq!((quantile(&all, 0.5), quantile(&all, 0.99), quantile(&all, 1.0)), (50, 99, 100));
+        assert_eq!((quantile(&[7], 0.01), quantile(&[7], 0.99)), (7, 7));
+    }
+
+    #[test]
+    fn all_figures_are_there_and_are_figures() {
+        let figures = run(Options { each: Duration::from_millis(100) }, |_| {}).expect("figures");
+        assert_eq!(figures.len(), 7, "{figures:?}");
+        for figure in &figures {
+            // The difference of two medians may be anything on a busy machine; all others are of something that happened.
+            let positive = figure.what.contains("added") || figure.agents > 0.0;
+            assert!(positive && figure.agents.is_finite() && figure.plain.is_none_or(|p| p > 0.0), "{figure:?}");
+        }
+    }
+}

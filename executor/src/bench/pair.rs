@@ -1,0 +1,195 @@
+//! Two agents as `apportion-agent` runs them, each with its loop in a thread of its own, and a target that they were given
+//! before they started: no control plane takes part.
+
+use super::BenchError;
+use crate::agent::{self, Handle, Options};
+use crate::backend::Loader;
+use crate::files::{FileError, Files};
+use crate::gateway::{self, Gateway};
+use crate::node::Event;
+use crate::node::request::Answer;
+use crate::peers;
+use crate::tensor::{Datatype, Tensor};
+use apportion_protocol::v1;
+use bytes::Bytes;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// A task at the gateway's own agent, one at the other, one with large tensors there, and one with a few numbers here.
+pub(super) const NEAR: &str = "near";
+pub(super) const FAR: &str = "far";
+pub(super) const LARGE: &str = "large";
+pub(super) const FEW: &str = "few";
+/// Bytes of a tensor of a hop, and of a large one.
+pub(super) const HOP_BYTES: usize = 4_096;
+pub(super) const LARGE_BYTES: usize = 5_000_000;
+/// Numbers of a tensor at the ingress.
+pub(super) const FEW_NUMBERS: usize = 16;
+/// How long the agents may take to come up.
+const READY_MAX: Duration = Duration::from_secs(20);
+
+/// The agents.
+pub(super) struct Pair {
+    /// Of the first one, whose gateway is used.
+    pub(super) handle: Handle,
+    pub(super) http: SocketAddr,
+    pub(super) grpc: SocketAddr,
+    stop: CancellationToken,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    _state: tempfile::TempDir,
+}
+
+struct Sockets {
+    data: TcpListener,
+    http: TcpListener,
+    grpc: TcpListener,
+}
+
+impl Sockets {
+    fn bind() -> std::io::Result<Self> {
+        let any = || TcpListener::bind("127.0.0.1:0");
+        let sockets = Self { data: any()?, http: any()?, grpc: any()? };
+        sockets.data.set_nonblocking(true)?;
+        sockets.grpc.set_nonblocking(true)?;
+        Ok(sockets)
+    }
+}
+
+impl Pair {
+    /// Starts them and waits until all pipelines are ready at the first.
+    pub(super) fn start() -> Result<Self, BenchError> {
+        let state = tempfile::tempdir()?;
+        let (first, second) = (Sockets::bind()?, Sockets::bind()?);
+        let (http, grpc) = (first.http.local_addr()?, first.grpc.local_addr()?);
+        let target = target([first.data.local_addr()?, second.data.local_addr()?]);
+        let (stop, mut threads, mut handles) = (CancellationToken::new(), Vec::new(), Vec::new());
+        for (number, sockets) in [(1, first), (2, second)] {
+            let files = Files::open(&state.path().join(number.to_string())).map_err(disk)?;
+            files.keep_target(number, &target).map_err(disk)?;
+            let (up, started) = mpsc::channel();
+            let stopped = stop.clone();
+            threads.push(std::thread::spawn(move || {
+                actix_web::rt::System::new().block_on(serve(sockets, files, up, stopped));
+            }));
+            handles.push(started.recv().map_err(|_| BenchError::Agents("an agent did not start".into()))??);
+        }
+        let handle = handles.remove(0);
+        let pair = Self { handle, http, grpc, stop, threads, _state: state };
+        let begun = Instant::now();
+        while !pair.handle.view.borrow().is_ready() {
+            if begun.elapsed() > READY_MAX {
+                return Err(BenchError::Agents(format!("they were not ready after {READY_MAX:?}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(pair)
+    }
+
+    /// Puts a request to the first agent's loop.
+    pub(super) async fn ask(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<u64, BenchError> {
+        let (reply, answer) = oneshot::channel();
+        let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns: None, reply };
+        self.handle.events.send(event).await.map_err(|_| BenchError::Agents("the loop ended".into()))?;
+        latency_ns(answer.await)
+    }
+}
+
+/// Latency of a request that was answered, by the clock of its gateway.
+pub(super) fn latency_ns(answer: Result<Answer, oneshot::error::RecvError>) -> Result<u64, BenchError> {
+    match answer {
+        Ok(Answer::Done { latency_ns, .. }) => Ok(latency_ns),
+        other => Err(BenchError::Agents(format!("a request was not answered: {other:?}"))),
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        for thread in self.threads.drain(..) {
+            // A panic there has been printed, and the figures that it spoiled are errors already.
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn disk(error: FileError) -> BenchError {
+    BenchError::System(std::io::Error::other(error))
+}
+
+async fn serve(sockets: Sockets, files: Files, up: mpsc::Sender<std::io::Result<Handle>>, stop: CancellationToken) {
+    let started = (|| {
+        let data = tokio::net::TcpListener::from_std(sockets.data)?;
+        let grpc = tokio::net::TcpListener::from_std(sockets.grpc)?;
+        let handle = agent::start(Options { loader: Loader::Emulated, pace: false, files });
+        let gateway = Gateway::new(handle.clone());
+        tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
+        tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), stop.clone()));
+        let server = gateway::http::serve(sockets.http, gateway)?;
+        let stopping = server.handle();
+        tokio::spawn(server);
+        Ok((handle, stopping))
+    })();
+    match started {
+        Ok((handle, stopping)) => {
+            // Whoever started it waits for this.
+            let _there = up.send(Ok(handle));
+            stop.cancelled().await;
+            stopping.stop(false).await;
+        }
+        Err(error) => {
+            let _there = up.send(Err(error));
+        }
+    }
+}
+
+/// One row of a tensor `x` of bytes.
+pub(super) fn row(bytes: &Bytes) -> Vec<Tensor> {
+    vec![Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1, bytes.len()], data: bytes.clone() }]
+}
+
+fn target(addresses: [SocketAddr; 2]) -> v1::Target {
+    let peers = addresses.iter().zip(1..).map(|(address, agent)| v1::Peer {
+        agent,
+        data_address: address.to_string(),
+        ..Default::default()
+    });
+    v1::Target {
+        fence: Some(v1::Fence { incarnation: 1, generation: 1 }),
+        agents: peers.collect(),
+        pipelines: vec![
+            pipeline(NEAR, 1, 1, ("UINT8", HOP_BYTES), ("UINT8", HOP_BYTES), 8),
+            pipeline(FAR, 2, 2, ("UINT8", HOP_BYTES), ("UINT8", HOP_BYTES), 8),
+            pipeline(LARGE, 3, 2, ("UINT8", LARGE_BYTES), ("UINT8", 1), 1),
+            pipeline(FEW, 4, 1, ("FP32", FEW_NUMBERS), ("FP32", FEW_NUMBERS), 8),
+        ],
+    }
+}
+
+/// A pipeline of one task and one replica whose batches take no time.
+fn pipeline(name: &str, id: u64, agent: u64, input: (&str, usize), output: (&str, usize), batch: u32) -> v1::PipelineTarget {
+    let spec = |name: &str, (datatype, size): (&str, usize)| v1::TensorSpec {
+        name: name.into(),
+        datatype: datatype.into(),
+        shape: vec![-1, size as i64],
+    };
+    let group = v1::GroupTarget {
+        group: id,
+        variant: name.into(),
+        hardware: "none".into(),
+        batch,
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: 0 }],
+        ..Default::default()
+    };
+    v1::PipelineTarget {
+        name: name.into(),
+        slo_ns: 60_000_000_000,
+        tasks: vec![v1::TaskTarget { name: name.into(), inputs: vec![spec("x", input)], outputs: vec![spec("y", output)] }],
+        groups: vec![group],
+        replicas: vec![v1::ReplicaTarget { replica: id, group: id, agent, device: 0 }],
+        tables: vec![v1::Table { from: None, to_task: 0, entries: vec![v1::TableEntry { group: id, fraction: 1.0 }] }],
+        ..Default::default()
+    }
+}

@@ -1,0 +1,34 @@
+use super::*;
+use crate::layout::{lay_out, tests::chain};
+use crate::tensor::Datatype;
+
+/// A node whose gateway sends to agent 1, one request of which is on its way: its hop and where its answer comes.
+fn sending() -> (Node, u64, oneshot::Receiver<Answer>) {
+    let mut node = Node::new(2, 0);
+    node.handle(0, Event::Obey(Arc::new(lay_out(&chain()).expect("a valid target"))));
+    node.handle(0, Event::PeerUp(1));
+    let ready = Announced { replica: 1, group: 1, pipeline: "p".into(), task: "a".into(), accuracy_ppm: 0 };
+    node.handle(0, Event::Message(Message::Ready { agent: 1, replicas: vec![ready] }));
+    let input = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
+    let (reply, answer) = oneshot::channel();
+    node.handle(1, Event::Arrive { pipeline: "p".into(), inputs: vec![input], timeout_ns: None, reply });
+    let hops = node.flush().into_iter().filter_map(|action| match action {
+        Action::Send(1, Message::Query { hop, .. }) => Some(hop),
+        _ => None,
+    });
+    let hops: Vec<u64> = hops.collect();
+    assert_eq!(hops.len(), 1, "one row is one query");
+    (node, hops[0], answer)
+}
+
+#[test]
+fn a_query_for_which_there_is_no_room_is_shed_once_and_its_client_hears_why() {
+    let (mut node, hop, mut answer) = sending();
+    let unsent = || Event::Unsent { hop, why: "too much waits for its agent".into() };
+    node.handle(2, unsent());
+    assert_eq!(answer.try_recv(), Ok(Answer::Dropped("task a: too much waits for its agent".into())));
+    assert_eq!(node.unfinished(), 0, "nothing waits for it any more");
+    // Said again, or said of a hop that is over, it changes nothing.
+    node.handle(3, unsent());
+    assert_eq!(node.take_counts().pipelines["p"].dropped, 1);
+}

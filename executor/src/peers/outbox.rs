@@ -1,0 +1,164 @@
+//! What waits for one peer: two queues, because a small message must not wait behind large ones, and a bound of their bytes.
+
+use crate::frames::{CHUNK_BYTES_MAX, Cutter, MESSAGE_BYTES_MAX, Pieces, len};
+use crate::wire::{Message, encode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tokio::sync::mpsc;
+
+/// Messages of one chunk that wait for one peer.
+const SMALL_MAX: usize = 65_536;
+/// Larger messages that wait for one peer.
+const LARGE_MAX: usize = 4_096;
+/// Bytes that wait for one peer. More are refused to whoever sends them: the peer does not take what it gets.
+const WAITING_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Why a message cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// There is no connection to the agent, and none is tried.
+    #[error("there is no way to its agent")]
+    NoWay,
+    /// Too much waits for the agent already.
+    #[error("too much waits for its agent")]
+    Full,
+    /// No connection takes it.
+    #[error("it is larger than {MESSAGE_BYTES_MAX} bytes")]
+    TooLarge,
+}
+
+/// Where messages for a peer are put.
+pub(super) struct Outbound {
+    small: mpsc::Sender<Pieces>,
+    large: mpsc::Sender<Pieces>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// Where its connection takes them.
+pub(super) struct Inbound {
+    small: mpsc::Receiver<Pieces>,
+    large: mpsc::Receiver<Pieces>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The two ends of an outbox.
+pub(super) fn outbox() -> (Outbound, Inbound) {
+    let ((small, small_out), (large, large_out)) = (mpsc::channel(SMALL_MAX), mpsc::channel(LARGE_MAX));
+    let waiting = Arc::new(AtomicUsize::new(0));
+    (Outbound { small, large, waiting: waiting.clone() }, Inbound { small: small_out, large: large_out, waiting })
+}
+
+impl Outbound {
+    /// Queues a message.
+    pub(super) fn send(&self, message: &Message) -> Result<(), SendError> {
+        let pieces = encode(message);
+        let bytes = len(&pieces);
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(SendError::TooLarge);
+        }
+        let is_small = bytes <= CHUNK_BYTES_MAX;
+        // What ends a query makes room elsewhere: it is refused last, by the count alone.
+        let may_wait = is_small && !matches!(message, Message::Query { .. });
+        if !may_wait && self.waiting.load(Relaxed) + bytes > WAITING_BYTES_MAX {
+            return Err(SendError::Full);
+        }
+        self.waiting.fetch_add(bytes, Relaxed);
+        let queue = if is_small { &self.small } else { &self.large };
+        queue.try_send(pieces).map_err(|e| {
+            self.waiting.fetch_sub(bytes, Relaxed);
+            match e {
+                mpsc::error::TrySendError::Full(_) => SendError::Full,
+                mpsc::error::TrySendError::Closed(_) => SendError::NoWay,
+            }
+        })
+    }
+}
+
+impl Inbound {
+    /// Gives the cutter what it has room for.
+    pub(super) fn fill(&mut self, cutter: &mut Cutter) {
+        while cutter.has_room_for_small()
+            && let Ok(message) = self.small.try_recv()
+        {
+            cutter.take(message);
+        }
+        while cutter.has_room_for_large()
+            && let Ok(message) = self.large.try_recv()
+        {
+            cutter.take(message);
+        }
+    }
+
+    /// Waits for a message for an empty cutter; false if there will be none any more.
+    pub(super) async fn wait(&mut self, cutter: &mut Cutter) -> bool {
+        let message = tokio::select! {
+            message = self.small.recv() => message,
+            message = self.large.recv() => message,
+        };
+        message.map(|m| cutter.take(m)).is_some()
+    }
+
+    /// So many bytes wait no longer.
+    pub(super) fn settle(&self, bytes: usize) {
+        self.waiting.fetch_sub(bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Datatype, Tensor};
+    use crate::wire::{Credit, End, Query, Return};
+    use bytes::Bytes;
+
+    fn query(data: &Bytes) -> Message {
+        let tensor = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1, data.len()], data: data.clone() };
+        let query = Query {
+            pipeline: "p".into(),
+            task: "t".into(),
+            replica: 1,
+            origin: 1,
+            request: 1,
+            row: 0,
+            credit: Credit::WHOLE,
+            budget_ns: 0,
+            hops: 0,
+            attempt: 0,
+            inputs: vec![tensor],
+        };
+        Message::Query { from: 1, hop: 1, query }
+    }
+
+    #[test]
+    fn waiting_bytes_are_bounded_and_ends_of_queries_still_pass() {
+        let (outbound, mut inbound) = outbox();
+        // The same memory many times: the bound is of what would have to be kept.
+        let data = Bytes::from(vec![0; 32 * 1024 * 1024]);
+        let sent = (0..).take_while(|_| outbound.send(&query(&data)).is_ok()).count();
+        assert_eq!(sent, WAITING_BYTES_MAX / (data.len() + 1024));
+        assert_eq!(outbound.send(&query(&data)), Err(SendError::Full));
+        assert_eq!(outbound.send(&Message::Taken { hop: 7 }), Ok(()));
+        let end = End::Dropped("full".into());
+        let part = Return { request: 1, row: 0, attempt: 0, credit: Credit::WHOLE, end };
+        assert_eq!(outbound.send(&Message::Return(part)), Ok(()));
+        let mut cutter = Cutter::default();
+        loop {
+            inbound.fill(&mut cutter);
+            if cutter.is_empty() {
+                break;
+            }
+            inbound.settle(cutter.next().message_bytes());
+        }
+        assert_eq!(inbound.waiting.load(Relaxed), 0, "all that was sent is accounted for");
+        assert_eq!(outbound.send(&query(&data)), Ok(()));
+    }
+
+    #[test]
+    fn what_no_connection_takes_is_refused_and_said() {
+        let (outbound, inbound) = outbox();
+        let data = Bytes::from(vec![0; MESSAGE_BYTES_MAX]);
+        assert_eq!(outbound.send(&query(&data)), Err(SendError::TooLarge));
+        drop(inbound);
+        assert_eq!(outbound.send(&Message::Taken { hop: 1 }), Err(SendError::NoWay));
+    }
+}
