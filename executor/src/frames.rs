@@ -157,7 +157,9 @@ impl Cutter {
             message.into_iter().for_each(|piece| burst.push(piece));
         }
         let most = burst.len + BURST_BYTES_MAX;
-        while burst.len < most && let Some(mut stream) = self.large.pop_front() {
+        while burst.len < most
+            && let Some(mut stream) = self.large.pop_front()
+        {
             let length = stream.rest.min(CHUNK_BYTES_MAX);
             burst.push(head(stream.number, stream.rest, length));
             let mut left = length;
@@ -310,9 +312,9 @@ impl Joiner {
         if self.open.is_empty() {
             return most;
         }
-        let whole = buffer.first_chunk::<HEAD_BYTES>().map_or(HEAD_BYTES, |head| {
-            HEAD_BYTES + u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize
-        });
+        let whole = buffer
+            .first_chunk::<HEAD_BYTES>()
+            .map_or(HEAD_BYTES, |head| HEAD_BYTES + u32::from_be_bytes([head[8], head[9], head[10], head[11]]) as usize);
         whole.saturating_sub(buffer.len()).clamp(1, most)
     }
 

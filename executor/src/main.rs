@@ -1,8 +1,8 @@
 //! `apportion-agent`: serves its part of the fleet's target on its devices.
 
 use apportion_executor::agent::{self, Command, Options};
-use apportion_executor::bench::{self, BenchError, Figure};
 use apportion_executor::backend::{Backend, Kind, Loader, OnnxBackend, find_library};
+use apportion_executor::bench::{self, BenchError, Figure};
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::gateway::{self, Gateway, Limits, REQUESTS_MAX, WAITING_BYTES_MAX};

@@ -169,7 +169,14 @@ fn target(addresses: [SocketAddr; 2]) -> v1::Target {
 }
 
 /// A pipeline of one task and one replica whose batches take no time.
-fn pipeline(name: &str, id: u64, agent: u64, input: (&str, usize), output: (&str, usize), batch: u32) -> v1::PipelineTarget {
+fn pipeline(
+    name: &str,
+    id: u64,
+    agent: u64,
+    input: (&str, usize),
+    output: (&str, usize),
+    batch: u32,
+) -> v1::PipelineTarget {
     let spec = |name: &str, (datatype, size): (&str, usize)| v1::TensorSpec {
         name: name.into(),
         datatype: datatype.into(),

@@ -160,26 +160,17 @@ impl GrpcInferenceService for NoOp {
         absent()
     }
 
-    async fn model_statistics(
-        &self,
-        _: Request<proto::ModelStatisticsRequest>,
-    ) -> Replied<proto::ModelStatisticsResponse> {
+    async fn model_statistics(&self, _: Request<proto::ModelStatisticsRequest>) -> Replied<proto::ModelStatisticsResponse> {
         absent()
     }
 
-    async fn repository_index(
-        &self,
-        _: Request<proto::RepositoryIndexRequest>,
-    ) -> Replied<proto::RepositoryIndexResponse> {
+    async fn repository_index(&self, _: Request<proto::RepositoryIndexRequest>) -> Replied<proto::RepositoryIndexResponse> {
         absent()
     }
 
     type ModelStreamInferStream = BoxStream<'static, Result<ModelStreamInferResponse, Status>>;
 
-    async fn model_stream_infer(
-        &self,
-        _: Request<Streaming<ModelInferRequest>>,
-    ) -> Replied<Self::ModelStreamInferStream> {
+    async fn model_stream_infer(&self, _: Request<Streaming<ModelInferRequest>>) -> Replied<Self::ModelStreamInferStream> {
         absent()
     }
 }
