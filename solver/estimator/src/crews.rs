@@ -29,6 +29,8 @@ pub struct Dead {
     pub seat: Seat,
     /// Whether its senders know.
     pub is_known: bool,
+    /// When the last query that was sent to it has arrived, once none is sent any more.
+    pub quiet: Option<Moment>,
     /// What it ran or was about to run.
     pub lost: Vec<Waiting<Query>>,
 }
@@ -79,9 +81,9 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Replicas that hold a device.
+    /// Replicas that hold a device: a dead one until it is noticed.
     fn held(&self) -> u64 {
-        (self.ready.len() + self.loading.len() + self.leaving.len()) as u64
+        (self.counted() + self.leaving.len()) as u64
     }
 
     /// Replicas that are there or will be, as far as anyone knows.
@@ -195,6 +197,14 @@ impl Crews {
         for crew in &self.crews {
             if let Some(free) = &mut free[crew.hardware] {
                 *free = free.saturating_sub(crew.held() * crew.eighths);
+            }
+        }
+        // A task without any replica comes before those that want more.
+        for crew in self.crews.iter_mut().filter(|c| c.counted() == 0) {
+            let left = free[crew.hardware].map(|f| f.checked_sub(crew.eighths));
+            if left != Some(None) {
+                free[crew.hardware] = left.flatten();
+                crew.loading.push(now + crew.load);
             }
         }
         let mut is_short = vec![false; free.len()];

@@ -9,8 +9,8 @@ use crate::routes::{Routes, variant_named};
 use crate::steering::Steered;
 use crate::{SimulateError, SimulateOptions, Workload};
 use apportion_domain::{
-    AccuracyModel, Assignment, Dropping, GroupName, HardwareIndex, Partial, Pipeline, PipelinePlan, Plan, Problem, Queueing, Route,
-    RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
+    AccuracyModel, Assignment, Dropping, GroupName, HardwareIndex, Partial, Pipeline, PipelinePlan, Plan, Problem,
+    Queueing, Route, RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
 };
 use apportion_serving::router::Within;
 use apportion_serving::{Router, group_capacity_qps, most_accurate_first};

@@ -16,8 +16,8 @@ pub enum Event {
         /// How many.
         replicas: u32,
     },
-    /// A replica dies with what it runs. Senders notice [`Scenario::detection`] later; then its queries are sent again or lost, and
-    /// a replacement starts to load.
+    /// A replica dies with what it runs. Senders notice [`Scenario::detection`] later; then its queries are sent again or lost, its
+    /// device is free, and a replacement starts to load.
     Fail {
         /// The pipeline.
         pipeline: String,
@@ -46,9 +46,9 @@ impl Event {
     #[must_use]
     pub fn group(&self) -> (&str, &GroupName) {
         match self {
-            Self::Replicas { pipeline, group, .. } | Self::Fail { pipeline, group, .. } | Self::Slow { pipeline, group, .. } => {
-                (pipeline, group)
-            }
+            Self::Replicas { pipeline, group, .. }
+            | Self::Fail { pipeline, group, .. }
+            | Self::Slow { pipeline, group, .. } => (pipeline, group),
         }
     }
 }

@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
                 if self.floor.stations[seat.station as usize].fail(seat.server, &mut lost) {
                     self.stale.push((seat.station, seat.server));
                 }
-                crew.dead.push(Dead { seat, is_known: false, lost });
+                crew.dead.push(Dead { seat, is_known: false, quiet: None, lost });
                 let noticed = Due::Noticed { crew: at, station: seat.station, server: seat.server };
                 let detection = changes.scenario.detection;
                 changes.push(self.now + detection, noticed);
@@ -90,15 +90,29 @@ impl<'a> Run<'a> {
             return;
         }
         let (line, task) = (changes.crews.crews[at].line, changes.crews.crews[at].task);
-        for crew in changes.crews.crews.iter_mut().filter(|c| c.line == line && c.task == task) {
-            let is_central = crew.is_central;
-            for mut dead in crew.dead.extract_if(.., |d| d.is_known) {
+        let hop = self.lines[line as usize].network.map_or(Span::ZERO, |line| self.floor.network.delay(line));
+        for crew_at in 0..changes.crews.crews.len() {
+            let crew = &mut changes.crews.crews[crew_at];
+            if (crew.line, crew.task) != (line, task) {
+                continue;
+            }
+            let (is_central, mut lost, mut later) = (crew.is_central, Vec::new(), Vec::new());
+            for dead in crew.dead.iter_mut().filter(|d| d.is_known) {
+                lost.append(&mut dead.lost);
                 if !is_central {
-                    self.floor.stations[dead.seat.station as usize].evacuate(&mut dead.lost);
+                    self.floor.stations[dead.seat.station as usize].evacuate(&mut lost);
                 }
-                for waiting in dead.lost {
-                    self.send_again(waiting, (line, task), changes.scenario.on_failure);
+                if dead.quiet.is_none() {
+                    dead.quiet = Some(self.now + hop);
+                    later.push(Due::Noticed { crew: crew_at, station: dead.seat.station, server: dead.seat.server });
                 }
+            }
+            crew.dead.retain(|d| d.quiet.is_none_or(|quiet| quiet > self.now));
+            if hop > Span::ZERO {
+                later.into_iter().for_each(|due| changes.push(self.now + hop, due));
+            }
+            for waiting in lost {
+                self.send_again(waiting, (line, task), changes.scenario.on_failure);
             }
         }
     }

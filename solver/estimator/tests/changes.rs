@@ -145,9 +145,8 @@ fn step() -> Workload {
 
 #[test]
 fn controllers_keep_a_step_within_the_slo_better_than_none_and_cheaper_than_its_peak() {
-    let built = |replicas| {
-        build_loading(&[stage(0, replicas, 1, 50.0, 0.0)], Queueing::Central, (0.0, 400.0), 2_000.0, Some(20))
-    };
+    let built =
+        |replicas| build_loading(&[stage(0, replicas, 1, 50.0, 0.0)], Queueing::Central, (0.0, 400.0), 2_000.0, Some(20));
     let plan = built(2);
     let none = run(&plan, &step(), Scenario::default());
     let peak = run(&built(5), &step(), Scenario::default());
