@@ -26,6 +26,7 @@ pub mod progress;
 pub mod queue;
 pub mod replica;
 pub mod router;
+pub mod tuner;
 
 pub use dropper::{DropReason, Dropper, Priority, View};
 pub use frontend::Frontend;
@@ -36,3 +37,4 @@ pub use progress::{CREDIT_ROOT, Outcome, Progress, split};
 pub use queue::Waiting;
 pub use replica::Station;
 pub use router::{Picked, Router, Stride};
+pub use tuner::{Envelope, TunedTask, Tuner};

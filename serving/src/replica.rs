@@ -322,6 +322,47 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.servers.iter().filter(|s| s.state != ServerState::Gone).count()
     }
 
+    /// Whether a server has left, or was never here.
+    #[must_use]
+    pub fn is_gone(&self, server: u32) -> bool {
+        self.servers.get(server as usize).is_none_or(|s| s.state == ServerState::Gone)
+    }
+
+    /// The server whose leaving is felt least: one that is idle, else the last that is busy.
+    #[must_use]
+    pub fn removable(&self) -> Option<u32> {
+        let last = |state| self.servers.iter().rposition(|s| s.state == state).map(|at| at as u32);
+        last(ServerState::Idle).or_else(|| last(ServerState::Busy))
+    }
+
+    /// A server dies: what it ran and would have run next goes to the end of `lost`. Whether it ran a batch, whose end must not be
+    /// told any more.
+    pub fn fail(&mut self, server: u32, lost: &mut Vec<Waiting<Q>>) -> bool {
+        let of_server = &mut self.servers[server as usize];
+        let is_busy = matches!(of_server.state, ServerState::Busy | ServerState::Draining);
+        if is_busy {
+            lost.append(&mut of_server.members);
+        }
+        lost.append(&mut of_server.forming);
+        of_server.entered.clear();
+        if of_server.state == ServerState::Idle {
+            self.idle.remove(server);
+        }
+        of_server.state = ServerState::Gone;
+        is_busy
+    }
+
+    /// Takes all that waits in the queue to the end of `into`, for a driver that sends it elsewhere.
+    pub fn evacuate(&mut self, into: &mut Vec<Waiting<Q>>) {
+        self.queue.take(usize::MAX, into);
+    }
+
+    /// What it was last told of the module states.
+    #[must_use]
+    pub const fn view(&self) -> View {
+        self.view
+    }
+
     /// Queries that run.
     #[must_use]
     pub fn running(&self) -> usize {

@@ -100,6 +100,8 @@ pub struct Router {
     only: Option<Picked>,
     /// The group whose replicas take turns, where it is the only one that is ever picked and nothing is counted.
     round: Option<u32>,
+    /// Weight of each group for each of the replicas that it had at first.
+    weights: Vec<f64>,
     /// Profiled time of each group's batch, where there is a backup table or might be one.
     execution: Vec<Span>,
     /// Groups with capacity to spare, in order of preference.
@@ -121,14 +123,15 @@ impl Router {
         }
         let weight = |(g, &(w, replicas)): (usize, &(f64, &[u32]))| (if replicas.is_empty() { 0.0 } else { w }, g as u32);
         let stride = Stride::new(groups.iter().enumerate().map(weight))?;
-        let outstanding = vec![0; if within == Within::LeastOutstanding { targets.len() } else { 0 }];
+        let outstanding = vec![0; if within == Within::LeastOutstanding { above(&targets) } else { 0 }];
+        let weights = groups.iter().map(|(w, replicas)| w / replicas.len().max(1) as f64).collect();
         let only = match targets.as_slice() {
             [target] if within == Within::Turns => Some(Picked { target: *target, slot: 0 }),
             _ => None,
         };
         let (execution, backup) = (Vec::new(), Vec::new());
         let round = stride.only().filter(|_| within == Within::Turns);
-        Some(Self { groups: stride, members, targets, outstanding, within, only, round, execution, backup })
+        Some(Self { groups: stride, members, targets, outstanding, within, only, round, weights, execution, backup })
     }
 
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
@@ -154,7 +157,7 @@ impl Router {
     fn pick_faster(&mut self, behind: Span) -> Option<Picked> {
         let group = self.groups.pick();
         let most = self.execution.get(group as usize)?.as_nanos().checked_sub(behind.as_nanos())?;
-        let fits = |g: &&u32| self.execution[**g as usize].as_nanos() <= most;
+        let fits = |g: &&u32| self.members[**g as usize].count > 0 && self.execution[**g as usize].as_nanos() <= most;
         let faster = self.backup.iter().find(fits).copied()?;
         Some(self.pick_within(faster))
     }
@@ -182,15 +185,52 @@ impl Router {
     fn pick_within(&mut self, group: u32) -> Picked {
         let members = &mut self.members[group as usize];
         let mut at = members.next;
+        let targets = &self.targets[members.first as usize..][..members.count as usize];
         if self.within == Within::LeastOutstanding {
-            at = least(&self.outstanding[members.first as usize..][..members.count as usize], at);
+            at = least(targets, &self.outstanding, at);
         }
         members.next = if at + 1 == members.count { 0 } else { at + 1 };
-        let slot = members.first + at;
+        let target = targets[at as usize];
+        let slot = if self.within == Within::LeastOutstanding { target } else { members.first + at };
         if let Some(count) = self.outstanding.get_mut(slot as usize) {
             *count += 1;
         }
-        Picked { target: self.targets[slot as usize], slot }
+        Picked { target, slot }
+    }
+
+    /// The replicas of the group at this position are from now on these; its weight follows their number. What the sender knows
+    /// of their open queries stays. Without a replica in any group, queries go where they went: `false`.
+    pub fn retarget(&mut self, group: usize, replicas: &[u32]) -> bool {
+        let mut groups: Vec<Vec<u32>> = Vec::with_capacity(self.members.len());
+        for (at, m) in self.members.iter().enumerate() {
+            let old = &self.targets[m.first as usize..][..m.count as usize];
+            groups.push(if at == group { replicas.to_vec() } else { old.to_vec() });
+        }
+        let weigh = |(w, r): (&f64, &Vec<u32>)| w * r.len() as f64;
+        let weights: Vec<f64> = self.weights.iter().zip(&groups).map(weigh).collect();
+        let with: Vec<(f64, &[u32])> = weights.into_iter().zip(groups.iter().map(Vec::as_slice)).collect();
+        let Some(mut new) = Self::new(self.within, &with, 0) else { return false };
+        new.weights.clone_from(&self.weights);
+        new.execution = std::mem::take(&mut self.execution);
+        new.backup = std::mem::take(&mut self.backup);
+        for (new, old) in new.members.iter_mut().zip(&self.members) {
+            new.next = old.next.checked_rem(new.count).unwrap_or(0);
+        }
+        if self.within == Within::LeastOutstanding {
+            let length = new.outstanding.len().max(self.outstanding.len());
+            new.outstanding.clone_from(&self.outstanding);
+            new.outstanding.resize(length, 0);
+        }
+        *self = new;
+        true
+    }
+
+    /// The same choices for another sender, which has no open queries yet.
+    #[must_use]
+    pub fn for_another_sender(&self) -> Self {
+        let mut other = self.clone();
+        other.outstanding.fill(0);
+        other
     }
 
     /// A query that was sent by this pick has ended, or is lost.
@@ -202,12 +242,18 @@ impl Router {
     }
 }
 
-/// Position of the smallest count, the first from `next` on (and round) among equals.
-fn least(outstanding: &[u32], next: u32) -> u32 {
+/// How many numbers there are up to the largest.
+fn above(targets: &[u32]) -> usize {
+    targets.iter().max().map_or(0, |&largest| largest as usize + 1)
+}
+
+/// Position of the target with the smallest count, the first from `next` on (and round) among equals.
+fn least(targets: &[u32], outstanding: &[u32], next: u32) -> u32 {
     let mut best = next as usize;
-    let after = next as usize + 1..outstanding.len();
+    let of = |at: usize| outstanding[targets[at] as usize];
+    let after = next as usize + 1..targets.len();
     for at in after.chain(0..next as usize) {
-        if outstanding[at] < outstanding[best] {
+        if of(at) < of(best) {
             best = at;
         }
     }

@@ -5,11 +5,14 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{self, Table, number, optional};
 use crate::{input, plan, requests};
 use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing, TaskWaiting};
-use apportion_estimator::{ArrivalProcess, SimulateOptions, Simulation};
+use apportion_estimator::{
+    ArrivalProcess, Controller, Replay, Scenario, SimulateOptions, Simulation, Window, Workload, controllers,
+};
 use apportion_wire::EstimateFile;
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
+use std::io::{self, Write};
 
 /// Arguments of `apportion simulate`.
 #[derive(Args, Debug)]
@@ -39,9 +42,105 @@ pub struct SimulateArgs {
     /// Write one row per request here, as CSV.
     #[arg(long)]
     requests: Option<String>,
+    /// Who scales replicas during the run: `tuner` (InferLine's), `hpa` (Kubernetes, by utilisation) or `ray-serve`.
+    #[arg(long, value_enum, default_value_t)]
+    autoscaler: Autoscaler,
+    /// What the plan was made for, which the tuner compares arrivals with: as --trace. Without one: the demand, for 60 s.
+    #[arg(long, value_name = "TRACE")]
+    sample: Vec<String>,
+    /// Utilisation that `hpa` keeps to.
+    #[arg(long, default_value_t = 0.7, value_parser = share)]
+    hpa_target: f64,
+    /// Write one row per second (or longer, for long runs) here, as CSV.
+    #[arg(long)]
+    windows: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+}
+
+/// Who scales replicas during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Autoscaler {
+    /// Nobody: the plan's replicas stay.
+    #[default]
+    None,
+    /// InferLine's tuner.
+    Tuner,
+    /// Kubernetes' horizontal pod autoscaler.
+    Hpa,
+    /// Ray Serve's autoscaler.
+    RayServe,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|v| *v > 0.0 && *v <= 1.0).ok_or_else(|| "must be above 0 and at most 1".to_owned())
+}
+
+/// A run, and what a run with changes tells beyond a plain one.
+fn simulated(
+    args: &SimulateArgs,
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+) -> Result<(Simulation, Option<Replay>), Failure> {
+    let bad = |e: apportion_estimator::SimulateError| Failure::BadInput(format!("{}: {e}", args.plan));
+    let options = SimulateOptions { requests: args.requests.is_some(), ..SimulateOptions::default() };
+    if args.autoscaler == Autoscaler::None && args.windows.is_none() {
+        return Ok((apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?, None));
+    }
+    let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
+        Autoscaler::None => Vec::new(),
+        Autoscaler::Tuner => {
+            let sample = input::workload(problem, &args.sample, args.arrivals, args.seed)?;
+            vec![controllers::tuner(problem, plan, &sample).map_err(bad)?]
+        }
+        Autoscaler::Hpa => {
+            vec![Box::new(controllers::Hpa::new(controllers::HpaConfig { target: args.hpa_target, ..Default::default() }))]
+        }
+        Autoscaler::RayServe => vec![Box::new(controllers::RayServe::new(controllers::RayServeConfig::default()))],
+    };
+    let scenario = Scenario { controllers, ..Scenario::default() };
+    let replay = apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(bad)?;
+    Ok((replay.simulation.clone(), Some(replay)))
+}
+
+/// One row per window.
+fn write_windows(windows: &[Window], out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "start_s,length_s,arrived,ok,late,dropped,failed,attainment,goodput_qps,drop_rate,replicas,cost,utilisation"
+    )?;
+    for w in windows {
+        let ended = w.ok + w.late + w.dropped + w.failed;
+        let drop_rate = if ended == 0 { 0.0 } else { (w.late + w.dropped) as f64 / ended as f64 };
+        let (start_s, length_s) = (w.start.as_millis() / 1e3, w.length.as_millis() / 1e3);
+        let Window { arrived, ok, late, dropped, failed, replicas, cost, utilisation, .. } = w;
+        let (attainment, goodput_qps) = (w.attainment(), w.goodput_qps());
+        write!(out, "{start_s},{length_s},{arrived},{ok},{late},{dropped},{failed},{attainment},{goodput_qps},")?;
+        writeln!(out, "{drop_rate},{replicas},{cost},{utilisation}")?;
+    }
+    Ok(())
+}
+
+/// What a run with changes tells beyond a plain one.
+fn replay_json(replay: &Replay) -> Value {
+    json!({
+        "cost": replay.cost, "cost_per_hour": replay.cost_per_hour, "utilisation": replay.utilisation,
+        "invalid_rate": replay.invalid_rate, "changes": replay.changes,
+    })
+}
+
+fn replay_table(replay: &Replay) -> String {
+    let mut table = Table::new(&["changes", "cost", "cost per hour", "utilisation", "invalid rate"]);
+    table.row(vec![
+        replay.changes.to_string(),
+        format!("{:.4}", replay.cost),
+        number(replay.cost_per_hour),
+        number(replay.utilisation),
+        number(replay.invalid_rate),
+    ]);
+    table.text("")
 }
 
 /// Runs the command.
@@ -49,17 +148,28 @@ pub fn run(args: &SimulateArgs) -> Outcome {
     let problem = input::problem(&args.problem)?;
     let plan = served_as_asked(input::plan_for(&problem, &args.plan)?, args);
     let workload = input::workload(&problem, &args.trace, args.arrivals, args.seed)?;
-    let options = SimulateOptions { requests: args.requests.is_some(), ..SimulateOptions::default() };
     let progress = plan::spinner("simulating");
-    let result = apportion_estimator::simulate(&problem, &plan, &workload, &options);
+    let result = simulated(args, &problem, &plan, &workload);
     progress.finish_and_clear();
-    let simulation = result.map_err(|e| Failure::BadInput(format!("{}: {e}", args.plan)))?;
+    let (simulation, replay) = result?;
+    if let (Some(file), Some(replay)) = (&args.windows, &replay) {
+        output::write_file(file, |out| write_windows(&replay.windows, out))?;
+    }
     if let Some(file) = &args.requests {
         output::write_file(file, |out| requests::write(&problem, &simulation, out))?;
     }
     match args.format {
-        Format::Json => output::print(&output::json(&document(&problem, &simulation))?)?,
-        Format::Table => output::print(&table(&problem, &simulation))?,
+        Format::Json => {
+            let mut document = document(&problem, &simulation);
+            if let Some(replay) = &replay {
+                document["replay"] = replay_json(replay);
+            }
+            output::print(&output::json(&document)?)?;
+        }
+        Format::Table => {
+            let more = replay.as_ref().map_or(String::new(), |replay| format!("\n{}", replay_table(replay)));
+            output::print(&(table(&problem, &simulation) + &more))?;
+        }
     }
     Ok(Exit::Done)
 }

@@ -141,6 +141,11 @@ impl Network {
         })
     }
 
+    /// How long queries of a line are on their way.
+    pub fn delay(&self, line: usize) -> Span {
+        self.lines[line].0
+    }
+
     /// Sends a query at `now`.
     pub fn send(&mut self, line: usize, now: Moment, station: u32, query: Query, deadline: Moment) {
         let (delay, queue) = &mut self.lines[line];

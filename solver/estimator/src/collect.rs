@@ -33,6 +33,8 @@ pub struct Collect {
     /// Busy time of each server, and the task that it serves.
     busy: Vec<(Span, u32)>,
     records: Option<Vec<RequestRecord>>,
+    /// Device time of all batches, and that of requests that were not answered in time.
+    spent: (Span, Span),
     misses: u64,
     misses_max: u64,
     first: Moment,
@@ -49,6 +51,7 @@ impl Collect {
             task_names: fleet.tasks.clone(),
             busy: vec![(Span::ZERO, 0); fleet.servers as usize],
             records: options.requests.then(Vec::new),
+            spent: (Span::ZERO, Span::ZERO),
             misses: 0,
             misses_max: options.misses_max.unwrap_or(u64::MAX),
             first: Moment::NEVER,
@@ -84,7 +87,10 @@ impl Collect {
         let outcome = request.progress.outcome(request.deadline, partial);
         let line = &mut self.lines[request.pipeline as usize];
         line.counts[outcome as usize] += 1;
-        self.misses += u64::from(outcome != Outcome::Ok);
+        if outcome != Outcome::Ok {
+            self.misses += 1;
+            self.spent.1 = self.spent.1 + request.spent;
+        }
         let finish = request.progress.end();
         if outcome.is_answered() {
             line.latency.add(finish.since(request.arrival));
@@ -102,6 +108,47 @@ impl Collect {
                 accuracy: accuracy.filter(|_| outcome.is_answered()).unwrap_or(0.0),
             });
         }
+    }
+
+    /// Device time was spent on a batch; only runs with changes say so.
+    pub fn spent(&mut self, service: Span) {
+        self.spent.0 = self.spent.0 + service;
+    }
+
+    /// Device time spent on requests that were not answered in time, over all that was spent.
+    pub fn invalid_rate(&self) -> f64 {
+        let (all, invalid) = (self.spent.0.as_nanos(), self.spent.1.as_nanos());
+        if all == 0 { 0.0 } else { invalid as f64 / all as f64 }
+    }
+
+    /// Requests that arrived, requests by outcome, device time spent: so far.
+    pub fn sums(&self) -> (u64, [u64; 4], Span) {
+        let mut counts = [0; 4];
+        self.lines.iter().for_each(|line| counts.iter_mut().zip(line.counts).for_each(|(a, b)| *a += b));
+        (self.lines.iter().map(|l| l.arrived).sum(), counts, self.spent.0)
+    }
+
+    /// Requests that never got an outcome, because no replica was left for them, have failed.
+    pub fn give_up_rest(&mut self) {
+        for line in &mut self.lines {
+            let ended: u64 = line.counts.iter().sum();
+            line.counts[Outcome::Failed as usize] += line.arrived - ended;
+        }
+    }
+
+    /// Busy time of these servers.
+    pub fn busy(&self, servers: impl Iterator<Item = u32>) -> Span {
+        servers.fold(Span::ZERO, |sum, server| sum + self.busy[server as usize].0)
+    }
+
+    /// Numbers for `count` servers, the first `old_count` of which were numbered from `old` on. Returns the first number.
+    pub fn more_servers(&mut self, old: u32, old_count: u32, count: u32) -> u32 {
+        let first = self.busy.len();
+        for at in 0..count {
+            let moved = if at < old_count { std::mem::take(&mut self.busy[(old + at) as usize]) } else { (Span::ZERO, 0) };
+            self.busy.push(moved);
+        }
+        first as u32
     }
 
     /// Whether more requests have missed than the caller cares for.

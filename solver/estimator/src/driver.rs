@@ -2,6 +2,7 @@
 
 use crate::SimulateOptions;
 use crate::agenda::{Agenda, Running, Transit};
+use crate::changes::{Changes, Slow};
 use crate::children::{From, Parent, send_released};
 use crate::collect::Collect;
 use crate::fleet::{Fleet, Group, Line, Place, Query};
@@ -18,20 +19,28 @@ use apportion_serving::{DropReason, Progress, Waiting};
 /// A run in progress.
 #[derive(Debug)]
 pub struct Run<'a> {
-    lines: Vec<Line>,
-    groups: Vec<Group>,
-    floor: Floor,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) floor: Floor,
     streams: Vec<Stream>,
     arrivals: Vec<Arrivals<'a>>,
     next_arrivals: Vec<Moment>,
     agenda: Agenda,
-    requests: Requests,
+    pub(crate) requests: Requests,
     scopes: Scopes,
-    steering: Steering,
-    collect: Collect,
+    pub(crate) steering: Steering,
+    pub(crate) collect: Collect,
+    /// What changes during the run, if anything does.
+    pub(crate) changes: Option<Changes<'a>>,
+    /// Replicas that were slow at some time.
+    pub(crate) slow: Vec<Slow>,
+    /// Servers whose death the agenda does not know of.
+    pub(crate) stale: Vec<(u32, u32)>,
+    /// The root task of each pipeline.
+    pub(crate) roots: Vec<u32>,
     /// Members of the batch that ends, reused.
     members: Vec<Waiting<Query>>,
-    now: Moment,
+    pub(crate) now: Moment,
 }
 
 impl<'a> Run<'a> {
@@ -54,22 +63,41 @@ impl<'a> Run<'a> {
             scopes: Scopes::default(),
             steering: Steering::new(steered),
             collect,
+            changes: None,
+            slow: Vec::new(),
+            stale: Vec::new(),
+            roots: Vec::new(),
             members: Vec::new(),
             now: Moment::ZERO,
         }
     }
 
+    /// With changes. `roots` are the pipelines' root tasks.
+    #[must_use]
+    pub fn with_changes(mut self, changes: Changes<'a>, roots: Vec<u32>) -> Self {
+        self.changes = Some(changes);
+        self.roots = roots;
+        self
+    }
+
     /// Runs until nothing is left to happen, or enough requests have missed.
     #[must_use]
     pub fn finish(mut self) -> Collect {
+        self.run();
+        self.collect
+    }
+
+    /// The same, without taking the run apart.
+    pub fn run(&mut self) {
         loop {
             let (line, arrival) = self.next_arrival();
             let work = self.agenda.next_end().min(self.floor.network.next_due()).min(arrival).min(self.floor.next_wake());
-            if work == Moment::NEVER || self.collect.is_enough() {
-                return self.collect;
+            let changes = self.next_change(work);
+            if work.min(changes) == Moment::NEVER || self.collect.is_enough() {
+                return;
             }
             let steering = self.steering.next(work);
-            let now = work.min(steering);
+            let now = work.min(steering).min(changes);
             self.now = now;
             while let Some(batch) = self.agenda.ended(now) {
                 self.end(batch);
@@ -84,6 +112,12 @@ impl<'a> Run<'a> {
             if steering == now {
                 self.steering.act(now, &mut self.floor);
             }
+            if self.changes.as_ref().is_some_and(|c| changes <= now || c.crews.is_draining()) {
+                self.change();
+                if self.changes.as_ref().is_some_and(|c| c.failed.is_some()) {
+                    return;
+                }
+            }
             // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last. A drop may let
             // others start, and a start drop others.
             let is_last = self.next_arrival().1 > now;
@@ -94,6 +128,14 @@ impl<'a> Run<'a> {
                 }
                 self.start();
             }
+        }
+    }
+
+    #[inline]
+    fn next_change(&self, work: Moment) -> Moment {
+        match &self.changes {
+            None => Moment::NEVER,
+            Some(changes) => changes.next(work, self.now, self.requests.in_flight()),
         }
     }
 
@@ -119,7 +161,11 @@ impl<'a> Run<'a> {
             arrival: self.now,
             deadline,
             progress: Progress::new(1),
+            spent: Span::ZERO,
         });
+        if let Some(changes) = &mut self.changes {
+            changes.arrived(pipeline, self.now);
+        }
         let query = Query { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
         let is_sent = self.floor.send(self.now, line.network, query, Sending { deadline, behind: Span::ZERO });
         debug_assert!(is_sent, "whoever is not behind is sent");
@@ -133,7 +179,18 @@ impl<'a> Run<'a> {
             let group = &self.groups[place.group as usize];
             self.floor.stations[station as usize].handle(self.now, Input::Tick);
             self.floor.settle(self.now, station, |machine, (server, size)| {
-                let service = group.service[size as usize - 1];
+                let mut service = group.service[size as usize - 1];
+                if !self.slow.is_empty() {
+                    service = Self::slowed(&self.slow, self.now, (station, server), service);
+                }
+                if self.changes.is_some() {
+                    self.collect.spent(service);
+                    let each = Span::from_nanos(service.as_nanos() / u64::from(size));
+                    for member in machine.batch(server) {
+                        let request = self.requests.get_mut(member.query.request);
+                        request.spent = request.spent + each;
+                    }
+                }
                 self.agenda.start(self.now + service, station, server);
                 self.collect.started(group.task, place.server + server, self.now, service, machine.batch(server));
             });
@@ -144,6 +201,12 @@ impl<'a> Run<'a> {
     /// A batch has ended: each of its queries makes its children, or ends as a leaf.
     #[inline]
     fn end(&mut self, Running { station, server, .. }: Running) {
+        if !self.stale.is_empty()
+            && let Some(at) = self.stale.iter().position(|s| *s == (station, server))
+        {
+            self.stale.swap_remove(at);
+            return;
+        }
         let machine = &mut self.floor.stations[station as usize];
         machine.handle(self.now, Input::BatchFinished { server });
         machine.swap_batch(server, &mut self.members);
@@ -198,6 +261,24 @@ impl<'a> Run<'a> {
         self.floor.dropped.clear();
     }
 
+    /// A query is lost with the replica that held it: its request fails.
+    #[cold]
+    pub(crate) fn lose(&mut self, line_at: u32, task: u32, query: Query) {
+        let line = &self.lines[line_at as usize];
+        if line.counts_outstanding {
+            self.floor.ended(&query);
+        }
+        self.requests.get_mut(query.request).progress.failed(self.now, 1);
+        if let Some(joins) = &line.joins {
+            self.scopes.ended(joins, query.scope, task);
+            send_released(&mut self.scopes, &mut self.floor, (line, line_at), self.now);
+        }
+        if self.requests.get_mut(query.request).progress.is_complete() {
+            let (request, accuracy) = self.requests.close(query.request, &line.weights);
+            self.collect.completed(request, line.partial, accuracy);
+        }
+    }
+
     #[cold]
     fn dropped(&mut self, Dropped { line: line_at, at, task, query, reason }: Dropped) {
         let line = &self.lines[line_at as usize];
@@ -209,7 +290,7 @@ impl<'a> Run<'a> {
         request.drop_task.get_or_insert(at);
         request.progress.dropped(self.now, 1, reason);
         if is_first && !line.partial && !request.progress.is_complete() {
-            self.floor.cancel(self.now, line.stations.clone(), query);
+            self.floor.cancel(self.now, &line.stations, query);
             if line.joins.is_some() {
                 while let Some(held) = self.scopes.cancel(query.request) {
                     let reason = DropReason::Cancelled;

@@ -9,14 +9,13 @@ use crate::routes::{Routes, variant_named};
 use crate::steering::Steered;
 use crate::{SimulateError, SimulateOptions, Workload};
 use apportion_domain::{
-    AccuracyModel, Assignment, Dropping, GroupName, Partial, Pipeline, PipelinePlan, Plan, Problem, Queueing, Route,
-    RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
+    AccuracyModel, Assignment, Dropping, GroupName, HardwareIndex, Partial, Pipeline, PipelinePlan, Plan, Problem,
+    Queueing, Route, RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace,
 };
 use apportion_serving::router::Within;
 use apportion_serving::{Router, group_capacity_qps, most_accurate_first};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 /// Queries that one queue may hold: a guard of memory. What comes on top is dropped, reason `queue_full`.
 pub const QUEUE_LEN_MAX: usize = 1 << 22;
@@ -74,7 +73,7 @@ pub struct Line {
     /// Its joins, if it has any.
     pub joins: Option<Joins>,
     /// Its stations.
-    pub stations: Range<u32>,
+    pub stations: Vec<u32>,
 }
 
 /// One group of a plan.
@@ -82,6 +81,12 @@ pub struct Line {
 pub struct Group {
     /// Its pipeline.
     pub line: u32,
+    /// Its name.
+    pub name: GroupName,
+    /// Its hardware.
+    pub hardware: HardwareIndex,
+    /// How long a replica of it takes to load.
+    pub load: Span,
     /// Its task, among all tasks of the problem.
     pub task: u32,
     /// Its task in its pipeline.
@@ -258,7 +263,7 @@ impl Compiler<'_> {
         self.fleet.lines[line as usize].frontend = Some(self.fleet.floor.routers.len() as u32);
         let router = self.router(None, root, &routes, &targets, 0);
         self.fleet.floor.routers.push(router);
-        self.fleet.lines[line as usize].stations = first_station..self.fleet.floor.stations.len() as u32;
+        self.fleet.lines[line as usize].stations = (first_station..self.fleet.floor.stations.len() as u32).collect();
         self.steer(&by_task, &capacities, line)
     }
 
@@ -312,7 +317,7 @@ impl Compiler<'_> {
             by_task,
             first_task,
             joins: Joins::new(p),
-            stations: 0..0,
+            stations: Vec::new(),
         });
     }
 
@@ -377,6 +382,9 @@ impl Compiler<'_> {
         let closes = if line_of.by_task { Vec::new() } else { closes(p, task, &edges, &line_of.channels) };
         self.fleet.groups.push(Group {
             line,
+            name: a.group.clone(),
+            hardware,
+            load: Span::from_millis(v.load_ms),
             task: line_of.first_task + task.get() as u32,
             task_of_line: task.get() as u32,
             stage_channel,

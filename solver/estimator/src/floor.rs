@@ -157,8 +157,8 @@ impl Floor {
     }
 
     /// No query of this one's request is wanted any more at these stations.
-    pub fn cancel(&mut self, now: Moment, stations: std::ops::Range<u32>, query: Query) {
-        for station in stations {
+    pub fn cancel(&mut self, now: Moment, stations: &[u32], query: Query) {
+        for &station in stations {
             self.stations[station as usize].handle(now, Input::Cancel { query });
             self.settle(now, station, |_, _| {});
         }

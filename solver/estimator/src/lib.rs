@@ -9,8 +9,11 @@
 mod agenda;
 pub mod analytic;
 pub mod bench;
+mod changes;
 mod children;
 mod collect;
+pub mod controllers;
+mod crews;
 mod driver;
 mod fanout;
 mod fleet;
@@ -22,11 +25,14 @@ mod policies;
 mod random;
 mod requests;
 mod routes;
+pub mod scenario;
+mod staff;
 mod steering;
 mod workload;
 
 use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};
 pub use apportion_serving::{DropReason, Outcome};
+pub use scenario::{Controller, Event, GroupSeen, Observation, OnFailure, Replay, Scenario, Window};
 pub use workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 
 /// Why a run could not start.
@@ -117,4 +123,52 @@ pub fn simulate(
     let (pipelines, total, requests) = collect.result(problem, plan, workload.seed);
     let visits = total.waiting.iter().map(|w| w.queries).sum();
     Ok(Simulation { pipelines, total, requests, visits })
+}
+
+/// The same with changes: replicas come after their loading time, go, die and slow down as the scenario and its controllers have it.
+/// The run starts with every replica of the plan warm.
+///
+/// # Errors
+/// As [`simulate`], and if a change names a group that the plan does not assign.
+pub fn replay(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    options: &SimulateOptions,
+    scenario: Scenario<'_>,
+) -> Result<Replay, SimulateError> {
+    let fleet = fleet::Fleet::new(problem, plan, workload, options)?;
+    let policy = |name: &str| options.serving.or(plan.pipeline(name).map(|part| part.serving)).unwrap_or_default();
+    let serving: Vec<ServingPolicy> = problem.pipelines.iter().map(|p| policy(&p.name)).collect();
+    let crews = crews::Crews::new(problem, &fleet, &serving);
+    let changes = changes::Changes::new(crews, scenario, problem.pipelines.len())?;
+    let arrivals = problem.pipelines.iter().zip(&workload.traces);
+    let arrivals = arrivals.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect();
+    let roots = problem.pipelines.iter().map(|p| p.root().get() as u32).collect();
+    let mut run = driver::Run::new(fleet, arrivals, options).with_changes(changes, roots);
+    run.run();
+    let (mut collect, now) = (run.collect, run.now);
+    let mut changes = run.changes.expect("a run gives its changes back");
+    if let Some(error) = changes.failed.take() {
+        return Err(error);
+    }
+    let windows = changes.windows(now, &collect);
+    if !collect.is_enough() {
+        collect.give_up_rest();
+    }
+    let hours = now.as_millis() / 3_600_000.0;
+    let (cost, served_ms) = (changes.crews.cost, changes.crews.served_ms);
+    let busy_ms = collect.sums().2.as_millis();
+    let invalid_rate = collect.invalid_rate();
+    let (pipelines, total, requests) = collect.result(problem, plan, workload.seed);
+    let visits = total.waiting.iter().map(|w| w.queries).sum();
+    Ok(Replay {
+        simulation: Simulation { pipelines, total, requests, visits },
+        windows,
+        cost,
+        cost_per_hour: if hours > 0.0 { cost / hours } else { 0.0 },
+        utilisation: if served_ms > 0.0 { busy_ms / served_ms } else { 0.0 },
+        invalid_rate,
+        changes: changes.changed,
+    })
 }

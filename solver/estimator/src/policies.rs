@@ -97,7 +97,7 @@ impl Compiler<'_> {
             what: format!("dropping {:?} with {e}", self.serving.dropping.name()),
         })?;
         let stations = self.fleet.lines[line as usize].stations.clone();
-        for station in stations.clone() {
+        for &station in &stations {
             let task = self.fleet.floor.places[station as usize].task_of_line as usize;
             let view = planner.view(task);
             self.fleet.floor.stations[station as usize].handle(Moment::ZERO, Input::Steer { view });

@@ -1,7 +1,7 @@
 //! Requests in flight: a slab whose slots are reused, so that memory follows the load and not the trace.
 
 use crate::fleet::Group;
-use apportion_domain::Moment;
+use apportion_domain::{Moment, Span};
 use apportion_serving::Progress;
 
 /// One request in flight.
@@ -19,6 +19,8 @@ pub struct Request {
     pub deadline: Moment,
     /// What has come back of it.
     pub progress: Progress,
+    /// Device time spent on it, where that is asked for.
+    pub spent: Span,
 }
 
 /// Sum and number of accuracies.
@@ -57,6 +59,11 @@ impl Requests {
         self.slots.push(request);
         self.scores.resize(self.scores.len() + self.width, Score::default());
         (self.slots.len() - 1) as u32
+    }
+
+    /// Requests without an outcome.
+    pub fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
     /// The request of a slot.

@@ -6,7 +6,6 @@ use apportion_serving::modules::{PERIOD, WINDOW_PERIODS};
 use apportion_serving::replica::Input;
 use apportion_serving::{StatePlanner, View};
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// The states of one pipeline.
 #[derive(Debug)]
@@ -14,7 +13,7 @@ pub struct Steered {
     /// Its planner.
     pub planner: StatePlanner,
     /// Its stations.
-    pub stations: Range<u32>,
+    pub stations: Vec<u32>,
     /// From a station's report to the view that follows from it: a hop each way.
     pub delay: Span,
 }
@@ -49,6 +48,13 @@ impl Steering {
         Self { steered, period_end, due: VecDeque::new(), spare: Vec::new(), silent: 0 }
     }
 
+    /// A station has come that looks at the states of the pipeline whose station `sibling` is.
+    pub fn joined(&mut self, sibling: u32, station: u32) {
+        for steered in self.steered.iter_mut().filter(|s| s.stations.contains(&sibling)) {
+            steered.stations.push(station);
+        }
+    }
+
     /// When it acts next, if the rest of the run does so at `work`. While nothing is left in any window, it sleeps until the
     /// period in which something happens, so that a long silence costs nothing.
     #[inline]
@@ -79,7 +85,7 @@ impl Steering {
         }
         while self.due.front().is_some_and(|due| due.at <= now) {
             let Some(mut due) = self.due.pop_front() else { return };
-            for station in self.steered[due.steered].stations.clone() {
+            for &station in &self.steered[due.steered].stations {
                 let task = floor.places[station as usize].task_of_line as usize;
                 floor.stations[station as usize].handle(now, Input::Steer { view: due.views[task] });
                 floor.settle(now, station, |_, _| {});
@@ -92,7 +98,7 @@ impl Steering {
     /// Reports what the stations of one pipeline have measured. Whether there is anything in the window.
     fn report(&mut self, steered: usize, now: Moment, floor: &mut Floor) -> bool {
         let of = &mut self.steered[steered];
-        for station in of.stations.clone() {
+        for &station in &of.stations {
             let module = floor.places[station as usize].task_of_line as usize;
             if let Some(monitor) = floor.stations[station as usize].monitor() {
                 of.planner.observe(module, monitor);

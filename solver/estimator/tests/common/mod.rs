@@ -44,7 +44,18 @@ pub fn stage(parent: usize, replicas: u32, batch: u32, base_ms: f64, each_ms: f6
 
 /// Pipeline `p` of these stages, called `t0`, `t1` and so on, and the plan that runs them.
 pub fn build(stages: &[Stage], queueing: Queueing, network_ms: f64, slo_ms: f64) -> (Problem, Plan) {
-    let hardware = vec![Hardware { name: "h".into(), price_per_hour: 2.0, count: None, memory_mib: None }];
+    build_loading(stages, queueing, (network_ms, slo_ms), 0.0, None)
+}
+
+/// The same with variants that take so long to load, and so many devices.
+pub fn build_loading(
+    stages: &[Stage],
+    queueing: Queueing,
+    (network_ms, slo_ms): (f64, f64),
+    load_ms: f64,
+    count: Option<u32>,
+) -> (Problem, Plan) {
+    let hardware = vec![Hardware { name: "h".into(), price_per_hour: 2.0, count, memory_mib: None }];
     let task = |(t, s): (usize, &Stage)| {
         let row = |batch: u32| ProfileRow {
             hardware: HardwareIndex(0),
@@ -68,7 +79,7 @@ pub fn build(stages: &[Stage], queueing: Queueing, network_ms: f64, slo_ms: f64)
             fanout: 1.0,
             fanout_to: children().filter_map(mean).collect(),
             fanout_counts: children().filter_map(counts).collect(),
-            load_ms: 0.0,
+            load_ms,
             memory_mib: None,
             profile: Profile::new((1..=s.batch).map(row).collect()),
         };

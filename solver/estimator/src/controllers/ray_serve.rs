@@ -1,0 +1,147 @@
+//! Ray Serve's autoscaler: ongoing requests per replica against a target.
+//!
+//! By its documentation (docs.ray.io, "Advanced Ray Serve Autoscaling") and defaults: `desired = ceil(replicas * ongoing per
+//! replica / target)` of the mean over the look-back period; a change is made once every decision for the length of the delay has
+//! asked for the same direction.
+
+use crate::scenario::{Controller, Event, Observation};
+use apportion_domain::{Moment, Span};
+use std::collections::VecDeque;
+
+/// Settings; the defaults are the documented ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RayServeConfig {
+    /// `target_ongoing_requests`: running and waiting queries for each replica.
+    pub target_ongoing: f64,
+    /// `upscale_delay_s`.
+    pub upscale_delay: Span,
+    /// `downscale_delay_s`.
+    pub downscale_delay: Span,
+    /// `look_back_period_s`.
+    pub look_back: Span,
+    /// How often it decides. Ray decides ten times a second; its metrics are pushed every ten seconds and averaged over thirty.
+    pub period: Span,
+    /// The most replicas of a group.
+    pub replicas_max: u32,
+}
+
+impl Default for RayServeConfig {
+    fn default() -> Self {
+        Self {
+            target_ongoing: 2.0,
+            upscale_delay: Span::from_nanos(30_000_000_000),
+            downscale_delay: Span::from_nanos(600_000_000_000),
+            look_back: Span::from_nanos(30_000_000_000),
+            period: Span::from_nanos(1_000_000_000),
+            replicas_max: 1 << 16,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Deployment {
+    /// Ongoing queries at the last decisions, oldest first, and their sum.
+    ongoing: VecDeque<(Moment, u64)>,
+    sum: u64,
+    /// The count that was asked for last: Ray's target, which its replicas may not have reached.
+    target: u32,
+    /// Since when it has wanted more (`true`) or fewer.
+    since: Option<(bool, Moment)>,
+}
+
+/// One autoscaler for each group of a plan.
+#[derive(Clone, Debug)]
+pub struct RayServe {
+    config: RayServeConfig,
+    deployments: Vec<Deployment>,
+}
+
+impl RayServe {
+    /// With these settings.
+    #[must_use]
+    pub fn new(config: RayServeConfig) -> Self {
+        Self { config, deployments: Vec::new() }
+    }
+}
+
+impl Deployment {
+    fn decide(&mut self, config: &RayServeConfig, now: Moment, ongoing: u64) -> Option<u32> {
+        self.ongoing.push_back((now, ongoing));
+        self.sum += ongoing;
+        while self.ongoing.front().is_some_and(|o| now.since(o.0) >= config.look_back) {
+            self.sum -= self.ongoing.pop_front().map_or(0, |o| o.1);
+        }
+        let mean = self.sum as f64 / self.ongoing.len() as f64;
+        let desired = ((mean / config.target_ongoing - 1e-9).ceil().max(1.0) as u32).min(config.replicas_max);
+        if desired == self.target {
+            self.since = None;
+            return None;
+        }
+        let is_up = desired > self.target;
+        let since = self.since.filter(|s| s.0 == is_up).map_or(now, |s| s.1);
+        self.since = Some((is_up, since));
+        let delay = if is_up { config.upscale_delay } else { config.downscale_delay };
+        if now.since(since) < delay {
+            return None;
+        }
+        self.since = None;
+        self.target = desired;
+        Some(desired)
+    }
+}
+
+impl Controller for RayServe {
+    fn period(&self) -> Span {
+        self.config.period
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+        if self.deployments.is_empty() {
+            let target = |g: &crate::GroupSeen| Deployment { target: g.ready + g.loading, ..Deployment::default() };
+            self.deployments = seen.groups.iter().map(target).collect();
+        }
+        let mut commands = Vec::new();
+        for (deployment, group) in self.deployments.iter_mut().zip(&seen.groups) {
+            if let Some(replicas) = deployment.decide(&self.config, seen.at, group.queued + group.running) {
+                commands.push((Span::ZERO, group.to_have(replicas)));
+            }
+        }
+        commands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::seen;
+
+    /// Seconds and replicas of all changes under this many ongoing queries by second.
+    fn changes(start: u32, ongoing: impl Fn(u64) -> u64, seconds: u64) -> Vec<(u64, u32)> {
+        let mut ray = RayServe::new(RayServeConfig::default());
+        let mut changes = Vec::new();
+        for second in 1..=seconds {
+            let at = Moment::from_millis(second as f64 * 1e3);
+            for (_, event) in ray.observe(&seen(at, start, 0, ongoing(second), 0.0)) {
+                if let Event::Replicas { replicas, .. } = event {
+                    changes.push((second, replicas));
+                }
+            }
+        }
+        changes
+    }
+
+    #[test]
+    fn it_scales_up_after_half_a_minute_by_the_mean_of_half_a_minute() {
+        // 4 ongoing on 2 replicas is the target; 10 from second 41 on: the mean is above 4 from then, and is 10 at second 70;
+        // the decision falls at second 71.
+        let ongoing = |second| if second <= 40 { 4 } else { 10 };
+        assert_eq!(changes(2, ongoing, 200), [(71, 5)]);
+    }
+
+    #[test]
+    fn it_scales_down_after_ten_minutes_without_an_interruption() {
+        assert_eq!(changes(5, |_| 2, 700), [(601, 1)]);
+        // One burst that wants as many as there are starts the ten minutes again.
+        assert_eq!(changes(2, |second| if second == 300 { 200 } else { 2 }, 700), []);
+    }
+}

@@ -1,0 +1,241 @@
+//! What changes during a run, who changes it, and what a run with changes tells beyond a plain one.
+
+use crate::{SimulateError, Simulation};
+use apportion_domain::{GroupName, Moment, Span};
+
+/// Something that happens to replicas.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A group is to have so many replicas, at least one. More: each serves after its variant's `load_ms`, as soon as there is a
+    /// device for it. Fewer: those that load are given up first; others finish what they have.
+    Replicas {
+        /// The pipeline.
+        pipeline: String,
+        /// One of its groups in the plan.
+        group: GroupName,
+        /// How many.
+        replicas: u32,
+    },
+    /// A replica dies with what it runs. Senders notice [`Scenario::detection`] later; then its queries are sent again or lost, its
+    /// device is free, and a replacement starts to load.
+    Fail {
+        /// The pipeline.
+        pipeline: String,
+        /// One of its groups in the plan.
+        group: GroupName,
+        /// Which of the replicas that serve at that moment, modulo their number.
+        replica: u32,
+    },
+    /// Batches that one replica starts take longer for a while.
+    Slow {
+        /// The pipeline.
+        pipeline: String,
+        /// One of its groups in the plan.
+        group: GroupName,
+        /// Which of the replicas that serve at that moment, modulo their number.
+        replica: u32,
+        /// By this factor.
+        factor: f64,
+        /// Until then.
+        until: Moment,
+    },
+}
+
+impl Event {
+    /// The pipeline and the group that it speaks of.
+    #[must_use]
+    pub fn group(&self) -> (&str, &GroupName) {
+        match self {
+            Self::Replicas { pipeline, group, .. }
+            | Self::Fail { pipeline, group, .. }
+            | Self::Slow { pipeline, group, .. } => (pipeline, group),
+        }
+    }
+}
+
+/// What becomes of the queries that a dead replica held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Their senders send them to another replica once they have noticed.
+    #[default]
+    SendAgain,
+    /// Their requests fail.
+    Lose,
+}
+
+/// One group as it was at the end of a reporting period.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupSeen {
+    /// Its pipeline.
+    pub pipeline: String,
+    /// Which.
+    pub group: GroupName,
+    /// Replicas that serve.
+    pub ready: u32,
+    /// Replicas that load.
+    pub loading: u32,
+    /// Queries that wait.
+    pub queued: u64,
+    /// Queries that run.
+    pub running: u64,
+    /// Busy time of the replicas that serve, over their number and the period; a batch counts when it starts.
+    pub utilisation: f64,
+}
+
+/// What one controller is told about one period.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// The end of the period; the report arrives [`Scenario::report_delay`] later.
+    pub at: Moment,
+    /// By pipeline in the problem's order: the offered requests as (bin, count), in order, without empty bins.
+    pub arrivals: Vec<Vec<(Moment, u32)>>,
+    /// All groups of the plan.
+    pub groups: Vec<GroupSeen>,
+}
+
+/// Something in the loop that watches a run and changes it.
+pub trait Controller {
+    /// How often it looks.
+    fn period(&self) -> Span;
+
+    /// What it wants done about what it is told, each event after a delay of its own (planning, say) on top of
+    /// [`Scenario::command_delay`].
+    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)>;
+}
+
+/// A run's changes.
+pub struct Scenario<'a> {
+    /// What happens when, in any order.
+    pub events: Vec<(Moment, Event)>,
+    /// Who watches.
+    pub controllers: Vec<Box<dyn Controller + 'a>>,
+    /// From the end of a period to the controller.
+    pub report_delay: Span,
+    /// From the controller to the agents.
+    pub command_delay: Span,
+    /// From a replica's death to its senders.
+    pub detection: Span,
+    /// What becomes of a dead replica's queries.
+    pub on_failure: OnFailure,
+    /// Length of the windows of the time series; it doubles whenever there would be more than [`WINDOWS_MAX`].
+    pub window: Span,
+}
+
+impl Default for Scenario<'_> {
+    fn default() -> Self {
+        Self {
+            events: Vec::new(),
+            controllers: Vec::new(),
+            report_delay: Span::from_nanos(100_000_000),
+            command_delay: Span::from_nanos(100_000_000),
+            detection: Span::from_nanos(1_000_000_000),
+            on_failure: OnFailure::default(),
+            window: Span::from_nanos(1_000_000_000),
+        }
+    }
+}
+
+/// Windows of one time series.
+pub const WINDOWS_MAX: usize = 8_192;
+
+/// One window of a run, over all pipelines.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Window {
+    /// When it starts.
+    pub start: Moment,
+    /// How long it is.
+    pub length: Span,
+    /// Requests that arrived in it.
+    pub arrived: u64,
+    /// Requests that were answered in it, within the SLO.
+    pub ok: u64,
+    /// Requests that were answered in it, after the SLO.
+    pub late: u64,
+    /// Requests that were dropped in it.
+    pub dropped: u64,
+    /// Requests that failed in it.
+    pub failed: u64,
+    /// Replicas that served, over time.
+    pub replicas: f64,
+    /// What the devices cost, those that load or finish included.
+    pub cost: f64,
+    /// Busy time over the time of the replicas that served.
+    pub utilisation: f64,
+}
+
+impl Window {
+    /// `ok` over all requests that had their outcome in it; 1 without any.
+    #[must_use]
+    pub fn attainment(&self) -> f64 {
+        let ended = self.ok + self.late + self.dropped + self.failed;
+        if ended == 0 { 1.0 } else { self.ok as f64 / ended as f64 }
+    }
+
+    /// Requests answered in time per second.
+    #[must_use]
+    pub fn goodput_qps(&self) -> f64 {
+        self.ok as f64 * 1e3 / self.length.as_millis().max(1e-6)
+    }
+
+    /// This window and the next in one.
+    #[must_use]
+    pub fn with(&self, next: &Self) -> Self {
+        let (a, b) = (self.length.as_millis(), next.length.as_millis());
+        let mean = |x: f64, y: f64| (x * a + y * b) / (a + b).max(1e-9);
+        let busy = self.utilisation * self.replicas * a + next.utilisation * next.replicas * b;
+        let served = self.replicas * a + next.replicas * b;
+        Self {
+            start: self.start,
+            length: self.length + next.length,
+            arrived: self.arrived + next.arrived,
+            ok: self.ok + next.ok,
+            late: self.late + next.late,
+            dropped: self.dropped + next.dropped,
+            failed: self.failed + next.failed,
+            replicas: mean(self.replicas, next.replicas),
+            cost: self.cost + next.cost,
+            utilisation: if served > 0.0 { busy / served } else { 0.0 },
+        }
+    }
+}
+
+/// What came of a run with changes.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The same as of a plain run; its `cost_per_hour` is still the plan's.
+    pub simulation: Simulation,
+    /// The time series.
+    pub windows: Vec<Window>,
+    /// What all devices cost from the start to the end of the run, those that load or finish included, by share.
+    pub cost: f64,
+    /// The same per hour.
+    pub cost_per_hour: f64,
+    /// Busy time over the time of the replicas that served.
+    pub utilisation: f64,
+    /// Device time spent on requests that were not answered in time, over all device time spent.
+    pub invalid_rate: f64,
+    /// Changes of replica counts that were carried out.
+    pub changes: u64,
+}
+
+/// A change names what the plan does not have.
+pub(crate) fn unknown(pipeline: &str, group: &GroupName) -> SimulateError {
+    SimulateError::Plan(format!("a change names {group} of pipeline {pipeline:?}, which the plan does not assign"))
+}
+
+impl GroupSeen {
+    /// That it has so many replicas.
+    #[must_use]
+    pub fn to_have(&self, replicas: u32) -> Event {
+        Event::Replicas { pipeline: self.pipeline.clone(), group: self.group.clone(), replicas }
+    }
+}
+
+/// A report about a single group, for tests of controllers.
+#[cfg(test)]
+pub(crate) fn seen(at: Moment, ready: u32, loading: u32, queued: u64, utilisation: f64) -> Observation {
+    let share = apportion_domain::Share::WHOLE;
+    let group = GroupName { task: "t".into(), variant: "v".into(), hardware: "h".into(), share };
+    let group = GroupSeen { pipeline: "p".into(), group, ready, loading, queued, running: 0, utilisation };
+    Observation { at, arrivals: vec![Vec::new()], groups: vec![group] }
+}
