@@ -37,7 +37,7 @@ fn plan(replicas: u32) -> Plan {
     Plan { pipelines: vec![part], cost_per_hour: f64::from(replicas) }
 }
 
-/// Mean wait of M/D/c in ms: Pollaczek and Khinchine for one server, else Cosmetatos' (1975) correction of half of M/M/c.
+/// Mean wait of M/D/c in ms: Pollaczek and Khinchine for one server, else Cosmetatos' (1976) correction of half of M/M/c.
 fn expected_ms(servers: u32, utilisation: f64) -> f64 {
     let c = f64::from(servers);
     let rate = c * utilisation / SERVICE_MS;
@@ -80,7 +80,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     Ok(Report {
         name: "estimator-closed-forms",
         title: "The estimator against queueing theory",
-        source: "Pollaczek-Khinchine, Erlang C, Cosmetatos 1975",
+        source: "Pollaczek-Khinchine, Erlang C, Cosmetatos 1976",
         method: format!(
             "One task, batch 1, service always {SERVICE_MS} ms, a central queue, Poisson arrivals. Profiles give constant times, so \
              M/D/1 is exact and M/D/c is Erlang's M/M/c with Cosmetatos' correction; M/M/c itself is shown beside it."

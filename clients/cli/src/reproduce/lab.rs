@@ -121,6 +121,36 @@ pub fn rate_quantile(rates: &[f64], q: f64) -> f64 {
     quantile(rates, q)
 }
 
+/// Share of missed requests beyond which a run is not worth finishing.
+const HOPELESS: f64 = 0.25;
+
+/// Replays a plan under a policy, and gives up once a quarter of the requests of a constant load has missed; `None` then.
+pub fn replay_unless_hopeless(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    dropping: Dropping,
+) -> Result<Option<Simulation>, Failure> {
+    let expected: f64 = workload.traces.iter().map(queries).sum();
+    let misses_max = (HOPELESS * expected) as u64;
+    let run = replay_with(
+        problem,
+        plan,
+        workload,
+        dropping,
+        SimulateOptions { misses_max: Some(misses_max), ..SimulateOptions::default() },
+    )?;
+    Ok((run.total.requests - run.total.ok <= misses_max).then_some(run))
+}
+
+/// Queries that a trace is expected to bring.
+fn queries(trace: &Trace) -> f64 {
+    match trace {
+        Trace::Arrivals(moments) => moments.len() as f64,
+        Trace::Rates(rows) => rows.iter().map(|r| r.1).sum(),
+    }
+}
+
 /// Replays a plan under a policy.
 pub fn replay(
     problem: &Problem,
@@ -129,9 +159,18 @@ pub fn replay(
     dropping: Dropping,
     requests: bool,
 ) -> Result<Simulation, Failure> {
+    replay_with(problem, plan, workload, dropping, SimulateOptions { requests, ..SimulateOptions::default() })
+}
+
+fn replay_with(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    dropping: Dropping,
+    options: SimulateOptions,
+) -> Result<Simulation, Failure> {
     let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
-    let options =
-        SimulateOptions { requests, serving: Some(ServingPolicy { dropping, ..own }), ..SimulateOptions::default() };
+    let options = SimulateOptions { serving: Some(ServingPolicy { dropping, ..own }), ..options };
     Ok(simulate(problem, plan, workload, &options).map_err(anyhow::Error::new)?)
 }
 
