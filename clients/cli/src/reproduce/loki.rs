@@ -77,9 +77,11 @@ fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<O
     let seconds = lab.pick(20, 3);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
     let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out());
-    // the baselines plan for the demand alone and look at a trace only to report on it
-    let shown =
-        if who.planner == Planner::Milp { seen.clone() } else { constant(demand, 1, ArrivalProcess::Poisson, lab.seed) };
+    // proteus plans for the demand alone and looks at a trace only to report on it; the others have the check loop
+    let shown = match who.planner {
+        Planner::Proteus => constant(demand, 1, ArrivalProcess::Poisson, lab.seed),
+        _ => seen.clone(),
+    };
     let mut best: Option<(f64, Dropping, f64, Problem, Plan)> = None;
     for headroom in HEADROOMS {
         let asked = with_pipeline(problem, 0, |d| {
