@@ -1,7 +1,7 @@
 //! The list of commands.
 
 use crate::exit::Outcome;
-use crate::{agent, bench, check, compare, demo, diff, frontier, plan, profile, serve, simulate, trace};
+use crate::{agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, serve, simulate, trace};
 use clap::Subcommand;
 
 /// One command line.
@@ -19,6 +19,8 @@ pub enum Command {
     Frontier(frontier::FrontierArgs),
     /// Run planners side by side on a trace.
     Compare(compare::CompareArgs),
+    /// Run the papers' comparisons again, and write them as one page.
+    Reproduce(reproduce::ReproduceArgs),
     /// Make or inspect traces.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
@@ -46,6 +48,7 @@ impl Command {
             Self::Diff(args) => diff::run(&args),
             Self::Frontier(args) => frontier::run(&args),
             Self::Compare(args) => compare::run(&args),
+            Self::Reproduce(args) => reproduce::run(&args),
             Self::Trace(command) => trace::run(&command),
             Self::Profile(args) => profile::run(&args),
             Self::Serve(args) => serve::run(args),

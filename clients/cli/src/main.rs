@@ -21,6 +21,7 @@ mod input;
 mod output;
 mod plan;
 mod profile;
+mod reproduce;
 mod requests;
 mod scaling;
 mod serve;

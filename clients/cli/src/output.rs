@@ -65,6 +65,11 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The header, then the rows.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     /// The table as text, each line indented.
     pub fn text(&self, indent: &str) -> String {
         let columns = 0..self.rows[0].len();

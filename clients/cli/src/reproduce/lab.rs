@@ -1,0 +1,197 @@
+//! What the comparisons share: settings, problems, traces, planning and replaying.
+
+use super::metrics::quantile;
+use crate::exit::Failure;
+use crate::input;
+use anyhow::anyhow;
+use apportion_domain::{Dropping, Pipeline, PipelineDraft, Plan, Problem, ServingPolicy, Trace};
+use apportion_estimator::{ArrivalProcess, SimulateOptions, Simulation, Workload, simulate};
+use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_wire::{ProblemFile, read_problem};
+use indicatif::ProgressBar;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest search of one planner for one plan.
+const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The settings of a run.
+pub struct Lab {
+    /// The folder of shared data, if there is one.
+    pub data: Option<PathBuf>,
+    /// Tiny settings: the whole path of code, no figures worth quoting.
+    pub quick: bool,
+    /// Seed of the load that plans are made on; the next seed is the load that they are judged on.
+    pub seed: u64,
+    /// Shows what is being done.
+    pub bar: ProgressBar,
+}
+
+impl Lab {
+    /// Seed of the load on which plans are judged.
+    pub fn held_out(&self) -> u64 {
+        self.seed.wrapping_add(1)
+    }
+
+    /// `full`, or `quick` with tiny settings.
+    pub fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Says what is being done.
+    pub fn now(&self, what: impl Into<std::borrow::Cow<'static, str>>) {
+        self.bar.set_message(what);
+    }
+
+    /// A file of the data folder, if there is such a folder.
+    pub fn data_file(&self, name: &str) -> Option<PathBuf> {
+        self.data.as_ref().map(|folder| folder.join(name))
+    }
+
+    /// A problem of the data folder, else the one that is built in.
+    pub fn problem(&self, data: &str, name: &str, built_in: &str) -> Result<Problem, Failure> {
+        match self.data_file(data) {
+            Some(file) => input::problem(&file.display().to_string()),
+            None => built_in_problem(name, built_in),
+        }
+    }
+
+    /// The first seconds of a trace of rates in the data folder, moved to start at 0.
+    pub fn rates(&self, file: &Path, column: Option<&str>, seconds: usize) -> Result<Vec<f64>, Failure> {
+        match input::trace(&file.display().to_string(), column)? {
+            Trace::Rates(rows) => Ok(rows.into_iter().take(seconds).map(|(_, qps)| qps).collect()),
+            Trace::Arrivals(_) => Err(anyhow!("{}: a trace of rates is needed", file.display()).into()),
+        }
+    }
+
+    /// A plan, without explanation; `None` if the planner finds none.
+    pub fn plan(&self, problem: &Problem, planner: Planner, trace: Option<Workload>) -> Option<Plan> {
+        let start = Instant::now();
+        let options = PlanOptions {
+            planner,
+            time_limit: Some(PLAN_TIME_MAX),
+            trace,
+            explain: false,
+            ..PlanOptions::new(Arc::new(move || start.elapsed()))
+        };
+        plan(problem, &options).0.plan().cloned()
+    }
+}
+
+/// A problem that is part of the program.
+pub fn built_in_problem(name: &str, text: &str) -> Result<Problem, Failure> {
+    match read_problem(name, text)? {
+        ProblemFile::Allocation(problem) => Ok(problem),
+        ProblemFile::Scaling(_) => Err(anyhow!("{name} is a scaling problem").into()),
+    }
+}
+
+/// A problem of one pipeline with that pipeline changed.
+pub fn with_pipeline(problem: &Problem, index: usize, change: impl FnOnce(&mut PipelineDraft)) -> Result<Problem, Failure> {
+    let pipeline: Pipeline = problem.pipelines[index]
+        .changed(&problem.hardware, change)
+        .map_err(|e| anyhow!("the changed pipeline is invalid: {e:?}"))?;
+    let changed = problem.changed(|d| {
+        d.pipelines = vec![pipeline];
+        d.deployed.clear();
+    });
+    Ok(changed.map_err(|e| anyhow!("the changed problem is invalid: {e:?}"))?)
+}
+
+/// A load from rates by second.
+pub fn load(rates: &[f64], arrivals: ArrivalProcess, seed: u64) -> Workload {
+    let rows = (0..).zip(rates.iter().copied()).collect();
+    Workload { traces: vec![Trace::Rates(rows)], arrivals, seed }
+}
+
+/// A constant load.
+pub fn constant(qps: f64, seconds: usize, arrivals: ArrivalProcess, seed: u64) -> Workload {
+    load(&vec![qps; seconds], arrivals, seed)
+}
+
+/// Rates with this mean.
+pub fn scaled(rates: &[f64], mean: f64) -> Vec<f64> {
+    let now = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
+    rates.iter().map(|r| if now > 0.0 { r * mean / now } else { mean }).collect()
+}
+
+/// The rate that a share `q` of the seconds stays below.
+pub fn rate_quantile(rates: &[f64], q: f64) -> f64 {
+    quantile(rates, q)
+}
+
+/// Share of missed requests beyond which a run is not worth finishing.
+const HOPELESS: f64 = 0.25;
+
+/// Replays a plan under a policy, and gives up once a quarter of the requests of a constant load has missed; `None` then.
+pub fn replay_unless_hopeless(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    dropping: Dropping,
+) -> Result<Option<Simulation>, Failure> {
+    let expected: f64 = workload.traces.iter().map(queries).sum();
+    let misses_max = (HOPELESS * expected) as u64;
+    let run = replay_with(
+        problem,
+        plan,
+        workload,
+        dropping,
+        SimulateOptions { misses_max: Some(misses_max), ..SimulateOptions::default() },
+    )?;
+    Ok((run.total.requests - run.total.ok <= misses_max).then_some(run))
+}
+
+/// Queries that a trace is expected to bring.
+fn queries(trace: &Trace) -> f64 {
+    match trace {
+        Trace::Arrivals(moments) => moments.len() as f64,
+        Trace::Rates(rows) => rows.iter().map(|r| r.1).sum(),
+    }
+}
+
+/// Replays a plan under a policy.
+pub fn replay(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    dropping: Dropping,
+    requests: bool,
+) -> Result<Simulation, Failure> {
+    replay_with(problem, plan, workload, dropping, SimulateOptions { requests, ..SimulateOptions::default() })
+}
+
+fn replay_with(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    dropping: Dropping,
+    options: SimulateOptions,
+) -> Result<Simulation, Failure> {
+    let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
+    let options = SimulateOptions { serving: Some(ServingPolicy { dropping, ..own }), ..options };
+    Ok(simulate(problem, plan, workload, &options).map_err(anyhow::Error::new)?)
+}
+
+/// A bursty trace of our own, mean about 1: a slow wave, and every so often a burst that doubles the rate for some seconds.
+/// A fixed pattern, so that a run needs no data.
+pub fn bursts(seconds: usize, every: usize, length: usize, height: f64) -> Vec<f64> {
+    let wave = |s: usize| 1.0 + 0.2 * (s as f64 / 40.0 * std::f64::consts::TAU).sin();
+    let rate = |s: usize| if s % every >= every - length { height * wave(s) } else { wave(s) };
+    scaled(&(0..seconds).map(rate).collect::<Vec<_>>(), 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_keep_their_shape_when_scaled() {
+        assert_eq!(scaled(&[1.0, 3.0], 10.0), [5.0, 15.0]);
+        assert_eq!(scaled(&[0.0, 0.0], 2.0), [2.0, 2.0]);
+        let burst = bursts(120, 30, 5, 2.0);
+        let mean = burst.iter().sum::<f64>() / 120.0;
+        assert!((mean - 1.0).abs() < 1e-9 && burst[29] > 1.5 * burst[20], "{mean}");
+    }
+}

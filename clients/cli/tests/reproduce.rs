@@ -1,0 +1,53 @@
+//! `reproduce` as a shell sees it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn apportion(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_apportion")).args(args).output().expect("the program runs")
+}
+
+/// Runs one comparison with tiny settings: what it prints, and its page.
+fn quick(name: &str, out: &Path) -> (String, String) {
+    let output = apportion(&["reproduce", name, "--quick", "--out", out.to_str().expect("text")]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{name}");
+    let page = std::fs::read_to_string(out.join("index.html")).expect("the page");
+    (String::from_utf8(output.stdout).expect("text"), page)
+}
+
+#[test]
+fn a_comparison_prints_its_table_and_writes_a_page_that_stands_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (text, page) = quick("inferline-cost", folder.path());
+    for shown in ["greedy", "cg-mean", "cg-peak", "cost/h", "here:"] {
+        assert!(text.contains(shown), "{shown} in {text}");
+    }
+    assert!(page.contains("<svg") && page.contains("id=\"inferline-cost\"") && !page.contains("http"), "{page}");
+    let svg = std::fs::read_to_string(folder.path().join("inferline-cost-1.svg")).expect("the plot");
+    assert!(svg.contains("cg-peak"), "{svg}");
+}
+
+#[test]
+fn the_closed_forms_agree_and_a_run_repeats_with_its_seed() {
+    let folders = [tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder")];
+    let [first, second] = folders.each_ref().map(|f| quick("estimator-closed-forms", f.path()).0);
+    let rows =
+        |text: &str| text.lines().filter(|l| l.trim_start().starts_with("M/D/")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows(&first).len(), 12);
+    assert_eq!(rows(&first), rows(&second));
+    for row in rows(&first) {
+        let error = row.split_whitespace().rev().nth(1).and_then(|e| e.parse::<f64>().ok()).expect("an error in percent");
+        assert!(error.abs() < 30.0, "{row}: even a short run is near the formula");
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_refused() {
+    let unknown = apportion(&["reproduce", "pard-goodputs"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let missing = apportion(&["reproduce", "all", "--data", "no/such/folder"]);
+    let text = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(2), "{text}");
+    assert!(text.contains("--data") && text.contains("no/such/folder"), "{text}");
+}
