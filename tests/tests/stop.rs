@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -49,6 +50,8 @@ fn database(folder: &Path) -> Option<PathBuf> {
 fn the_service_and_its_database_end_with_sigterm() {
     for early in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
+        // Where the tests run as root the database runs as another user, who must get there.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
         let (http, grpc) = (apportion_tests::free_port(), apportion_tests::free_port());
         let child = Command::new(apportion_tests::programs().join("apportion"))
             .args(["serve", "--http", &format!("127.0.0.1:{http}"), "--grpc", &format!("127.0.0.1:{grpc}")])
