@@ -77,7 +77,7 @@ struct Served {
 }
 
 fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<Option<Served>, Failure> {
-    let seconds = lab.pick(20, 3);
+    let seconds = lab.pick(10, 2);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
     let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out());
     // proteus plans for the demand alone and looks at a trace only to report on it; the others have the check loop
@@ -109,8 +109,8 @@ fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<O
     Ok(judgement.map(|run| Served { demand, planned_for: demand * headroom, dropping, estimate: run.total }))
 }
 
-/// Demands tried: from the least, each a quarter more than the one before.
-const DEMANDS: (f64, f64, usize) = (40.0, 1.25, 20);
+/// Demands tried: from the least, each two fifths more than the one before.
+const DEMANDS: (f64, f64, usize) = (40.0, 1.4, 13);
 
 /// The largest demand that is served, and every demand of which at most a quarter misses. All are tried, for a plan may hold
 /// at one demand and another, which is not just more of it, miss at a smaller one.
@@ -170,7 +170,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         source: "Loki, Fig. 1 and 5",
         method: format!(
             "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of which at most \
-             1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are tried in steps of a quarter. \
+             1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are tried in steps of 40 %. \
              Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the best \
              dropping that it has on the load it planned on; the figures are from the next seed. \
              Demands of which more than a quarter misses are not in the plots.",
