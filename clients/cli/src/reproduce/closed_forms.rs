@@ -56,7 +56,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     for servers in [1, 2, 4] {
         for utilisation in [0.5, 0.7, 0.8, 0.9] {
             let qps = 1e3 * f64::from(servers) * utilisation / SERVICE_MS;
-            let seconds = (lab.pick(400_000.0, 5_000.0) / qps) as usize;
+            let seconds = (lab.pick(400_000.0, 40_000.0) / qps) as usize;
             let workload = constant(qps, seconds, ArrivalProcess::Poisson, lab.seed);
             let run =
                 simulate(&problem, &plan(servers), &workload, &SimulateOptions::default()).map_err(|e| anyhow!("{e}"))?;

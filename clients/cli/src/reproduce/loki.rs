@@ -16,6 +16,9 @@ const TRAFFIC: &str = include_str!("../../../../examples/traffic.yaml");
 const DEVICES: u32 = 20;
 /// A load is served if no more than this share of its requests misses.
 const MISSES_MAX: f64 = 0.01;
+/// On the load that it is planned on, a plan must miss no more than this part of what it may: one that just holds there is as
+/// likely as not to miss on the next.
+const MARGIN: f64 = 0.5;
 /// What the accuracy may fall to in the paper's phase 2 (section 2.2: 13 % below the best).
 const ACCURACY_FLOOR: f64 = 0.87;
 /// Planned-for over actual demand: tried in this order until the plan holds. A plan that fills replicas to the brim misses
@@ -74,7 +77,7 @@ struct Served {
 }
 
 fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<Option<Served>, Failure> {
-    let seconds = lab.pick(20, 3);
+    let seconds = lab.pick(10, 2);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
     let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out());
     // proteus plans for the demand alone and looks at a trace only to report on it; the others have the check loop
@@ -97,7 +100,7 @@ fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<O
                 best = Some((headroom, dropping, missed, asked.clone(), plan.clone()));
             }
         }
-        if best.as_ref().is_some_and(|b| b.2 <= MISSES_MAX) {
+        if best.as_ref().is_some_and(|b| b.2 <= MARGIN * MISSES_MAX) {
             break;
         }
     }
@@ -106,27 +109,19 @@ fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<O
     Ok(judgement.map(|run| Served { demand, planned_for: demand * headroom, dropping, estimate: run.total }))
 }
 
-/// The largest demand that is served, by halving (of its logarithm), and every demand that was tried.
-fn search(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<Served>, Vec<Served>), Failure> {
-    let (mut low, mut high) = (5.0_f64, 4_000.0_f64);
-    let (mut held, mut tried): (Option<Served>, Vec<Served>) = (None, Vec::new());
-    for _ in 0..lab.pick(9, 2) {
-        let demand = (low * high).sqrt();
+/// Demands tried: from the least, each two fifths more than the one before.
+const DEMANDS: (f64, f64, usize) = (40.0, 1.4, 13);
+
+/// The largest demand that is served, and every demand of which at most a quarter misses. All are tried, for a plan may hold
+/// at one demand and another, which is not just more of it, miss at a smaller one.
+fn search(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<Served>), Failure> {
+    let mut tried = Vec::new();
+    for step in 0..lab.pick(DEMANDS.2, 2) {
+        let demand = DEMANDS.0 * DEMANDS.1.powi(step as i32);
         lab.now(format!("loki-capacity: {} at {demand:.0} queries/s", who.name));
-        match serve(lab, problem, who, demand)? {
-            Some(served) if drop_rate(&served.estimate) <= MISSES_MAX => {
-                low = demand;
-                held = Some(Served { estimate: served.estimate.clone(), ..served });
-                tried.extend(held.as_ref().map(|h| Served { estimate: h.estimate.clone(), ..*h }));
-            }
-            Some(served) => {
-                high = demand;
-                tried.push(served);
-            }
-            None => high = demand,
-        }
+        tried.extend(serve(lab, problem, who, demand)?);
     }
-    tried.sort_by(|a, b| a.demand.total_cmp(&b.demand));
+    let held = tried.iter().rposition(|s| drop_rate(&s.estimate) <= MISSES_MAX);
     Ok((held, tried))
 }
 
@@ -137,14 +132,14 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         Table::new(&["planner", "capacity qps", "times hardware-only", "misses", "accuracy", "planned for", "dropping"]);
     let (mut misses, mut accuracy, mut found) = (Vec::new(), Vec::new(), Vec::new());
     for who in &CONTENDERS {
-        let (held, tried) = search(lab, &problem, who)?;
+        let (held, mut tried) = search(lab, &problem, who)?;
         let line = |of: fn(&Served) -> f64| Series {
             name: who.name.into(),
             points: tried.iter().map(|s| (s.demand, of(s))).collect(),
         };
         misses.push(line(|s| 100.0 * drop_rate(&s.estimate)));
         accuracy.push(line(|s| s.estimate.accuracy));
-        found.push(held);
+        found.push(held.map(|at| tried.swap_remove(at)));
     }
     let qps = |i: usize| found[i].as_ref().map_or(0.0, |s: &Served| s.demand);
     let times = |i: usize| if qps(2) > 0.0 { qps(i) / qps(2) } else { f64::NAN };
@@ -175,7 +170,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         source: "Loki, Fig. 1 and 5",
         method: format!(
             "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of which at most \
-             1 % of the root requests miss, each with a plan of its own that does not change during the run, found by halving. \
+             1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are tried in steps of 40 %. \
              Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the best \
              dropping that it has on the load it planned on; the figures are from the next seed. \
              Demands of which more than a quarter misses are not in the plots.",
@@ -186,7 +181,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
                 claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5); our aim is at least that".into(),
                 seen: format!("{:.2} times", times(0)),
                 verdict: Verdict::of(times(0) >= 2.5),
-                why: "Without a floor on accuracy the two-step planner may go down to the fastest variants.".into(),
+                why: "Without a floor on accuracy the two-step planner may go down to the fastest variants, so that the factor is mostly theirs.".into(),
             },
             Claim {
                 claimed: "2.7 times with 13 % less accuracy, at the end of phase 2 (section 2.2)".into(),

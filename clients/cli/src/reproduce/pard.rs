@@ -275,11 +275,14 @@ fn milder(behind: &[&Duel]) -> String {
     }
 }
 
+/// Over the runs of one policy: drop rates, invalid rates, goodputs over that of the full policy, runs with more drops.
+type Sum = (f64, f64, Vec<f64>, usize);
+
 /// PARD Fig. 11: each part of the policy taken away.
 pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
     let mut table = Table::new(&["policy", "drop rate", "invalid rate", "goodput of pard's", "worse on", "runs"]);
     let policies: Vec<Dropping> = std::iter::once(Dropping::Pard).chain(ABLATIONS).collect();
-    let mut sums = vec![(0.0, 0.0, Vec::new(), 0); policies.len()];
+    let mut sums: Vec<Sum> = vec![(0.0, 0.0, Vec::new(), 0); policies.len()];
     let mut runs = 0;
     for pipeline in lab.pick(vec![0, 1], vec![0]) {
         for trace in traces(lab)? {
@@ -310,7 +313,7 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
             runs.to_string(),
         ]);
     }
-    let dots = |name: &str, of: fn(&(f64, f64, Vec<f64>, usize)) -> f64| Series {
+    let dots = |name: &str, of: fn(&Sum) -> f64| Series {
         name: name.into(),
         points: sums.iter().enumerate().map(|(i, s)| (i as f64, 100.0 * of(s) / n)).collect(),
     };
