@@ -146,7 +146,7 @@ impl Cutter {
 
     /// What to write next: the small messages, up to one chunk's length of them, and some chunks of the large messages whose
     /// turn it is. So neither kind keeps the other from getting on.
-    pub fn cut(&mut self) -> Burst {
+    pub fn burst(&mut self) -> Burst {
         let mut burst = Burst::default();
         while burst.len < CHUNK_BYTES_MAX
             && let Some(message) = self.small.pop_front()

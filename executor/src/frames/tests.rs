@@ -11,7 +11,7 @@ fn message(mark: u8, bytes: usize) -> Pieces {
 fn all(cutter: &mut Cutter) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !cutter.is_empty() {
-        bytes.put(cutter.cut());
+        bytes.put(cutter.burst());
     }
     bytes
 }
@@ -53,10 +53,10 @@ fn a_small_message_waits_for_one_burst_of_large_ones_at_most() {
     cutter.take(message(1, 5_000_000));
     cutter.take(message(2, 5_000_000));
     let mut bytes = Vec::new();
-    bytes.put(cutter.cut());
+    bytes.put(cutter.burst());
     cutter.take(message(3, 4_096));
     let before = bytes.len();
-    bytes.put(cutter.cut());
+    bytes.put(cutter.burst());
     assert!(bytes.len() - before <= BURST_BYTES_MAX + 2 * CHUNK_BYTES_MAX);
     let so_far = join(&bytes, &[1 << 16]).expect("chunks");
     assert_eq!(so_far, [(3, 4_096)], "it is there while both large ones have hardly begun");
@@ -75,7 +75,7 @@ fn small_messages_without_end_do_not_stop_a_large_one() {
                 cutter.take(message(2, 4_096))
             }
         });
-        bytes.put(cutter.cut());
+        bytes.put(cutter.burst());
     }
     assert!(join(&bytes, &[1 << 16]).expect("chunks").contains(&(1, 10 * CHUNK_BYTES_MAX)));
 }

@@ -121,7 +121,7 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
                 more = messages.wait(cutter) => if more { continue } else { return Ok(()) },
             }
         }
-        let mut burst = cutter.cut();
+        let mut burst = cutter.burst();
         messages.settle(burst.message_bytes());
         tokio::select! {
             read = from.read(&mut nothing) => return read.map(|_| ()).map_err(TalkError::from),

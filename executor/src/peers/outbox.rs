@@ -147,7 +147,7 @@ mod tests {
             if cutter.is_empty() {
                 break;
             }
-            inbound.settle(cutter.cut().message_bytes());
+            inbound.settle(cutter.burst().message_bytes());
         }
         assert_eq!(inbound.waiting.load(Relaxed), 0, "all that was sent is accounted for");
         assert_eq!(outbound.send(&query(&data)), Ok(()));
