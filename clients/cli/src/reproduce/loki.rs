@@ -69,6 +69,7 @@ const CONTENDERS: [Contender; 4] = [
 ];
 
 /// The best a contender does at a demand: first what it was planned and served with, then how it fares on the held-out load.
+#[derive(Clone)]
 struct Served {
     demand: f64,
     planned_for: f64,
@@ -112,14 +113,23 @@ fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<O
 /// Demands tried: from the least, each two fifths more than the one before.
 const DEMANDS: (f64, f64, usize) = (40.0, 1.4, 13);
 
-/// The largest demand that is served, and every demand of which at most a quarter misses. All are tried, for a plan may hold
+/// After so many demands in a row of which more than a quarter misses, larger ones are not tried.
+const HOPELESS_MAX: u32 = 2;
+
+/// The largest demand that is served, and every demand of which at most a quarter misses. The first that misses is not the end, for a plan may hold
 /// at one demand and another, which is not just more of it, miss at a smaller one.
 fn search(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<Served>), Failure> {
-    let mut tried = Vec::new();
+    let (mut hopeless, mut tried) = (0, Vec::new());
     for step in 0..lab.pick(DEMANDS.2, 2) {
         let demand = DEMANDS.0 * DEMANDS.1.powi(step as i32);
         lab.now(format!("loki-capacity: {} at {demand:.0} queries/s", who.name));
-        tried.extend(serve(lab, problem, who, demand)?);
+        match serve(lab, problem, who, demand)? {
+            Some(served) => (hopeless, tried) = (0, [tried, vec![served]].concat()),
+            None => hopeless += 1,
+        }
+        if hopeless == HOPELESS_MAX {
+            break;
+        }
     }
     let held = tried.iter().rposition(|s| drop_rate(&s.estimate) <= MISSES_MAX);
     Ok((held, tried))
@@ -193,7 +203,9 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
                 claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
                 seen: format!("{:.0} against {:.0} queries/s", qps(0), qps(3)),
                 verdict: Verdict::of(qps(0) > qps(3)),
-                why: String::new(),
+                why: "At their capacity both run the fastest variants, and steps of 40 % do not tell them apart; before it, the \
+                      accuracies differ."
+                    .into(),
             },
             Claim {
                 claimed: "The published code of that system lost 53 % of the root requests on a Twitter day's shape with these devices".into(),
