@@ -112,7 +112,7 @@ fn write(args: &ReproduceArgs, reports: &[Report], took: Duration) -> Result<Pat
     let head = format!(
         "Made by apportion {} with seed {} on {data}, in {:.0} s.{quick} Plans are made on one load and judged on another (the next \
          seed). Every plan is replayed by the estimator with the serving policies that the agents run. Each comparison says what \
-         the paper claims, as far as our copy states it, what was seen here, and why the two differ where they do.",
+         the paper claims, as far as our copy states it, what was seen here, and the probable reason where they differ, which these runs do not test.",
         env!("CARGO_PKG_VERSION"),
         args.seed,
         took.as_secs_f64(),

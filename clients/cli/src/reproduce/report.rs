@@ -80,7 +80,7 @@ impl Report {
         for c in &self.claims {
             write!(text, "\n{}: {}\n  here: {}\n", c.verdict.name(), c.claimed, c.seen).expect("text does not fail");
             if !c.why.is_empty() {
-                writeln!(text, "  why:  {}", c.why).expect("text does not fail");
+                writeln!(text, "  probable reason (not tested): {}", c.why).expect("text does not fail");
             }
         }
         text
