@@ -409,9 +409,9 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     fn cancel(&mut self, query: Q) {
-        for _ in 0..self.queue.remove(query) {
-            self.drop(query, DropReason::Cancelled);
-        }
+        // Each leaves with the handle that it arrived with, which only equals this one.
+        let mut gone: Vec<Q> = self.queue.waiting().iter().map(|w| w.query).filter(|q| *q == query).collect();
+        self.queue.remove(query);
         for at in 0..self.servers.len() {
             let server = &mut self.servers[at];
             let before = server.forming.len();
@@ -425,12 +425,12 @@ impl<Q: Copy + PartialEq> Station<Q> {
                     kept += 1;
                 }
             }
-            server.forming.truncate(kept);
+            gone.extend(server.forming.drain(kept..).map(|w| w.query));
             server.entered.truncate(kept);
             // What waits, or comes, takes the freed places.
             self.has_room |= kept < before;
-            (kept..before).for_each(|_| self.drop(query, DropReason::Cancelled));
         }
+        gone.into_iter().for_each(|query| self.drop(query, DropReason::Cancelled));
     }
 
     #[inline]
