@@ -44,7 +44,10 @@ async fn a_newer_schema_is_left_alone() {
     .await
     .expect("the table of migrations");
     let error = refusal(&url).await;
-    assert!(matches!(error, ServeError::Database(DatabaseError::Newer { found: 9999, known: 4.. })), "{error}");
+    let newest = sqlx::query_scalar::<_, i64>("select max(version) from _sqlx_migrations where version < 9999");
+    let newest = newest.fetch_one(&mut connection).await.expect("ours");
+    let told = matches!(error, ServeError::Database(DatabaseError::Newer { found: 9999, known }) if known == newest);
+    assert!(told, "{error}");
     assert!(error.to_string().contains("newer release"), "{error}");
 }
 

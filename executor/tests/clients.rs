@@ -141,6 +141,11 @@ async fn grpc_answers_by_the_protocol() {
     let late = client.model_infer(typed("slow", &soon)).await.expect_err("too late");
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
 
+    let mut large = typed("toy", &[]);
+    large.raw_input_contents = vec![vec![0; BODY_BYTES_MAX + 2 * 1024 * 1024].into()];
+    let refused = client.model_infer(large).await.expect_err("too large");
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+
     let mut call = tonic::Request::new(typed("slow", &[]));
     call.set_timeout(std::time::Duration::from_millis(20));
     assert!(client.model_infer(call).await.is_err(), "the call's own timeout");

@@ -153,3 +153,43 @@ pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
 pub fn version(view: &View) -> String {
     view.layout.fence.map_or(0, |f| f.generation.0).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::{mpsc, watch};
+
+    fn gateway() -> (Gateway, mpsc::Receiver<Event>) {
+        let (events, inbox) = mpsc::channel(2 * REQUESTS_MAX);
+        let (commands, _) = mpsc::channel(1);
+        let (_, view) = watch::channel(View::default());
+        let (_, ack) = watch::channel(None);
+        (Gateway::new(Handle { events, commands, view, ack, started: Instant::now() }), inbox)
+    }
+
+    #[tokio::test]
+    async fn a_full_gateway_refuses_at_once_and_takes_again_when_one_has_ended() {
+        let (gateway, mut inbox) = gateway();
+        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], None))).collect();
+        for request in &mut waiting {
+            assert!(futures::poll!(request).is_pending());
+        }
+        let refusal = gateway.infer("p", vec![], None).await.expect_err("one too many");
+        assert_eq!((refusal.cause, refusal.cause.http()), (Cause::Busy, 429));
+        let Some(Event::Arrive { reply, .. }) = inbox.recv().await else { panic!("no request") };
+        reply.send(crate::node::request::Answer::Failed("why".into())).expect("it waits");
+        assert_eq!(waiting.remove(0).await.expect_err("failed").cause, Cause::Failed);
+        let mut next = Box::pin(gateway.infer("p", vec![], None));
+        assert!(futures::poll!(&mut next).is_pending(), "its place is free");
+        assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_nobody_answers_ends_with_its_timeout() {
+        let (gateway, inbox) = gateway();
+        assert_eq!(gateway.infer("p", vec![], Some(1_000)).await.expect_err("late").cause, Cause::Late);
+        drop(inbox);
+        let refusal = gateway.infer("p", vec![], None).await.expect_err("nobody there");
+        assert_eq!(refusal, Refusal::stopping());
+    }
+}
