@@ -105,9 +105,10 @@ pub(crate) fn highest(
     let mut incumbent: Option<(f64, Choice)> = None;
     let mut bound = f64::NEG_INFINITY;
     let mut stopped = None;
+    let small = SMALL_GAP * gap;
     for candidate in candidates {
         let best = incumbent.as_ref().map(|(accuracy, _)| *accuracy);
-        if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + 0.5 * gap)) {
+        if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + small)) {
             bound = bound.max(candidate.accuracy_max);
             break;
         }
@@ -123,7 +124,7 @@ pub(crate) fn highest(
             }
             // nothing there beats the incumbent by more than the gap
             StageAnswer::Infeasible => {
-                bound = best.map_or(bound, |best| bound.max(candidate.accuracy_max.min(best * (1.0 + SMALL_GAP * gap))));
+                bound = best.map_or(bound, |best| bound.max(candidate.accuracy_max.min(best * (1.0 + small))));
             }
             StageAnswer::Unknown(reason) => {
                 bound = bound.max(candidate.accuracy_max);

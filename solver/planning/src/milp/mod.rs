@@ -43,7 +43,7 @@ use space::{NoSpace, Space};
 pub(crate) const ACCURACY_SLACK: f64 = 1e-6;
 
 /// Part of the gap asked for at which a stage stops: the rest of it is left for what the last stage gives up.
-pub(crate) const SMALL_GAP: f64 = 0.1;
+pub(crate) const SMALL_GAP: f64 = 0.05;
 
 /// A choice with what is proven about it.
 #[derive(Clone, Debug)]
