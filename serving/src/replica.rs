@@ -328,11 +328,47 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.servers.get(server as usize).is_none_or(|s| s.state == ServerState::Gone)
     }
 
-    /// The server whose leaving is felt least: one that is idle, else the last that is busy.
+    /// How batches are formed.
     #[must_use]
-    pub fn removable(&self) -> Option<u32> {
-        let last = |state| self.servers.iter().rposition(|s| s.state == state).map(|at| at as u32);
-        last(ServerState::Idle).or_else(|| last(ServerState::Busy))
+    pub const fn batcher(&self) -> Batcher {
+        self.batcher
+    }
+
+    /// Whether a server is here and runs nothing.
+    #[must_use]
+    pub fn is_idle(&self, server: u32) -> bool {
+        self.servers.get(server as usize).is_some_and(|s| s.state == ServerState::Idle)
+    }
+
+    /// From now on batches are formed by this batcher, of the same discipline, and expected to take these times. Batches that run are
+    /// left alone; what a next batch has too many goes back to the queue, where the decisions about it fall again.
+    pub fn reconfigure(&mut self, batcher: Batcher, service: Vec<Span>) {
+        assert!(batcher.is_forming() == self.is_forming, "the same discipline");
+        self.batcher = batcher;
+        self.service = service;
+        let most = batcher.batch_max() as usize;
+        for at in 0..self.servers.len() {
+            let server = &mut self.servers[at];
+            if server.forming.len() > most {
+                let over = server.forming.split_off(most);
+                server.entered.truncate(most);
+                self.take_back(&over);
+            }
+        }
+        self.is_open |= self.is_forming && !self.queue.is_empty();
+    }
+
+    /// Queries leave a batch that has not started and wait again, before those that came after them.
+    fn take_back(&mut self, waiting: &[Waiting<Q>]) {
+        if !self.is_sorted {
+            self.queue.put_back(waiting);
+            return;
+        }
+        for &waiting in waiting {
+            if !self.queue.insert(waiting) {
+                self.drop(waiting.query, DropReason::QueueFull);
+            }
+        }
     }
 
     /// A server dies: what it ran and would have run next goes to the end of `lost`. Whether it ran a batch, whose end must not be
@@ -475,7 +511,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             ServerState::Busy => of_server.state = ServerState::Draining,
             ServerState::Draining | ServerState::Gone => panic!("server {server} was removed before"),
         }
-        self.queue.put_back(&forming);
+        self.take_back(&forming);
         self.is_open |= self.batcher.is_forming() && !forming.is_empty();
     }
 }

@@ -44,7 +44,7 @@ pub struct Collect {
 impl Collect {
     /// Nothing yet.
     #[must_use]
-    pub fn new(fleet: &Fleet, options: &SimulateOptions) -> Self {
+    pub fn new(fleet: &Fleet<'_>, options: &SimulateOptions) -> Self {
         Self {
             lines: vec![OfRequests::default(); fleet.lines.len()],
             tasks: vec![OfTask::default(); fleet.tasks.len()],
