@@ -26,6 +26,7 @@ pub mod progress;
 pub mod queue;
 pub mod replica;
 pub mod router;
+pub mod selector;
 pub mod steward;
 pub mod tables;
 pub mod tuner;
