@@ -5,8 +5,12 @@
 //! once, what would have to be loaded, or, where nothing fits, the nearest that there is. It also says which variants
 //! should move because others disturb them (section 4), which workers may run offline queries, and when workers are wanted
 //! (section 4.2.3).
+//!
+//! Between two reports the paper's policy sends everything to the worker that was the least loaded in the last one. Here the
+//! selector also reckons with what it has sent since: each loaded variant has a virtual queue that its peak throughput empties, and
+//! it is taken only if its queue leaves enough time.
 
-use apportion_domain::Span;
+use apportion_domain::{Moment, Span};
 
 /// Part of a peak throughput at which a variant is overloaded: the paper's state begins at the peak itself.
 pub const PEAK: f64 = 1.0;
@@ -68,6 +72,8 @@ pub struct Seen {
     pub served_qps: f64,
     /// Mean time of a batch of the profiled size; zero if none ran.
     pub inference: Span,
+    /// Queries that wait there.
+    pub queued: u64,
 }
 
 /// What a query asks for.
@@ -89,7 +95,8 @@ pub enum Asked {
 /// Who serves a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// A variant that is loaded. Its state is other than active only if nothing that fits is active or can be loaded.
+    /// A variant that is loaded. It is other than active, or has too long a queue, only if nothing that fits is better or can be
+    /// loaded.
     Serve {
         /// The variant.
         variant: u32,
@@ -147,12 +154,16 @@ struct Placed {
     state: State,
     /// Served over peak.
     load: f64,
+    /// When what was sent there will have been served, at peak throughput.
+    free: Moment,
+    /// What one query takes of all replicas, at peak throughput.
+    each: Span,
 }
 
 #[derive(Clone, Debug)]
 struct Variant {
     registered: Registered,
-    /// Where it is loaded, the best first: active ones by load, then the others.
+    /// Where it is loaded.
     placed: Vec<Placed>,
 }
 
@@ -161,6 +172,8 @@ struct Variant {
 pub struct Selector {
     variants: Vec<Variant>,
     workers: Vec<Worker>,
+    /// By hardware type: the most free eighths of any worker.
+    room: Vec<u32>,
     /// By application, by price of a query.
     by_price: Vec<Vec<u32>>,
     /// By application, by loading and inference time.
@@ -182,29 +195,43 @@ impl Selector {
         by_price.iter_mut().for_each(|list| list.sort_by(|&a, &b| price(a).total_cmp(&price(b))));
         by_start.iter_mut().for_each(|list| list.sort_by_key(|&at| of(at).load + of(at).inference));
         let variants = registered.into_iter().map(|registered| Variant { registered, placed: Vec::new() }).collect();
-        Self { variants, workers: Vec::new(), by_price, by_start }
+        Self { variants, workers: Vec::new(), room: Vec::new(), by_price, by_start }
     }
 
     /// A worker has come, with so many free eighths of devices. Its number.
     pub fn add_worker(&mut self, hardware: u32, eighths: u32) -> u32 {
         self.workers.push(Worker { hardware, eighths_free: eighths, utilisation: 0.0, is_calm: true, is_up: true });
+        self.look_for_room(hardware);
         self.workers.len() as u32 - 1
+    }
+
+    fn look_for_room(&mut self, hardware: u32) {
+        let of_type = self.workers.iter().filter(|w| w.hardware == hardware && w.is_up);
+        let most = of_type.map(|w| w.eighths_free).max().unwrap_or(0);
+        let at = hardware as usize;
+        self.room.resize(self.room.len().max(at + 1), 0);
+        self.room[at] = most;
     }
 
     /// A worker has gone with all that it had.
     pub fn remove_worker(&mut self, worker: u32) {
         self.workers[worker as usize].is_up = false;
         self.variants.iter_mut().for_each(|v| v.placed.retain(|p| p.worker != worker));
+        self.look_for_room(self.workers[worker as usize].hardware);
     }
 
     /// A worker's report: its utilisation (0 to 1), its free eighths, and all variants that are loaded there.
-    pub fn report(&mut self, worker: u32, utilisation: f64, eighths_free: u32, seen: &[Seen]) {
+    pub fn report(&mut self, now: Moment, worker: u32, utilisation: f64, eighths_free: u32, seen: &[Seen]) {
         let mut is_calm = true;
-        self.variants.iter_mut().for_each(|v| v.placed.retain(|p| p.worker != worker));
+        let is_there = |variant: u32| seen.iter().any(|s| s.variant == variant && s.replicas > 0);
+        for (variant, of) in (0..).zip(&mut self.variants) {
+            of.placed.retain(|p| p.worker != worker || is_there(variant));
+        }
         for seen in seen.iter().filter(|s| s.replicas > 0) {
             let Some(variant) = self.variants.get_mut(seen.variant as usize) else { continue };
             let r = &variant.registered;
-            let load = seen.served_qps / (r.peak_qps * f64::from(seen.replicas)).max(1e-9);
+            let peak_qps = (r.peak_qps * f64::from(seen.replicas)).max(1e-9);
+            let load = seen.served_qps / peak_qps;
             let is_slow = seen.inference.as_nanos() as f64 > DISTURBED * r.inference.as_nanos() as f64;
             let state = match (load >= PEAK, is_slow) {
                 (true, _) => State::Overloaded,
@@ -212,13 +239,21 @@ impl Selector {
                 (false, false) => State::Active,
             };
             is_calm &= !is_slow;
-            let placed = Placed { worker, replicas: seen.replicas, state, load };
-            let better = |p: &Placed| (p.state, p.load) <= (state, load);
-            let at = variant.placed.partition_point(better);
-            variant.placed.insert(at, placed);
+            let each = Span::from_millis(1e3 / peak_qps);
+            let queue = Span::from_nanos(each.as_nanos().saturating_mul(seen.queued));
+            let known = variant.placed.iter().position(|p| p.worker == worker);
+            // What was sent since the report left is not in it.
+            let free = known.map_or(now, |at| variant.placed[at].free).max(now + queue);
+            let placed = Placed { worker, replicas: seen.replicas, state, load, free, each };
+            match known {
+                Some(at) => variant.placed[at] = placed,
+                None => variant.placed.push(placed),
+            }
         }
         let of = &mut self.workers[worker as usize];
         (of.utilisation, of.eighths_free, of.is_calm) = (utilisation, eighths_free, is_calm);
+        let hardware = of.hardware;
+        self.look_for_room(hardware);
     }
 
     /// The state of a variant on a worker.
@@ -228,39 +263,64 @@ impl Selector {
         placed.iter().find(|p| p.worker == worker).map_or(State::Inactive, |p| p.state)
     }
 
-    /// Who serves a query (section 4.1).
-    #[must_use]
-    pub fn select(&self, asked: Asked) -> Selected {
-        match asked {
-            Asked::Variant(variant) => match self.variants.get(variant as usize) {
-                None => Selected::Unknown,
-                Some(_) => self.start(variant).or_else(|| self.serve(variant)).unwrap_or(Selected::NoRoom { variant }),
-            },
-            Asked::Needs { application, accuracy, latency } => self.select_for(application, accuracy, latency),
+    /// Who serves a query (section 4.1). What is to serve counts as sent.
+    pub fn select(&mut self, now: Moment, asked: Asked) -> Selected {
+        let selected = match asked {
+            Asked::Variant(variant) if variant as usize >= self.variants.len() => Selected::Unknown,
+            Asked::Variant(variant) => {
+                let active = self.placed(now, variant, |p| p.state == State::Active);
+                let other = || self.load(variant).or_else(|| self.placed(now, variant, |_| true).map(|p| p.0));
+                active.map(|p| p.0).or_else(other).unwrap_or(Selected::NoRoom { variant })
+            }
+            Asked::Needs { application, accuracy, latency } => self.select_for(now, application, accuracy, latency),
+        };
+        if let Selected::Serve { variant, worker, .. } = selected {
+            let placed = self.variants[variant as usize].placed.iter_mut();
+            placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + p.each);
         }
+        selected
     }
 
-    fn select_for(&self, application: u32, accuracy: f64, latency: Span) -> Selected {
+    fn select_for(&self, now: Moment, application: u32, accuracy: f64, latency: Span) -> Selected {
         let at = application as usize;
         let fits = |v: &&u32| {
             let r = &self.variants[**v as usize].registered;
             r.accuracy >= accuracy && r.inference <= latency
         };
         let Some(by_price) = self.by_price.get(at).filter(|list| !list.is_empty()) else { return Selected::Unknown };
-        if let Some(serve) = by_price.iter().filter(fits).find_map(|&v| self.active(v)) {
+        let in_time = |variant: u32| {
+            let wait =
+                Span::from_nanos(latency.as_nanos() - self.variants[variant as usize].registered.inference.as_nanos());
+            self.placed(now, variant, |p| p.state == State::Active && p.free <= now + wait)
+        };
+        if let Some((serve, _)) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
             return serve;
         }
         // Overloaded and disturbed ones are left alone as long as another can be loaded.
         if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.load(v)) {
             return load;
         }
-        if let Some(serve) = by_price.iter().filter(fits).find_map(|&v| self.serve(v)) {
+        let loaded = by_price.iter().filter(fits).filter_map(|&v| self.placed(now, v, |_| true));
+        if let Some((serve, _)) = loaded.min_by_key(|(_, done)| *done) {
             return serve;
         }
         match by_price.iter().find(fits) {
             Some(&variant) => Selected::NoRoom { variant },
             None => Selected::Nearest { variant: self.nearest(by_price, accuracy, latency) },
         }
+    }
+
+    /// Where a variant is loaded in an acceptable state and will be done first: its virtual queue, then the load that was reported;
+    /// and by state where not all are active.
+    fn placed(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<(Selected, (State, Moment))> {
+        let of = &self.variants[variant as usize];
+        let order = |a: &&Placed, b: &&Placed| {
+            let key = |p: &Placed| (p.state, p.free.max(now));
+            key(a).cmp(&key(b)).then(a.load.total_cmp(&b.load))
+        };
+        let best = of.placed.iter().filter(|p| accepts(p)).min_by(order)?;
+        let serve = Selected::Serve { variant, worker: best.worker, state: best.state };
+        Some((serve, (best.state, best.free.max(now) + of.registered.inference)))
     }
 
     /// The variant that misses what is asked for by the smallest part: accuracy below, time above, each relative to what was asked.
@@ -275,23 +335,12 @@ impl Selector {
         among.iter().copied().min_by(|&a, &b| miss(a).total_cmp(&miss(b))).expect("an application with variants")
     }
 
-    fn active(&self, variant: u32) -> Option<Selected> {
-        let best = self.variants[variant as usize].placed.first().filter(|p| p.state == State::Active)?;
-        Some(Selected::Serve { variant, worker: best.worker, state: best.state })
-    }
-
-    fn serve(&self, variant: u32) -> Option<Selected> {
-        let best = self.variants[variant as usize].placed.first()?;
-        Some(Selected::Serve { variant, worker: best.worker, state: best.state })
-    }
-
-    /// An active replica, else a place to load one.
-    fn start(&self, variant: u32) -> Option<Selected> {
-        self.active(variant).or_else(|| self.load(variant))
-    }
-
     fn load(&self, variant: u32) -> Option<Selected> {
-        let worker = self.roomy(&self.variants[variant as usize].registered, None)?;
+        let r = &self.variants[variant as usize].registered;
+        if self.room.get(r.hardware as usize).is_none_or(|&room| room < r.eighths) {
+            return None;
+        }
+        let worker = self.roomy(r, None)?;
         Some(Selected::Load { variant, worker })
     }
 

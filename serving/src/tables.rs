@@ -53,6 +53,11 @@ struct Routing<'a> {
     servers: &'a [Server],
     /// By task, most accurate first.
     of_task: Vec<Vec<usize>>,
+    /// By task: the table of a sender without traffic, in proportion to capacity.
+    idle: Vec<Vec<(u32, f64)>>,
+    capacity_qps: Vec<f64>,
+    /// By task: the first group with capacity left.
+    first: Vec<usize>,
     incoming_qps: Vec<f64>,
     left_qps: Vec<f64>,
 }
@@ -72,8 +77,16 @@ pub fn route(graph: &Graph, servers: &[Server], demand_qps: f64) -> Tables {
     for of_task in &mut of_task {
         of_task.sort_by(|&a, &b| servers[b].accuracy.total_cmp(&servers[a].accuracy));
     }
-    let left_qps = servers.iter().map(|s| s.capacity_qps).collect();
-    let mut routing = Routing { servers, of_task, incoming_qps: vec![0.0; servers.len()], left_qps };
+    let parts = |of: &Vec<usize>| of.iter().map(|&g| (g, servers[g].capacity_qps)).collect::<Vec<_>>();
+    let mut routing = Routing {
+        servers,
+        idle: of_task.iter().map(|of| shares(&parts(of))).collect(),
+        capacity_qps: of_task.iter().map(|of| parts(of).iter().map(|p| p.1).sum()).collect(),
+        first: vec![0; of_task.len()],
+        of_task,
+        incoming_qps: vec![0.0; servers.len()],
+        left_qps: servers.iter().map(|s| s.capacity_qps).collect(),
+    };
     let mut tables = Vec::new();
     if let Some(&root) = graph.order.first() {
         tables.push(Table { from: None, to_task: root as u32, entries: routing.send(demand_qps, root) });
@@ -94,32 +107,41 @@ pub fn route(graph: &Graph, servers: &[Server], demand_qps: f64) -> Tables {
 impl Routing<'_> {
     /// Lines 10 to 19 of the algorithm for one sender and one task.
     fn send(&mut self, outgoing_qps: f64, task: usize) -> Vec<(u32, f64)> {
-        let to = &self.of_task[task];
-        let mut parts = vec![0.0; to.len()];
-        let mut rest = outgoing_qps;
-        for (&group, part) in to.iter().zip(&mut parts) {
-            *part = rest.min(self.left_qps[group]).max(0.0);
-            rest -= *part;
-            self.left_qps[group] -= *part;
-        }
-        let capacity: f64 = to.iter().map(|&g| self.servers[g].capacity_qps).sum();
         if outgoing_qps <= 0.0 {
-            parts = to.iter().map(|&g| self.servers[g].capacity_qps).collect();
-        } else if rest > SLACK * outgoing_qps {
-            for (&group, part) in to.iter().zip(&mut parts) {
-                *part += rest * self.servers[group].capacity_qps / capacity;
-            }
+            return self.idle[task].clone();
         }
-        let total: f64 = parts.iter().sum();
-        let mut entries = Vec::new();
-        for (&group, &part) in to.iter().zip(&parts).filter(|(_, part)| **part > SLACK * total) {
-            if outgoing_qps > 0.0 {
-                self.incoming_qps[group] += part;
+        let to = &self.of_task[task];
+        let mut parts = Vec::new();
+        let mut rest = outgoing_qps;
+        // Those before have nothing left.
+        let mut at = self.first[task];
+        while at < to.len() && rest > 0.0 {
+            let left = &mut self.left_qps[to[at]];
+            let part = rest.min(*left).max(0.0);
+            rest -= part;
+            *left -= part;
+            parts.push((to[at], part));
+            if *left > 0.0 {
+                break;
             }
-            entries.push((group as u32, part / total));
+            at += 1;
         }
-        let kept: f64 = entries.iter().map(|e| e.1).sum();
-        entries.iter_mut().for_each(|e| e.1 /= kept);
-        entries
+        self.first[task] = at;
+        if rest > SLACK * outgoing_qps {
+            let capacity = self.capacity_qps[task];
+            let given = std::mem::take(&mut parts);
+            let before = |g: usize| given.iter().find(|p| p.0 == g).map_or(0.0, |p| p.1);
+            parts = to.iter().map(|&g| (g, before(g) + rest * self.servers[g].capacity_qps / capacity)).collect();
+        }
+        let total: f64 = parts.iter().map(|p| p.1).sum();
+        parts.retain(|p| p.1 > SLACK * total);
+        parts.iter().for_each(|&(group, part)| self.incoming_qps[group] += part);
+        shares(&parts)
     }
+}
+
+/// Parts as shares that sum to 1.
+fn shares(parts: &[(usize, f64)]) -> Vec<(u32, f64)> {
+    let total: f64 = parts.iter().map(|p| p.1).sum();
+    parts.iter().map(|&(group, part)| (group as u32, part / total)).collect()
 }
