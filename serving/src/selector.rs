@@ -310,17 +310,17 @@ impl Selector {
         }
     }
 
-    /// Where a variant is loaded in an acceptable state and will be done first: its virtual queue, then the load that was reported;
-    /// and by state where not all are active.
-    fn placed(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<(Selected, (State, Moment))> {
+    /// Where a variant is loaded in an acceptable state and will be done first, and when; among equals by state, then by the load that was
+    /// reported.
+    fn placed(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<(Selected, (Moment, State))> {
         let of = &self.variants[variant as usize];
         let order = |a: &&Placed, b: &&Placed| {
-            let key = |p: &Placed| (p.state, p.free.max(now));
+            let key = |p: &Placed| (p.free.max(now), p.state);
             key(a).cmp(&key(b)).then(a.load.total_cmp(&b.load))
         };
         let best = of.placed.iter().filter(|p| accepts(p)).min_by(order)?;
         let serve = Selected::Serve { variant, worker: best.worker, state: best.state };
-        Some((serve, (best.state, best.free.max(now) + of.registered.inference)))
+        Some((serve, (best.free.max(now) + of.registered.inference, best.state)))
     }
 
     /// The variant that misses what is asked for by the smallest part: accuracy below, time above, each relative to what was asked.

@@ -184,7 +184,7 @@ fn brute_force(
         }
     }
     let price = |v: u32| of(v).price / of(v).peak_qps;
-    let done = |l: &(State, u32, u32, f64)| (l.0, of(l.1).inference);
+    let done = |l: &(State, u32, u32, f64)| (of(l.1).inference, l.0);
     loaded.sort_by(|a, b| price(a.1).total_cmp(&price(b.1)).then(a.0.cmp(&b.0)).then(a.3.total_cmp(&b.3)));
     if let Some(&(state, variant, worker, _)) = loaded.iter().find(|l| l.0 == State::Active) {
         return Selected::Serve { variant, worker, state };

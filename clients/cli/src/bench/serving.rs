@@ -109,7 +109,7 @@ fn selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
 fn report(
     selector: &mut Selector,
     registered: &[Registered],
-    machine: usize,
+    (now_s, machine): (f64, usize),
     replicas: &[usize],
     load: impl Fn(usize) -> f64,
 ) {
@@ -138,9 +138,12 @@ fn choice_ns(load: f64) -> f64 {
     }
     let mut draw = Draw(4);
     let asked: Vec<Asked> = (0..CHOICES).map(|_| ask(&mut draw)).collect();
+    // Half of what all replicas can serve: fewer than that are waited for.
+    let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
+    let gap_s = 2.0 / total_qps;
     let start = Instant::now();
-    for (at, asked) in (0..).zip(&asked) {
-        black_box(selector.select(Moment::from_nanos(at * 1_000), black_box(*asked)));
+    for (at, asked) in asked.iter().enumerate() {
+        black_box(selector.select(moment(at as f64 * gap_s), black_box(*asked)));
     }
     start.elapsed().as_secs_f64() * 1e9 / CHOICES as f64
 }
