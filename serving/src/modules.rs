@@ -147,13 +147,6 @@ impl StatePlanner {
         self.states.len()
     }
 
-    /// A task's batch time and throughput are from now on these: another plan, or other replicas. Views follow when the period ends.
-    pub fn provision(&mut self, module: usize, execution: Span, throughput_qps: f64) {
-        let module = &mut self.states[module].module;
-        module.execution = execution;
-        module.throughput_qps = throughput_qps;
-    }
-
     /// What the stations of a task should know.
     #[must_use]
     pub fn view(&self, module: usize) -> View {

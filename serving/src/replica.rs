@@ -91,15 +91,24 @@ pub(crate) struct Server<Q> {
     pub(crate) members: Vec<Waiting<Q>>,
     /// The next batch, under `forming`.
     pub(crate) forming: Vec<Waiting<Q>>,
-    /// When its members entered, in their order, where a monitor wants to know.
+    /// When its members entered, in their order.
     pub(crate) entered: Vec<Moment>,
+    /// From entering the batch that runs, or ran last, to its start, summed over its members.
+    pub(crate) batch_wait: Span,
     /// When the batch that runs is expected to end.
     pub(crate) ends: Moment,
 }
 
 impl<Q> Server<Q> {
     fn new(state: ServerState) -> Self {
-        Self { state, members: Vec::new(), forming: Vec::new(), entered: Vec::new(), ends: Moment::ZERO }
+        Self {
+            state,
+            members: Vec::new(),
+            forming: Vec::new(),
+            entered: Vec::new(),
+            batch_wait: Span::ZERO,
+            ends: Moment::ZERO,
+        }
     }
 }
 
@@ -301,6 +310,14 @@ impl<Q: Copy + PartialEq> Station<Q> {
         &self.servers[server as usize].members
     }
 
+    /// How long the members of the batch that a server runs, or has just ended, waited in it for its start, summed: 0 but under
+    /// `forming`, where it is PARD's batch wait (section 4.2).
+    #[inline]
+    #[must_use]
+    pub fn batch_wait(&self, server: u32) -> Span {
+        self.servers[server as usize].batch_wait
+    }
+
     /// Exchanges the members of the batch that a server has just ended for an empty buffer, for a driver that sends queries
     /// on while it goes through them.
     #[inline]
@@ -455,9 +472,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             for i in 0..before {
                 if server.forming[i].query != query {
                     server.forming.swap(kept, i);
-                    if self.monitor.is_some() {
-                        server.entered.swap(kept, i);
-                    }
+                    server.entered.swap(kept, i);
                     kept += 1;
                 }
             }

@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
         let replicas = |c: &Crew| if serve { c.believed() } else { c.wanted };
         let of_task = changes.crews.of_task(line, task).filter(|c| replicas(c) > 0);
         let (execution, throughput_qps) = provided(of_task.map(|c| (c.execution, c.capacity_qps(replicas(c)))));
-        steered.planner.provision(task as usize, execution, throughput_qps);
+        steered.planner.staff(task as usize, execution, throughput_qps);
     }
 
     /// The module states follow the plan: those that change as the replicas do, the fixed ones at once.

@@ -189,7 +189,8 @@ impl<'a> Run<'a> {
                     }
                 }
                 self.agenda.start(self.now + service, station, server);
-                self.collect.started(group.task, place.server + server, self.now, service, machine.batch(server));
+                let spent = (service, machine.batch_wait(server));
+                self.collect.started((group.task, place.server + server), self.now, spent, machine.batch(server));
             });
         }
         self.floor.ticked(due);
