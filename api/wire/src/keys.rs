@@ -317,6 +317,20 @@ const ESTIMATE: &[Key] = &[
     optional("p99_ms", &OrNull(&Number)),
     optional("accuracy", &OrNull(&Number)),
     optional("cost_per_hour", &OrNull(&Number)),
+    optional("tasks", &List(&Record(TASK_ESTIMATE))),
+];
+
+const TASK_ESTIMATE: &[Key] = &[
+    optional("pipeline", &Text),
+    optional("task", &Text),
+    optional("queries", &Large),
+    optional("waiting_mean_ms", &Number),
+    optional("waiting_p99_ms", &Number),
+    optional("queueing_ms", &Number),
+    optional("batch_wait_ms", &Number),
+    optional("service_ms", &Number),
+    optional("batch", &Number),
+    optional("utilisation", &Number),
 ];
 
 const PLANNER: &[Key] = &[

@@ -51,6 +51,10 @@ pub struct SimulateArgs {
     /// Utilisation that `hpa` keeps to.
     #[arg(long, default_value_t = 0.7, value_parser = share)]
     hpa_target: f64,
+    /// Between plans, recompute routing tables from the load that is seen (of plans served by `most_accurate_first`) and module states,
+    /// once a second.
+    #[arg(long)]
+    steward: bool,
     /// Write one row per second (or longer, for long runs) here, as CSV.
     #[arg(long)]
     windows: Option<String>,
@@ -86,7 +90,7 @@ fn simulated(
 ) -> Result<(Simulation, Option<Replay>), Failure> {
     let bad = |e: apportion_estimator::SimulateError| Failure::BadInput(format!("{}: {e}", args.plan));
     let options = SimulateOptions { requests: args.requests.is_some(), ..SimulateOptions::default() };
-    if args.autoscaler == Autoscaler::None && args.windows.is_none() {
+    if args.autoscaler == Autoscaler::None && args.windows.is_none() && !args.steward {
         return Ok((apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?, None));
     }
     let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
@@ -100,7 +104,7 @@ fn simulated(
         }
         Autoscaler::RayServe => vec![Box::new(controllers::RayServe::new(controllers::RayServeConfig::default()))],
     };
-    let scenario = Scenario { controllers, ..Scenario::default() };
+    let scenario = Scenario { controllers, steward: args.steward, ..Scenario::default() };
     let replay = apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(bad)?;
     Ok((replay.simulation.clone(), Some(replay)))
 }
@@ -128,13 +132,15 @@ fn replay_json(replay: &Replay) -> Value {
     json!({
         "cost": replay.cost, "cost_per_hour": replay.cost_per_hour, "utilisation": replay.utilisation,
         "invalid_rate": replay.invalid_rate, "changes": replay.changes,
+        "plans": replay.plans, "steerings": replay.steerings,
     })
 }
 
 fn replay_table(replay: &Replay) -> String {
-    let mut table = Table::new(&["changes", "cost", "cost per hour", "utilisation", "invalid rate"]);
+    let mut table = Table::new(&["changes", "steerings", "cost", "cost per hour", "utilisation", "invalid rate"]);
     table.row(vec![
         replay.changes.to_string(),
+        replay.steerings.to_string(),
         format!("{:.4}", replay.cost),
         number(replay.cost_per_hour),
         number(replay.utilisation),

@@ -11,10 +11,13 @@ use apportion_serving::router::{Part, Serving};
 use apportion_serving::{Router, Station};
 
 /// What one sender does with the groups of one task.
-struct Sent {
-    parts: Vec<Part>,
-    execution: Vec<Span>,
-    backup: Vec<u32>,
+pub(crate) struct Sent {
+    /// By group.
+    pub parts: Vec<Part>,
+    /// Times of full batches; empty where nothing is rerouted.
+    pub execution: Vec<Span>,
+    /// Positions of groups with capacity to spare.
+    pub backup: Vec<u32>,
 }
 
 impl<'a> Run<'a> {
@@ -81,7 +84,7 @@ impl<'a> Run<'a> {
             }
         }
         self.connect(changes, line);
-        Ok(())
+        self.start_steward(changes, line)
     }
 
     /// A group that had replicas before gets its number and its batch.
@@ -151,7 +154,9 @@ impl<'a> Run<'a> {
         self.lines[place.line as usize].stations.push(station);
         if let Some(steered) = self.steering.of_line(place.line) {
             steered.stations.push(station);
-            let view = steered.planner.view(place.task_of_line as usize);
+            let of_steward = changes.stewards.get(place.line as usize).and_then(Option::as_ref);
+            let told = of_steward.and_then(|s| s.view(place.task_of_line));
+            let view = told.unwrap_or_else(|| steered.planner.view(place.task_of_line as usize));
             self.floor.steer(self.now, station, view);
         }
     }
@@ -241,7 +246,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn plan_router(&mut self, router: u32, sent: &Sent) {
+    pub(crate) fn plan_router(&mut self, router: u32, sent: &Sent) {
         if let Some(router) = &mut self.floor.routers[router as usize] {
             router.plan(sent.parts.clone(), sent.execution.clone(), sent.backup.clone());
         }

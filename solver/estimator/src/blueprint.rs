@@ -53,7 +53,7 @@ impl<'a> Blueprint<'a> {
                 return Err(fails(&format!("{}: assigned twice", a.group)));
             }
         }
-        let mut part = part.clone();
+        let mut part = PipelinePlan { serving, ..part.clone() };
         let asks = serving.routing == RoutingPolicy::MostAccurateFirst;
         let needs_backup = serving.dropping == Dropping::Reroute && part.routing.backup.is_empty();
         if part.routing.tables.is_empty() && (asks || needs_backup) {

@@ -6,6 +6,7 @@ use crate::collect::Collect;
 use crate::crews::Crews;
 use crate::floor::Floor;
 use crate::scenario::{Controller, Event, GroupSeen, Observation, Scenario, WINDOWS_MAX, Window};
+use crate::stewards::{Answer, Report, Stewarded};
 use apportion_domain::{GroupName, Moment, Span};
 use std::collections::BTreeMap;
 
@@ -32,6 +33,12 @@ pub enum Due {
         /// Its server there.
         server: u32,
     },
+    /// A steward's period ends.
+    Tell,
+    /// What a steward is told arrives.
+    Told(Box<Report>),
+    /// What a steward wants arrives.
+    Steer(Box<Answer>),
     /// Nothing is on its way any more to a replica that goes.
     Quiet,
     /// A window of the time series ends.
@@ -84,6 +91,10 @@ pub struct Changes<'a> {
     before: Sums,
     /// What is in force, by pipeline; `None` where nothing is served.
     pub blueprints: Vec<Option<Blueprint<'a>>>,
+    /// The steward of each pipeline; none at all without stewards.
+    pub stewards: Vec<Option<Stewarded>>,
+    /// Tables of stewards that came into force.
+    pub steerings: u64,
     /// Whether the caller chose the policies, so that those of plans do not count.
     pub is_served_as_asked: bool,
     /// Plans that came into force during the run.
@@ -136,6 +147,8 @@ impl<'a> Changes<'a> {
             window,
             before: Sums::default(),
             blueprints,
+            stewards: Vec::new(),
+            steerings: 0,
             is_served_as_asked: false,
             plans: 0,
             changed: 0,
@@ -176,6 +189,9 @@ impl<'a> Changes<'a> {
 
     /// A request was offered.
     pub fn arrived(&mut self, pipeline: usize, now: Moment) {
+        if let Some(Some(stewarded)) = self.stewards.get_mut(pipeline) {
+            stewarded.offered += 1;
+        }
         let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
         for watch in &mut self.watches {
             let log = &mut watch.arrivals[pipeline];

@@ -44,6 +44,9 @@ impl From<'_> {
                 self.send(floor, child, parent.to, edge.to);
             }
             made += u64::from(count);
+            if let Some(of_edge) = floor.made.get_mut(child.router as usize) {
+                *of_edge += u64::from(count);
+            }
         }
         made
     }
@@ -75,9 +78,13 @@ impl From<'_> {
         let chosen = self.group.chosen(streams);
         let mut made = 0;
         scopes.counts.clear();
-        for edge in &self.group.edges[chosen.clone()] {
+        for edge_at in chosen.clone() {
+            let edge = &self.group.edges[edge_at];
             let count = edge.fanout.draw(&mut streams[edge.stream as usize]);
             scopes.counts.push(count);
+            if let Some(of_edge) = floor.made.get_mut(self.place.router as usize + edge_at) {
+                *of_edge += u64::from(count);
+            }
             scopes.made(joins, scope, edge.to, count);
             made += u64::from(count);
         }

@@ -1,6 +1,5 @@
 //! The loop: the next moment, what happens at it in its order, and nothing about policy.
 
-use crate::SimulateOptions;
 use crate::agenda::{Agenda, Running, Transit};
 use crate::changes::{Changes, Slow};
 use crate::children::{From, Parent, send_released};
@@ -12,6 +11,7 @@ use crate::random::Stream;
 use crate::requests::{Request, Requests};
 use crate::steering::Steering;
 use crate::workload::Arrivals;
+use crate::{SimulateError, SimulateOptions};
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
 use apportion_serving::{DropReason, Progress, Waiting};
@@ -70,11 +70,14 @@ impl<'a> Run<'a> {
     }
 
     /// With changes.
-    #[must_use]
-    pub fn with_changes(mut self, changes: Changes<'a>) -> Self {
+    ///
+    /// # Errors
+    /// If a steward cannot serve its pipeline.
+    pub fn with_changes(mut self, mut changes: Changes<'a>) -> Result<Self, SimulateError> {
         self.plan_routers(&changes);
+        self.start_stewards(&mut changes)?;
         self.changes = Some(changes);
-        self
+        Ok(self)
     }
 
     /// Runs until nothing is left to happen, or enough requests have missed.
@@ -221,6 +224,9 @@ impl<'a> Run<'a> {
             // A request of which a part was dropped makes no more queries, unless partial answers are allowed.
             let makes = !group.edges.is_empty() && (line.partial || request.drop_task.is_none());
             let mut made = 0;
+            if makes && let Some(done) = self.floor.done.get_mut(station as usize) {
+                *done += 1;
+            }
             if makes || line.joins.is_some() {
                 let behind = self.now.since(arrived + group.budget);
                 let parent = Parent { query: Query { node, stages, ..query }, to: Sending { deadline, behind }, makes };

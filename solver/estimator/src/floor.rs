@@ -46,6 +46,10 @@ pub struct Floor {
     pub routers: Vec<Option<Router>>,
     /// Queries on their way.
     pub network: Network,
+    /// Queries made by each sender for each child task, by router, since they were last asked for; empty if nobody asks.
+    pub made: Vec<u64>,
+    /// Queries that ended at each station and were to make others, since they were last asked for; empty if nobody asks.
+    pub done: Vec<u64>,
     /// Queries that were dropped and have not been accounted for.
     pub dropped: Vec<Dropped>,
     /// Stations that asked to be ticked now.
@@ -167,6 +171,14 @@ impl Floor {
         for &station in stations {
             self.stations[station as usize].handle(now, Input::Cancel { query });
             self.settle(now, station, |_, _| {});
+        }
+    }
+
+    /// Room for what has come is there to be counted, if anything is.
+    pub fn count_new(&mut self) {
+        if !self.made.is_empty() {
+            self.made.resize(self.routers.len().max(1), 0);
+            self.done.resize(self.stations.len(), 0);
         }
     }
 

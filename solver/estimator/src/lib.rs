@@ -30,6 +30,7 @@ mod routes;
 pub mod scenario;
 mod staff;
 mod steering;
+mod stewards;
 mod workload;
 
 use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};
@@ -145,7 +146,7 @@ pub fn replay(
     changes.is_served_as_asked = options.serving.is_some();
     let arrivals = problem.pipelines.iter().zip(&workload.traces);
     let arrivals = arrivals.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect();
-    let mut run = driver::Run::new(fleet, arrivals, options).with_changes(changes);
+    let mut run = driver::Run::new(fleet, arrivals, options).with_changes(changes)?;
     run.run();
     let (mut collect, now) = (run.collect, run.now);
     let mut changes = run.changes.expect("a run gives its changes back");
@@ -171,5 +172,6 @@ pub fn replay(
         invalid_rate,
         changes: changes.changed,
         plans: changes.plans,
+        steerings: changes.steerings,
     })
 }

@@ -117,9 +117,12 @@ pub struct Scenario<'a> {
     pub events: Vec<(Moment, Event)>,
     /// Who watches.
     pub controllers: Vec<Box<dyn Controller + 'a>>,
-    /// From the end of a period to the controller.
+    /// Whether each pipeline has a steward (the crate `serving`): once a second it recomputes the tables of `most_accurate_first`
+    /// from the load that was offered and the fan-out that was seen (Loki section 5.1), and the module states (PARD section 4.1).
+    pub steward: bool,
+    /// From the end of a period to the controller, and to the steward.
     pub report_delay: Span,
-    /// From the controller to the agents.
+    /// From the controller, and the steward, to the agents.
     pub command_delay: Span,
     /// From a replica's death to its senders.
     pub detection: Span,
@@ -134,6 +137,7 @@ impl Default for Scenario<'_> {
         Self {
             events: Vec::new(),
             controllers: Vec::new(),
+            steward: false,
             report_delay: Span::from_nanos(100_000_000),
             command_delay: Span::from_nanos(100_000_000),
             detection: Span::from_nanos(1_000_000_000),
@@ -226,6 +230,8 @@ pub struct Replay {
     pub changes: u64,
     /// Plans that came into force during the run.
     pub plans: u64,
+    /// Tables of stewards that came into force during the run.
+    pub steerings: u64,
 }
 
 /// A change names what the plan does not have.

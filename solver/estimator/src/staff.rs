@@ -32,6 +32,7 @@ impl<'a> Run<'a> {
             }
             is_changed |= self.seat_loaded(&mut changes);
         }
+        self.floor.count_new();
         self.changes = Some(changes);
     }
 
@@ -41,6 +42,9 @@ impl<'a> Run<'a> {
             Due::Measure(controller) => changes.measure(controller, self.now, &self.floor, &self.collect),
             Due::Report(controller, seen) => changes.report(controller, self.now, &seen),
             Due::Noticed { crew, station, server } => self.notice(changes, crew, Seat { station, server }),
+            Due::Tell => self.tell_stewards(changes),
+            Due::Told(report) => self.told(changes, *report),
+            Due::Steer(answer) => self.steer(changes, *answer),
             Due::Quiet => {}
             Due::Window => {
                 changes.close_window(self.now, &self.collect);

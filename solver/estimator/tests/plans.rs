@@ -231,6 +231,63 @@ fn drawn(numbers: &[(u32, u32, u32)]) -> Vec<Assignment> {
     numbers.iter().enumerate().flat_map(of_task).collect()
 }
 
+/// `v` serves 50 queries per second and `w` 100; the plan was made for 30, which go to `v` alone.
+fn for_thirty() -> (Problem, Plan) {
+    let mut built = one(Queueing::PerReplica, 1, None);
+    let part = &mut built.1.pipelines[0];
+    part.assignments = vec![assignment(0, "v", 1, 1), assignment(0, "w", 1, 1)];
+    part.serving.routing = RoutingPolicy::MostAccurateFirst;
+    part.demand_qps = 30.0;
+    built
+}
+
+#[test]
+fn a_steward_makes_tables_for_the_load_that_it_is_told_of_and_no_sooner() {
+    let workload = rate(120.0, 4, ArrivalProcess::Uniform, 1);
+    let steered = run(&for_thirty(), &workload, Scenario { steward: true, ..Scenario::default() });
+    // The first second is reported at 1.1 s, and the answer arrives at 1.2 s: a third of 120 to `v`, by capacity, as the plan fills
+    // both to a fifth.
+    let (before, after): (Vec<_>, Vec<_>) = steered.simulation.requests.iter().partition(|r| r.arrival <= ms(1_200.0));
+    assert!(before.iter().all(|r| r.accuracy == 0.9));
+    let fast = after.iter().filter(|r| r.accuracy == 0.45).count() as f64;
+    assert!((fast - after.len() as f64 * 2.0 / 3.0).abs() <= 3.0, "{fast} of {}", after.len());
+    assert!(steered.steerings >= 1);
+    let alone = run(&for_thirty(), &workload, Scenario::default());
+    assert!(alone.simulation.requests.iter().all(|r| r.accuracy == 0.9), "all to `v`, which is overloaded");
+    assert!(alone.simulation.total.p99_ms > 2.0 * steered.simulation.total.p99_ms);
+}
+
+#[test]
+fn while_the_old_stands_in_a_stewards_tables_wait() {
+    // From 500 ms on `w` alone is wanted, and loads for two seconds: until then `v` serves all that comes.
+    let mut built = for_thirty();
+    built.1.pipelines[0].assignments.truncate(1);
+    let slow = built.0.pipelines[0].changed(&built.0.hardware, |d| d.tasks[0].variants[1].load_ms = 2_000.0);
+    built.0 = built.0.changed(|d| d.pipelines[0] = slow.expect("a valid pipeline")).expect("a valid problem");
+    let events = vec![(ms(500.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+    let scenario = Scenario { events, steward: true, ..Scenario::default() };
+    let replay = run(&built, &rate(40.0, 6, ArrivalProcess::Uniform, 1), scenario);
+    for r in &replay.simulation.requests {
+        assert_eq!(r.accuracy == 0.9, r.arrival <= ms(2_500.0), "the request of {}", r.arrival);
+    }
+}
+
+#[test]
+fn a_stewards_module_states_do_what_the_estimators_own_do() {
+    let pipeline = [stage(0, 1, 4, 6.0, 2.0), stage(0, 1, 4, 4.0, 2.0), stage(0, 1, 4, 5.0, 2.0)];
+    let mut built = build_loading(&pipeline, Queueing::PerReplica, (1.0, 150.0), 0.0, None);
+    let serving = &mut built.1.pipelines[0].serving;
+    (serving.batching, serving.dropping) = (Batching::Forming, Dropping::Pard);
+    built.1.pipelines[0].demand_qps = 250.0;
+    let rows = (0..40).map(|s| (s, if s % 4 < 2 { 150.0 } else { 450.0 })).collect();
+    let trace = apportion_domain::Trace::rates(rows).expect("rates");
+    let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 };
+    let own = run(&built, &workload, Scenario::default()).simulation.total;
+    let steered = run(&built, &workload, Scenario { steward: true, ..Scenario::default() }).simulation.total;
+    assert!((own.attainment - steered.attainment).abs() < 0.03, "{} and {}", own.attainment, steered.attainment);
+    assert!(own.requests == steered.requests && own.ok != steered.ok, "later, so not the same");
+}
+
 #[test]
 fn a_replanner_follows_the_load_as_late_as_it_is_told() {
     // One replica serves 100 queries per second; the load is 50, and 150 from 30 s on.
@@ -267,7 +324,7 @@ proptest! {
     fn whatever_the_plans_every_request_has_one_outcome(
         plans in prop::collection::vec((0_u64..4_000, prop::array::uniform3((0_u32..3, 0_u32..3, 0_u32..4))), 1..12),
         fails in prop::collection::vec((0_u64..4_000, 0_usize..3, any::<bool>(), 0_u32..3), 0..4),
-        central: bool, routing in 0_usize..3, batching in 0_usize..3, dropping in 0_usize..5, spare: bool,
+        central: bool, routing in 0_usize..3, batching in 0_usize..3, dropping in 0_usize..5, spare: bool, steward: bool,
         seed in 0_u64..1_000,
     ) {
         let queueing = if central { Queueing::Central } else { Queueing::PerReplica };
@@ -296,6 +353,7 @@ proptest! {
             events: plans[1..].iter().map(of_plan).chain(fails.iter().map(of_fail)).filter(known).collect(),
             detection: Span::from_millis(100.0),
             window: Span::from_millis(1.0),
+            steward,
             controllers: watchers,
             ..Scenario::default()
         };

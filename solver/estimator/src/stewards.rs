@@ -1,0 +1,203 @@
+//! The stewards of a run: what they are told, what they answer, and how late.
+
+use crate::SimulateError;
+use crate::adopt::Sent;
+use crate::changes::{Changes, Due};
+use crate::driver::Run;
+use apportion_domain::Moment;
+use apportion_serving::router::Part;
+use apportion_serving::steward::{Config, Input, PERIOD, Steering, Steward};
+use apportion_serving::{Monitor, View};
+
+/// The steward of one pipeline, and what is known around it.
+#[derive(Debug)]
+pub struct Stewarded {
+    steward: Steward,
+    /// The crew of each of its groups.
+    crews: Vec<usize>,
+    /// Plans of the pipeline so far: an answer about a former one counts for nothing.
+    generation: u64,
+    /// Requests that were offered since the last report.
+    pub offered: u32,
+    /// What stations were told last; empty if nothing yet.
+    views: Vec<View>,
+    /// What cannot be carried out while replicas of the former plan stand in.
+    pending: Option<Steering>,
+}
+
+impl Stewarded {
+    /// What the stations of a task were told last.
+    pub fn view(&self, task: u32) -> Option<View> {
+        self.views.get(task as usize).copied()
+    }
+}
+
+/// What one steward is told about one period.
+#[derive(Debug)]
+pub struct Report {
+    line: usize,
+    offered: u32,
+    /// By crew: queries that ended, what they made for each child, replicas that serve.
+    crews: Vec<(usize, u64, Vec<u64>, u32)>,
+    monitors: Vec<(usize, Monitor)>,
+}
+
+/// What one steward wants.
+#[derive(Debug)]
+pub struct Answer {
+    line: usize,
+    generation: u64,
+    steering: Steering,
+}
+
+impl<'a> Run<'a> {
+    /// Stewards begin, if the scenario has any.
+    ///
+    /// # Errors
+    /// If a pipeline has too many paths for PARD's states.
+    pub(crate) fn start_stewards(&mut self, changes: &mut Changes<'a>) -> Result<(), SimulateError> {
+        if !changes.scenario.steward {
+            return Ok(());
+        }
+        self.floor.made.resize(self.floor.routers.len().max(1), 0);
+        self.floor.done.resize(self.floor.stations.len(), 0);
+        changes.stewards.resize_with(self.lines.len(), || None);
+        for line in 0..self.lines.len() {
+            self.start_steward(changes, line)?;
+        }
+        changes.push(Moment::ZERO + PERIOD, Due::Tell);
+        Ok(())
+    }
+
+    /// The plan in force of a pipeline gets a steward of its own.
+    pub(crate) fn start_steward(&mut self, changes: &mut Changes<'a>, line: usize) -> Result<(), SimulateError> {
+        let Some(b) = changes.blueprints[line].as_ref().filter(|_| changes.scenario.steward) else { return Ok(()) };
+        let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", b.pipeline.name));
+        let config = Config::of(b.pipeline, &b.problem.hardware, &b.part, None).map_err(|e| fails(&e))?;
+        let of_plan = b.part.assignments.iter().filter(|a| a.replicas > 0);
+        let crews = of_plan.filter_map(|a| changes.crews.find(&b.pipeline.name, &a.group)).collect();
+        let steward = Steward::new(config, self.now, 0).map_err(|e| fails(&e))?;
+        let old = changes.stewards[line].take();
+        let (generation, offered) = old.as_ref().map_or((0, 0), |o| (o.generation + 1, o.offered));
+        changes.stewards[line] = Some(Stewarded { steward, crews, generation, offered, views: Vec::new(), pending: None });
+        // It plans the module states from now on.
+        if let Some(steered) = self.steering.of_line(line as u32) {
+            steered.is_fixed = true;
+        }
+        Ok(())
+    }
+
+    /// A period ends: the agents' reports set out.
+    pub(crate) fn tell_stewards(&mut self, changes: &mut Changes<'a>) {
+        let at = self.now + changes.scenario.report_delay;
+        for line in 0..changes.stewards.len() {
+            let Some(stewarded) = &mut changes.stewards[line] else { continue };
+            let offered = std::mem::take(&mut stewarded.offered);
+            let mut report = Report { line, offered, crews: Vec::new(), monitors: Vec::new() };
+            for (crew_at, crew) in changes.crews.crews.iter().enumerate().filter(|(_, c)| c.line as usize == line) {
+                let mut made = vec![0; self.groups[crew.group_at as usize].edges.len()];
+                let mut done = 0;
+                for &station in &crew.stations {
+                    let first = self.floor.places[station as usize].router as usize;
+                    let counts = &mut self.floor.made[first..][..made.len()];
+                    made.iter_mut().zip(counts).for_each(|(sum, count)| *sum += std::mem::take(count));
+                    done += std::mem::take(&mut self.floor.done[station as usize]);
+                    if let Some(monitor) = self.floor.stations[station as usize].monitor() {
+                        report.monitors.push((crew.task as usize, std::mem::take(monitor)));
+                    }
+                }
+                report.crews.push((crew_at, done, made, crew.believed()));
+            }
+            changes.push(at, Due::Told(Box::new(report)));
+        }
+        changes.push(self.now + PERIOD, Due::Tell);
+    }
+
+    /// A report has arrived: the steward looks, and what it wants sets out.
+    pub(crate) fn told(&mut self, changes: &mut Changes<'a>, mut report: Report) {
+        let (now, line) = (self.now, report.line);
+        let Some(stewarded) = &mut changes.stewards[line] else { return };
+        let steward = &mut stewarded.steward;
+        steward.handle(now, Input::Offered { bin: now, count: report.offered });
+        for (crew, queries, children, replicas) in &report.crews {
+            let Some(group) = stewarded.crews.iter().position(|c| c == crew) else { continue };
+            steward.handle(now, Input::Made { group, queries: *queries, children });
+            steward.handle(now, Input::Ready { group, replicas: *replicas });
+        }
+        for (task, monitor) in &mut report.monitors {
+            steward.handle(now, Input::Measured { task: *task, monitor });
+        }
+        steward.handle(now, Input::Tick);
+        let steering = steward.poll_output().or_else(|| stewarded.pending.take());
+        let generation = stewarded.generation;
+        if let Some(steering) = steering {
+            let at = now + changes.scenario.command_delay;
+            changes.push(at, Due::Steer(Box::new(Answer { line, generation, steering })));
+        }
+    }
+
+    /// What a steward wants has arrived.
+    pub(crate) fn steer(&mut self, changes: &mut Changes<'a>, answer: Answer) {
+        let Answer { line, generation, steering } = answer;
+        let Some(stewarded) = changes.stewards[line].as_mut().filter(|s| s.generation == generation) else { return };
+        if !steering.views.is_empty() {
+            stewarded.views.clone_from(&steering.views);
+            for &station in &self.lines[line].stations {
+                let task = self.floor.places[station as usize].task_of_line as usize;
+                self.floor.steer(self.now, station, steering.views[task]);
+            }
+        }
+        let stands_in = changes.crews.crews.iter().any(|c| c.line as usize == line && !c.is_planned && c.believed() > 0);
+        if stands_in {
+            // A steward knows the groups of its plan alone: its tables hold once these serve alone.
+            stewarded.pending = Some(steering);
+            return;
+        }
+        if !steering.tables.is_empty() {
+            changes.steerings += 1;
+            self.retable(changes, line, &steering);
+        }
+    }
+
+    fn retable(&mut self, changes: &Changes<'a>, line: usize, steering: &Steering) {
+        let Some(stewarded) = &changes.stewards[line] else { return };
+        let group_of = |crew: usize| stewarded.crews.iter().position(|&c| c == crew).map(|g| g as u32);
+        for table in &steering.tables {
+            let from = table.from.map(|g| stewarded.crews[g as usize]);
+            let part = |(at, crew): (usize, &crate::crews::Crew)| {
+                let fraction = table.entries.iter().find(|e| Some(e.0) == group_of(at)).map_or(0.0, |e| e.1);
+                let stand_in = if crew.is_planned { 0.0 } else { crew.capacity_qps(1) };
+                Part { fraction, planned: crew.believed().max(1), stand_in }
+            };
+            let of_task = || {
+                changes.crews.crews.iter().enumerate().filter(|(_, c)| (c.line as usize, c.task) == (line, table.to_task))
+            };
+            let place = |g: u32| of_task().position(|(at, _)| group_of(at) == Some(g));
+            let sent = Sent {
+                parts: of_task().map(part).collect(),
+                execution: of_task().map(|(_, c)| c.execution).collect(),
+                backup: steering.backup.iter().filter_map(|b| place(b.0)).map(|p| p as u32).collect(),
+            };
+            self.plan_sender(changes, line, from, table.to_task, &sent);
+        }
+        for at in 0..changes.crews.crews.len() {
+            if changes.crews.crews[at].line as usize == line && changes.crews.crews[at].position == 0 {
+                self.retarget_task(changes, at);
+            }
+        }
+    }
+
+    /// Tells the routers of one sender, a crew or the frontend, to one task what they do.
+    fn plan_sender(&mut self, changes: &Changes<'a>, line: usize, from: Option<usize>, to: u32, sent: &Sent) {
+        let Some(from) = from else {
+            self.lines[line].frontend.into_iter().for_each(|router| self.plan_router(router, sent));
+            return;
+        };
+        let crew = &changes.crews.crews[from];
+        let edges = &self.groups[crew.group_at as usize].edges;
+        let Some(edge) = edges.iter().position(|e| e.to == to) else { return };
+        for &station in &crew.stations {
+            self.plan_router(self.floor.places[station as usize].router + edge as u32, sent);
+        }
+    }
+}
