@@ -6,7 +6,7 @@ use crate::output::{self, Table, number, optional};
 use crate::{input, plan, requests};
 use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing};
 use apportion_estimator::{
-    ArrivalProcess, Controller, Replay, Scenario, SimulateOptions, Simulation, Window, Workload, controllers,
+    ArrivalProcess, Controller, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Window, Workload, controllers,
 };
 use apportion_wire::EstimateFile;
 use clap::builder::PossibleValuesParser;
@@ -39,6 +39,9 @@ pub struct SimulateArgs {
     /// When a batch is closed, instead of what the plan says.
     #[arg(long, value_parser = PossibleValuesParser::new(Batching::NAMES))]
     batching: Option<String>,
+    /// What batches take: the profile's `median`, or draws with its median and 99th percentile.
+    #[arg(long, value_enum, default_value_t)]
+    service: Service,
     /// Write one row per request here, as CSV.
     #[arg(long)]
     requests: Option<String>,
@@ -61,6 +64,16 @@ pub struct SimulateArgs {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+}
+
+/// What batches take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Service {
+    /// The profile's median.
+    #[default]
+    Median,
+    /// A draw for each batch with the profile's median and 99th percentile, where it has one.
+    P99Matched,
 }
 
 /// Who scales replicas during a run.
@@ -89,7 +102,11 @@ fn simulated(
     workload: &Workload,
 ) -> Result<(Simulation, Option<Replay>), Failure> {
     let bad = |e: apportion_estimator::SimulateError| Failure::BadInput(format!("{}: {e}", args.plan));
-    let options = SimulateOptions { requests: args.requests.is_some(), ..SimulateOptions::default() };
+    let service = match args.service {
+        Service::Median => ServiceTimes::Median,
+        Service::P99Matched => ServiceTimes::P99Matched,
+    };
+    let options = SimulateOptions { requests: args.requests.is_some(), service, ..SimulateOptions::default() };
     if args.autoscaler == Autoscaler::None && args.windows.is_none() && !args.steward {
         return Ok((apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?, None));
     }

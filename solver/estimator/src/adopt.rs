@@ -38,7 +38,7 @@ impl<'a> Run<'a> {
                 let what = format!("pipeline {name:?}: another plan may not change the policies that serve it");
                 return Err(SimulateError::Plan(what));
             }
-            let new = Blueprint::new(old.problem, p, old.serving, part)?;
+            let new = old.another(part)?;
             for (task, (was, is)) in old.by_task().iter().zip(new.by_task()).enumerate() {
                 if was.is_empty() != is.is_empty() {
                     return Err(if is.is_empty() {
@@ -51,6 +51,9 @@ impl<'a> Run<'a> {
             }
             new.routes()?;
             parts.push((line, new));
+        }
+        for (line, new) in &parts {
+            refuse_continuous(changes, *line, new)?;
         }
         changes.plans += 1;
         for (line, blueprint) in parts {
@@ -100,6 +103,9 @@ impl<'a> Run<'a> {
         let group = &mut self.groups[crew.group_at as usize];
         group.budget = b.budget(crew.execution);
         group.service.clone_from(&service);
+        if let (Some(spread), Some(law)) = (&mut group.spread, b.law(task, a)) {
+            spread.law = law;
+        }
         crew.prototype.reconfigure(batcher, service.clone());
         for &station in &crew.stations {
             self.floor.stations[station as usize].reconfigure(batcher, service.clone());
@@ -115,7 +121,7 @@ impl<'a> Run<'a> {
         b: &Blueprint<'a>,
         a: &Assignment,
     ) -> Result<(), SimulateError> {
-        let group = b.group(line as u32, &self.lines[line], task, a)?;
+        let group = b.group((line as u32, &self.lines[line]), task, a, &mut self.streams)?;
         let (group_at, crew_at) = (self.groups.len() as u32, changes.crews.crews.len());
         let prototype = b.station(&group, task, a, u32::from(!b.is_central()));
         let mut crew = changes.crews.of(b.problem, &group, group_at, prototype.clone());
@@ -284,4 +290,19 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// Replicas of `continuous` tasks cannot change during a run.
+fn refuse_continuous(changes: &Changes<'_>, line: usize, new: &Blueprint<'_>) -> Result<(), SimulateError> {
+    for (task, of_task) in new.by_task().into_iter().enumerate().filter(|(t, _)| new.is_continuous(TaskIndex(*t))) {
+        let is_same = |a: &&Assignment| {
+            let mut of_task = changes.crews.of_task(line as u32, task as u32);
+            of_task.any(|c| (&c.group, c.batch, c.wanted) == (&a.group, a.batch, a.replicas))
+        };
+        let count = changes.crews.of_task(line as u32, task as u32).filter(|c| c.wanted > 0).count();
+        if count != of_task.len() || !of_task.iter().all(is_same) {
+            return Err(crate::scenario::continuous(&new.pipeline.name, &new.pipeline.tasks[task].name));
+        }
+    }
+    Ok(())
 }

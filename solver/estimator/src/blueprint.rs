@@ -1,12 +1,14 @@
 //! One pipeline's part of a plan, and what is built from it: groups, stations, routers, module states.
 
 use crate::SimulateError;
+use crate::durations::{Law, ServiceTimes, Spread, sigma};
 use crate::fanout::{Fanout, threshold};
 use crate::fleet::{Group, Line, OneOf, OutEdge, QUEUE_LEN_MAX, Query};
+use crate::random::Stream;
 use crate::routes::{Routes, variant_named};
 use apportion_domain::{
     Assignment, Dropping, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, Span,
-    TaskIndex,
+    TaskIndex, TaskKind,
 };
 use apportion_serving::batcher::Batcher;
 use apportion_serving::modules::Module;
@@ -29,6 +31,8 @@ pub struct Blueprint<'a> {
     capacities: BTreeMap<GroupName, f64>,
     /// By task, what the plan grants to the tasks after it: see [`Blueprint::reserves_ms`].
     reserve_ms: Vec<f64>,
+    /// What times of batches are taken from, and the root seed of what is drawn.
+    times: (ServiceTimes, u64),
 }
 
 impl<'a> Blueprint<'a> {
@@ -41,6 +45,7 @@ impl<'a> Blueprint<'a> {
         pipeline: &'a Pipeline,
         serving: ServingPolicy,
         part: &PipelinePlan,
+        times: (ServiceTimes, u64),
     ) -> Result<Self, SimulateError> {
         let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", pipeline.name));
         let mut capacities = BTreeMap::new();
@@ -66,9 +71,50 @@ impl<'a> Blueprint<'a> {
                 part.routing.tables.clear();
             }
         }
-        let mut blueprint = Self { problem, pipeline, serving, part, capacities, reserve_ms: Vec::new() };
+        let mut blueprint = Self { problem, pipeline, serving, part, capacities, reserve_ms: Vec::new(), times };
         blueprint.reserve_ms = blueprint.reserves_ms();
         Ok(blueprint)
+    }
+
+    /// The same for another part, of the same run.
+    ///
+    /// # Errors
+    /// As [`Blueprint::new`].
+    pub fn another(&self, part: &PipelinePlan) -> Result<Self, SimulateError> {
+        Self::new(self.problem, self.pipeline, self.serving, part, self.times)
+    }
+
+    /// Whether each query of a task runs on its own, in one of as many slots as the plan's batch size says.
+    #[must_use]
+    pub fn is_continuous(&self, task: TaskIndex) -> bool {
+        self.pipeline.task(task).kind == TaskKind::Continuous
+    }
+
+    /// Queries that a replica of a group runs at a time, each on its own; 1 where they run in batches.
+    #[must_use]
+    pub fn slots(&self, task: TaskIndex, a: &Assignment) -> u32 {
+        if self.is_continuous(task) { a.batch } else { 1 }
+    }
+
+    /// How times of a group spread: in a `continuous` task each query's own, lognormal if the profile has a 99th percentile, else
+    /// exponential; elsewhere as the run was asked.
+    #[must_use]
+    pub fn law(&self, task: TaskIndex, a: &Assignment) -> Option<Law> {
+        let is_continuous = self.is_continuous(task);
+        if !is_continuous && self.times.0 == ServiceTimes::Median {
+            return None;
+        }
+        let variant = variant_named(self.pipeline, task, &a.group.variant)?;
+        let hardware = self.problem.hardware_named(&a.group.hardware)?;
+        let profile = &self.pipeline.variant(task, variant).profile;
+        let sizes = if is_continuous { a.batch..=a.batch } else { 1..=a.batch };
+        let sigma = |size| {
+            let p99 = profile.service_p99(hardware, a.group.share, size)?;
+            Some(sigma(profile.service(hardware, a.group.share, size)?, p99))
+        };
+        let sigmas: Vec<f64> = sizes.map(sigma).collect::<Option<_>>()?;
+        let is_known = !is_continuous || sigmas.iter().any(|s| *s > 0.0);
+        Some(if is_known { Law::Lognormal(sigmas) } else { Law::Exponential })
     }
 
     /// Whether the replicas of a group share one queue.
@@ -104,7 +150,13 @@ impl<'a> Blueprint<'a> {
     ///
     /// # Errors
     /// If it names what the problem does not have, or its fan-out cannot be drawn.
-    pub fn group(&self, line_at: u32, line: &Line, task: TaskIndex, a: &Assignment) -> Result<Group, SimulateError> {
+    pub fn group(
+        &self,
+        (line_at, line): (u32, &Line),
+        task: TaskIndex,
+        a: &Assignment,
+        streams: &mut Vec<Stream>,
+    ) -> Result<Group, SimulateError> {
         let p = self.pipeline;
         let unknown = |what: &str| SimulateError::Plan(format!("pipeline {:?}: {}: {what}", p.name, a.group));
         let variant = variant_named(p, task, &a.group.variant).ok_or_else(|| unknown("no such variant"))?;
@@ -117,10 +169,17 @@ impl<'a> Blueprint<'a> {
             let fanout = Fanout::of(p, edge, v).map_err(|mean| unknown(&format!("a fan-out of {mean}")))?;
             edges.push(OutEdge { fanout, stream: stream + 1 + at as u32, to: edge.to.get() as u32 });
         }
+        let spread = self.law(task, a).map(|law| {
+            streams.push(Stream::new(self.times.1, &format!("service/{}/{}", p.name, a.group)));
+            Spread { law, stream: streams.len() as u32 - 1 }
+        });
         let stage_channel = line.channels[task.get()].filter(|_| line.by_task);
         let closes = if line.by_task { Vec::new() } else { closes(p, task, &edges, &line.channels) };
         Ok(Group {
             line: line_at,
+            batch: a.batch,
+            slots: self.slots(task, a),
+            spread,
             name: a.group.clone(),
             hardware,
             load: Span::from_millis(v.load_ms),
@@ -139,13 +198,16 @@ impl<'a> Blueprint<'a> {
         })
     }
 
-    /// Time of a batch of `i + 1` queries of a group.
+    /// Time of a batch of `i + 1` queries of a group; of a single query where each runs on its own, with all slots taken.
     #[must_use]
     pub fn service(&self, a: &Assignment) -> Option<Vec<Span>> {
         let task = self.pipeline.task_named(&a.group.task)?;
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
         let profile = &self.pipeline.variant(task, variant).profile;
+        if self.is_continuous(task) {
+            return profile.service(hardware, a.group.share, a.batch).map(|time| vec![time]);
+        }
         (1..=a.batch).map(|size| profile.service(hardware, a.group.share, size)).collect()
     }
 
@@ -162,6 +224,9 @@ impl<'a> Blueprint<'a> {
     /// How the servers of a group form batches.
     #[must_use]
     pub fn batcher(&self, task: TaskIndex, a: &Assignment) -> Batcher {
+        if self.is_continuous(task) {
+            return Batcher::AtStart { batch_max: 1 };
+        }
         Batcher::of(self.serving.batching, a.batch, Span::from_millis(self.reserve_ms[task.get()]))
     }
 

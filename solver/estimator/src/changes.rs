@@ -132,6 +132,7 @@ impl<'a> Changes<'a> {
             if crews.find(pipeline, group).is_none() && !is_planned(pipeline, group) {
                 return Err(crate::scenario::unknown(pipeline, group));
             }
+            refuse_continuous(&blueprints, pipeline, group)?;
         }
         let watch = |_| Watch { arrivals: vec![Vec::new(); pipelines], busy: vec![Span::ZERO; crews.crews.len()] };
         let watches = (0..scenario.controllers.len()).map(watch).collect();
@@ -212,7 +213,7 @@ impl<'a> Changes<'a> {
             let stations = || crew.stations.iter().map(|&s| &floor.stations[s as usize]);
             let servers = |&s: &u32| {
                 let first = floor.places[s as usize].server;
-                first..first + if crew.is_central { crew.numbered } else { 1 }
+                first..first + if crew.is_central { crew.numbered } else { crew.slots }
             };
             let busy = collect.busy(crew.stations.iter().flat_map(servers));
             let spent = busy.as_nanos().saturating_sub(before.as_nanos()) as f64;
@@ -224,7 +225,7 @@ impl<'a> Changes<'a> {
                 loading: crew.loading.len() as u32,
                 queued: stations().map(|s| s.queued() as u64).sum(),
                 running: stations().map(|s| s.running() as u64).sum(),
-                utilisation: spent / (crew.ready.len().max(1) as f64 * period.as_nanos() as f64),
+                utilisation: spent / (crew.ready.len().max(1) as f64 * f64::from(crew.slots) * period.as_nanos() as f64),
             });
         }
         let arrivals = watch.arrivals.iter_mut().map(std::mem::take).collect();
@@ -241,6 +242,10 @@ impl<'a> Changes<'a> {
                 && self.crews.find(pipeline, group).is_none()
             {
                 self.failed.get_or_insert_with(|| crate::scenario::unknown(pipeline, group));
+                return;
+            }
+            if let Some(Err(error)) = event.group().map(|(p, g)| refuse_continuous(&self.blueprints, p, g)) {
+                self.failed.get_or_insert(error);
                 return;
             }
             let at = now + delay + self.scenario.command_delay;
@@ -290,6 +295,13 @@ impl<'a> Changes<'a> {
         }
         std::mem::take(&mut self.windows)
     }
+}
+
+/// Replicas of `continuous` tasks stay as they are.
+fn refuse_continuous(blueprints: &[Option<Blueprint<'_>>], pipeline: &str, group: &GroupName) -> Result<(), SimulateError> {
+    let of = blueprints.iter().flatten().find(|b| b.pipeline.name == pipeline);
+    let task = of.and_then(|b| b.pipeline.task_named(&group.task).filter(|t| b.is_continuous(*t)));
+    if task.is_none() { Ok(()) } else { Err(crate::scenario::continuous(pipeline, &group.task)) }
 }
 
 /// The controllers' common trait object is not `Debug`; this keeps the module's promise that runs are.

@@ -9,7 +9,7 @@ use apportion_serving::{Station, Waiting};
 pub struct Seat {
     /// The station.
     pub station: u32,
-    /// The server there.
+    /// The server there; where a replica has several, the first.
     pub server: u32,
 }
 
@@ -75,6 +75,8 @@ pub struct Crew {
     pub load: Span,
     /// Its batch in the last plan that had it.
     pub batch: u32,
+    /// Servers of each replica: more than one in a `continuous` task, whose replicas stay as they are.
+    pub slots: u32,
     /// Time of such a batch.
     pub execution: Span,
     /// Whether the plan in force has it.
@@ -171,12 +173,13 @@ impl Crews {
                 .filter(|&s| fleet.floor.places[s as usize].group == at as u32)
                 .collect();
             let station = |s: u32| &fleet.floor.stations[s as usize];
-            let seats = |&s: &u32| (0..station(s).servers() as u32).map(move |server| Seat { station: s, server });
+            let servers = |s: u32| (0..station(s).servers() as u32).step_by(group.slots as usize);
+            let seats = |&s: &u32| servers(s).map(move |server| Seat { station: s, server });
             let ready: Vec<Seat> = stations.iter().flat_map(seats).collect();
             let is_central = fleet.blueprints[group.line as usize].as_ref().is_some_and(|b| b.is_central());
             let mut crew = crews.of(problem, group, at as u32, station(stations[0]).clone());
             crew.is_central = is_central;
-            crew.numbered = ready.len() as u32;
+            crew.numbered = ready.len() as u32 * group.slots;
             crew.wanted = ready.len() as u32;
             (crew.stations, crew.ready) = (stations, ready);
             crews.crews.push(crew);
@@ -199,7 +202,8 @@ impl Crews {
             eighths: u64::from(group.name.share.eighths()),
             price: hardware.price_per_hour * group.name.share.value(),
             load: group.load,
-            batch: group.service.len() as u32,
+            batch: group.batch,
+            slots: group.slots,
             execution: group.service.last().copied().unwrap_or(Span::ZERO),
             is_planned: true,
             is_central: false,

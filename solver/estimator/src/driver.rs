@@ -22,7 +22,7 @@ pub struct Run<'a> {
     pub(crate) lines: Vec<Line>,
     pub(crate) groups: Vec<Group>,
     pub(crate) floor: Floor,
-    streams: Vec<Stream>,
+    pub(crate) streams: Vec<Stream>,
     arrivals: Vec<Arrivals<'a>>,
     next_arrivals: Vec<Moment>,
     agenda: Agenda,
@@ -180,6 +180,9 @@ impl<'a> Run<'a> {
             self.floor.stations[station as usize].handle(self.now, Input::Tick);
             self.floor.settle(self.now, station, |machine, (server, size)| {
                 let mut service = group.service[size as usize - 1];
+                if let Some(spread) = &group.spread {
+                    service = spread.draw(&mut self.streams, size, service);
+                }
                 if !self.slow.is_empty() {
                     service = Self::slowed(&self.slow, self.now, (station, server), service);
                 }

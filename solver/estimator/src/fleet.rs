@@ -1,6 +1,7 @@
 //! Problem and plan, compiled into what a run touches: stations, routers, fan-outs, all by number.
 
 use crate::blueprint::Blueprint;
+use crate::durations::Spread;
 use crate::fanout::Fanout;
 use crate::floor::Floor;
 use crate::joins::Joins;
@@ -17,7 +18,7 @@ use apportion_serving::StatePlanner;
 
 /// Queries that one queue may hold: a guard of memory. What comes on top is dropped, reason `queue_full`.
 pub const QUEUE_LEN_MAX: usize = 1 << 22;
-/// Replicas of one plan that a run can simulate.
+/// Replicas of one plan that a run can simulate, and slots of its `continuous` tasks.
 pub const REPLICAS_MAX: u64 = 1 << 22;
 
 /// A query in a run.
@@ -81,6 +82,12 @@ pub struct Line {
 pub struct Group {
     /// Its pipeline.
     pub line: u32,
+    /// Its batch in the plan, or its slots.
+    pub batch: u32,
+    /// Queries that a replica runs at a time, each on its own; 1 where they run in batches.
+    pub slots: u32,
+    /// How times spread around those of `service`, if they do.
+    pub spread: Option<Spread>,
     /// Its name.
     pub name: GroupName,
     /// Its hardware.
@@ -197,7 +204,6 @@ impl<'a> Fleet<'a> {
         check_plan(p, plan)?;
         let mut fleet = Self::default();
         for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
-            refuse_unsupported(pipeline)?;
             let first_task = fleet.tasks.len() as u32;
             let line_at = fleet.lines.len() as u32;
             fleet.tasks.extend(pipeline.tasks.iter().map(|t| (line_at, t.name.clone())));
@@ -208,7 +214,10 @@ impl<'a> Fleet<'a> {
             fleet.lines.push(line);
             let blueprint = match part {
                 None => refuse_traffic(pipeline, trace, "the plan has no part for it").map(|()| None)?,
-                Some(part) => fleet.compile(Blueprint::new(p, pipeline, serving, part)?, trace)?,
+                Some(part) => {
+                    let times = (options.service, w.seed);
+                    fleet.compile(Blueprint::new(p, pipeline, serving, part, times)?, trace)?
+                }
             };
             fleet.blueprints.push(blueprint);
         }
@@ -229,7 +238,8 @@ impl<'a> Fleet<'a> {
         for (task, assignments) in by_task.iter().enumerate() {
             let mut senders = 0;
             for a in assignments {
-                let group = b.group(line, &self.lines[line as usize], TaskIndex(task), a)?;
+                let of_line = (line, &self.lines[line as usize]);
+                let group = b.group(of_line, TaskIndex(task), a, &mut self.streams)?;
                 self.groups.push(group);
                 self.stations(&b, (TaskIndex(task), a), &routes, &targets, &mut senders)?;
             }
@@ -307,7 +317,8 @@ impl<'a> Fleet<'a> {
         senders: &mut u32,
     ) -> Result<(), SimulateError> {
         let group_at = self.groups.len() as u32 - 1;
-        let (stations, servers) = if b.is_central() { (1, a.replicas) } else { (a.replicas, 1) };
+        let slots = b.slots(task, a);
+        let (stations, servers) = if b.is_central() { (1, a.replicas * slots) } else { (a.replicas, slots) };
         for _ in 0..stations {
             let router = self.floor.routers.len() as u32;
             let group = &self.groups[group_at as usize];
@@ -354,6 +365,15 @@ pub fn check_plan(p: &Problem, plan: &Plan) -> Result<(), SimulateError> {
     if plan.replicas() > REPLICAS_MAX {
         return Err(SimulateError::Plan(format!("{} replicas are more than {REPLICAS_MAX}", plan.replicas())));
     }
+    let is_continuous =
+        |q: &Pipeline, a: &Assignment| q.task_named(&a.group.task).is_some_and(|t| q.task(t).kind == TaskKind::Continuous);
+    let of = |part| p.pipeline_named(part).map(|at| p.pipeline(at));
+    let parts = plan.pipelines.iter().filter_map(|part| Some((of(&part.name)?, part)));
+    let slots = parts.flat_map(|(q, part)| part.assignments.iter().filter(move |a| is_continuous(q, a)));
+    let slots: u64 = slots.map(|a| u64::from(a.replicas) * u64::from(a.batch)).sum();
+    if slots > REPLICAS_MAX {
+        return Err(SimulateError::Plan(format!("{slots} slots of continuous tasks are more than {REPLICAS_MAX}")));
+    }
     Ok(())
 }
 
@@ -363,13 +383,4 @@ fn refuse_traffic(p: &Pipeline, trace: &Trace, why: &str) -> Result<(), Simulate
         Trace::Rates(rows) => rows.iter().all(|r| r.1 == 0.0),
     };
     if silent { Ok(()) } else { Err(SimulateError::Plan(format!("pipeline {:?}: {why}", p.name))) }
-}
-
-fn refuse_unsupported(pipeline: &Pipeline) -> Result<(), SimulateError> {
-    let name = &pipeline.name;
-    let refuse = |what: String| Err(SimulateError::Unsupported { pipeline: name.clone(), what });
-    if let Some(task) = pipeline.tasks.iter().find(|t| t.kind == TaskKind::Continuous) {
-        return refuse(format!("the continuous task {:?}", task.name));
-    }
-    Ok(())
 }

@@ -17,6 +17,7 @@ mod collect;
 pub mod controllers;
 mod crews;
 mod driver;
+mod durations;
 mod fanout;
 mod fleet;
 mod floor;
@@ -35,6 +36,7 @@ mod workload;
 
 use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};
 pub use apportion_serving::{DropReason, Outcome};
+pub use durations::ServiceTimes;
 pub use scenario::{Controller, Event, GroupSeen, Observation, OnFailure, Replay, Scenario, Window};
 pub use workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 
@@ -90,6 +92,8 @@ pub struct SimulateOptions {
     pub requests: bool,
     /// Serving policy of all pipelines instead of the plan's.
     pub serving: Option<ServingPolicy>,
+    /// What the times of batches are taken from.
+    pub service: ServiceTimes,
     /// Stop early once more requests than this have missed (late, dropped or failed). Then the estimate counts fewer requests
     /// with an outcome than arrived.
     pub misses_max: Option<u64>,

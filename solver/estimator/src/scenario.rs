@@ -239,6 +239,12 @@ pub(crate) fn unknown(pipeline: &str, group: &GroupName) -> SimulateError {
     SimulateError::Plan(format!("a change names {group} of pipeline {pipeline:?}, which the plan does not assign"))
 }
 
+/// A change is about replicas that cannot change.
+pub(crate) fn continuous(pipeline: &str, task: &str) -> SimulateError {
+    let what = format!("a change of the replicas of the continuous task {task:?}");
+    SimulateError::Unsupported { pipeline: pipeline.to_owned(), what }
+}
+
 impl GroupSeen {
     /// That it has so many replicas.
     #[must_use]

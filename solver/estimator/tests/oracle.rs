@@ -8,7 +8,7 @@ use apportion_domain::{Batching, Dropping, Partial, Queueing, TaskIndex, TaskWai
 use apportion_estimator::Outcome;
 use common::{Fan, Stage, arrivals, build, run};
 use proptest::prelude::*;
-use slow::{Case, Oracle, Spent};
+use slow::{Case, Fate, Oracle, Spent};
 
 const MS: u64 = 1_000_000;
 
@@ -60,7 +60,7 @@ prop_compose! {
 }
 
 /// What became of each request (its end, or where and why it was dropped), and what was spent at each task.
-fn fast(case: &Case, at: &[u64]) -> (Vec<Result<u64, (usize, &'static str)>>, Vec<Spent>) {
+fn fast(case: &Case, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
     let queueing = if case.central { Queueing::Central } else { Queueing::PerReplica };
     let (problem, mut plan) = build(&case.stages, queueing, case.network_ms as f64, case.slo_ms as f64);
     let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| {

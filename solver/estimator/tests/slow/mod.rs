@@ -129,6 +129,9 @@ pub struct Oracle<'a> {
     spent: Vec<Spent>,
 }
 
+/// A request's end, or where and why it was dropped.
+pub type Fate = Result<u64, (usize, &'static str)>;
+
 /// What the queries of one task spent there, summed in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
@@ -165,7 +168,7 @@ impl<'a> Oracle<'a> {
     }
 
     /// What became of each request, and what was spent at each task.
-    pub fn play(mut self, at: &[u64]) -> (Vec<Result<u64, (usize, &'static str)>>, Vec<Spent>) {
+    pub fn play(mut self, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
         for (request, &moment) in at.iter().enumerate() {
             self.requests.push(Request { open: 1, end: 0, leaves: 0, dropped: None });
             self.later(moment, What::Arrives { request });

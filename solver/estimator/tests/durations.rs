@@ -1,0 +1,123 @@
+//! Times that are drawn: batches around the profile's median, and each query's own in `continuous` tasks.
+
+mod common;
+
+use apportion_domain::{Dropping, Plan, Problem, Profile, Queueing, TaskKind};
+use apportion_estimator::analytic::mmc_wait;
+use apportion_estimator::{
+    ArrivalProcess, Event, Scenario, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
+};
+use common::{arrivals, assignment, build, finishes, rate, stage};
+
+/// One task, batches of up to 4 of `5 + size` ms, with this 99th percentile over the median.
+fn spread(p99_over_median: Option<f64>) -> (Problem, Plan) {
+    let (problem, plan) = build(&[stage(0, 1, 4, 5.0, 1.0)], Queueing::Central, 0.0, 1_000.0);
+    let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| {
+        let variant = &mut d.tasks[0].variants[0];
+        let mut rows = variant.profile.rows().to_vec();
+        rows.iter_mut().for_each(|r| r.p99_ms = p99_over_median.map(|factor| r.latency_ms * factor));
+        variant.profile = Profile::new(rows);
+    });
+    (problem.changed(|d| d.pipelines[0] = pipeline.expect("a valid pipeline")).expect("a valid problem"), plan)
+}
+
+/// The same with a `continuous` task whose replicas have so many slots.
+fn continuous((problem, mut plan): (Problem, Plan), slots: u32, replicas: u32) -> (Problem, Plan) {
+    let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| d.tasks[0].kind = TaskKind::Continuous);
+    let problem = problem.changed(|d| d.pipelines[0] = pipeline.expect("a valid pipeline")).expect("a valid problem");
+    plan.pipelines[0].assignments = vec![assignment(0, "v", slots, replicas)];
+    (problem, plan)
+}
+
+fn run((problem, plan): &(Problem, Plan), workload: &Workload, service: ServiceTimes) -> Simulation {
+    let options = SimulateOptions { requests: true, service, ..SimulateOptions::default() };
+    simulate(problem, plan, workload, &options).expect("a plan that can be simulated")
+}
+
+/// Latencies in milliseconds, sorted.
+fn latencies(simulation: &Simulation) -> Vec<f64> {
+    let latency = |r: &apportion_estimator::RequestRecord| r.finish.expect("answered").since(r.arrival).as_millis();
+    let mut all: Vec<f64> = simulation.requests.iter().map(latency).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+/// Far enough apart that nothing waits.
+fn sparse() -> Workload {
+    arrivals(&(0..40_000).map(|i| i * 500_000_000).collect::<Vec<_>>())
+}
+
+#[test]
+fn median_and_99th_percentile_are_the_profiles() {
+    for built in [spread(Some(2.5)), continuous(spread(Some(2.5)), 1, 1)] {
+        let times = latencies(&run(&built, &sparse(), ServiceTimes::P99Matched));
+        let at = |p: f64| times[(p * times.len() as f64) as usize];
+        assert!((at(0.5) / 6.0 - 1.0).abs() < 0.02, "median {}", at(0.5));
+        assert!((at(0.99) / 15.0 - 1.0).abs() < 0.04, "99th percentile {}", at(0.99));
+    }
+}
+
+#[test]
+fn by_default_and_without_a_percentile_times_are_the_median_to_the_nanosecond() {
+    let workload = rate(300.0, 20, ArrivalProcess::Poisson, 4);
+    let plain = run(&spread(None), &workload, ServiceTimes::Median);
+    for (built, service) in [(spread(Some(2.5)), ServiceTimes::Median), (spread(None), ServiceTimes::P99Matched)] {
+        assert_eq!(finishes(&run(&built, &workload, service)), finishes(&plain), "{service:?}");
+    }
+    let drawn = run(&spread(Some(2.5)), &workload, ServiceTimes::P99Matched);
+    assert_eq!(finishes(&drawn), finishes(&run(&spread(Some(2.5)), &workload, ServiceTimes::P99Matched)));
+    assert!(drawn.total.p99_ms > 1.2 * plain.total.p99_ms, "{} after {}", drawn.total.p99_ms, plain.total.p99_ms);
+    assert!(drawn.requests.iter().zip(&plain.requests).all(|(a, b)| a.arrival == b.arrival), "the same arrivals");
+}
+
+#[test]
+fn a_continuous_task_waits_as_m_m_c_does() {
+    // Exponential times of 9 ms on average (what four slots take), c = replicas * 4, one queue: Erlang's C.
+    for (replicas, qps) in [(1, 350.0), (2, 780.0), (3, 1_200.0)] {
+        let built = continuous(spread(None), 4, replicas);
+        let simulation = run(&built, &rate(qps, 900, ArrivalProcess::Poisson, 7), ServiceTimes::Median);
+        let of_task = &simulation.total.waiting[0];
+        let expected = mmc_wait(4 * replicas, qps / 1e3, 9.0);
+        assert!((of_task.service_ms / 9.0 - 1.0).abs() < 0.01, "mean time {}", of_task.service_ms);
+        assert!((of_task.mean_ms / expected - 1.0).abs() < 0.06, "{} ms, expected {expected} ms", of_task.mean_ms);
+        assert_eq!((of_task.batch, of_task.batch_wait_ms), (1.0, 0.0));
+    }
+}
+
+#[test]
+fn slots_start_at_once_and_each_query_ends_on_its_own() {
+    // Two replicas of two slots with a queue each: four of five start at once, whatever they take.
+    for queueing in [Queueing::PerReplica, Queueing::Central] {
+        let mut built = continuous(spread(Some(2.0)), 2, 2);
+        built.1.pipelines[0].serving.queueing = queueing;
+        let simulation = run(&built, &arrivals(&[0; 5]), ServiceTimes::Median);
+        let ends = latencies(&simulation);
+        assert!(ends[..4].windows(2).all(|w| w[0] < w[1]), "{queueing}: {ends:?}");
+        let of_task = &simulation.total.waiting[0];
+        assert!(of_task.mean_ms > 0.0 && of_task.queries == 5, "the fifth waits: {}", of_task.mean_ms);
+        // A dropping policy that looks ahead reckons with a slot's expected time, 7 ms, of 1,000.
+        built.1.pipelines[0].serving.dropping = Dropping::PardSf;
+        assert_eq!(run(&built, &arrivals(&[0; 5]), ServiceTimes::Median).total.dropped, 0);
+    }
+}
+
+#[test]
+fn replicas_of_continuous_tasks_stay_as_they_are() {
+    let (problem, plan) = continuous(spread(None), 4, 2);
+    let workload = rate(300.0, 5, ArrivalProcess::Poisson, 1);
+    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+    let go = |event: Option<Event>| {
+        let events = event.map(|e| (apportion_domain::Moment::from_millis(100.0), e)).into_iter().collect();
+        replay(&problem, &plan, &workload, &options, Scenario { events, ..Scenario::default() })
+    };
+    let plain = simulate(&problem, &plan, &workload, &options).expect("a run");
+    let replayed = go(Some(Event::Plan { plan: plan.clone() })).expect("the same plan");
+    assert_eq!(replayed.simulation.requests, plain.requests);
+    assert!((replayed.cost_per_hour - 4.0).abs() < 1e-9, "two devices, not eight: {}", replayed.cost_per_hour);
+    let group = plan.pipelines[0].assignments[0].group.clone();
+    let mut fewer = plan.clone();
+    fewer.pipelines[0].assignments[0].replicas = 1;
+    for event in [Event::Plan { plan: fewer }, Event::Replicas { pipeline: "p".into(), group, replicas: 1 }] {
+        assert!(go(Some(event)).expect_err("it cannot change").to_string().contains("continuous task \"t0\""));
+    }
+}
