@@ -1,5 +1,6 @@
 //! The loop of an agent: feeds the [`Node`] and carries out what it asks for.
 
+use crate::alarm::Alarm;
 use crate::backend::{Kind, Loader, Wanted};
 use crate::files::Files;
 use crate::layout::{Layout, lay_out};
@@ -98,6 +99,7 @@ struct Loop {
     node: Node,
     options: Options,
     peers: Peers,
+    alarm: Option<Alarm>,
     slots: HashMap<u64, Slot>,
     agent: u64,
     files_url: String,
@@ -121,7 +123,12 @@ pub fn start(options: Options) -> Handle {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
+    let ringing = events.clone();
+    // Where the inbox is full, the loop is awake.
+    let alarm = Alarm::start(move || drop(ringing.try_send(Event::Wake)));
+    let alarm = alarm.inspect_err(|error| tracing::error!(%error, "no alarm: batches start late")).ok();
     let mut this = Loop {
+        alarm,
         node: Node::new(agent, now.as_nanos() as u64),
         options,
         peers: Peers::new(events),
@@ -173,6 +180,19 @@ impl Loop {
                 }
             }
             self.carry_out();
+            self.sleep();
+        }
+    }
+
+    /// Wakes the stations that are due, and has itself woken for the next.
+    fn sleep(&mut self) {
+        while self.node.wake_ns().is_some_and(|at| at <= self.now_ns()) {
+            self.feed(Event::Wake);
+            self.carry_out();
+        }
+        let started = self.handle.started;
+        if let Some(alarm) = &mut self.alarm {
+            alarm.set(self.node.wake_ns().map(|ns| started + Duration::from_nanos(ns)));
         }
     }
 
@@ -317,6 +337,18 @@ impl Loop {
                 let end = End::Failed(format!("its outputs cannot be sent back: {error}"));
                 self.send(agent, Message::Return(Return { end, ..part }));
             }
+            // Without it a join would wait for ever: the request hears of it before the part's own end can come back.
+            Message::Part(part) if error != SendError::NoWay => {
+                let end = End::Dropped(format!("task {}: its inputs cannot be sent: {error}", part.join));
+                let Some(credit) = part.ended.first().copied() else { return };
+                let (request, row, attempt) = (part.request, part.row, part.attempt);
+                let back = Return { request, row, attempt, credit, end };
+                if part.origin == self.agent {
+                    self.feed(Event::Message(Message::Return(back)));
+                } else {
+                    self.send(part.origin, Message::Return(back));
+                }
+            }
             _ => tracing::debug!(agent, %error, "a message is dropped"),
         }
     }
@@ -362,7 +394,7 @@ fn replica_state(replica: &Replica) -> v1::ReplicaState {
     let (state, error) = match &replica.state {
         State::Failed(error) => (Told::Failed, error.clone()),
         _ if replica.retired => (Told::Draining, String::new()),
-        State::Loading => (Told::Loading, String::new()),
+        State::Blocked | State::Loading => (Told::Loading, String::new()),
         State::Ready => (Told::Ready, String::new()),
         State::Draining(_) => (Told::Draining, String::new()),
     };

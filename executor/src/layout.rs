@@ -1,10 +1,16 @@
 //! The fleet's target in the form in which an agent uses it, and the difference to what is there.
 
-use crate::tensor::{Datatype, TensorSpec};
-use apportion_domain::{Batching, Dropping, Fence, Queueing, RoutingPolicy};
-use apportion_protocol::v1;
+mod joins;
+mod read;
+
+pub use joins::Wait;
+pub use read::lay_out;
+
+use crate::tensor::TensorSpec;
+use apportion_domain::{Fence, ServingPolicy};
 use apportion_serving::router::Within;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A checked target.
 #[derive(Clone, Debug, Default)]
@@ -12,7 +18,7 @@ pub struct Layout {
     /// Which target.
     pub fence: Option<Fence>,
     /// By name.
-    pub pipelines: BTreeMap<String, Pipeline>,
+    pub pipelines: BTreeMap<String, Arc<Pipeline>>,
     /// Data addresses of all agents, by number.
     pub agents: BTreeMap<u64, String>,
 }
@@ -22,6 +28,14 @@ pub struct Layout {
 pub struct Pipeline {
     /// Deadline of a request, in nanoseconds from its arrival.
     pub slo_ns: u64,
+    /// What a hop takes as the plan reckons, in nanoseconds.
+    pub network_ns: u64,
+    /// The plan's policies.
+    pub serving: ServingPolicy,
+    /// Whether dropped parts are left out of an answer; else one of them drops its request.
+    pub partial: bool,
+    /// Batches that a query may take at a task, waiting included (Loki section 4.1).
+    pub queue_factor: f64,
     /// How a replica is chosen within a group.
     pub within: Within,
     /// In the target's order.
@@ -33,7 +47,19 @@ pub struct Pipeline {
     /// All replicas.
     pub replicas: Vec<Replica>,
     /// Groups and fractions for (sender's group or none for the gateway, task).
-    pub tables: HashMap<(Option<u64>, usize), Entries>,
+    pub tables: BTreeMap<(Option<u64>, usize), Entries>,
+    /// Groups with capacity to spare (the backup table of Loki section 5.1).
+    pub backup: BTreeSet<u64>,
+    /// What queries at joins wait for.
+    pub waits: Vec<Wait>,
+}
+
+impl Pipeline {
+    /// Position of the task of this name.
+    #[must_use]
+    pub fn position(&self, task: &str) -> Option<usize> {
+        self.tasks.iter().position(|t| t.name == task)
+    }
 }
 
 /// Groups of a table with their fractions.
@@ -50,6 +76,18 @@ pub struct Task {
     pub outputs: Vec<TensorSpec>,
     /// Where its results go.
     pub children: Vec<Edge>,
+    /// Joins whose queries wait for its results without being made by them.
+    pub delays: Vec<Edge>,
+    /// Whether a row goes to one of the children instead of to all.
+    pub one_of: bool,
+}
+
+impl Task {
+    /// Whether its results are part of the answer.
+    #[must_use]
+    pub fn is_sink(&self) -> bool {
+        self.children.is_empty() && self.delays.is_empty()
+    }
 }
 
 /// From a task to one of its children.
@@ -59,6 +97,8 @@ pub struct Edge {
     pub to: usize,
     /// (child's input, parent's output).
     pub map: Vec<(String, String)>,
+    /// Share of the rows under `one_of`.
+    pub ratio: f64,
 }
 
 /// A variant on a hardware type.
@@ -78,6 +118,12 @@ pub struct Group {
     pub digest: String,
     /// (batch, latency in nanoseconds), by increasing batch.
     pub service: Vec<(u32, u64)>,
+    /// Fraction of a device that each replica has.
+    pub share: f64,
+    /// Memory of one replica and of a device of its hardware, where both are known.
+    pub memory_mib: Option<(f64, f64)>,
+    /// Children that an emulated batch makes, by the child's position: their numbers with probabilities. Empty: one for each row.
+    pub fanout: Vec<(usize, Vec<(u32, f64)>)>,
 }
 
 impl Group {
@@ -111,99 +157,6 @@ pub struct Replica {
     pub device: u32,
 }
 
-/// Checks a target and lays it out.
-///
-/// # Errors
-/// What this agent cannot obey, in words.
-pub fn lay_out(target: &v1::Target) -> Result<Layout, String> {
-    let fence = target.fence.ok_or("the target has no fence")?;
-    let mut pipelines = BTreeMap::new();
-    for pipeline in &target.pipelines {
-        let laid = lay_out_pipeline(pipeline).map_err(|e| format!("pipeline {}: {e}", pipeline.name))?;
-        pipelines.insert(pipeline.name.clone(), laid);
-    }
-    let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
-    Ok(Layout { fence: Some(fence.into()), pipelines, agents })
-}
-
-fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
-    let mut tasks = Vec::new();
-    for task in &from.tasks {
-        let inputs = specs(&task.inputs).map_err(|e| format!("task {}: {e}", task.name))?;
-        let outputs = specs(&task.outputs).map_err(|e| format!("task {}: {e}", task.name))?;
-        tasks.push(Task { name: task.name.clone(), inputs, outputs, children: Vec::new() });
-    }
-    let mut parents = vec![0; tasks.len()];
-    for edge in &from.edges {
-        let (parent, to) = (edge.from as usize, edge.to as usize);
-        if parent >= tasks.len() || to >= tasks.len() {
-            return Err("an edge of no task".into());
-        }
-        parents[to] += 1;
-        if parents[to] > 1 {
-            return Err(format!("task {} has several parents: this agent cannot join", tasks[to].name));
-        }
-        let map = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
-        tasks[parent].children.push(Edge { to, map });
-    }
-    let root = from.root as usize;
-    if root >= tasks.len() || parents[root] > 0 {
-        return Err("its root is no root".into());
-    }
-    let mut groups = BTreeMap::new();
-    for g in &from.groups {
-        if g.task as usize >= tasks.len() {
-            return Err(format!("group {} is of no task", g.group));
-        }
-        let service: Vec<_> = g.service.iter().map(|p| (p.batch, p.latency_ns)).collect();
-        let (variant, digest) = (g.variant.clone(), g.file_digest.clone());
-        let (task, batch) = (g.task as usize, g.batch.max(1) as usize);
-        if service.windows(2).any(|pair: &[(u32, u64)]| pair[0].0 >= pair[1].0) {
-            return Err(format!("group {}: its service points are not by increasing batch", g.group));
-        }
-        let hardware = g.hardware.clone();
-        groups.insert(g.group, Group { task, variant, hardware, batch, accuracy: g.accuracy, digest, service });
-    }
-    let mut replicas = Vec::new();
-    for r in &from.replicas {
-        if !groups.contains_key(&r.group) {
-            return Err(format!("replica {} is of no group", r.replica));
-        }
-        replicas.push(Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device });
-    }
-    let entries = |t: &v1::Table| t.entries.iter().map(|e| (e.group, e.fraction)).collect();
-    let tables = from.tables.iter().map(|t| ((t.from, t.to_task as usize), entries(t))).collect();
-    let within = within(from.serving.as_ref())?;
-    Ok(Pipeline { slo_ns: from.slo_ns, within, tasks, root, groups, replicas, tables })
-}
-
-/// Agents do what the plan says, so they refuse what they cannot do. Empty names are the defaults.
-fn within(serving: Option<&v1::Serving>) -> Result<Within, String> {
-    let Some(serving) = serving else { return Ok(Within::Turns) };
-    let only = [
-        ("queueing", &serving.queueing, Queueing::PerReplica.name()),
-        ("batching", &serving.batching, Batching::AtStart.name()),
-        ("dropping", &serving.dropping, Dropping::Naive.name()),
-    ];
-    if let Some((key, asked, done)) = only.into_iter().find(|(_, asked, done)| !asked.is_empty() && asked != done) {
-        return Err(format!("{key} {asked}: this agent does only {done}"));
-    }
-    match RoutingPolicy::from_name(&serving.routing) {
-        Some(RoutingPolicy::Jsq) => Ok(Within::LeastOutstanding),
-        Some(RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst) => Ok(Within::Turns),
-        None if serving.routing.is_empty() => Ok(Within::Turns),
-        None => Err(format!("routing {}: expected one of {}", serving.routing, RoutingPolicy::NAMES.join(", "))),
-    }
-}
-
-fn specs(from: &[v1::TensorSpec]) -> Result<Vec<TensorSpec>, String> {
-    let spec = |s: &v1::TensorSpec| {
-        let datatype = Datatype::from_name(&s.datatype).ok_or_else(|| format!("{}: datatype {}", s.name, s.datatype))?;
-        Ok(TensorSpec { name: s.name.clone(), datatype, shape: s.shape.clone() })
-    };
-    from.iter().map(spec).collect()
-}
-
 /// What an agent must do for a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
@@ -231,11 +184,18 @@ pub fn difference(loaded: &BTreeSet<u64>, layout: &Layout, agent: u64) -> Differ
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use apportion_domain::Dropping;
+    use apportion_protocol::v1;
 
     /// A chain `a -> b` with one replica of each: `a` (replica 1, group 1) on agent 1 and `b` (2, 2) on agent 2.
     pub(crate) fn chain() -> v1::Target {
         let spec = |name: &str| v1::TensorSpec { name: name.into(), datatype: "FP32".into(), shape: vec![-1, 2] };
-        let task = |name: &str| v1::TaskTarget { name: name.into(), inputs: vec![spec("x")], outputs: vec![spec("y")] };
+        let task = |name: &str| v1::TaskTarget {
+            name: name.into(),
+            inputs: vec![spec("x")],
+            outputs: vec![spec("y")],
+            ..Default::default()
+        };
         let group = |group: u64, task: u32| v1::GroupTarget {
             group,
             task,
@@ -252,7 +212,12 @@ pub(crate) mod tests {
             name: "p".into(),
             slo_ns: 1_000_000_000,
             tasks: vec![task("a"), task("b")],
-            edges: vec![v1::EdgeTarget { from: 0, to: 1, map: [("x".to_string(), "y".to_string())].into() }],
+            edges: vec![v1::EdgeTarget {
+                from: 0,
+                to: 1,
+                map: [("x".to_string(), "y".to_string())].into(),
+                ..Default::default()
+            }],
             groups: vec![group(1, 0), group(2, 1)],
             replicas: vec![replica(1, 1), replica(2, 2)],
             tables: vec![table(None, 0, 1), table(Some(1), 1, 2)],
@@ -273,14 +238,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_join_is_refused() {
-        let mut target = chain();
-        let edge = target.pipelines[0].edges[0].clone();
-        target.pipelines[0].edges.push(edge);
-        assert!(lay_out(&target).expect_err("a join").contains("join"));
-    }
-
-    #[test]
     fn what_an_agent_cannot_do_is_refused_by_name() {
         let mut target = chain();
         let asked = |dropping: &str, routing: &str| v1::Serving {
@@ -288,12 +245,16 @@ pub(crate) mod tests {
             routing: routing.into(),
             ..Default::default()
         };
-        target.pipelines[0].serving = Some(asked("pard", ""));
-        assert!(lay_out(&target).expect_err("not yet").contains("dropping pard"));
+        target.pipelines[0].serving = Some(v1::Serving { queueing: "central".into(), ..Default::default() });
+        assert!(lay_out(&target).expect_err("one process has no group's queue").contains("queueing central"));
         target.pipelines[0].serving = Some(asked("naive", "dice"));
         assert!(lay_out(&target).expect_err("no such policy").contains("stride"));
-        target.pipelines[0].serving = Some(asked("naive", "jsq"));
-        assert_eq!(lay_out(&target).expect("can be done").pipelines["p"].within, Within::LeastOutstanding);
+        for dropping in Dropping::NAMES {
+            target.pipelines[0].serving = Some(asked(dropping, "jsq"));
+            let laid = lay_out(&target).expect("can be done");
+            assert_eq!(laid.pipelines["p"].serving.dropping.name(), *dropping);
+            assert_eq!(laid.pipelines["p"].within, Within::LeastOutstanding);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! does: policies (crate `serving` has them) and planning. The commonest addition is another way to run batches: one file in
 //! [`backend`] that implements its trait, and its name in the agent's flags.
 pub mod agent;
+mod alarm;
 pub mod backend;
 pub mod bench;
 pub mod control;
@@ -13,6 +14,7 @@ pub mod gateway;
 pub mod layout;
 pub mod node;
 pub mod peers;
+pub mod policies;
 pub mod slot;
 pub mod tensor;
 pub mod unwire;

@@ -72,7 +72,9 @@ fn serve(wanted: &Wanted, loader: &Loader, inbox: &mpsc::Receiver<Batch>, report
     }
 }
 
-fn zero_row(spec: &TensorSpec) -> Tensor {
+/// One row of zeros of this kind; open dimensions are 1.
+#[must_use]
+pub fn zero_row(spec: &TensorSpec) -> Tensor {
     let shape: Vec<usize> = spec.shape.iter().map(|d| usize::try_from(*d).unwrap_or(1)).collect();
     zeros(spec, shape)
 }

@@ -1,11 +1,13 @@
 //! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
 
 use crate::tensor::{Datatype, Tensor, holds};
-use crate::wire::{Announced, Credit, End, FrameError, Message, Query, RANK_MAX, Return};
+use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Message, Part, Query, RANK_MAX, Return, Scope};
 use bytes::{Buf, Bytes};
 
-/// Most tensors in one message.
+/// Most tensors of one query.
 const TENSORS_MAX: usize = 1_024;
+/// Most forks above one query: there are at most so many edges into joins.
+const SCOPES_MAX: u16 = 64;
 
 /// The message in one frame; tensors share its bytes.
 ///
@@ -27,7 +29,14 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
                     accuracy_ppm: u32(from)?,
                 });
             }
-            Message::Ready { agent, replicas }
+            let (mut coming, mut yielding) = (Vec::new(), Vec::new());
+            for _ in 0..u32(from)? {
+                coming.push(Coming { replica: u64(from)?, is_blocked: u8(from)? > 0 });
+            }
+            for _ in 0..u32(from)? {
+                yielding.push(u64(from)?);
+            }
+            Message::Ready { agent, replicas, coming, yielding }
         }
         2 => Message::Query { from: u64(from)?, hop: u64(from)?, query: query(from)? },
         3 => Message::Taken { hop: u64(from)? },
@@ -35,6 +44,8 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
             let (request, row, attempt) = (u64(from)?, u32(from)?, u8(from)?);
             Message::Return(Return { request, row, attempt, credit: credit(from)?, end: end(from)? })
         }
+        5 => Message::Part(part(from)?),
+        6 => Message::Cancel { origin: u64(from)?, request: u64(from)? },
         _ => return Err(FrameError::Field("message type")),
     };
     if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
@@ -52,8 +63,44 @@ fn query(from: &mut Bytes) -> Result<Query, FrameError> {
         budget_ns: u64(from)?.cast_signed(),
         hops: u8(from)?,
         attempt: u8(from)?,
+        group: u64(from)?,
+        behind_ns: u64(from)?,
+        scopes: scopes(from)?,
         inputs: tensors(from)?,
     })
+}
+
+fn scopes(from: &mut Bytes) -> Result<Vec<Scope>, FrameError> {
+    let count = u16(from)?;
+    if count > SCOPES_MAX {
+        return Err(FrameError::Field("forks"));
+    }
+    let scope = |from: &mut Bytes| {
+        Ok(Scope {
+            join: text(from)?,
+            fork: text(from)?,
+            agent: u64(from)?,
+            replica: u64(from)?,
+            credit: credit(from)?,
+            row: u32(from)?,
+        })
+    };
+    (0..count).map(|_| scope(from)).collect()
+}
+
+fn part(from: &mut Bytes) -> Result<Part, FrameError> {
+    let pipeline = text(from)?;
+    let (origin, request, row, attempt) = (u64(from)?, u64(from)?, u32(from)?, u8(from)?);
+    let (join, fork, parent, scope) = (text(from)?, text(from)?, text(from)?, credit(from)?);
+    // Lists grow as they are read: a frame cannot claim more than it has.
+    let (mut ended, mut brought) = (Vec::new(), Vec::new());
+    for _ in 0..u32(from)? {
+        ended.push(credit(from)?);
+    }
+    for _ in 0..u32(from)? {
+        brought.push(Brought { row: u32(from)?, order: u64(from)?, inputs: tensors(from)? });
+    }
+    Ok(Part { pipeline, origin, request, row, attempt, join, fork, parent, scope, ended, brought })
 }
 
 fn end(from: &mut Bytes) -> Result<End, FrameError> {
@@ -134,6 +181,8 @@ mod tests {
 
     fn sample() -> Message {
         let tensor = sample_tensor();
+        let credit = Credit { start: 3, len: 4 };
+        let scope = Scope { join: "j".into(), fork: "f".into(), agent: 2, replica: 5, credit, row: 6 };
         let query = Query {
             pipeline: "p".into(),
             task: "t".into(),
@@ -145,6 +194,9 @@ mod tests {
             budget_ns: -5,
             hops: 0,
             attempt: 1,
+            group: 8,
+            behind_ns: 9,
+            scopes: vec![scope],
             inputs: vec![tensor],
         };
         Message::Query { from: 3, hop: 4, query }
@@ -157,9 +209,30 @@ mod tests {
             |end| Message::Return(Return { request: 1, row: 2, attempt: 3, credit: Credit { start: 5, len: 6 }, end });
         let data: Bytes = (0..=255).cycle().take(10_000).collect::<Vec<u8>>().into();
         let large = Tensor { name: "y".into(), datatype: Datatype::Uint8, shape: vec![10_000], data };
+        let credit = Credit { start: 5, len: 6 };
+        let whole = Part {
+            pipeline: "p".into(),
+            origin: 1,
+            request: 2,
+            row: 3,
+            attempt: 1,
+            join: "j".into(),
+            fork: "f".into(),
+            parent: "p".into(),
+            scope: Credit::WHOLE,
+            ended: vec![credit, Credit { start: 1, len: 1 }],
+            brought: vec![Brought { row: 1, order: 7, inputs: vec![sample_tensor()] }],
+        };
         let messages = [
             sample(),
-            Message::Ready { agent: 1, replicas: vec![ready] },
+            Message::Part(whole),
+            Message::Cancel { origin: 3, request: 4 },
+            Message::Ready {
+                agent: 1,
+                replicas: vec![ready],
+                coming: vec![Coming { replica: 4, is_blocked: true }],
+                yielding: vec![2, 3],
+            },
             Message::Taken { hop: 8 },
             part(End::Dropped("full".into())),
             part(End::Failed("lost".into())),
@@ -178,7 +251,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_frame_is_no_panic(at in 0usize..90, value in any::<u8>(), keep in 0usize..120) {
+        fn a_damaged_frame_is_no_panic(at in 0usize..140, value in any::<u8>(), keep in 0usize..160) {
             let mut bytes = encode(&sample()).to_vec();
             let len = bytes.len();
             bytes[at % len] = value;

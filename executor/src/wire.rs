@@ -58,7 +58,76 @@ pub struct Query {
     pub hops: u8,
     /// Which run of the request it belongs to: the gateway begins another when an agent is lost.
     pub attempt: u8,
+    /// Its maker's group; 0 if the gateway made it or it was passed on.
+    pub group: u64,
+    /// By how much it was behind when it was made, in nanoseconds: whoever chooses a replica for it must know.
+    pub behind_ns: u64,
+    /// Forks above it whose joins wait for what it brings.
+    pub scopes: Vec<Scope>,
     /// One row for each input of the task.
+    pub inputs: Vec<Tensor>,
+}
+
+impl Query {
+    /// Whether it has to wait for others at its join.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.scopes.iter().any(|s| s.join == self.task)
+    }
+}
+
+/// A query of a fork, as those that stem from it know it: where its parts meet, and which they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Name of the join's task.
+    pub join: String,
+    /// Name of the fork's task.
+    pub fork: String,
+    /// The agent at which the parts meet.
+    pub agent: u64,
+    /// The replica of the join that the fork chose; 0 if none was ready.
+    pub replica: u64,
+    /// The fork's credit.
+    pub credit: Credit,
+    /// Which row of the fork's outputs it stems from.
+    pub row: u32,
+}
+
+/// What queries at a join wait for: inputs, and parts of the fork's credit from which no more can come over this edge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The agent whose gateway waits for the request.
+    pub origin: u64,
+    /// The gateway's number of the request.
+    pub request: u64,
+    /// Row of the request.
+    pub row: u32,
+    /// Which run of the request it belongs to.
+    pub attempt: u8,
+    /// Name of the join's task.
+    pub join: String,
+    /// Name of the fork's task.
+    pub fork: String,
+    /// Name of the task from which the edge comes.
+    pub parent: String,
+    /// The fork's credit.
+    pub scope: Credit,
+    /// The parts of it that have ended.
+    pub ended: Vec<Credit>,
+    /// What they have brought.
+    pub brought: Vec<Brought>,
+}
+
+/// Inputs that one edge brings to the queries of a join.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brought {
+    /// Row of the fork's outputs from which they stem.
+    pub row: u32,
+    /// What orders those of one row.
+    pub order: u64,
+    /// One row each.
     pub inputs: Vec<Tensor>,
 }
 
@@ -108,6 +177,15 @@ pub struct Announced {
     pub accuracy_ppm: u32,
 }
 
+/// A replica that is not ready yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coming {
+    /// The replica.
+    pub replica: u64,
+    /// Whether it waits for room on its device.
+    pub is_blocked: bool,
+}
+
 /// What agents say to each other.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -117,6 +195,10 @@ pub enum Message {
         agent: u64,
         /// Its replicas.
         replicas: Vec<Announced>,
+        /// Replicas of the target in force that are not ready there yet.
+        coming: Vec<Coming>,
+        /// Replicas of an earlier target that would go now, to make room for one that waits for it.
+        yielding: Vec<u64>,
     },
     /// A query; the sender keeps it until `Taken`.
     Query {
@@ -134,6 +216,15 @@ pub enum Message {
     },
     /// A part of a request.
     Return(Return),
+    /// What a join waits for.
+    Part(Part),
+    /// Nothing of this request is wanted any more.
+    Cancel {
+        /// The agent at whose gateway it came.
+        origin: u64,
+        /// The gateway's number of it.
+        request: u64,
+    },
 }
 
 /// Why a frame is not one.
@@ -167,7 +258,7 @@ impl Out {
 pub fn encode(message: &Message) -> Pieces {
     let mut out = Out::default();
     match message {
-        Message::Ready { agent, replicas } => {
+        Message::Ready { agent, replicas, coming, yielding } => {
             out.open.put_u8(1);
             out.open.put_u64(*agent);
             out.open.put_u32(replicas.len() as u32);
@@ -178,6 +269,13 @@ pub fn encode(message: &Message) -> Pieces {
                 put_text(&mut out, &r.task);
                 out.open.put_u32(r.accuracy_ppm);
             }
+            out.open.put_u32(coming.len() as u32);
+            for c in coming {
+                out.open.put_u64(c.replica);
+                out.open.put_u8(c.is_blocked.into());
+            }
+            out.open.put_u32(yielding.len() as u32);
+            yielding.iter().for_each(|replica| out.open.put_u64(*replica));
         }
         Message::Query { from, hop, query } => {
             out.open.put_u8(2);
@@ -197,6 +295,15 @@ pub fn encode(message: &Message) -> Pieces {
             put_credit(&mut out, part.credit);
             put_end(&mut out, &part.end);
         }
+        Message::Part(part) => {
+            out.open.put_u8(5);
+            put_part(&mut out, part);
+        }
+        Message::Cancel { origin, request } => {
+            out.open.put_u8(6);
+            out.open.put_u64(*origin);
+            out.open.put_u64(*request);
+        }
     }
     out.close();
     out.pieces
@@ -213,7 +320,38 @@ fn put_query(out: &mut Out, query: &Query) {
     out.open.put_i64(query.budget_ns);
     out.open.put_u8(query.hops);
     out.open.put_u8(query.attempt);
+    out.open.put_u64(query.group);
+    out.open.put_u64(query.behind_ns);
+    out.open.put_u16(query.scopes.len() as u16);
+    for scope in &query.scopes {
+        put_text(out, &scope.join);
+        put_text(out, &scope.fork);
+        out.open.put_u64(scope.agent);
+        out.open.put_u64(scope.replica);
+        put_credit(out, scope.credit);
+        out.open.put_u32(scope.row);
+    }
     put_tensors(out, &query.inputs);
+}
+
+fn put_part(out: &mut Out, part: &Part) {
+    put_text(out, &part.pipeline);
+    out.open.put_u64(part.origin);
+    out.open.put_u64(part.request);
+    out.open.put_u32(part.row);
+    out.open.put_u8(part.attempt);
+    put_text(out, &part.join);
+    put_text(out, &part.fork);
+    put_text(out, &part.parent);
+    put_credit(out, part.scope);
+    out.open.put_u32(part.ended.len() as u32);
+    part.ended.iter().for_each(|credit| put_credit(out, *credit));
+    out.open.put_u32(part.brought.len() as u32);
+    for brought in &part.brought {
+        out.open.put_u32(brought.row);
+        out.open.put_u64(brought.order);
+        put_tensors(out, &brought.inputs);
+    }
 }
 
 fn put_end(out: &mut Out, end: &End) {

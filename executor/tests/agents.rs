@@ -144,7 +144,12 @@ impl Fleet {
     /// Task `a` on agent 1 and task `b` on all others, as this generation.
     fn target(&self, generation: u64) -> v1::Target {
         let spec = |name: &str| v1::TensorSpec { name: name.into(), datatype: "FP32".into(), shape: vec![-1, 1] };
-        let task = |name: &str| v1::TaskTarget { name: name.into(), inputs: vec![spec("x")], outputs: vec![spec("y")] };
+        let task = |name: &str| v1::TaskTarget {
+            name: name.into(),
+            inputs: vec![spec("x")],
+            outputs: vec![spec("y")],
+            ..Default::default()
+        };
         let group = |group: u64, task: u32, text: &str| v1::GroupTarget {
             group,
             task,
@@ -160,7 +165,12 @@ impl Fleet {
             name: "p".into(),
             slo_ns: 5_000_000_000,
             tasks: vec![task("a"), task("b")],
-            edges: vec![v1::EdgeTarget { from: 0, to: 1, map: [("x".to_string(), "y".to_string())].into() }],
+            edges: vec![v1::EdgeTarget {
+                from: 0,
+                to: 1,
+                map: [("x".to_string(), "y".to_string())].into(),
+                ..Default::default()
+            }],
             groups: vec![group(1, 0, "first"), group(2, 1, "last")],
             replicas: self.agents.keys().map(|n| replica(*n)).collect(),
             tables: vec![table(None, 0, 1), table(Some(1), 1, 2)],

@@ -31,7 +31,7 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
         std::fs::write(cache.join(format!("{digest}.onnx")), &bytes).expect("writes");
         let backend = OnnxBackend::load(library, &file, 1).expect("loads");
         let (inputs, outputs) = (told(&backend.signature().inputs), told(&backend.signature().outputs));
-        tasks.push(v1::TaskTarget { name: (*task).into(), inputs, outputs });
+        tasks.push(v1::TaskTarget { name: (*task).into(), inputs, outputs, ..Default::default() });
         let (group, task) = (i as u64 + 1, i as u32);
         groups.push(v1::GroupTarget { group, task, batch: 8, file_digest: digest, ..Default::default() });
         replicas.push(v1::ReplicaTarget { replica: group, group, agent: 1, device: 0 });
@@ -44,7 +44,7 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
         tasks,
         groups,
         replicas,
-        edges: vec![v1::EdgeTarget { from: 0, to: 1, map: map.into() }],
+        edges: vec![v1::EdgeTarget { from: 0, to: 1, map: map.into(), ..Default::default() }],
         tables: vec![table(None, 0, 1), table(Some(1), 1, 2)],
         ..Default::default()
     };

@@ -1,8 +1,13 @@
 //! Pure: plans, what is known of their pipelines, and a placement, in; the message that every agent is sent, out.
 
 use super::reconcile::{GroupKey, PlacedGroup, Placement, Wanted};
-use apportion_domain::{Assignment, Fence, GroupName, Hardware, HardwareIndex, Pipeline, PipelinePlan, Span, TaskIndex};
+use apportion_domain::{
+    Assignment, Dropping, Fence, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelinePlan, Route, RoutingPolicy,
+    Span, TaskIndex, Variant,
+};
 use apportion_protocol::v1;
+use apportion_serving::most_accurate_first;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a target says of a pipeline beyond its plan.
@@ -89,6 +94,7 @@ fn pipeline_target(
     placement: &Placement,
 ) -> Result<v1::PipelineTarget, ComposeError> {
     let pipeline = &facts.pipeline;
+    let plan = &*with_tables(plan, facts)?;
     let ids: BTreeMap<GroupKey, u64> = placement
         .groups
         .iter()
@@ -109,9 +115,12 @@ fn pipeline_target(
         from: e.from.0 as u32,
         to: e.to.0 as u32,
         map: e.map.clone().into_iter().collect(),
+        delays: !e.primary,
+        ratio: e.ratio,
     };
     let task = |(t, (inputs, outputs)): (&apportion_domain::Task, &(Vec<v1::TensorSpec>, Vec<v1::TensorSpec>))| {
-        v1::TaskTarget { name: t.name.clone(), inputs: inputs.clone(), outputs: outputs.clone() }
+        let one_of = t.route == Route::OneOf;
+        v1::TaskTarget { name: t.name.clone(), inputs: inputs.clone(), outputs: outputs.clone(), one_of }
     };
     Ok(v1::PipelineTarget {
         name: plan.name.clone(),
@@ -127,9 +136,28 @@ fn pipeline_target(
         root: pipeline.root().0 as u32,
         edges: pipeline.edges.iter().map(edge).collect(),
         tables: tables(plan, facts, &|g| id(g).filter(|i| staffed.contains(i))),
+        backup: plan.routing.backup.iter().filter(|b| b.capacity_qps > 0.0).filter_map(|b| id(&b.group)).collect(),
+        partial: pipeline.partial == Partial::Allow,
+        queue_factor: pipeline.queue_factor,
         groups,
         replicas,
     })
+}
+
+/// The plan with the tables of `most_accurate_first`, where it asks for them and has none, and with its backup table, where
+/// queries are rerouted and it has no tables at all: as the estimator fills them in.
+fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<'p, PipelinePlan>, ComposeError> {
+    let asks = plan.serving.routing == RoutingPolicy::MostAccurateFirst;
+    let needs_backup = plan.serving.dropping == Dropping::Reroute && plan.routing.backup.is_empty();
+    if !plan.routing.tables.is_empty() || !(asks || needs_backup) {
+        return Ok(Cow::Borrowed(plan));
+    }
+    let routing = most_accurate_first(&facts.pipeline, &facts.hardware, &plan.assignments, plan.demand_qps);
+    let mut routing = routing.map_err(|e| unknown(&plan.name, e.to_string()))?;
+    if !asks {
+        routing.tables.clear();
+    }
+    Ok(Cow::Owned(PipelinePlan { routing, ..plan.clone() }))
 }
 
 fn group_target(
@@ -162,7 +190,27 @@ fn group_target(
         accuracy: variant.accuracy,
         file_digest: key(plan, facts, group).digest,
         service: rows.iter().map(point).collect(),
+        memory_mib: variant.memory_mib.unwrap_or(0.0),
+        device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
+        fanout: pipeline.children(task).map(|edge| fanout(edge, variant)).collect(),
     })
+}
+
+/// How many children an emulated query makes over an edge: as the profile counted them, else the two whole numbers around the
+/// mean, as the estimator draws them.
+fn fanout(edge: &apportion_domain::Edge, variant: &Variant) -> v1::Fanout {
+    let count = |(children, probability)| v1::FanoutCount { children, probability };
+    let counts = match variant.fanout_counts.get(&edge.to) {
+        Some(counts) => counts.0.iter().copied().map(count).collect(),
+        None => {
+            let mean = variant.fanout_to.get(&edge.to).copied().unwrap_or(variant.fanout * edge.ratio);
+            let floor = mean.floor().min(f64::from(u32::MAX - 1));
+            let rest = mean - floor;
+            let both = [(floor as u32, 1.0 - rest), (floor as u32 + 1, rest)];
+            both.into_iter().filter(|(_, p)| *p > 0.0).map(count).collect()
+        }
+    };
+    v1::Fanout { to_task: edge.to.0 as u32, counts }
 }
 
 /// Tables of every sender that has replicas, for every task that it sends to: the plan's own where it has one, else in
@@ -366,5 +414,26 @@ mod tests {
         assert_eq!(error.to_string(), "pipeline p has no variant gone of task find");
         let twice = [plan.clone(), plan];
         assert_eq!(wanted(&twice, &facts), Err(ComposeError::Twice("p".into())));
+    }
+
+    #[test]
+    fn policies_and_joins_are_told_as_the_plan_has_them() {
+        let mut plan = plan();
+        plan.serving.dropping = Dropping::Reroute;
+        plan.assignments[1].replicas = 9;
+        let target = composed(&plan, 11);
+        // At 10 queries a second of which 2 children each, the slow group serves all and the fast one has capacity to spare.
+        let name = |id: &u64| target.groups.iter().find(|g| g.group == *id).expect("a group").variant.as_str();
+        assert_eq!(target.backup.iter().map(name).collect::<BTreeSet<_>>(), ["f", "slow", "fast"].into());
+        assert_eq!((target.partial, target.queue_factor), (false, 2.0));
+        assert!(!target.edges[0].delays && !target.tasks[0].one_of);
+        let counts = &target.groups[0].fanout[0];
+        assert_eq!((counts.to_task, &counts.counts), (1, &vec![v1::FanoutCount { children: 2, probability: 1.0 }]));
+        let halves = fanout(
+            &Edge { from: TaskIndex(0), to: TaskIndex(1), ratio: 0.75, primary: true, map: BTreeMap::new() },
+            &variant("f", 1.0),
+        );
+        let half = |children| v1::FanoutCount { children, probability: 0.5 };
+        assert_eq!(halves.counts, [half(1), half(2)]);
     }
 }

@@ -95,7 +95,7 @@ mod tests {
             spec(PARENT, Datatype::Int64, &[-1]),
         ];
         let inputs = vec![spec("x", Datatype::Fp32, &[-1, 2])];
-        let task = Task { name: "t".into(), inputs, outputs, children: Vec::new() };
+        let task = Task { name: "t".into(), inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of: false };
         let group = Group {
             task: 0,
             variant: "v".into(),
@@ -104,6 +104,9 @@ mod tests {
             accuracy: 1.0,
             digest: String::new(),
             service: service.into(),
+            share: 1.0,
+            memory_mib: None,
+            fanout: Vec::new(),
         };
         Wanted { file: None, task, group }
     }

@@ -193,7 +193,12 @@ fn pipeline(
     v1::PipelineTarget {
         name: name.into(),
         slo_ns: 60_000_000_000,
-        tasks: vec![v1::TaskTarget { name: name.into(), inputs: vec![spec("x", input)], outputs: vec![spec("y", output)] }],
+        tasks: vec![v1::TaskTarget {
+            name: name.into(),
+            inputs: vec![spec("x", input)],
+            outputs: vec![spec("y", output)],
+            ..Default::default()
+        }],
         groups: vec![group],
         replicas: vec![v1::ReplicaTarget { replica: id, group: id, agent, device: 0 }],
         tables: vec![v1::Table { from: None, to_task: 0, entries: vec![v1::TableEntry { group: id, fraction: 1.0 }] }],

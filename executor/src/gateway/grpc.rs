@@ -85,7 +85,12 @@ async fn answer(
         ("outcome".to_string(), parameter(ParameterChoice::StringParam(outcome.into()))),
         ("latency_us".to_string(), parameter(ParameterChoice::Int64Param(latency_us))),
     ];
-    let (model_version, parameters) = (version(&view), parameters.into());
+    let mut parameters = std::collections::HashMap::from(parameters);
+    if served.dropped > 0 {
+        let dropped = i64::from(served.dropped);
+        parameters.insert("dropped".to_string(), parameter(ParameterChoice::Int64Param(dropped)));
+    }
+    let model_version = version(&view);
     Ok(ModelInferResponse { model_name: name, model_version, id, parameters, outputs, raw_output_contents })
 }
 

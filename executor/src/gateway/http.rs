@@ -182,6 +182,7 @@ async fn answer(
         id: asked.id.as_deref(),
         outcome: if served.late { "late" } else { "ok" },
         latency_us: served.latency_ns / 1_000,
+        dropped: served.dropped,
     };
     json::write(&head, &outputs).map_err(Refusal::invalid)
 }

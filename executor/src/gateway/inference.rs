@@ -232,7 +232,7 @@ pub fn select(outputs: Vec<Tensor>, wanted: &[Wanted], binary: bool) -> Result<V
 /// What the outputs of a pipeline are called, by sink and output: with several sinks, after their task.
 #[must_use]
 pub fn output_specs(pipeline: &Pipeline) -> Vec<(String, TensorSpec)> {
-    let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.children.is_empty()).collect();
+    let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.is_sink()).collect();
     let name = |task: &str, output: &str| if sinks.len() > 1 { format!("{task}.{output}") } else { output.to_string() };
     let mut specs = Vec::new();
     for sink in &sinks {
@@ -250,7 +250,7 @@ pub fn output_specs(pipeline: &Pipeline) -> Vec<(String, TensorSpec)> {
 /// # Errors
 /// If the pieces of a sink do not fit together.
 pub fn outputs(pieces: &[Piece], pipeline: &Pipeline) -> Result<Vec<Tensor>, String> {
-    let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.children.is_empty()).collect();
+    let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.is_sink()).collect();
     let name = |task: &str, output: &str| if sinks.len() > 1 { format!("{task}.{output}") } else { output.to_string() };
     let mut all = Vec::new();
     for sink in &sinks {

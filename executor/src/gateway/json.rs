@@ -219,6 +219,8 @@ pub struct Head<'a> {
     pub outcome: &'a str,
     /// From arrival to answer, in microseconds.
     pub latency_us: u64,
+    /// Parts that were dropped and are left out.
+    pub dropped: u32,
 }
 
 /// The body of an answer, and how long its JSON is if tensors follow it.
@@ -226,7 +228,10 @@ pub struct Head<'a> {
 /// # Errors
 /// If an output has no form in JSON and is not asked for as bytes.
 pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Option<usize>), String> {
-    let parameters = json!({"outcome": head.outcome, "latency_us": head.latency_us});
+    let mut parameters = json!({"outcome": head.outcome, "latency_us": head.latency_us});
+    if head.dropped > 0 {
+        parameters["dropped"] = head.dropped.into();
+    }
     let mut start = json!({"model_name": head.name, "model_version": head.version, "parameters": parameters});
     if let Some(id) = head.id {
         start["id"] = id.into();

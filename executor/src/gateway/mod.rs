@@ -140,7 +140,7 @@ impl Gateway {
 /// # Errors
 /// If there is none: which there are.
 pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
-    view.layout.pipelines.get(name).ok_or_else(|| {
+    view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
         let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
         let error = format!("there is no pipeline {name} here: expected one of [{}]", names.join(", "));
         Refusal { cause: Cause::Unknown, error, reason: None }

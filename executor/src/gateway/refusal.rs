@@ -149,6 +149,8 @@ pub struct Served {
     pub late: bool,
     /// From arrival to answer, in nanoseconds.
     pub latency_ns: u64,
+    /// Parts that were dropped and are left out.
+    pub dropped: u32,
 }
 
 /// The node's answer.
@@ -157,7 +159,7 @@ pub struct Served {
 /// Why there is none.
 pub fn served(answer: Answer) -> Result<Served, Refusal> {
     Err(match answer {
-        Answer::Done { pieces, late, latency_ns } => return Ok(Served { pieces, late, latency_ns }),
+        Answer::Done { pieces, late, latency_ns, dropped } => return Ok(Served { pieces, late, latency_ns, dropped }),
         Answer::NotReady(why) => Refusal::because(Cause::NotReady, "the pipeline is not ready", why),
         Answer::Dropped(why) if why.ends_with(DropReason::Deadline.name()) => Refusal::late(why),
         Answer::Dropped(why) => Refusal::because(Cause::Dropped, "the request was dropped", why),

@@ -60,6 +60,8 @@ pub struct Batches {
     pub waited_ns: u64,
     /// Queries sent on, by task.
     pub children: BTreeMap<String, u64>,
+    /// Queries that were dropped, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
     /// Batches that ended, by how many queries they had: how many, and their time in nanoseconds.
     pub sizes: BTreeMap<usize, (u64, u64)>,
 }
@@ -99,6 +101,7 @@ impl Batches {
         self.busy_ns += later.busy_ns;
         self.waited_ns += later.waited_ns;
         later.children.iter().for_each(|(task, n)| *self.children.entry(task.clone()).or_default() += n);
+        later.drops.iter().for_each(|(reason, n)| *self.drops.entry(reason).or_default() += n);
         for (size, (batches, ns)) in &later.sizes {
             let sum = self.sizes.entry(*size).or_default();
             *sum = (sum.0 + batches, sum.1 + ns);

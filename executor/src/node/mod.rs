@@ -6,26 +6,40 @@
 //! by the credit ([`request::Covered`]). What an agent had taken and not yet passed on is lost with it, and nobody else knows
 //! what that was: each gateway that loses an agent runs its unanswered requests again ([`request::Attempt`]). What does not
 //! come back nevertheless is given up after a while. Every request gets exactly one answer.
+//!
+//! The same events at the same times give the same actions: nothing here iterates over what has no order.
 
+mod batch;
+mod cancel;
 pub mod counts;
+mod ingress;
+mod meet;
 pub mod replicas;
 pub mod request;
 pub mod route;
 pub mod split;
+mod swap;
 mod work;
+
+pub use cancel::CANCELLED_MAX;
+pub use meet::MEETINGS_MAX;
+pub use work::PARKED_MAX;
 
 use crate::layout::Layout;
 use crate::slot::Happened;
 use crate::tensor::Tensor;
-use crate::wire::{Announced, Message, Query};
+use crate::wire::{Announced, Coming, Message, Query};
+use cancel::Cancelled;
 use counts::Counts;
+use meet::Meetings;
 use replicas::Replica;
 use request::{Answer, Pending};
 use route::{Routes, Ticket};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use work::Parked;
 
 /// Shortest time after which a request is given up.
 const GIVE_UP_NS_MIN: u64 = 2_000_000_000;
@@ -67,6 +81,8 @@ pub enum Event {
     Slot(u64, Happened),
     /// Time has passed.
     Tick,
+    /// The moment has come that [`Node::wake_ns`] named.
+    Wake,
     /// Say again what is ready.
     Announce,
     /// The agent is about to stop: it finishes what it has and takes nothing new.
@@ -104,8 +120,8 @@ pub struct Work {
 /// Who sent a query to its place, and wants to hear when it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// This agent, by this choice.
-    Here(Ticket),
+    /// This agent, by this choice; none if it was a fork's.
+    Here(Option<Ticket>),
     /// Another one.
     Agent {
         /// Its number.
@@ -121,11 +137,11 @@ pub struct Node {
     now_ns: u64,
     layout: Arc<Layout>,
     replicas: BTreeMap<u64, Replica>,
-    peers: HashMap<u64, Peer>,
+    peers: BTreeMap<u64, Peer>,
     routes: Routes,
-    sent: HashMap<u64, Sent>,
+    sent: BTreeMap<u64, Sent>,
     hop: u64,
-    requests: HashMap<u64, Pending>,
+    requests: BTreeMap<u64, Pending>,
     request: u64,
     counts: Counts,
     actions: Vec<Action>,
@@ -137,19 +153,29 @@ pub struct Node {
     misfits: Vec<u64>,
     /// The agent is about to stop.
     leaving: bool,
+    /// Joins whose parts meet here.
+    meetings: Meetings,
+    cancelled: Cancelled,
+    /// Cancelled requests whose queries are still in queues here.
+    cancelling: Vec<(u64, u64)>,
+    /// Queries that wait for any replica of their task.
+    parked: Vec<Parked>,
+    swap: swap::Swap,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
     connected: bool,
     ready: Vec<Announced>,
+    coming: Vec<Coming>,
+    yielding: Vec<u64>,
 }
 
 struct Sent {
     agent: u64,
     query: Query,
     deadline_ns: i64,
-    ticket: Ticket,
+    ticket: Option<Ticket>,
 }
 
 impl Node {
@@ -162,11 +188,11 @@ impl Node {
             now_ns: 0,
             layout: Arc::default(),
             replicas: BTreeMap::new(),
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             routes: Routes::default(),
-            sent: HashMap::new(),
+            sent: BTreeMap::new(),
             hop: 0,
-            requests: HashMap::new(),
+            requests: BTreeMap::new(),
             request: first_request,
             counts: Counts::default(),
             actions: Vec::new(),
@@ -174,6 +200,11 @@ impl Node {
             touched: BTreeSet::new(),
             misfits: Vec::new(),
             leaving: false,
+            meetings: Meetings::default(),
+            cancelled: Cancelled::default(),
+            cancelling: Vec::new(),
+            parked: Vec::new(),
+            swap: swap::Swap::default(),
         }
     }
 
@@ -194,9 +225,11 @@ impl Node {
             Event::PeerDown(agent) => self.lose(agent),
             Event::Slot(replica, happened) => self.happen(replica, happened),
             Event::Tick => self.tick(),
+            Event::Wake => self.wake(),
             Event::Announce => self.announce(),
-            Event::Leave => self.leave(),
+            Event::Leave => self.stop(),
         }
+        self.carry_out_cancels();
     }
 
     /// Starts batches and gives what is to be done for all events since the last call.
@@ -204,6 +237,7 @@ impl Node {
         while !self.touched.is_empty() || !self.misfits.is_empty() {
             self.start_batches();
             self.fail_misfits();
+            self.carry_out_cancels();
         }
         std::mem::take(&mut self.actions)
     }
@@ -226,7 +260,8 @@ impl Node {
     /// them.
     #[must_use]
     pub fn unfinished(&self) -> usize {
-        self.requests.len() + self.sent.len() + self.replicas.values().map(Replica::len).sum::<usize>()
+        let waiting = self.meetings.len() + self.parked.len();
+        waiting + self.requests.len() + self.sent.len() + self.replicas.values().map(Replica::len).sum::<usize>()
     }
 
     /// What was counted since the last call.
@@ -247,10 +282,11 @@ impl Node {
 
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Ready { agent, replicas } => {
+            Message::Ready { agent, replicas, coming, yielding } => {
                 let peer = self.peers.entry(agent).or_default();
-                if peer.ready != replicas {
-                    peer.ready = replicas;
+                let is_new = (&peer.ready, &peer.coming) != (&replicas, &coming);
+                (peer.ready, peer.coming, peer.yielding) = (replicas, coming, yielding);
+                if is_new {
                     self.reroute();
                 }
             }
@@ -260,10 +296,12 @@ impl Node {
             }
             Message::Taken { hop } => {
                 if let Some(sent) = self.sent.remove(&hop) {
-                    self.routes.ended(&sent.query.pipeline, &sent.query.task, sent.ticket);
+                    self.ended(&sent.query, sent.ticket);
                 }
             }
             Message::Return(part) => self.take_back(part),
+            Message::Part(part) => self.hear_part(part),
+            Message::Cancel { origin, request } => self.cancel(origin, request),
         }
     }
 
@@ -271,11 +309,15 @@ impl Node {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.connected = false;
         // Whoever answers there next may be a new process without these replicas; it says what it has.
-        peer.ready.clear();
+        (peer.ready, peer.coming, peer.yielding) = Default::default();
         self.reroute();
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {
             let sent = self.sent.remove(&hop).expect("it was there");
+            // What was to meet others there cannot meet them elsewhere: its gateway runs the request again.
+            if sent.query.waits() {
+                continue;
+            }
             let (from, arrived_ns) = (Sender::Here(sent.ticket), self.now_ns);
             let work = Work { query: sent.query, deadline_ns: sent.deadline_ns, from, arrived_ns };
             self.pass_on(work, "its agent was lost");
@@ -286,9 +328,12 @@ impl Node {
     /// Says to all peers which replicas here take queries.
     fn announce(&mut self) {
         let replicas: Vec<Announced> = self.replicas.values().filter(|r| r.takes()).map(Replica::announced).collect();
+        let coming: Vec<Coming> = self.replicas.values().filter_map(Replica::coming).collect();
+        let yielding = self.yielding();
         for (agent, peer) in &self.peers {
             if peer.connected {
-                let ready = Message::Ready { agent: self.agent, replicas: replicas.clone() };
+                let (replicas, coming, yielding) = (replicas.clone(), coming.clone(), yielding.clone());
+                let ready = Message::Ready { agent: self.agent, replicas, coming, yielding };
                 self.actions.push(Action::Send(*agent, ready));
             }
         }
@@ -305,6 +350,20 @@ impl Node {
         for draining in self.replicas.values().filter(|r| r.is_up() && !r.takes()) {
             self.routes.add_last(self.agent, draining.announced());
         }
+        self.swap.changed_ns = self.now_ns;
+        self.unpark();
+    }
+
+    /// Whether no replica of the task is ready although one was, and one is loaded or about to be: its queries wait for that.
+    fn is_coming(&self, pipeline: &str, task: &str) -> bool {
+        let Some(of) = self.layout.pipelines.get(pipeline) else { return false };
+        let Some(at) = of.position(task) else { return false };
+        let is_loading = |id: u64| {
+            let here = self.replicas.get(&id).is_some_and(|r| r.coming().is_some());
+            here || self.peers.values().any(|p| p.connected && p.coming.iter().any(|c| c.replica == id))
+        };
+        self.routes.has_reached(pipeline, task)
+            && of.replicas.iter().any(|r| of.groups[&r.group].task == at && is_loading(r.id))
     }
 }
 

@@ -2,23 +2,24 @@
 
 use super::counts::{Batches, Counts, Labels};
 use super::{Action, Node, Work};
-use crate::layout::{Group, Layout, Pipeline, Task, difference};
+use crate::layout::{self, Group, Layout, Pipeline, Task, difference};
+use crate::policies::Handle;
 use crate::slot::Happened;
-use crate::wire::Announced;
-use apportion_serving::Dropper;
-use apportion_serving::batcher::Batcher;
-use apportion_serving::replica::Station;
-use std::collections::{BTreeSet, HashMap};
+use crate::wire::{Announced, Coming};
+use apportion_domain::Moment;
+use apportion_serving::replica::{Input, Station};
+use apportion_serving::{Stride, View};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Queries that may wait at one replica.
-pub const QUEUE_LEN_MAX: usize = 10_000;
 /// After a replica has said that it takes no more, how long it waits for what is on its way.
 const LINGER_NS: u64 = 500_000_000;
 
 /// Where a replica is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
+    /// There is no room for it on its device yet.
+    Blocked,
     /// Its file is fetched or loaded.
     Loading,
     /// It takes queries.
@@ -39,47 +40,86 @@ pub struct Replica {
     pub group_id: u64,
     /// Its group.
     pub group: Group,
-    /// All tasks of the pipeline, as they were when it was loaded.
-    pub tasks: Arc<Vec<Task>>,
+    /// Its pipeline as the latest target that has this replica says.
+    pub of: Arc<Pipeline>,
+    /// Its device.
+    pub device: u32,
     /// Where it is in its life.
     pub state: State,
     /// Not in the target in force: it goes once others have taken over.
     pub retired: bool,
     /// Its queue and its batch.
-    pub station: Station<u64>,
-    /// What waits or runs, by the station's handle.
-    pub works: HashMap<u64, Work>,
-}
-
-fn station(group: &Group) -> Station<u64> {
-    Station::new(1, Batcher::AtStart { batch_max: group.batch as u32 }, Dropper::Never, QUEUE_LEN_MAX)
+    pub station: Station<Handle>,
+    /// What its station was last told of the other tasks.
+    pub view: Option<View>,
+    /// What waits or runs, by the key of the station's handle.
+    pub works: BTreeMap<u64, Work>,
+    /// Which child is next, where rows go to one of several.
+    pub turns: Option<Stride>,
+    /// When its station wants to be ticked, if later.
+    pub wake_ns: Option<u64>,
+    /// Its station is of an earlier target, and is made anew when its batch has ended.
+    pub is_stale: bool,
 }
 
 impl Replica {
-    fn new(id: u64, pipeline: &str, group_id: u64, from: &Pipeline) -> Self {
-        let group = from.groups[&group_id].clone();
-        Self {
-            id,
+    fn new(place: &layout::Replica, pipeline: &str, of: &Arc<Pipeline>, view: Option<View>) -> Self {
+        let group = of.groups[&place.group].clone();
+        let mut this = Self {
+            id: place.id,
             pipeline: pipeline.to_string(),
-            group_id,
-            station: station(&group),
+            group_id: place.group,
+            station: of.station(&group),
+            turns: turns(&of.tasks[group.task]),
             group,
-            tasks: Arc::new(from.tasks.clone()),
+            of: of.clone(),
+            device: place.device,
             state: State::Loading,
             retired: false,
-            works: HashMap::new(),
-        }
+            view,
+            works: BTreeMap::new(),
+            wake_ns: None,
+            is_stale: false,
+        };
+        this.renew_station();
+        this
     }
 
     /// Forgets what waits and runs.
     pub fn renew_station(&mut self) {
-        self.station = station(&self.group);
+        self.station = self.of.station(&self.group);
+        self.is_stale = false;
+        if let Some(view) = self.view {
+            self.steer(Moment::ZERO, view);
+        }
+    }
+
+    /// The station is told of the other tasks.
+    pub fn steer(&mut self, now: Moment, view: View) {
+        self.view = Some(view);
+        self.station.handle(now, Input::Steer { view });
+        debug_assert!(self.station.poll_output().is_none(), "a station that is told something asks for nothing");
+    }
+
+    /// It is of this pipeline's latest form: another batch size or other policies make another station.
+    fn follow(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
+        let group = &of.groups[&self.group_id];
+        let is_same =
+            |a: &Pipeline, b: &Pipeline| (a.serving, a.queue_factor, a.slo_ns) == (b.serving, b.queue_factor, b.slo_ns);
+        self.is_stale |= (group.batch, &group.service) != (self.group.batch, &self.group.service) || !is_same(of, &self.of);
+        self.group = group.clone();
+        self.turns = turns(&of.tasks[group.task]);
+        self.of = of.clone();
+        self.view = view;
+        if let (Some(view), false) = (view, self.is_stale) {
+            self.steer(now, view);
+        }
     }
 
     /// Its task.
     #[must_use]
     pub fn task(&self) -> &Task {
-        &self.tasks[self.group.task]
+        &self.of.tasks[self.group.task]
     }
 
     /// What is counted of its group's batches here.
@@ -106,6 +146,14 @@ impl Replica {
     #[must_use]
     pub fn is_up(&self) -> bool {
         matches!(self.state, State::Ready | State::Draining(_))
+    }
+
+    /// What others are told while it is not ready yet.
+    #[must_use]
+    pub fn coming(&self) -> Option<Coming> {
+        let is_blocked = self.state == State::Blocked;
+        let is_coming = !self.retired && (is_blocked || self.state == State::Loading);
+        is_coming.then_some(Coming { replica: self.id, is_blocked })
     }
 
     /// Queries that wait or run.
@@ -135,7 +183,7 @@ impl Node {
     }
 
     /// Takes nothing new from now on, neither requests nor queries of other agents nor targets.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.leaving = true;
         let now_ns = self.now_ns;
         for replica in self.replicas.values_mut() {
@@ -163,23 +211,53 @@ impl Node {
         let left = |agent: &u64| self.layout.agents.contains_key(agent) && !layout.agents.contains_key(agent);
         self.peers.retain(|agent, peer| peer.connected || !left(agent));
         self.layout = layout.clone();
+        self.routes.keep(|pipeline| layout.pipelines.contains_key(pipeline));
         for id in difference.retire {
             self.replicas.get_mut(&id).expect("it is loaded").retired = true;
         }
-        for id in difference.keep {
-            let replica = self.replicas.get_mut(&id).expect("it is loaded");
-            replica.retired = false;
-            if matches!(replica.state, State::Draining(_)) {
-                replica.state = State::Ready;
+        let (agent, now) = (self.agent, Moment::from_nanos(self.now_ns));
+        for (name, of) in &layout.pipelines {
+            let states = of.state_planner();
+            for place in of.replicas.iter().filter(|r| r.agent == agent) {
+                let view = states.as_ref().map(|s| s.view(of.groups[&place.group].task));
+                match self.replicas.get_mut(&place.id) {
+                    Some(replica) => {
+                        replica.retired = false;
+                        if matches!(replica.state, State::Draining(_)) {
+                            replica.state = State::Ready;
+                        }
+                        replica.follow(of, view, now);
+                        self.refit_idle(place.id);
+                    }
+                    None => {
+                        let replica = Replica::new(place, name, of, view);
+                        self.replicas.insert(place.id, Replica { state: State::Blocked, ..replica });
+                    }
+                }
             }
         }
-        let all = layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
-        for (name, pipeline, place) in all.filter(|(_, _, r)| difference.load.contains(&r.id)) {
-            let replica = Replica::new(place.id, name, place.group, pipeline);
-            self.actions.push(Action::Load(place.id, replica.group.digest.clone()));
-            self.replicas.insert(place.id, replica);
-        }
+        self.load_what_fits();
         self.changed();
+        self.begin_swap();
+    }
+
+    /// Makes the station of a replica anew if it is of an earlier target and runs nothing: what waits there waits on.
+    pub(super) fn refit_idle(&mut self, id: u64) {
+        let now = Moment::from_nanos(self.now_ns);
+        let is_due = |r: &&mut Replica| r.is_stale && r.station.running() == 0;
+        let Some(replica) = self.replicas.get_mut(&id).filter(is_due) else { return };
+        replica.renew_station();
+        let handle = |(key, work): (&u64, &Work)| {
+            let deadline = Moment::from_nanos(u64::try_from(work.deadline_ns).unwrap_or(0));
+            (Handle { key: *key, origin: work.query.origin, request: work.query.request }, deadline)
+        };
+        let waiting: Vec<(Handle, Moment)> = replica.works.iter().map(handle).collect();
+        for (query, deadline) in waiting {
+            let Some(replica) = self.replicas.get_mut(&id) else { return };
+            replica.station.handle(now, Input::Arrive { query, deadline });
+            self.drain(id);
+        }
+        self.touched.insert(id);
     }
 
     pub(super) fn happen(&mut self, id: u64, happened: Happened) {
@@ -201,7 +279,7 @@ impl Node {
         }
     }
 
-    fn changed(&mut self) {
+    pub(super) fn changed(&mut self) {
         self.reroute();
         self.announce();
         self.actions.push(Action::Acknowledge);
@@ -210,7 +288,7 @@ impl Node {
     /// Whether the target is in force here: each of its replicas has come up or failed.
     #[must_use]
     pub fn settled(&self) -> bool {
-        self.replicas.values().all(|r| r.retired || r.state != State::Loading)
+        self.replicas.values().all(|r| r.coming().is_none())
     }
 
     /// Lets old replicas go: first they stop to take queries, when others take them; then they are unloaded.
@@ -219,7 +297,7 @@ impl Node {
         let (mut stop, mut unload) = (Vec::new(), Vec::new());
         for replica in self.replicas.values().filter(|r| r.retired) {
             match &replica.state {
-                State::Loading | State::Failed(_) if replica.len() == 0 => unload.push(replica.id),
+                State::Blocked | State::Loading | State::Failed(_) if replica.len() == 0 => unload.push(replica.id),
                 State::Ready if settled && self.is_replaced(replica) => stop.push(replica.id),
                 // While the agent leaves, requests of its own gateway may still need it.
                 State::Draining(since)
@@ -241,6 +319,7 @@ impl Node {
             self.actions.push(Action::Unload(id));
         }
         if any {
+            self.load_what_fits();
             self.changed();
         }
     }
@@ -254,8 +333,17 @@ impl Node {
     }
 
     pub(super) fn tick(&mut self) {
+        self.make_room();
         self.retire();
+        self.expire_meetings();
+        self.expire_parked();
         self.attempt_again();
         self.give_up();
     }
+}
+
+/// Whose turn it is among the children of a task whose rows go to one of them.
+fn turns(task: &Task) -> Option<Stride> {
+    let ratios = (0..).zip(&task.children).map(|(at, edge)| (edge.ratio, at));
+    if task.one_of { Stride::new(ratios) } else { None }
 }

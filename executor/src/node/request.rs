@@ -29,6 +29,8 @@ pub enum Answer {
         late: bool,
         /// From arrival to answer, in nanoseconds.
         latency_ns: u64,
+        /// Parts that were dropped and are left out.
+        dropped: u32,
     },
     /// No replica of the root is ready.
     NotReady(String),
@@ -50,6 +52,10 @@ pub struct Attempt {
     pub pieces: Vec<Piece>,
     /// Which parts came back.
     pub covered: Covered,
+    /// Parts that ended at a leaf.
+    pub leaves: u32,
+    /// Parts that were dropped, and why the first of them was.
+    pub dropped: (u32, Option<String>),
     /// A query of it ran twice and was cut differently: its pieces overlap, and it answers nothing.
     pub spoiled: bool,
 }
@@ -84,7 +90,7 @@ impl Covered {
     /// Adds a part; false if all of it was there already.
     pub fn add(&mut self, credit: Credit) -> bool {
         let (mut start, mut end) = (credit.start, credit.start + credit.len);
-        if self.0.range(..=start).next_back().is_some_and(|(_, known)| *known >= end) {
+        if self.has(credit) {
             return false;
         }
         while let Some((&other, &other_end)) = self.0.range(..=end).next_back() {
@@ -106,6 +112,12 @@ impl Covered {
         let before = self.0.range(..=credit.start).next_back().map(|(_, known)| *known);
         let within = self.0.range(credit.start + 1..end).next().is_some();
         before.is_none_or(|known| known < end) && (within || before.is_some_and(|known| known > credit.start))
+    }
+
+    /// Whether all of a part was there already.
+    #[must_use]
+    pub fn has(&self, credit: Credit) -> bool {
+        self.0.range(..=credit.start).next_back().is_some_and(|(_, end)| *end >= credit.start + credit.len)
     }
 
     /// Whether everything came back.

@@ -2,8 +2,9 @@
 
 use crate::layout::Pipeline;
 use crate::wire::Announced;
+use apportion_domain::{Dropping, Span};
 use apportion_serving::router::{Router, Within};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A ready replica and its agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +26,25 @@ pub struct Ticket {
     slot: u32,
 }
 
+/// Where a query goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Choice {
+    /// To this replica.
+    Place(Place, Ticket),
+    /// Nowhere: it is too far behind for any place.
+    Behind,
+    /// No replica is ready.
+    Nowhere,
+}
+
+impl Choice {
+    /// The replica and the ticket, if there is one.
+    #[must_use]
+    pub fn place(self) -> Option<(Place, Ticket)> {
+        if let Self::Place(place, ticket) = self { Some((place, ticket)) } else { None }
+    }
+}
+
 /// The ready replicas of one task, and the router of each group here that sends to it (none: the gateway).
 #[derive(Default)]
 struct Ready {
@@ -36,6 +56,8 @@ struct Ready {
 #[derive(Default)]
 pub struct Routes {
     tasks: HashMap<String, HashMap<String, Ready>>,
+    /// Tasks that had a ready replica at any time.
+    reached: HashMap<String, HashSet<String>>,
     /// Changes with what is ready or with the tables; routers of an earlier one are gone.
     epoch: u64,
 }
@@ -58,7 +80,21 @@ impl Routes {
         }
     }
 
+    /// Whether any replica of the task was ready at any time, or at least since the pipeline was last forgotten.
+    #[must_use]
+    pub fn has_reached(&self, pipeline: &str, task: &str) -> bool {
+        self.reached.get(pipeline).is_some_and(|tasks| tasks.contains(task))
+    }
+
+    /// Forgets all pipelines but these.
+    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.reached.retain(|pipeline, _| is_kept(pipeline));
+    }
+
     fn of_mut(&mut self, pipeline: String, task: String) -> &mut Ready {
+        if !self.has_reached(&pipeline, &task) {
+            self.reached.entry(pipeline.clone()).or_default().insert(task.clone());
+        }
         self.tasks.entry(pipeline).or_default().entry(task).or_default()
     }
 
@@ -74,18 +110,24 @@ impl Routes {
         ready.into_iter().flat_map(|r| &r.places).map(|p| p.replica)
     }
 
-    /// A place for a query of `task` from a replica of group `from` (none: from the gateway). The group in proportion to the
-    /// table's fractions over its ready groups, the replica within it as the plan's routing says. If no group of the table
-    /// is ready, the task's most accurate ready group, be it of an earlier target.
-    pub fn place(&mut self, name: &str, of: Option<&Pipeline>, task: &str, from: Option<u64>) -> Option<(Place, Ticket)> {
+    /// A place for a query of `task` from a replica of group `from` (none: from the gateway), `behind` by so much. The group in
+    /// proportion to the table's fractions over its ready groups, the replica within it as the plan's routing says. A sender
+    /// without a table has the mean of all others'. If no group of the table is ready, the task's most accurate ready group,
+    /// be it of an earlier target.
+    pub fn place(&mut self, name: &str, of: Option<&Pipeline>, task: &str, from: Option<u64>, behind: Span) -> Choice {
         let epoch = self.epoch;
-        let ready = self.tasks.get_mut(name)?.get_mut(task)?;
-        let router = match ready.senders.entry(from) {
+        let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else { return Choice::Nowhere };
+        let sender = match ready.senders.entry(from) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(new) => new.insert(router(&ready.places, of, task, from)?),
+            std::collections::hash_map::Entry::Vacant(new) => {
+                let Some(router) = router(&ready.places, of, task, from) else { return Choice::Nowhere };
+                new.insert(router)
+            }
         };
-        let picked = router.pick();
-        Some((ready.places[picked.target as usize], Ticket { epoch, from, slot: picked.slot }))
+        match sender.pick_behind(behind) {
+            Some(picked) => Choice::Place(ready.places[picked.target as usize], Ticket { epoch, from, slot: picked.slot }),
+            None => Choice::Behind,
+        }
     }
 
     /// A query that was given a place by this ticket has left it.
@@ -105,21 +147,48 @@ fn place(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> Place {
 
 /// The router of one sender over the places of one task.
 fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Option<u64>) -> Option<Router> {
-    let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
-    let table = position.and_then(|task| pipeline?.tables.get(&(from, task)));
     let of_group = |group: u64| -> Vec<u32> {
         (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
     };
-    let entries = table.into_iter().flatten().map(|(group, fraction)| (*fraction, of_group(*group)));
-    let groups: Vec<(f64, Vec<u32>)> = entries.collect();
-    let groups: Vec<(f64, &[u32])> = groups.iter().map(|(fraction, positions)| (*fraction, positions.as_slice())).collect();
-    let within = pipeline.map_or(Within::Turns, |p| p.within);
     // Senders that begin together should not all begin with the same replica.
     let phase = from.unwrap_or(0) as u32;
-    Router::new(within, &groups, phase).or_else(|| {
+    let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
+    let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
+        let table = table(pipeline, task, from);
+        let of_task = pipeline.groups.iter().filter(|(_, g)| g.task == task);
+        let groups: Vec<(u64, Span)> = of_task.map(|(id, g)| (*id, g.execution())).collect();
+        let weights = groups.iter().map(|(id, _)| (table.get(id).copied().unwrap_or(0.0), of_group(*id)));
+        let weights: Vec<(f64, Vec<u32>)> = weights.collect();
+        let weights: Vec<(f64, &[u32])> = weights.iter().map(|(w, positions)| (*w, positions.as_slice())).collect();
+        let router = Router::new(pipeline.within, &weights, phase)?;
+        if pipeline.serving.dropping != Dropping::Reroute {
+            return Some(router);
+        }
+        let accuracy = |at: &u32| pipeline.groups[&groups[*at as usize].0].accuracy;
+        let mut backup: Vec<u32> =
+            (0..).zip(&groups).filter(|(_, g)| pipeline.backup.contains(&g.0)).map(|b| b.0).collect();
+        backup.sort_by(|a, b| accuracy(b).total_cmp(&accuracy(a)));
+        Some(router.with_backup(groups.iter().map(|g| g.1).collect(), backup))
+    });
+    planned.or_else(|| {
         let best = of_group(places.iter().max_by_key(|p| p.accuracy_ppm)?.group);
-        Router::new(within, &[(1.0, &best)], phase)
+        Router::new(pipeline.map_or(Within::Turns, |p| p.within), &[(1.0, &best)], phase)
     })
+}
+
+/// The fractions of one sender's table; for a sender without one, the mean of all others', by what the senders can send.
+fn table(pipeline: &Pipeline, task: usize, from: Option<u64>) -> HashMap<u64, f64> {
+    if let Some(own) = pipeline.tables.get(&(from, task)) {
+        return own.iter().copied().collect();
+    }
+    let mut sum = HashMap::new();
+    for ((sender, _), entries) in pipeline.tables.iter().filter(|((_, to), _)| *to == task) {
+        let group = sender.and_then(|id| pipeline.groups.get(&id).map(|g| (id, g)));
+        let replicas = |id: u64| pipeline.replicas.iter().filter(|r| r.group == id).count() as f64;
+        let weight = group.map_or(1.0, |(id, g)| (g.capacity_qps() * replicas(id)).max(f64::MIN_POSITIVE));
+        entries.iter().for_each(|(to, fraction)| *sum.entry(*to).or_insert(0.0) += weight * fraction);
+    }
+    sum
 }
 
 #[cfg(test)]
@@ -132,18 +201,19 @@ mod tests {
     }
 
     fn pipeline() -> Pipeline {
-        lay_out(&chain()).expect("valid").pipelines["p"].clone()
+        Pipeline::clone(&lay_out(&chain()).expect("valid").pipelines["p"])
     }
 
     #[test]
     fn queries_are_spread_in_the_tables_proportion_and_in_turns_within_a_group() {
         let mut pipeline = pipeline();
+        pipeline.groups.insert(3, pipeline.groups[&2].clone());
         pipeline.tables.insert((Some(1), 1), vec![(2, 0.75), (3, 0.25)]);
         let mut routes = Routes::default();
         routes.set([ready(1, 20, 2, 5), ready(2, 21, 2, 5), ready(2, 30, 3, 6)].into_iter());
         let mut count = HashMap::new();
         for _ in 0..800 {
-            let (place, _) = routes.place("p", Some(&pipeline), "b", Some(1)).expect("ready");
+            let (place, _) = routes.place("p", Some(&pipeline), "b", Some(1), Span::ZERO).place().expect("ready");
             *count.entry(place.replica).or_insert(0) += 1;
         }
         assert_eq!([20, 21, 30].map(|r| count[&r]), [300, 300, 200]);
@@ -154,9 +224,9 @@ mod tests {
         let pipeline = pipeline();
         let mut routes = Routes::default();
         routes.set([ready(1, 80, 8, 5), ready(2, 90, 9, 6)].into_iter());
-        assert_eq!(routes.place("p", Some(&pipeline), "b", Some(1)).map(|(p, _)| p.replica), Some(90));
-        assert_eq!(routes.place("p", None, "b", None).map(|(p, _)| p.replica), Some(90));
-        assert_eq!(routes.place("p", Some(&pipeline), "a", None), None);
+        assert_eq!(routes.place("p", Some(&pipeline), "b", Some(1), Span::ZERO).place().map(|(p, _)| p.replica), Some(90));
+        assert_eq!(routes.place("p", None, "b", None, Span::ZERO).place().map(|(p, _)| p.replica), Some(90));
+        assert_eq!(routes.place("p", Some(&pipeline), "a", None, Span::ZERO), Choice::Nowhere);
     }
 
     #[test]
@@ -165,7 +235,8 @@ mod tests {
         pipeline.within = Within::LeastOutstanding;
         let mut routes = Routes::default();
         routes.set([ready(1, 20, 2, 5), ready(2, 21, 2, 5)].into_iter());
-        let pick = |routes: &mut Routes| routes.place("p", Some(&pipeline), "b", Some(1)).expect("ready");
+        let pick =
+            |routes: &mut Routes| routes.place("p", Some(&pipeline), "b", Some(1), Span::ZERO).place().expect("ready");
         let tickets: Vec<_> = (0..4).map(|_| pick(&mut routes)).collect();
         assert_eq!(tickets.iter().filter(|(p, _)| p.replica == 20).count(), 2);
         let of_20 = tickets.iter().filter(|(p, _)| p.replica == 20).map(|(_, ticket)| *ticket);
@@ -186,6 +257,40 @@ mod tests {
         assert_eq!(routes.replicas("p", "b").collect::<Vec<_>>(), [20]);
         routes.set(std::iter::empty());
         routes.add_last(1, ready(1, 30, 3, 9).1);
-        assert_eq!(routes.place("p", None, "b", None).map(|(p, _)| p.replica), Some(30));
+        assert_eq!(routes.place("p", None, "b", None, Span::ZERO).place().map(|(p, _)| p.replica), Some(30));
+    }
+
+    #[test]
+    fn what_is_behind_goes_to_a_backup_that_makes_up_for_it_or_nowhere() {
+        let mut pipeline = pipeline();
+        // Batches of group 2 take 20 ns, those of group 3 take 5 ns; group 3 is not in the table, but has capacity to spare.
+        pipeline.groups.insert(3, crate::layout::Group { service: vec![(4, 5)], ..pipeline.groups[&2].clone() });
+        pipeline.serving.dropping = Dropping::Reroute;
+        pipeline.backup = [3].into();
+        let mut routes = Routes::default();
+        let all = || [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter();
+        routes.set(all());
+        let mut pick = |of: &Pipeline, behind| {
+            let choice = routes.place("p", Some(of), "b", Some(1), Span::from_nanos(behind));
+            (choice.place().map(|(place, _)| place.replica), choice == Choice::Behind)
+        };
+        assert_eq!([0, 15, 16].map(|b| pick(&pipeline, b)), [(Some(20), false), (Some(30), false), (None, true)]);
+        pipeline.serving.dropping = Dropping::PerTask;
+        routes.set(all());
+        let choice = routes.place("p", Some(&pipeline), "b", Some(1), Span::from_nanos(1));
+        assert_eq!(choice, Choice::Behind, "without rerouting there is no backup");
+    }
+
+    #[test]
+    fn a_sender_without_a_table_has_the_mean_of_the_others() {
+        let mut pipeline = pipeline();
+        pipeline.groups.insert(3, pipeline.groups[&2].clone());
+        pipeline.groups.insert(4, pipeline.groups[&1].clone());
+        pipeline.replicas.push(crate::layout::Replica { id: 9, group: 4, agent: 1, device: 0 });
+        pipeline.tables.insert((Some(4), 1), vec![(2, 0.5), (3, 0.5)]);
+        let mut routes = Routes::default();
+        routes.set([ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter());
+        let picks = (0..400).map(|_| routes.place("p", Some(&pipeline), "b", None, Span::ZERO).place().expect("ready").0);
+        assert_eq!(picks.filter(|place| place.replica == 30).count(), 100);
     }
 }

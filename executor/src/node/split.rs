@@ -4,9 +4,12 @@ use crate::layout::Task;
 use crate::slot::{concatenate, int64s};
 use crate::tensor::Tensor;
 use crate::wire::{Credit, End};
+use apportion_serving::Stride;
 
 /// Name of the output that says from which row of the batch each output row comes.
 pub const PARENT: &str = "parent";
+/// Name of the output that says to which child each row goes, by position among the task's children.
+pub const CHILD: &str = "child";
 
 /// A child query before it has a place.
 #[derive(Debug, PartialEq)]
@@ -15,8 +18,43 @@ pub struct Child {
     pub to: usize,
     /// Its part of the request.
     pub credit: Credit,
+    /// From which row of the batch's outputs.
+    pub row: usize,
     /// Its inputs.
     pub inputs: Vec<Tensor>,
+}
+
+/// To which children the rows of a batch go.
+pub struct Branching<'a> {
+    chosen: Option<Vec<i64>>,
+    turns: Option<&'a mut Stride>,
+}
+
+impl<'a> Branching<'a> {
+    /// By the int64 output `child` if there is one; else each row to the next child in turn, in proportion to the ratios
+    /// (`turns`), or without it to all.
+    ///
+    /// # Errors
+    /// In words, if `child` is of another datatype.
+    pub fn of(outputs: &[Tensor], turns: Option<&'a mut Stride>) -> Result<Self, String> {
+        let chosen = match outputs.iter().find(|t| t.name == CHILD) {
+            Some(child) => Some(int64s(child).ok_or("the output `child` is not INT64")?),
+            None => None,
+        };
+        Ok(Self { chosen, turns })
+    }
+
+    fn children(&mut self, task: &Task, row: usize) -> Result<std::ops::Range<usize>, String> {
+        let count = task.children.len();
+        let chosen = self.chosen.as_ref().and_then(|all| all.get(row));
+        let at = match (chosen, &mut self.turns) {
+            (Some(at), _) => usize::try_from(*at).ok().filter(|at| *at < count),
+            (None, Some(turns)) => Some(turns.pick() as usize),
+            (None, None) => return Ok(0..count),
+        };
+        let at = at.ok_or_else(|| format!("task {}: the output `child` is not one of its {count} children", task.name))?;
+        Ok(at..at + 1)
+    }
 }
 
 /// What becomes of one member.
@@ -50,31 +88,52 @@ pub fn rows_of(outputs: &[Tensor], members: usize) -> Result<Vec<Vec<usize>>, St
 
 /// The fate of a member whose output rows are `rows`.
 #[must_use]
-pub fn fate(task: &Task, tasks: &[Task], credit: Credit, outputs: &[Tensor], rows: &[usize]) -> Fate {
-    if task.children.is_empty() {
+pub fn fate(
+    task: &Task,
+    tasks: &[Task],
+    credit: Credit,
+    outputs: &[Tensor],
+    rows: &[usize],
+    branching: &mut Branching<'_>,
+) -> Fate {
+    if task.is_sink() {
         let mine = outputs.iter().filter(|t| t.name != PARENT).map(|t| pick(t, rows)).collect();
         return Fate::End(End::Leaf { task: task.name.clone(), outputs: mine });
     }
-    if rows.is_empty() {
+    if rows.is_empty() || task.children.is_empty() {
         return Fate::End(End::Leaf { task: String::new(), outputs: Vec::new() });
     }
-    let parts = rows.len() * task.children.len();
-    let mut children = Vec::with_capacity(parts);
-    for row in rows {
-        for edge in &task.children {
-            let Some(credit) = credit.part(children.len() as u64, parts as u64) else {
-                return Fate::End(End::Failed(format!("task {}: the request has too many queries", task.name)));
-            };
-            match child_inputs(&tasks[edge.to], &edge.map, outputs, *row) {
-                Ok(inputs) => children.push(Child { to: edge.to, credit, inputs }),
-                Err(reason) => return Fate::End(End::Failed(reason)),
-            }
-        }
+    match children(task, tasks, credit, outputs, rows, branching) {
+        Ok(children) => Fate::Children(children),
+        Err(reason) => Fate::End(End::Failed(reason)),
     }
-    Fate::Children(children)
 }
 
-fn child_inputs(child: &Task, map: &[(String, String)], outputs: &[Tensor], row: usize) -> Result<Vec<Tensor>, String> {
+fn children(
+    task: &Task,
+    tasks: &[Task],
+    credit: Credit,
+    outputs: &[Tensor],
+    rows: &[usize],
+    branching: &mut Branching<'_>,
+) -> Result<Vec<Child>, String> {
+    let mut places = Vec::with_capacity(rows.len() * task.children.len());
+    for row in rows {
+        places.extend(branching.children(task, *row)?.map(|edge| (*row, &task.children[edge])));
+    }
+    let child = |(i, (row, edge)): (usize, &(usize, &crate::layout::Edge))| {
+        let credit = credit.part(i as u64, places.len() as u64);
+        let credit = credit.ok_or_else(|| format!("task {}: the request has too many queries", task.name))?;
+        Ok(Child { to: edge.to, credit, row: *row, inputs: child_inputs(&tasks[edge.to], &edge.map, outputs, *row)? })
+    };
+    places.iter().enumerate().map(child).collect()
+}
+
+/// Inputs of a child from one row of its parent's outputs.
+///
+/// # Errors
+/// In words, if the parent has no such output.
+pub fn child_inputs(child: &Task, map: &[(String, String)], outputs: &[Tensor], row: usize) -> Result<Vec<Tensor>, String> {
     let input = |(input, output): &(String, String)| {
         let from = outputs.iter().find(|t| t.name == *output);
         let from = from.ok_or_else(|| format!("task {}: its input {input} needs the output {output}", child.name))?;
@@ -117,9 +176,10 @@ mod tests {
     #[test]
     fn children_share_their_parents_credit_without_a_gap() {
         let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
-        tasks[0].children = vec![Edge { to: 1, map: vec![("x".into(), "y".into())] }];
+        tasks[0].children = vec![Edge { to: 1, map: vec![("x".into(), "y".into())], ratio: 1.0 }];
         let outputs = [int64("y", &[5, 6, 7]), int64(PARENT, &[0, 0, 0])];
-        let Fate::Children(children) = fate(&tasks[0], &tasks, Credit::WHOLE, &outputs, &[0, 1, 2]) else {
+        let mut all = Branching::of(&outputs, None).expect("all");
+        let Fate::Children(children) = fate(&tasks[0], &tasks, Credit::WHOLE, &outputs, &[0, 1, 2], &mut all) else {
             panic!("no children");
         };
         let mut next = 0;
@@ -129,5 +189,27 @@ mod tests {
             next += child.credit.len;
         }
         assert_eq!(next, Credit::WHOLE.len);
+    }
+
+    #[test]
+    fn a_row_goes_to_the_child_that_the_outputs_name_or_whose_turn_it_is() {
+        let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
+        let edge = |ratio| Edge { to: 1, map: vec![("x".into(), "y".into())], ratio };
+        tasks[0].children = vec![edge(0.75), edge(0.25)];
+        let mut outputs = vec![int64("y", &[5, 6, 7, 8])];
+        let rows_to = |outputs: &[Tensor], turns: Option<&mut Stride>| {
+            let mut branching = Branching::of(outputs, turns).expect("valid");
+            let places = (0..4).map(|row| branching.children(&tasks[0], row));
+            places.map(|place| place.map(|range| range.start)).collect::<Result<Vec<_>, _>>()
+        };
+        let mut turns = Stride::new([(0.75, 0), (0.25, 1)]).expect("weights");
+        let in_turn = rows_to(&outputs, Some(&mut turns)).expect("valid");
+        assert_eq!(in_turn.iter().filter(|at| **at == 1).count(), 1);
+        outputs.push(int64(CHILD, &[1, 0, 1, 1]));
+        assert_eq!(rows_to(&outputs, Some(&mut turns)), Ok(vec![1, 0, 1, 1]));
+        outputs[1] = int64(CHILD, &[1, 0, 2, 1]);
+        assert!(rows_to(&outputs, None).expect_err("no such child").contains("one of its 2 children"));
+        outputs[1].datatype = Datatype::Uint64;
+        assert!(Branching::of(&outputs, None).is_err());
     }
 }

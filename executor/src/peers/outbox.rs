@@ -124,6 +124,9 @@ mod tests {
             budget_ns: 0,
             hops: 0,
             attempt: 0,
+            group: 0,
+            behind_ns: 0,
+            scopes: vec![],
             inputs: vec![tensor],
         };
         Message::Query { from: 1, hop: 1, query }

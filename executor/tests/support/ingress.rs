@@ -50,7 +50,7 @@ fn echo() -> v1::PipelineTarget {
     v1::PipelineTarget {
         name: "echo".into(),
         slo_ns: 30_000_000_000,
-        tasks: vec![v1::TaskTarget { name: "echo".into(), inputs: specs.clone(), outputs: specs }],
+        tasks: vec![v1::TaskTarget { name: "echo".into(), inputs: specs.clone(), outputs: specs, ..Default::default() }],
         groups: vec![group],
         replicas: vec![v1::ReplicaTarget { replica: 901, group: 9, agent: 1, device: 0 }],
         tables: vec![v1::Table { from: None, to_task: 0, entries }],

@@ -49,8 +49,14 @@ pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -
         name: "split".into(),
         inputs: vec![pair("x")],
         outputs: vec![pair("y"), spec("parent", "INT64", &[-1])],
+        ..Default::default()
     };
-    let sum = v1::TaskTarget { name: "sum".into(), inputs: vec![pair("x")], outputs: vec![spec("s", "FP32", &[-1])] };
+    let sum = v1::TaskTarget {
+        name: "sum".into(),
+        inputs: vec![pair("x")],
+        outputs: vec![spec("s", "FP32", &[-1])],
+        ..Default::default()
+    };
     let group = |g: &Group<'_>| v1::GroupTarget {
         group: g.id,
         task: g.task,
@@ -80,7 +86,12 @@ pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -
         name: "toy".into(),
         slo_ns: 5_000_000_000,
         tasks: vec![split, sum],
-        edges: vec![v1::EdgeTarget { from: 0, to: 1, map: [("x".to_string(), "y".to_string())].into() }],
+        edges: vec![v1::EdgeTarget {
+            from: 0,
+            to: 1,
+            map: [("x".to_string(), "y".to_string())].into(),
+            ..Default::default()
+        }],
         groups: groups.iter().map(group).collect(),
         replicas: replicas.collect(),
         tables: tables.map(|(from, to_task)| v1::Table { from, to_task, entries: entries(to_task) }).collect(),

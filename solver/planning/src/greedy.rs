@@ -6,17 +6,24 @@
 //! until none is left. The paper orders hardware by speed and price alike; here every other hardware type is tried.
 //!
 //! Feasible means that the checker accepts the plan and the estimator meets every percentile. It proves nothing about what
-//! it does not find: its plans are feasible without a bound.
+//! it does not find: its plans are feasible without a bound. `judge` says how the answer is had cheaply, `minimise` is Algorithm 2,
+//! and the tests hold both to the plain algorithm, which judges every action by a whole run.
+
+mod assemble;
+mod judge;
+mod minimise;
+#[cfg(test)]
+mod tests;
 
 use crate::limits::Limits;
 use crate::report::{self, Candidate};
-use crate::{PlanOptions, replay, routing};
+use crate::{PlanOptions, replay};
 use apportion_domain::{
-    AccuracyModel, Assignment, Constraint, Flow, GroupName, HardwareIndex, LatencyRule, Mode, ObjectiveStep,
-    ObjectiveValue, Pipeline, PipelineIndex, PipelinePlan, Plan, PlanOutcome, PlanningReport, Problem, ProfileRow,
-    Relaxation, Routing, SLACK, Share, Shortfall, StopReason, TaskIndex, VariantIndex,
+    Constraint, HardwareIndex, LatencyRule, Mode, ObjectiveStep, ObjectiveValue, PipelineIndex, Plan, PlanOutcome,
+    PlanningReport, Problem, ProfileRow, Relaxation, SLACK, Share, Shortfall, StopReason, TaskIndex, VariantIndex,
 };
 use apportion_estimator::Workload;
+use judge::Judge;
 
 /// Most replicas of one task that Algorithm 1 tries.
 const REPLICAS_MAX: u32 = 100_000;
@@ -37,6 +44,7 @@ struct Greedy<'a> {
     problem: &'a Problem,
     workload: &'a Workload,
     limits: &'a Limits,
+    judge: Judge,
 }
 
 /// Why Algorithm 1 has no start.
@@ -50,7 +58,8 @@ enum NoStart {
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let limits = options.limits();
-    let greedy = Greedy { problem, workload: options.trace.as_ref().unwrap_or(&default), limits: &limits };
+    let workload = options.trace.as_ref().unwrap_or(&default);
+    let greedy = Greedy { problem, workload, limits: &limits, judge: Judge::new(problem, workload) };
     let (settings, stopped) = match greedy.initialise().map(|start| greedy.minimise(start)) {
         Ok(done) => done,
         Err(NoStart::Latency(p, best)) => return too_slow(problem, options, p, best),
@@ -107,14 +116,27 @@ impl Greedy<'_> {
                 return Err(NoStart::Latency(p, service));
             }
         }
-        while !self.is_feasible(&settings) {
+        loop {
+            // which replica comes next does not depend on the verdict
+            let more = self.bottleneck(&settings).map(|bottleneck| {
+                let mut more = settings.clone();
+                more[bottleneck].replicas += 1;
+                more
+            });
+            if self.is_feasible_before(&settings, more.as_deref()) {
+                return Ok(settings);
+            }
             if self.limits.stopped() {
                 return Err(NoStart::Capacity);
             }
-            let bottleneck = self.bottleneck(&settings).ok_or(NoStart::Capacity)?;
-            settings[bottleneck].replicas += 1;
+            settings = more.ok_or(NoStart::Capacity)?;
         }
-        Ok(settings)
+    }
+
+    /// Fewest replicas of a task.
+    fn least(&self, s: &Setting) -> u32 {
+        let pipeline = self.problem.pipeline(s.pipeline);
+        pipeline.task(s.task).min_replicas.max(1 + pipeline.survive)
     }
 
     /// The most accurate variant of a task on the hardware and share that run its smallest batch fastest.
@@ -199,201 +221,4 @@ impl Greedy<'_> {
         // fractions of a device count: whole devices would hide savings that add up
         self.problem.hardware.iter().zip(eighths).map(|(h, e)| h.price_per_hour * e as f64 / 8.0).sum()
     }
-
-    /// Whether the checker accepts the plan and the estimator meets every percentile.
-    fn is_feasible(&self, settings: &[Setting]) -> bool {
-        self.within_devices(settings)
-            && self.plan(settings).is_some_and(|plan| {
-                replay::replay(self.problem, &plan, self.workload)
-                    .is_some_and(|s| replay::misses(self.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
-            })
-    }
-
-    /// Algorithm 2.
-    fn minimise(&self, mut settings: Vec<Setting>) -> (Vec<Setting>, StopReason) {
-        loop {
-            let before = self.cost(&settings);
-            let mut best: Option<(f64, Vec<Setting>)> = None;
-            for i in 0..settings.len() {
-                for candidate in self.actions(&settings, i) {
-                    if let Some(reason) = self.limits.reason() {
-                        return (settings, reason);
-                    }
-                    let saving = before - self.cost(&candidate);
-                    let promising = saving >= 0.0 && best.as_ref().is_none_or(|(most, _)| saving > *most);
-                    if promising && self.is_feasible(&candidate) {
-                        best = Some((saving, candidate));
-                    }
-                }
-            }
-            match best {
-                Some((_, better)) => settings = better,
-                None => return (settings, StopReason::Finished),
-            }
-        }
-    }
-
-    /// What may be done to one task: remove a replica, change its hardware, double its batch.
-    fn actions(&self, settings: &[Setting], i: usize) -> Vec<Vec<Setting>> {
-        let mut actions = Vec::new();
-        let with = |changed: Setting| {
-            let mut all = settings.to_vec();
-            all[i] = changed;
-            all
-        };
-        if let Some(fewer) = self.fewer(&settings[i]) {
-            actions.push(with(fewer));
-        }
-        actions.extend(self.other_hardware(settings, i));
-        if let Some(larger) = self.doubled(&settings[i]) {
-            actions.push(with(larger));
-        }
-        actions
-    }
-
-    fn fewer(&self, s: &Setting) -> Option<Setting> {
-        let pipeline = self.problem.pipeline(s.pipeline);
-        let least = pipeline.task(s.task).min_replicas.max(1 + pipeline.survive);
-        (s.replicas > least).then(|| Setting { replicas: s.replicas - 1, ..s.clone() })
-    }
-
-    /// The largest measured batch of at most twice the present one.
-    fn doubled(&self, s: &Setting) -> Option<Setting> {
-        let profile = &self.problem.pipeline(s.pipeline).variant(s.task, s.variant).profile;
-        let rows = profile.on(s.hardware, s.share);
-        let larger = rows.iter().rev().find(|r| r.batch <= s.batch.saturating_mul(2))?;
-        (larger.batch > s.batch).then(|| Setting { batch: larger.batch, ..s.clone() })
-    }
-
-    /// The task on each cheaper place, all else frozen: initialised there, then minimised locally; kept if it saves.
-    fn other_hardware(&self, settings: &[Setting], i: usize) -> Vec<Vec<Setting>> {
-        let s = &settings[i];
-        let before = self.cost(settings);
-        let variant = self.problem.pipeline(s.pipeline).variant(s.task, s.variant);
-        let least = self.problem.pipeline(s.pipeline).task(s.task).min_replicas;
-        let survive = self.problem.pipeline(s.pipeline).survive;
-        let mut found = Vec::new();
-        for (hardware, share) in variant.profile.places().filter(|&place| place != (s.hardware, s.share)) {
-            if !self.problem.fits_memory(variant.memory_mib, hardware, share) {
-                continue;
-            }
-            let mut local = settings.to_vec();
-            let batch = variant.profile.on(hardware, share)[0].batch;
-            local[i] = Setting { hardware, share, batch, replicas: least.max(1 + survive), ..s.clone() };
-            let load = self.load(&local[i], &local);
-            loop {
-                // the largest batch that saves replicas comes first: grow it while that is feasible, else add a replica
-                if self.cost(&local) >= before || !self.within_devices(&local) || self.limits.stopped() {
-                    break;
-                }
-                let capacity = f64::from(local[i].replicas - survive) * self.row(&local[i]).throughput_qps();
-                if capacity + SLACK >= load && self.is_feasible(&local) {
-                    found.push(local);
-                    break;
-                }
-                let doubled = self.doubled(&local[i]).map(|larger| {
-                    let mut all = local.clone();
-                    all[i] = larger;
-                    all
-                });
-                match doubled.filter(|all| {
-                    let pipeline = self.problem.pipeline(s.pipeline);
-                    self.service_ms(s.pipeline, all) <= pipeline.slo_ms
-                }) {
-                    Some(all) => local = all,
-                    None => {
-                        local[i].batch = batch;
-                        local[i].replicas += 1;
-                    }
-                }
-            }
-        }
-        found
-    }
-
-    /// The plan of some settings; `None` if the checker rejects it.
-    fn plan(&self, settings: &[Setting]) -> Option<Plan> {
-        let problem = self.problem;
-        let part = |(p, pipeline): (usize, &Pipeline)| {
-            let own: Vec<&Setting> = settings.iter().filter(|s| s.pipeline.0 == p).collect();
-            self.part(pipeline, &own, settings)
-        };
-        let pipelines: Vec<PipelinePlan> = problem.pipelines.iter().enumerate().map(part).collect();
-        let mut plan = Plan { pipelines, cost_per_hour: 0.0 };
-        plan.cost_per_hour = crate::milp::extract::cost_per_hour(problem, &plan);
-        routing::add_tables(problem, &mut plan, &vec![1.0; problem.pipelines.len()]);
-        apportion_checker::check(problem, &plan).is_empty().then_some(plan)
-    }
-
-    fn part(&self, pipeline: &Pipeline, own: &[&Setting], settings: &[Setting]) -> PipelinePlan {
-        let name = |s: &Setting| GroupName {
-            task: pipeline.task(s.task).name.clone(),
-            variant: pipeline.variant(s.task, s.variant).name.clone(),
-            hardware: self.problem.hardware_at(s.hardware).name.clone(),
-            share: s.share,
-        };
-        let assignment = |s: &&Setting| {
-            let row = self.row(s);
-            let load = self.load(s, settings);
-            Assignment {
-                group: name(s),
-                batch: s.batch,
-                replicas: s.replicas,
-                traffic_share: if load > 0.0 { 1.0 } else { 0.0 },
-                latency_budget_ms: pipeline.hop_charge_ms(row.latency_ms),
-                utilisation: load / (f64::from(s.replicas) * row.throughput_qps()),
-            }
-        };
-        let mut accuracy = 0.0;
-        let mut flows: Vec<Flow> = Vec::new();
-        for sink in pipeline.sinks() {
-            let route = route(pipeline, own, sink);
-            accuracy += pipeline.leaf_weight(sink) * pipeline.path_accuracy(&stages(&route));
-            let path: Vec<GroupName> = route.iter().map(|s| name(s)).collect();
-            if flows.iter().all(|f| f.path != path) {
-                flows.push(Flow { path, share: 1.0 });
-            }
-        }
-        if pipeline.accuracy_model == AccuracyModel::TaskMean {
-            let reached = own.iter().filter(|s| s.task == pipeline.root() || self.reaches(pipeline, own, s.task));
-            let total: f64 = reached.map(|s| pipeline.variant(s.task, s.variant).accuracy).sum();
-            accuracy = total / pipeline.tasks.len() as f64;
-        }
-        PipelinePlan {
-            name: pipeline.name.clone(),
-            demand_qps: pipeline.demand_qps,
-            accuracy,
-            serving: pipeline.serving.resolve(),
-            assignments: own.iter().map(assignment).collect(),
-            flows,
-            routing: Routing::default(),
-        }
-    }
-
-    /// Whether queries get to a task at all.
-    fn reaches(&self, pipeline: &Pipeline, own: &[&Setting], task: TaskIndex) -> bool {
-        route(pipeline, own, task).last().is_some_and(|s| s.task == task)
-    }
-}
-
-/// The settings from the root towards `end`, as far as queries get.
-fn route<'a>(pipeline: &Pipeline, own: &[&'a Setting], end: TaskIndex) -> Vec<&'a Setting> {
-    let mut tasks = vec![end];
-    while let Some(edge) = pipeline.primary_parent(tasks[tasks.len() - 1]) {
-        tasks.push(edge.from);
-    }
-    let mut route: Vec<&Setting> = Vec::new();
-    for &t in tasks.iter().rev() {
-        if let (Some(last), Some(edge)) = (route.last(), pipeline.primary_parent(t))
-            && pipeline.fanout(edge, last.variant) <= 0.0
-        {
-            break;
-        }
-        route.extend(own.iter().find(|s| s.task == t));
-    }
-    route
-}
-
-fn stages(route: &[&Setting]) -> Vec<(TaskIndex, VariantIndex)> {
-    route.iter().map(|s| (s.task, s.variant)).collect()
 }

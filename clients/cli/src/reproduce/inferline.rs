@@ -164,7 +164,7 @@ fn samples(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
 }
 
 /// The same pipeline with one variant for each task, for least cost on as many devices as it takes.
-fn most_accurate(problem: &Problem) -> Result<Problem, Failure> {
+pub fn most_accurate(problem: &Problem) -> Result<Problem, Failure> {
     let p = &problem.pipelines[0];
     let kept: Vec<usize> = (0..p.tasks.len()).filter_map(|t| p.most_accurate(TaskIndex(t)).next().map(|v| v.0)).collect();
     let reduced = with_pipeline(problem, 0, |d| {

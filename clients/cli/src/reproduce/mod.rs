@@ -4,6 +4,8 @@
 //! or a planner. The commonest addition is a comparison: a function that returns a [`report::Report`], and a row in [`ALL`].
 
 mod closed_forms;
+mod contest;
+mod headline;
 mod inferline;
 mod lab;
 mod loki;
@@ -30,7 +32,8 @@ use std::time::{Duration, Instant};
 type Comparison = fn(&Lab) -> Result<Report, Failure>;
 
 /// Every comparison by its name, in the order of the report.
-const ALL: [(&str, Comparison); 10] = [
+const ALL: [(&str, Comparison); 11] = [
+    ("headline", headline::report),
     ("estimator-closed-forms", closed_forms::report),
     ("inferline-cost", inferline::cost),
     ("greedy-vs-milp", inferline::greedy_vs_milp),

@@ -105,7 +105,7 @@ fn an_answer_is_read_by_the_protocols_rules() {
         (tensor("h", Datatype::Fp16, &[7, 8]), true),
         (tensor("t", Datatype::Bytes, &[1, 0, 0, 0, 9]), true),
     ];
-    let head = Head { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5 };
+    let head = Head { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5, dropped: 0 };
     let (body, length) = write(&head, &outputs).expect("written");
     let read = client(&body, length);
     assert_eq!(read[0], ("a\"b".into(), Err(json!([1]))));

@@ -1,13 +1,11 @@
 //! Agents and the control plane are killed, paused and started again at random under load.
-//!
-//! A minute of it by default; `APPORTION_TRIAL_S` makes it longer.
 
-use apportion_tests::cluster::{Cluster, HARDWARE, resources};
+use crate::{SLO_MS, chain, inputs, profile, seconds};
+use apportion_tests::cluster::{Cluster, resources};
 use apportion_tests::load::{Ended, Ingresses, Load, Sent, attainment, summary};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
-const SLO_MS: u64 = 400;
 const AGENTS: usize = 3;
 /// After a fault, and after its end, attainment may take this long to recover.
 const RECOVERY: Duration = Duration::from_secs(5);
@@ -17,26 +15,6 @@ const QUIET: Duration = Duration::from_secs(9);
 const FAULT: Duration = Duration::from_secs(2);
 /// What a client on a busy machine may see later than its gateway.
 const SLACK: Duration = Duration::from_millis(300);
-
-fn chain() -> Value {
-    let tensor = |name: &str| json!([{"name": name, "datatype": "FP32", "shape": [-1, 4]}]);
-    let task = |name: &str, input: &str, output: &str| json!({"name": name, "inputs": tensor(input), "outputs": tensor(output), "variants": [{"name": "v"}]});
-    json!({
-        "name": "chain", "slo_ms": SLO_MS,
-        "tasks": [task("a", "x", "y"), task("b", "y", "z")],
-        "edges": [{"from": "a", "to": "b", "map": {"y": "y"}}],
-    })
-}
-
-fn profile() -> String {
-    let mut csv = "pipeline,task,variant,hardware,batch_size,latency_ms,accuracy\n".to_owned();
-    for task in ["a", "b"] {
-        for (batch, latency_ms) in [(1, 20.0), (2, 25.0), (4, 35.0)] {
-            csv += &format!("chain,{task},v,{HARDWARE},{batch},{latency_ms},0.9\n");
-        }
-    }
-    csv
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -107,17 +85,15 @@ fn is_excused(sent: &Sent, faults: &[(Fault, Duration, Duration)]) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_request_is_answered_once_whoever_is_killed_or_paused() {
-    let length = std::env::var("APPORTION_TRIAL_S").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
-    let length = Duration::from_secs(length);
+    let length = seconds(60);
     let mut cluster = Cluster::start(AGENTS, 2).await;
-    cluster.register(&chain(), &profile()).await;
+    cluster.register(&chain(&["v"], json!({})), &profile(&["v"])).await;
     // Three replicas of each task, of which one is enough.
     let plan = cluster.plan(&json!({"pipelines": [{"name": "chain", "demand_qps": 200.0}]})).await;
     cluster.apply(&plan).await;
     cluster.ready("chain").await;
     let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
-    let inputs = json!([{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.0, 1.0, 2.0, 3.0]}]);
-    let load = Load { pipeline: "chain".into(), inputs, rates: vec![(Duration::ZERO, 40.0)], length, seed: 1 };
+    let load = Load { pipeline: "chain".into(), inputs: inputs(), rates: vec![(Duration::ZERO, 40.0)], length, seed: 1 };
     let start = Instant::now();
     let running = tokio::spawn({
         let (load, ingresses) = (load.clone(), ingresses.clone());
@@ -151,16 +127,15 @@ async fn every_request_is_answered_once_whoever_is_killed_or_paused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_and_threads_stay_where_they_were() {
     let cluster = Cluster::start(2, 2).await;
-    cluster.register(&chain(), &profile()).await;
+    cluster.register(&chain(&["v"], json!({})), &profile(&["v"])).await;
     let plan = cluster.plan(&json!({"pipelines": [{"name": "chain", "demand_qps": 100.0}]})).await;
     cluster.apply(&plan).await;
     cluster.ready("chain").await;
     let ingresses = Ingresses::new((0..2).map(|at| cluster.ingress(at)).collect());
-    let inputs = json!([{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.0, 1.0, 2.0, 3.0]}]);
     // More than is served, so that queues fill and empty.
     let load = |seed| Load {
         pipeline: "chain".into(),
-        inputs: inputs.clone(),
+        inputs: inputs(),
         rates: vec![(Duration::ZERO, 500.0), (Duration::from_secs(2), 50.0)],
         length: Duration::from_secs(5),
         seed,

@@ -1,0 +1,163 @@
+//! From the message to the layout, and what is refused.
+
+use super::joins::waits;
+use super::{Edge, Group, Layout, Pipeline, Replica, Task};
+use crate::tensor::{Datatype, TensorSpec};
+use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
+use apportion_protocol::v1;
+use apportion_serving::router::Within;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Batches that a query may take at a task where the target does not say (Loki section 4.1).
+const QUEUE_FACTOR: f64 = 2.0;
+
+/// Checks a target and lays it out.
+///
+/// # Errors
+/// What this agent cannot obey, in words.
+pub fn lay_out(target: &v1::Target) -> Result<Layout, String> {
+    let fence = target.fence.ok_or("the target has no fence")?;
+    let mut pipelines = BTreeMap::new();
+    for pipeline in &target.pipelines {
+        let laid = lay_out_pipeline(pipeline).map_err(|e| format!("pipeline {}: {e}", pipeline.name))?;
+        pipelines.insert(pipeline.name.clone(), Arc::new(laid));
+    }
+    let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
+    Ok(Layout { fence: Some(fence.into()), pipelines, agents })
+}
+
+fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
+    let (tasks, root) = tasks(from)?;
+    let groups = groups(from, tasks.len())?;
+    let mut replicas = Vec::new();
+    for r in &from.replicas {
+        if !groups.contains_key(&r.group) {
+            return Err(format!("replica {} is of no group", r.replica));
+        }
+        replicas.push(Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device });
+    }
+    let entries = |t: &v1::Table| t.entries.iter().map(|e| (e.group, e.fraction)).collect();
+    let tables = from.tables.iter().map(|t| ((t.from, t.to_task as usize), entries(t))).collect();
+    let serving = serving(from.serving.as_ref())?;
+    let within = match serving.routing {
+        RoutingPolicy::Jsq => Within::LeastOutstanding,
+        RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst => Within::Turns,
+    };
+    let waits = waits(&tasks, root)?;
+    Ok(Pipeline {
+        slo_ns: from.slo_ns,
+        network_ns: from.network_ns,
+        serving,
+        partial: from.partial,
+        queue_factor: if from.queue_factor > 0.0 { from.queue_factor } else { QUEUE_FACTOR },
+        within,
+        tasks,
+        root,
+        groups,
+        replicas,
+        tables,
+        backup: from.backup.iter().copied().collect(),
+        waits,
+    })
+}
+
+/// The tasks with their edges, and the root's position.
+fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), String> {
+    let mut tasks = Vec::new();
+    for task in &from.tasks {
+        let inputs = specs(&task.inputs).map_err(|e| format!("task {}: {e}", task.name))?;
+        let outputs = specs(&task.outputs).map_err(|e| format!("task {}: {e}", task.name))?;
+        let (name, one_of) = (task.name.clone(), task.one_of);
+        tasks.push(Task { name, inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of });
+    }
+    let (mut makers, mut parents) = (vec![0; tasks.len()], vec![0; tasks.len()]);
+    for edge in &from.edges {
+        let (parent, to) = (edge.from as usize, edge.to as usize);
+        if parent >= tasks.len() || to >= tasks.len() {
+            return Err("an edge of no task".into());
+        }
+        parents[to] += 1;
+        let map = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
+        let edge_of = Edge { to, map, ratio: if edge.ratio > 0.0 { edge.ratio } else { 1.0 } };
+        if edge.delays {
+            tasks[parent].delays.push(edge_of);
+        } else {
+            makers[to] += 1;
+            tasks[parent].children.push(edge_of);
+        }
+    }
+    if let Some(at) = (0..tasks.len()).find(|&t| parents[t] > 0 && makers[t] != 1) {
+        let (name, count) = (&tasks[at].name, makers[at]);
+        return Err(format!("task {name}: {count} of its edges make queries: expected one, and that the others delay"));
+    }
+    let root = from.root as usize;
+    if root >= tasks.len() || parents[root] > 0 {
+        return Err("its root is no root".into());
+    }
+    Ok((tasks, root))
+}
+
+fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Group>, String> {
+    let mut groups = BTreeMap::new();
+    for g in &from.groups {
+        let fanout: Vec<_> = g.fanout.iter().map(|f| (f.to_task as usize, chances(f))).collect();
+        if g.task as usize >= tasks || fanout.iter().any(|(to, _)| *to >= tasks) {
+            return Err(format!("group {} is of no task", g.group));
+        }
+        let service: Vec<(u32, u64)> = g.service.iter().map(|p| (p.batch, p.latency_ns)).collect();
+        if service.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+            return Err(format!("group {}: its service points are not by increasing batch", g.group));
+        }
+        let group = Group {
+            task: g.task as usize,
+            variant: g.variant.clone(),
+            hardware: g.hardware.clone(),
+            batch: g.batch.max(1) as usize,
+            accuracy: g.accuracy,
+            digest: g.file_digest.clone(),
+            service,
+            share: if g.share > 0.0 { g.share } else { 1.0 },
+            memory_mib: (g.memory_mib > 0.0 && g.device_memory_mib > 0.0).then_some((g.memory_mib, g.device_memory_mib)),
+            fanout,
+        };
+        groups.insert(g.group, group);
+    }
+    Ok(groups)
+}
+
+fn chances(fanout: &v1::Fanout) -> Vec<(u32, f64)> {
+    fanout.counts.iter().map(|c| (c.children, c.probability)).collect()
+}
+
+/// Agents do what the plan says, so they refuse what they cannot do. Empty names are the defaults.
+fn serving(from: Option<&v1::Serving>) -> Result<ServingPolicy, String> {
+    fn named<T: Default>(key: &str, asked: &str, names: &[&str], from: fn(&str) -> Option<T>) -> Result<T, String> {
+        match from(asked) {
+            Some(policy) => Ok(policy),
+            None if asked.is_empty() => Ok(T::default()),
+            None => Err(format!("{key} {asked}: expected one of {}", names.join(", "))),
+        }
+    }
+    let Some(asked) = from else { return Ok(ServingPolicy::default()) };
+    let queueing = named("queueing", &asked.queueing, Queueing::NAMES, Queueing::from_name)?;
+    if queueing == Queueing::Central {
+        return Err("queueing central: the replicas of a group are in several processes and have a queue each: \
+                    expected per_replica"
+            .into());
+    }
+    Ok(ServingPolicy {
+        queueing,
+        batching: named("batching", &asked.batching, Batching::NAMES, Batching::from_name)?,
+        routing: named("routing", &asked.routing, RoutingPolicy::NAMES, RoutingPolicy::from_name)?,
+        dropping: named("dropping", &asked.dropping, Dropping::NAMES, Dropping::from_name)?,
+    })
+}
+
+fn specs(from: &[v1::TensorSpec]) -> Result<Vec<TensorSpec>, String> {
+    let spec = |s: &v1::TensorSpec| {
+        let datatype = Datatype::from_name(&s.datatype).ok_or_else(|| format!("{}: datatype {}", s.name, s.datatype))?;
+        Ok(TensorSpec { name: s.name.clone(), datatype, shape: s.shape.clone() })
+    };
+    from.iter().map(spec).collect()
+}

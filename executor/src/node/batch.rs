@@ -1,0 +1,205 @@
+//! Batches: when they start, what goes into them, and what becomes of their members.
+
+use super::split::{Branching, Fate, fate, rows_of};
+use super::work::Sending;
+use super::{Action, Node, Work};
+use crate::layout::Pipeline;
+use crate::slot::concatenate;
+use crate::tensor::{Tensor, TensorSpec};
+use crate::wire::{End, Query};
+use apportion_domain::{Moment, Span};
+use apportion_serving::DropReason;
+use apportion_serving::replica::{Input, Output};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Node {
+    /// Lets every station to which something happened start its batch: called after all that happens at one moment, so
+    /// that queries that come together share a batch.
+    pub(super) fn start_batches(&mut self) {
+        let now = Moment::from_nanos(self.now_ns);
+        while let Some(id) = self.touched.pop_first() {
+            let Some(replica) = self.replicas.get_mut(&id) else { continue };
+            match replica.station.poll_timeout() {
+                Some((at, _)) if at <= now => {
+                    replica.wake_ns = None;
+                    replica.station.handle(now, Input::Tick);
+                    self.drain(id);
+                    // A tick may leave something to wait for.
+                    if let Some(replica) = self.replicas.get_mut(&id) {
+                        replica.wake_ns = replica.station.poll_timeout().map(|(at, _)| at.as_nanos());
+                    }
+                }
+                later => replica.wake_ns = later.map(|(at, _)| at.as_nanos()),
+            }
+        }
+    }
+
+    /// When the next station wants to be woken, on the agent's clock; for the loop, which then feeds [`super::Event::Wake`].
+    #[must_use]
+    pub fn wake_ns(&self) -> Option<u64> {
+        self.replicas.values().filter_map(|r| r.wake_ns).min()
+    }
+
+    /// Lets the stations whose moment has come be ticked.
+    pub(super) fn wake(&mut self) {
+        let now_ns = self.now_ns;
+        let due = self.replicas.values().filter(|r| r.wake_ns.is_some_and(|at| at <= now_ns)).map(|r| r.id);
+        self.touched.extend(due.collect::<Vec<_>>());
+    }
+
+    pub(super) fn drain(&mut self, id: u64) {
+        while let Some(output) = self.replicas.get_mut(&id).and_then(|r| r.station.poll_output()) {
+            match output {
+                Output::StartBatch { .. } => self.start(id),
+                Output::Drop { query, reason } => {
+                    let replica = self.replicas.get_mut(&id).expect("it has a station");
+                    let work = replica.works.remove(&query.key).expect("it waited");
+                    *replica.counted(&mut self.counts).drops.entry(reason.name()).or_default() += 1;
+                    self.taken(&work);
+                    // The gateway that cancels a request has answered it.
+                    if reason != DropReason::Cancelled {
+                        self.leave(&work.query, End::Dropped(format!("task {}: {}", work.query.task, reason.name())));
+                    }
+                }
+                Output::ServerGone { .. } => {}
+            }
+        }
+    }
+
+    fn start(&mut self, id: u64) {
+        let replica = self.replicas.get_mut(&id).expect("it has a batch");
+        let keys: Vec<u64> = replica.station.batch(0).iter().map(|w| w.query.key).collect();
+        let hold = Duration::from_nanos(replica.group.latency_ns(keys.len()));
+        let members: Vec<&Work> = keys.iter().map(|k| &replica.works[k]).collect();
+        let counts = replica.counted(&mut self.counts);
+        counts.batches += 1;
+        counts.queries += members.len() as u64;
+        counts.waited_ns += members.iter().map(|w| self.now_ns - w.arrived_ns).sum::<u64>();
+        let input = |spec: &TensorSpec| {
+            let of = |w: &&Work| w.query.inputs.iter().find(|t| t.name == spec.name).cloned();
+            let parts = members.iter().map(of).collect::<Option<Vec<Tensor>>>()?;
+            concatenate(&parts.iter().collect::<Vec<_>>())
+        };
+        match replica.task().inputs.iter().map(input).collect::<Option<Vec<_>>>() {
+            Some(inputs) => self.actions.push(Action::Run(id, inputs, hold)),
+            None => self.misfits.push(id),
+        }
+    }
+
+    /// A batch has ended.
+    pub(super) fn complete(&mut self, id: u64, result: Result<Vec<Tensor>, String>, took: Duration) {
+        let now = Moment::from_nanos(self.now_ns);
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        if replica.station.running() == 0 {
+            return;
+        }
+        replica.station.handle(now, Input::BatchFinished { server: 0 });
+        let budget = replica.of.budget(&replica.group);
+        let members = replica.station.batch(0).iter();
+        let members: Vec<(u64, Span)> = members.map(|w| (w.query.key, now.since(w.arrived + budget))).collect();
+        let works: Vec<(Work, Span)> =
+            members.iter().map(|(key, behind)| (replica.works.remove(key).expect("it ran"), *behind)).collect();
+        let counts = replica.counted(&mut self.counts);
+        counts.busy_ns += took.as_nanos() as u64;
+        let ended = counts.sizes.entry(works.len()).or_default();
+        *ended = (ended.0 + 1, ended.1 + took.as_nanos() as u64);
+        self.touched.insert(id);
+        self.drain(id);
+        self.refit_idle(id);
+        self.send_on(id, result, works);
+    }
+
+    /// Sends on what a batch has made.
+    fn send_on(&mut self, id: u64, result: Result<Vec<Tensor>, String>, works: Vec<(Work, Span)>) {
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        let (of, group, name, at) = (replica.of.clone(), replica.group_id, replica.pipeline.clone(), replica.group.task);
+        let split = result.and_then(|outputs| rows_of(&outputs, works.len()).map(|rows| (outputs, rows)));
+        let split = split.and_then(|(outputs, rows)| {
+            let mut branching = Branching::of(&outputs, replica.turns.as_mut())?;
+            let fate_of = |(work, rows): (&(Work, Span), &Vec<usize>)| {
+                fate(&of.tasks[at], &of.tasks, work.0.query.credit, &outputs, rows, &mut branching)
+            };
+            let fates: Vec<Fate> = works.iter().zip(&rows).map(fate_of).collect();
+            Ok((outputs, rows, fates))
+        });
+        let (outputs, rows, fates) = split.unwrap_or_else(|reason| {
+            let fail = |w: &(Work, Span)| Fate::End(End::Failed(format!("task {}: {reason}", w.0.query.task)));
+            (Vec::new(), vec![Vec::new(); works.len()], works.iter().map(fail).collect())
+        });
+        let mut children: BTreeMap<String, u64> = BTreeMap::new();
+        for (((work, behind), fate), rows) in works.into_iter().zip(fates).zip(&rows) {
+            // What ran although its request is not wanted any more makes nothing.
+            if !self.cancelled.contains(work.query.origin, work.query.request) {
+                let to = Sending { deadline_ns: work.deadline_ns, from: Some(group), behind };
+                self.follow((&of, at), &work.query, fate, (&outputs, rows), to, &mut children);
+            }
+            self.taken(&work);
+        }
+        let counts = self.counts.groups.entry((name, group)).or_default();
+        children.into_iter().for_each(|(task, n)| *counts.children.entry(task).or_default() += n);
+    }
+
+    /// Carries out the fate of one member.
+    fn follow(
+        &mut self,
+        (of, at): (&Pipeline, usize),
+        query: &Query,
+        fate: Fate,
+        outputs: (&[Tensor], &[usize]),
+        to: Sending,
+        counted: &mut BTreeMap<String, u64>,
+    ) {
+        let made = if let Fate::Children(made) = &fate { made.as_slice() } else { &[] };
+        let scopes = match self.end_in_scopes((of, at), query, made, outputs) {
+            Ok(scopes) => scopes,
+            Err(reason) => return self.leave(query, End::Failed(reason)),
+        };
+        match fate {
+            Fate::End(end) => self.send_back(query, end),
+            Fate::Children(made) => {
+                for (child, scopes) in made.into_iter().zip(scopes) {
+                    let task = of.tasks[child.to].name.clone();
+                    *counted.entry(task.clone()).or_default() += 1;
+                    let (credit, inputs) = (child.credit, child.inputs);
+                    let (pipeline, origin, request) = (query.pipeline.clone(), query.origin, query.request);
+                    let (row, attempt) = (query.row, query.attempt);
+                    let (replica, hops, budget_ns, group, behind_ns) = (0, 0, 0, 0, 0);
+                    let child = Query {
+                        pipeline,
+                        task,
+                        replica,
+                        origin,
+                        request,
+                        row,
+                        credit,
+                        budget_ns,
+                        hops,
+                        attempt,
+                        group,
+                        behind_ns,
+                        scopes,
+                        inputs,
+                    };
+                    self.deliver(child, to);
+                }
+            }
+        }
+    }
+
+    /// Batches whose members' inputs do not fit together end at once.
+    pub(super) fn fail_misfits(&mut self) {
+        while let Some(id) = self.misfits.pop() {
+            let reason = "the inputs of its batch do not fit the task's".to_string();
+            self.complete(id, Err(reason), Duration::ZERO);
+        }
+    }
+
+    /// Everything that waits or runs at a replica that is lost goes elsewhere.
+    pub(super) fn abandon(&mut self, id: u64, why: &str) {
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        let works = std::mem::take(&mut replica.works);
+        replica.renew_station();
+        works.into_values().for_each(|work| self.pass_on(work, why));
+    }
+}

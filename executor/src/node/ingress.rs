@@ -1,0 +1,218 @@
+//! Requests at this agent's gateway: how they become queries, how their parts come back, and their one answer.
+
+use super::request::{Answer, Attempt, Pending, Piece};
+use super::work::Sending;
+use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node};
+use crate::node::counts::BIN_NS;
+use crate::tensor::Tensor;
+use crate::wire::{Credit, End, Message, Query, Return};
+use apportion_domain::Span;
+use tokio::sync::oneshot;
+
+/// How often a request is run, at most.
+const ATTEMPTS_MAX: usize = 4;
+/// After the loss of an agent, a request is run again when it is unanswered for this part of its SLO: long enough for most
+/// of those that never touched the lost agent to be answered, and short enough to be in time more often than not.
+const AGAIN_SLO_PARTS: u64 = 4;
+
+impl Node {
+    pub(super) fn arrive(
+        &mut self,
+        name: String,
+        inputs: Vec<Tensor>,
+        timeout_ns: Option<u64>,
+        reply: oneshot::Sender<Answer>,
+    ) {
+        let Some(pipeline) = self.layout.pipelines.get(&name).cloned() else {
+            let _gone = reply.send(Answer::NotReady(format!("pipeline {name} is not in the target")));
+            return;
+        };
+        let rows = inputs.first().map_or(0, Tensor::rows) as u64;
+        assert!(rows > 0, "the gateway refuses empty requests");
+        let counts = self.counts.pipelines.entry(name.clone()).or_default();
+        *counts.bins.entry(self.now_ns / BIN_NS).or_default() += rows as u32;
+        let task = pipeline.tasks[pipeline.root].name.clone();
+        if self.leaving {
+            counts.failed += 1;
+            let _gone = reply.send(Answer::NotReady("this agent is stopping".into()));
+            return;
+        }
+        if !self.routes.reaches(&name, &task) && !self.is_coming(&name, &task) {
+            self.counts.pipelines.entry(name).or_default().failed += 1;
+            let _gone = reply.send(Answer::NotReady(format!("no replica of task {task} is ready")));
+            return;
+        }
+        let patience_ns = self.patience_ns(&name);
+        let timed = timeout_ns.is_some_and(|t| t <= patience_ns);
+        let timeout_ns = timeout_ns.unwrap_or(u64::MAX);
+        let deadline_ns = self.now_ns.saturating_add(timeout_ns.min(pipeline.slo_ns));
+        let give_up_ns = self.now_ns.saturating_add(timeout_ns.min(patience_ns));
+        self.request += 1;
+        let (request, arrived_ns) = (self.request, self.now_ns);
+        let (attempts, again_ns) = (Vec::new(), None);
+        let pipeline = name;
+        let pending = Pending { pipeline, inputs, arrived_ns, deadline_ns, give_up_ns, timed, reply, attempts, again_ns };
+        self.requests.insert(request, pending);
+        self.attempt(request, &task);
+    }
+
+    /// After how many nanoseconds a request of this pipeline is given up, and what waits for the rest of it with it.
+    pub(super) fn patience_ns(&self, pipeline: &str) -> u64 {
+        let slo_ns = self.layout.pipelines.get(pipeline).map_or(0, |p| p.slo_ns);
+        slo_ns.saturating_mul(GIVE_UP_SLOS).max(GIVE_UP_NS_MIN)
+    }
+
+    /// Runs a request: one query for each of its rows.
+    fn attempt(&mut self, request: u64, root: &str) {
+        let pending = self.requests.get_mut(&request).expect("it is pending");
+        let attempt = u8::try_from(pending.attempts.len()).expect("few attempts");
+        pending.attempts.push(Attempt::default());
+        let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
+        let deadline_ns = pending.deadline_ns.cast_signed();
+        let rows = inputs[0].rows();
+        let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
+        for row in 0..rows {
+            let query = Query {
+                pipeline: pipeline.clone(),
+                task: root.to_string(),
+                replica: 0,
+                origin: self.agent,
+                request,
+                row: row as u32,
+                credit: Credit::WHOLE.part(row as u64, rows as u64).expect("fewer rows than credit"),
+                budget_ns: 0,
+                hops: 0,
+                attempt,
+                group: 0,
+                behind_ns: 0,
+                scopes: Vec::new(),
+                inputs: columns.iter_mut().filter_map(Iterator::next).collect(),
+            };
+            self.deliver(query, Sending { deadline_ns, from: None, behind: Span::ZERO });
+        }
+    }
+
+    /// After the loss of an agent: what is still unanswered after a part of its SLO is run again. Most of it never touched the
+    /// lost agent and is answered before.
+    pub(super) fn plan_attempts(&mut self) {
+        let (now_ns, layout) = (self.now_ns, self.layout.clone());
+        for pending in self.requests.values_mut().filter(|p| p.attempts.len() < ATTEMPTS_MAX) {
+            let slo_ns = layout.pipelines.get(&pending.pipeline).map_or(0, |p| p.slo_ns);
+            pending.again_ns = Some(now_ns + slo_ns / AGAIN_SLO_PARTS);
+        }
+    }
+
+    /// Runs again what is due.
+    pub(super) fn attempt_again(&mut self) {
+        let now_ns = self.now_ns;
+        let due = |p: &Pending| p.again_ns.is_some_and(|at| at <= now_ns);
+        let due: Vec<u64> = self.requests.iter().filter(|(_, p)| due(p)).map(|(r, _)| *r).collect();
+        for request in due {
+            let Some(pending) = self.requests.get_mut(&request) else { continue };
+            let pipeline = self.layout.pipelines.get(&pending.pipeline);
+            let root = pipeline.map(|p| p.tasks[p.root].name.clone());
+            let Some(root) = root.filter(|root| self.routes.reaches(&pending.pipeline, root)) else {
+                // While nobody takes it, the first run may still come back; to fail now would be too early.
+                pending.again_ns = Some(now_ns + pipeline.map_or(GIVE_UP_NS_MIN, |p| p.slo_ns) / AGAIN_SLO_PARTS);
+                continue;
+            };
+            pending.again_ns = None;
+            tracing::debug!(request, "a request is run again because an agent was lost");
+            self.attempt(request, &root);
+        }
+    }
+
+    /// Returns a query's part of its request.
+    pub(super) fn send_back(&mut self, query: &Query, end: End) {
+        let (request, row, attempt) = (query.request, query.row, query.attempt);
+        let part = Return { request, row, attempt, credit: query.credit, end };
+        if query.origin == self.agent {
+            self.take_back(part);
+        } else {
+            self.actions.push(Action::Send(query.origin, Message::Return(part)));
+        }
+    }
+
+    /// A part of a request of this gateway has come back.
+    pub(super) fn take_back(&mut self, part: Return) {
+        let Some(pending) = self.requests.get_mut(&part.request) else { return };
+        let is_partial = self.layout.pipelines.get(&pending.pipeline).is_some_and(|p| p.partial);
+        let Some(attempt) = pending.attempts.get_mut(usize::from(part.attempt)) else { return };
+        if attempt.spoiled {
+            return;
+        }
+        if attempt.covered.cuts(part.credit) {
+            attempt.spoiled = true;
+            return match pending.attempts.len() {
+                ATTEMPTS_MAX.. => {
+                    let reason = "it was run several times, in parts that do not fit together";
+                    self.finish(part.request, Err(Answer::Failed(reason.into())));
+                }
+                _ => pending.again_ns = Some(self.now_ns),
+            };
+        }
+        if !attempt.covered.add(part.credit) {
+            return;
+        }
+        match part.end {
+            End::Leaf { task, outputs } => {
+                attempt.leaves += 1;
+                if !task.is_empty() {
+                    attempt.pieces.push(Piece { row: part.row, order: part.credit.start, task, outputs });
+                }
+            }
+            End::Dropped(reason) if is_partial => {
+                attempt.dropped.0 += 1;
+                attempt.dropped.1.get_or_insert(reason);
+            }
+            End::Dropped(reason) => return self.finish(part.request, Err(Answer::Dropped(reason))),
+            End::Failed(reason) => return self.finish(part.request, Err(Answer::Failed(reason))),
+        }
+        if attempt.covered.is_whole() {
+            let result = answered(attempt);
+            self.finish(part.request, result);
+        }
+    }
+
+    fn finish(&mut self, request: u64, result: Result<(Vec<Piece>, u32), Answer>) {
+        let pending = self.requests.remove(&request).expect("it is pending");
+        let late = self.now_ns > pending.deadline_ns;
+        let counts = self.counts.pipelines.entry(pending.pipeline).or_default();
+        let count = match &result {
+            Ok(_) if late => &mut counts.late,
+            Ok(_) => &mut counts.ok,
+            Err(Answer::TimedOut) => &mut counts.late,
+            Err(Answer::Dropped(_)) => &mut counts.dropped,
+            Err(_) => &mut counts.failed,
+        };
+        *count += 1;
+        // Whatever of it is still under way is not wanted any more.
+        if pending.attempts.iter().any(|a| !a.covered.is_whole()) {
+            self.cancel_everywhere(request);
+        }
+        let answer = result.map_or_else(
+            |failure| failure,
+            |(mut pieces, dropped)| {
+                pieces.sort_by_key(|p| (p.row, p.order));
+                Answer::Done { pieces, late, latency_ns: self.now_ns - pending.arrived_ns, dropped }
+            },
+        );
+        let _client_gone = pending.reply.send(answer);
+    }
+
+    pub(super) fn give_up(&mut self) {
+        let old: Vec<u64> = self.requests.iter().filter(|(_, p)| p.give_up_ns <= self.now_ns).map(|(r, _)| *r).collect();
+        for request in old {
+            let timed = self.requests[&request].timed;
+            self.finish(request, Err(if timed { Answer::TimedOut } else { Answer::GivenUp }));
+        }
+    }
+}
+
+/// What a run that has come back as a whole has come to: dropped parts are left out, unless nothing else is left.
+fn answered(attempt: &mut Attempt) -> Result<(Vec<Piece>, u32), Answer> {
+    match &mut attempt.dropped {
+        (_, Some(reason)) if attempt.leaves == 0 => Err(Answer::Dropped(std::mem::take(reason))),
+        (dropped, _) => Ok((std::mem::take(&mut attempt.pieces), *dropped)),
+    }
+}

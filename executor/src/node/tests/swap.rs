@@ -1,0 +1,112 @@
+//! Changes of plan where devices have room for one replica only.
+
+use super::super::*;
+use super::world::*;
+use apportion_protocol::v1;
+
+/// A replica takes all the memory of its device.
+fn full(mut target: v1::Target) -> v1::Target {
+    for group in &mut target.pipelines[0].groups {
+        (group.memory_mib, group.device_memory_mib) = (600.0, 1_000.0);
+    }
+    target
+}
+
+/// One task, with these replicas (number, agent) of one group.
+fn plan(generation: u64, group: u64, replicas: &[(u64, u64)]) -> v1::Target {
+    full(target(generation, "a", &[], &[(group, 0, 4, 1, replicas)]))
+}
+
+/// Asks every millisecond for so long; the answers that were not in time, and the fewest replicas that were up at any time.
+fn load(world: &mut World, ms: u64) -> (Vec<String>, usize) {
+    let mut answers = Vec::new();
+    let mut fewest = usize::MAX;
+    for n in 0..ms {
+        answers.push(world.ask(1, "p", &[n as f32]));
+        world.pass(MS);
+        let ready = world.nodes.values().flat_map(Node::replicas).filter(|r| r.takes()).count();
+        fewest = fewest.min(ready);
+        for loaded in world.loaded.values() {
+            assert!(loaded.len() <= 1, "a device has room for one: {loaded:?}");
+        }
+    }
+    world.pass(2_000 * MS);
+    (answers.iter_mut().filter_map(|a| outcome(a).err()).collect(), fewest)
+}
+
+#[test]
+fn on_full_devices_one_replica_goes_at_a_time_and_nothing_is_lost() {
+    let mut world = World::new(3, sums);
+    world.load_ns = 200 * MS;
+    world.obey(&plan(1, 1, &[(1, 1), (2, 2), (3, 3)]));
+    world.pass(500 * MS);
+    world.obey(&plan(2, 2, &[(4, 1), (5, 2), (6, 3)]));
+    let (failures, fewest) = load(&mut world, 4_000);
+    assert_eq!((failures, fewest), (vec![], 2));
+    let loaded: Vec<u64> = world.loaded.values().flatten().copied().collect();
+    assert_eq!(loaded, [4, 5, 6]);
+    assert_eq!(world.unfinished(), [0; 3]);
+}
+
+#[test]
+fn where_there_is_one_device_only_requests_wait_for_the_new_replica() {
+    let mut world = World::new(1, sums);
+    world.load_ns = 50 * MS;
+    let slow = |mut target: v1::Target| {
+        target.pipelines[0].slo_ns = 2_000 * MS;
+        target
+    };
+    world.obey(&slow(plan(1, 1, &[(1, 1)])));
+    world.pass(100 * MS);
+    world.obey(&slow(plan(2, 2, &[(2, 1)])));
+    let (failures, fewest) = load(&mut world, 1_500);
+    assert_eq!((failures, fewest), (vec![], 0));
+    assert!(world.nodes[&1].ready("p") && world.unfinished() == [0]);
+}
+
+#[test]
+fn where_there_is_room_the_new_one_is_loaded_beside_the_old() {
+    let mut world = World::new(1, sums);
+    let roomy = |mut target: v1::Target| {
+        target.pipelines[0].groups[0].memory_mib = 500.0;
+        target
+    };
+    world.obey(&roomy(plan(1, 1, &[(1, 1)])));
+    world.pass(100 * MS);
+    world.obey(&roomy(plan(2, 2, &[(2, 1)])));
+    world.pass(MS / 2);
+    assert_eq!(world.loaded[&1], [1, 2].into());
+    world.pass(1_000 * MS);
+    assert_eq!(world.loaded[&1], [2].into());
+}
+
+#[test]
+fn tasks_that_exchange_their_devices_do_not_wait_for_each_other_for_ever() {
+    let edges = [(true, 0, 1)];
+    let place = |generation, first: u64, agents: [u64; 4]| {
+        let [a, b, c, d] = agents;
+        let one = [(first, a), (first + 1, b)];
+        let two = [(first + 2, c), (first + 3, d)];
+        full(target(generation, "ab", &edges, &[(first, 0, 4, 1, &one), (first + 10, 1, 4, 1, &two)]))
+    };
+    let mut world = World::new(4, sums);
+    world.load_ns = 100 * MS;
+    world.obey(&place(1, 100, [1, 2, 3, 4]));
+    world.pass(500 * MS);
+    world.obey(&place(2, 200, [3, 4, 1, 2]));
+    let (failures, fewest) = load(&mut world, 4_000);
+    assert!(failures.is_empty() && fewest >= 2, "{fewest} {failures:?}");
+    let loaded: BTreeSet<u64> = world.loaded.values().flatten().copied().collect();
+    assert_eq!(loaded, [200, 201, 202, 203].into());
+}
+
+#[test]
+fn requests_before_the_first_replica_is_up_are_refused_at_once() {
+    let mut world = World::new(1, sums);
+    world.load_ns = 100 * MS;
+    world.obey(&plan(1, 1, &[(1, 1)]));
+    world.pass(MS);
+    let mut early = world.ask(1, "p", &[1.0]);
+    world.pass(MS);
+    assert!(outcome(&mut early).expect_err("refused").contains("NotReady"));
+}

@@ -1,0 +1,242 @@
+//! Several agents' nodes in one thread: an agenda instead of clocks, connections and devices.
+
+use super::super::*;
+use crate::layout::lay_out;
+use crate::slot::concatenate;
+use crate::tensor::Datatype;
+use apportion_protocol::v1;
+use std::collections::BTreeMap;
+
+pub const MS: u64 = 1_000_000;
+/// How long a message takes.
+const HOP_NS: u64 = 10_000;
+const TICK_NS: u64 = 20 * MS;
+
+/// What a batch of a task makes of its inputs.
+pub type Runs = fn(&str, &[Tensor]) -> Vec<Tensor>;
+
+pub struct World {
+    pub now_ns: u64,
+    pub nodes: BTreeMap<u64, Node>,
+    pub load_ns: u64,
+    agenda: BTreeMap<(u64, u64), (u64, Event)>,
+    sequence: u64,
+    runs: Runs,
+    /// Tasks of replicas, and devices with how many replicas are loaded there.
+    tasks: BTreeMap<u64, String>,
+    /// Every batch: when it started, its replica, its size.
+    pub batches: Vec<(u64, u64, usize)>,
+    pub loaded: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+/// Numbers as a tensor of one column.
+pub fn numbers(name: &str, values: &[f32]) -> Tensor {
+    let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    Tensor { name: name.into(), datatype: Datatype::Fp32, shape: vec![values.len(), 1], data: data.into() }
+}
+
+/// The numbers of a tensor.
+pub fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+/// Each row's output `y` is the sum of its inputs.
+pub fn sums(_: &str, inputs: &[Tensor]) -> Vec<Tensor> {
+    let columns: Vec<Vec<f32>> = inputs.iter().map(values).collect();
+    let rows: Vec<f32> = (0..columns[0].len()).map(|row| columns.iter().map(|c| c[row]).sum()).collect();
+    vec![numbers("y", &rows)]
+}
+
+impl World {
+    pub fn new(agents: u64, runs: Runs) -> Self {
+        let nodes = (1..=agents).map(|n| (n, Node::new(n, 1_000 * n))).collect();
+        let mut this = Self {
+            now_ns: 0,
+            nodes,
+            load_ns: MS,
+            agenda: BTreeMap::new(),
+            sequence: 0,
+            runs,
+            tasks: BTreeMap::new(),
+            batches: Vec::new(),
+            loaded: BTreeMap::new(),
+        };
+        for agent in 1..=agents {
+            this.put(TICK_NS, agent, Event::Tick);
+            for peer in (1..=agents).filter(|peer| *peer != agent) {
+                this.put(0, agent, Event::PeerUp(peer));
+            }
+        }
+        this
+    }
+
+    fn put(&mut self, after_ns: u64, agent: u64, event: Event) {
+        self.sequence += 1;
+        self.agenda.insert((self.now_ns + after_ns, self.sequence), (agent, event));
+    }
+
+    /// Hands a target to all agents, and lets them act on it.
+    pub fn obey(&mut self, target: &v1::Target) {
+        let layout = Arc::new(lay_out(target).expect("a valid target"));
+        for pipeline in layout.pipelines.values() {
+            for replica in &pipeline.replicas {
+                let task = pipeline.tasks[pipeline.groups[&replica.group].task].name.clone();
+                self.tasks.insert(replica.id, task);
+            }
+        }
+        let agents: Vec<u64> = self.nodes.keys().copied().collect();
+        agents.into_iter().for_each(|agent| self.put(0, agent, Event::Obey(layout.clone())));
+    }
+
+    /// A request at an agent's gateway, with these rows of `x`.
+    pub fn ask(&mut self, agent: u64, pipeline: &str, rows: &[f32]) -> oneshot::Receiver<Answer> {
+        let (reply, answer) = oneshot::channel();
+        let inputs = vec![numbers("x", rows)];
+        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns: None, reply });
+        answer
+    }
+
+    /// An agent is gone, and the others notice.
+    pub fn lose(&mut self, agent: u64) {
+        self.nodes.remove(&agent);
+        let others: Vec<u64> = self.nodes.keys().copied().collect();
+        others.into_iter().for_each(|other| self.put(0, other, Event::PeerDown(agent)));
+    }
+
+    /// Lets so much time pass.
+    pub fn pass(&mut self, ns: u64) {
+        let end_ns = self.now_ns + ns;
+        loop {
+            let event = self.agenda.first_key_value().map(|((at, _), _)| *at);
+            let wake = self.nodes.values().filter_map(Node::wake_ns).min();
+            let Some(next) = event.into_iter().chain(wake).min().filter(|at| *at <= end_ns) else { break };
+            self.now_ns = self.now_ns.max(next);
+            self.deliver_now();
+        }
+        self.now_ns = end_ns;
+    }
+
+    /// All that happens now, and then what follows from it.
+    fn deliver_now(&mut self) {
+        let mut touched = BTreeSet::new();
+        while let Some(entry) = self.agenda.first_entry().filter(|e| e.key().0 <= self.now_ns) {
+            let (agent, event) = entry.remove();
+            if matches!(event, Event::Tick) {
+                self.put(TICK_NS, agent, Event::Tick);
+            }
+            if let Some(node) = self.nodes.get_mut(&agent) {
+                node.handle(self.now_ns, event);
+                touched.insert(agent);
+            }
+        }
+        for (agent, node) in &mut self.nodes {
+            if node.wake_ns().is_some_and(|at| at <= self.now_ns) {
+                node.handle(self.now_ns, Event::Wake);
+                touched.insert(*agent);
+            }
+        }
+        for agent in touched {
+            let actions = self.nodes.get_mut(&agent).map(Node::flush).unwrap_or_default();
+            actions.into_iter().for_each(|action| self.act(agent, action));
+        }
+    }
+
+    fn act(&mut self, agent: u64, action: Action) {
+        match action {
+            Action::Send(to, message) => self.put(HOP_NS, to, Event::Message(message)),
+            Action::Load(replica, _) => {
+                self.loaded.entry(agent).or_default().insert(replica);
+                self.put(self.load_ns, agent, Event::Slot(replica, Happened::Ready));
+            }
+            Action::Run(replica, inputs, hold) => {
+                let rows = inputs[0].rows();
+                self.batches.push((self.now_ns, replica, rows));
+                let outputs = (self.runs)(&self.tasks[&replica], &inputs);
+                assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
+                let happened = Happened::Batch(Ok(outputs), hold);
+                self.put(hold.as_nanos() as u64, agent, Event::Slot(replica, happened));
+            }
+            Action::Unload(replica) => {
+                self.loaded.entry(agent).or_default().remove(&replica);
+            }
+            Action::Acknowledge => {}
+        }
+    }
+
+    /// Everything that any agent still has to do.
+    pub fn unfinished(&self) -> Vec<usize> {
+        self.nodes.values().map(Node::unfinished).collect()
+    }
+}
+
+/// A group: its number, its task, its batch, the time of a batch in milliseconds; and replicas as (number, agent).
+pub type Crew<'a> = (u64, u32, u32, u64, &'a [(u64, u64)]);
+
+/// A pipeline `p` whose tasks are named by these letters, with one input for each edge into them, named after the parent (the
+/// root's: `x`), and one output `y`. Edges are (makes queries, from, to).
+pub fn target(generation: u64, tasks: &str, edges: &[(bool, u32, u32)], crews: &[Crew<'_>]) -> v1::Target {
+    let spec = |name: String| v1::TensorSpec { name, datatype: "FP32".into(), shape: vec![-1, 1] };
+    let names: Vec<String> = tasks.chars().map(String::from).collect();
+    let task = |(at, name): (u32, &String)| {
+        let parents = edges.iter().filter(|(_, _, to)| *to == at).map(|(_, from, _)| spec(names[*from as usize].clone()));
+        let inputs: Vec<_> = if at == 0 { vec![spec("x".into())] } else { parents.collect() };
+        v1::TaskTarget { name: name.clone(), inputs, outputs: vec![spec("y".into())], one_of: false }
+    };
+    let edge = |(makes, from, to): &(bool, u32, u32)| v1::EdgeTarget {
+        from: *from,
+        to: *to,
+        map: [(names[*from as usize].clone(), "y".to_string())].into(),
+        delays: !makes,
+        ratio: 0.0,
+    };
+    let group = |(group, task, batch, ms, _): &Crew<'_>| v1::GroupTarget {
+        group: *group,
+        task: *task,
+        batch: *batch,
+        accuracy: 0.5,
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: ms * MS }],
+        ..Default::default()
+    };
+    let replicas = crews.iter().flat_map(|(group, .., replicas)| {
+        replicas.iter().map(|(replica, agent)| v1::ReplicaTarget {
+            replica: *replica,
+            group: *group,
+            agent: *agent,
+            device: 0,
+        })
+    });
+    let of_task = |task: u32| crews.iter().filter(move |c| c.1 == task);
+    let entries = |task: u32| of_task(task).map(|c| v1::TableEntry { group: c.0, fraction: 1.0 }).collect();
+    let senders = edges.iter().filter(|e| e.0).flat_map(|(_, from, to)| of_task(*from).map(|c| (Some(c.0), *to)));
+    let tables = std::iter::once((None, 0)).chain(senders);
+    let pipeline = v1::PipelineTarget {
+        name: "p".into(),
+        slo_ns: 100 * MS,
+        tasks: (0..).zip(&names).map(task).collect(),
+        edges: edges.iter().map(edge).collect(),
+        groups: crews.iter().map(group).collect(),
+        replicas: replicas.collect(),
+        tables: tables.map(|(from, to_task)| v1::Table { from, to_task, entries: entries(to_task) }).collect(),
+        ..Default::default()
+    };
+    let agents: BTreeSet<u64> = crews.iter().flat_map(|c| c.4.iter().map(|(_, agent)| *agent)).collect();
+    let peer = |agent: &u64| v1::Peer { agent: *agent, ..Default::default() };
+    let fence = Some(v1::Fence { incarnation: 1, generation });
+    v1::Target { fence, agents: agents.iter().map(peer).collect(), pipelines: vec![pipeline] }
+}
+
+/// The pipeline with these policies.
+pub fn served(mut target: v1::Target, batching: &str, dropping: &str) -> v1::Target {
+    target.pipelines[0].serving =
+        Some(v1::Serving { batching: batching.into(), dropping: dropping.into(), ..Default::default() });
+    target
+}
+
+/// What an answer has come to: its numbers in order if it is one and in time, else why not.
+pub fn outcome(answer: &mut oneshot::Receiver<Answer>) -> Result<Vec<f32>, String> {
+    match answer.try_recv() {
+        Ok(Answer::Done { pieces, late: false, .. }) => Ok(pieces.iter().flat_map(|p| values(&p.outputs[0])).collect()),
+        Ok(other) => Err(format!("{other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}

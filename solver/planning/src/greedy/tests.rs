@@ -1,0 +1,173 @@
+//! The search against the plain algorithm: every action of every round judged by a run of the whole workload.
+
+use super::*;
+use crate::fixtures::{chain, draft, problem, task, variant};
+use apportion_domain::Trace;
+use apportion_estimator::ArrivalProcess;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The plain algorithm, as slow and obvious as it can be.
+struct Plain<'a>(&'a Greedy<'a>);
+
+impl Plain<'_> {
+    fn is_feasible(&self, settings: &[Setting]) -> bool {
+        let greedy = self.0;
+        greedy.within_devices(settings)
+            && greedy.plan(settings).is_some_and(|plan| {
+                replay::replay(greedy.problem, &plan, greedy.workload)
+                    .is_some_and(|s| replay::misses(greedy.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
+            })
+    }
+
+    fn initialise(&self) -> Option<Vec<Setting>> {
+        let greedy = self.0;
+        let mut settings = Vec::new();
+        for p in (0..greedy.problem.pipelines.len()).map(PipelineIndex) {
+            for t in (0..greedy.problem.pipeline(p).tasks.len()).map(TaskIndex) {
+                settings.push(greedy.fastest(p, t)?);
+            }
+            if greedy.service_ms(p, &settings) > greedy.problem.pipeline(p).slo_ms {
+                return None;
+            }
+        }
+        while !self.is_feasible(&settings) {
+            let bottleneck = greedy.bottleneck(&settings)?;
+            settings[bottleneck].replicas += 1;
+        }
+        Some(settings)
+    }
+
+    fn minimise(&self, mut settings: Vec<Setting>) -> Vec<Setting> {
+        loop {
+            let before = self.0.cost(&settings);
+            let mut best: Option<(f64, Vec<Setting>)> = None;
+            for i in 0..settings.len() {
+                for candidate in self.actions(&settings, i) {
+                    let saving = before - self.0.cost(&candidate);
+                    let saves_more = saving >= 0.0 && best.as_ref().is_none_or(|(most, _)| saving > *most);
+                    if self.is_feasible(&candidate) && saves_more {
+                        best = Some((saving, candidate));
+                    }
+                }
+            }
+            match best {
+                Some((_, better)) => settings = better,
+                None => return settings,
+            }
+        }
+    }
+
+    fn actions(&self, settings: &[Setting], i: usize) -> Vec<Vec<Setting>> {
+        let with = |changed: Setting| {
+            let mut all = settings.to_vec();
+            all[i] = changed;
+            all
+        };
+        let mut actions: Vec<Vec<Setting>> = Vec::new();
+        let s = &settings[i];
+        if s.replicas > self.0.least(s) {
+            actions.push(with(Setting { replicas: s.replicas - 1, ..s.clone() }));
+        }
+        let variant = self.0.problem.pipeline(s.pipeline).variant(s.task, s.variant);
+        for (hardware, share) in variant.profile.places().filter(|&place| place != (s.hardware, s.share)) {
+            if self.0.problem.fits_memory(variant.memory_mib, hardware, share) {
+                actions.extend(self.moved(settings, i, hardware, share));
+            }
+        }
+        let rows = variant.profile.on(s.hardware, s.share);
+        if let Some(larger) = rows.iter().rfind(|r| r.batch > s.batch && r.batch <= 2 * s.batch) {
+            actions.push(with(Setting { batch: larger.batch, ..s.clone() }));
+        }
+        actions
+    }
+
+    /// Every batch and count on another place by increasing cost, until one holds.
+    fn moved(&self, settings: &[Setting], i: usize, hardware: HardwareIndex, share: Share) -> Option<Vec<Setting>> {
+        let (greedy, s) = (self.0, &settings[i]);
+        let pipeline = greedy.problem.pipeline(s.pipeline);
+        let rows = pipeline.variant(s.task, s.variant).profile.on(hardware, share);
+        for replicas in greedy.least(s).. {
+            let mut batch = rows[0].batch;
+            loop {
+                let mut all = settings.to_vec();
+                all[i] = Setting { hardware, share, batch, replicas, ..s.clone() };
+                if greedy.cost(&all) >= greedy.cost(settings) || !greedy.within_devices(&all) {
+                    return None;
+                }
+                let capacity = f64::from(replicas - pipeline.survive) * greedy.row(&all[i]).throughput_qps();
+                if capacity + SLACK >= greedy.load(&all[i], &all) && self.is_feasible(&all) {
+                    return Some(all);
+                }
+                let Some(larger) = rows.iter().rfind(|r| r.batch > batch && r.batch <= 2 * batch) else { break };
+                all[i].batch = larger.batch;
+                if greedy.service_ms(s.pipeline, &all) > pipeline.slo_ms {
+                    break;
+                }
+                batch = larger.batch;
+            }
+        }
+        None
+    }
+}
+
+/// Both searches on one load; how many settings were simulated at most once.
+fn check(problem: &Problem, workload: &Workload, what: &str) {
+    let limits = Limits::new(Arc::new(Duration::default));
+    let greedy = Greedy { problem, workload, limits: &limits, judge: Judge::new(problem, workload) };
+    let plain = Plain(&greedy);
+    let expected = plain.initialise();
+    let found = greedy.initialise().ok();
+    assert_eq!(found, expected, "{what}: Algorithm 1");
+    let Some(start) = found else { return };
+    assert_eq!(greedy.minimise(start.clone()), (plain.minimise(start), StopReason::Finished), "{what}: Algorithm 2");
+}
+
+fn rates(qps: &[f64], seed: u64) -> Workload {
+    let trace = Trace::Rates((0..).zip(qps.iter().copied()).collect());
+    Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed }
+}
+
+#[test]
+fn the_search_finds_what_the_plain_algorithm_finds() {
+    for seed in 0..6 {
+        let steady = rates(&[300.0; 6], seed);
+        let bursty = rates(&[120.0, 150.0, 800.0, 130.0, 400.0, 90.0], seed);
+        for slo_ms in [35.0, 60.0, 120.0, 400.0] {
+            let tight = problem(chain(slo_ms));
+            check(&tight, &steady, &format!("chain, {slo_ms} ms, steady, seed {seed}"));
+            check(&tight, &bursty, &format!("chain, {slo_ms} ms, bursty, seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn it_does_so_with_several_pieces_of_hardware_and_few_devices() {
+    let rows =
+        |ms: f64| [(0, 1, ms), (0, 2, 1.3 * ms), (0, 4, 2.0 * ms), (0, 8, 3.5 * ms), (1, 1, 4.0 * ms), (1, 2, 7.0 * ms)];
+    for (seed, ms) in [(1, [4.0, 9.0, 3.0]), (2, [8.0, 2.0, 6.0]), (3, [5.0, 5.0, 5.0])] {
+        let tasks = ["a", "b", "c"].iter().zip(ms);
+        let tasks = tasks.map(|(name, ms)| task(name, vec![variant(name, 1.0, 1.0, &rows(ms))])).collect();
+        let all = problem(draft(250.0, tasks, &[(0, 1), (0, 2)]));
+        check(&all, &rates(&[200.0, 260.0, 180.0, 400.0], seed), &format!("fork, seed {seed}"));
+        let few = all.changed(|d| d.hardware[0].count = Some(7)).expect("a valid problem");
+        check(&few, &rates(&[200.0, 260.0, 180.0, 400.0], seed), &format!("fork on seven, seed {seed}"));
+    }
+}
+
+#[test]
+fn a_second_thread_changes_nothing() {
+    let problem = problem(chain(120.0));
+    let workload = rates(&[300.0, 100.0, 500.0], 7);
+    let limits = Limits::new(Arc::new(Duration::default));
+    let found = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        pool.install(|| {
+            let greedy =
+                Greedy { problem: &problem, workload: &workload, limits: &limits, judge: Judge::new(&problem, &workload) };
+            let start = greedy.initialise().ok().expect("a start");
+            greedy.minimise(start)
+        })
+    };
+    assert_eq!(found(1), found(2));
+}

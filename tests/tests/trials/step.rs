@@ -1,0 +1,54 @@
+//! A step of the load that the cluster can serve, with the control plane there and away.
+
+use crate::{chain, inputs, profile};
+use apportion_tests::cluster::Cluster;
+use apportion_tests::load::{Ended, Ingresses, Load, Sent, attainment, summary};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const AGENTS: usize = 3;
+const BASE_QPS: f64 = 40.0;
+/// Over what the plan's replicas serve, below what all devices do.
+const STEP_QPS: f64 = 150.0;
+const STEP: Duration = Duration::from_secs(10);
+const LENGTH: Duration = Duration::from_secs(30);
+/// The variant's load time and two seconds.
+const BACK: Duration = Duration::from_millis(2_200);
+
+async fn step(is_away: bool) -> Vec<Sent> {
+    let mut cluster = Cluster::start(AGENTS, 2).await;
+    let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": 1.2, "min_qps": 48.0});
+    cluster.register(&chain(&["v"], json!({"replan": replan})), &profile(&["v"])).await;
+    let plan = cluster.plan(&json!({"pipelines": [{"name": "chain", "demand_qps": 1.2 * BASE_QPS}]})).await;
+    cluster.apply(&plan).await;
+    cluster.ready("chain").await;
+    if is_away {
+        cluster.kill_service();
+    }
+    let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
+    let rates = vec![(Duration::ZERO, BASE_QPS), (STEP, STEP_QPS)];
+    let load = Load { pipeline: "chain".into(), inputs: inputs(), rates, length: LENGTH, seed: 1 };
+    load.run(ingresses, Instant::now()).await
+}
+
+fn judge(sent: &[Sent], what: &str) {
+    let by_second = |from: u64| {
+        let of = |s: &&Sent| s.at >= Duration::from_secs(from) && s.at < Duration::from_secs(from + 1);
+        attainment(sent.iter().filter(of))
+    };
+    let series: Vec<String> = (0..LENGTH.as_secs()).map(|s| format!("{:.2}", by_second(s))).collect();
+    eprintln!("{what}: {}\nattainment by second: {}", summary(sent), series.join(" "));
+    assert!(sent.iter().all(|s| matches!(s.ended, Ended::Ok | Ended::Late | Ended::Shed(..))), "{what}");
+    let back = attainment(sent.iter().filter(|s| s.at >= STEP + BACK));
+    assert!(back >= 0.99, "{what}: attainment {back} from {BACK:?} after the step");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_the_cluster_can_serve_is_served_two_seconds_later() {
+    judge(&step(false).await, "with the control plane");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_it_is_with_the_control_plane_away() {
+    judge(&step(true).await, "without the control plane");
+}
