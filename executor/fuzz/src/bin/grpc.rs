@@ -1,0 +1,5 @@
+//! Requests over gRPC.
+#![no_main]
+#[path = "../entrances.rs"]
+mod entrances;
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entrances::grpc(data));

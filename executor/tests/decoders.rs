@@ -1,0 +1,134 @@
+//! What the fuzzer has learned (`executor/fuzz/corpus`) goes through the decoders again, as it is and mutated.
+
+#[path = "../fuzz/src/entrances.rs"]
+mod entrances;
+
+use apportion_executor::frames::Cutter;
+use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
+use apportion_executor::gateway::proto::{InferTensorContents, ModelInferRequest};
+use apportion_executor::tensor::{Datatype, Tensor};
+use apportion_executor::wire::{self, Announced, Credit, End, Message, Return};
+use bytes::{Buf, Bytes};
+use prost::Message as _;
+use std::path::{Path, PathBuf};
+
+fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+    let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let read = |path: PathBuf| (path.clone(), std::fs::read(&path).expect("a file of the corpus"));
+    let mut all: Vec<_> = files.map(|f| read(f.expect("an entry").path())).collect();
+    all.sort();
+    assert!(!all.is_empty(), "{} is empty", folder.display());
+    all
+}
+
+/// Each file as it is, and with some bytes changed, doubled or cut.
+fn replay(name: &str, enter: fn(&[u8])) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below.max(1) as u64) as usize
+    };
+    let corpus = corpus(name);
+    for (_, bytes) in &corpus {
+        enter(bytes);
+    }
+    for round in 0..5_000 {
+        let mut bytes = corpus[round % corpus.len()].1.clone();
+        for _ in 0..1 + draw(4) {
+            let at = draw(bytes.len());
+            match draw(4) {
+                0 if !bytes.is_empty() => bytes[at] = draw(256) as u8,
+                1 => bytes.truncate(at),
+                2 => bytes.insert(at, draw(256) as u8),
+                _ => {
+                    let other = &corpus[draw(corpus.len())].1;
+                    bytes.extend_from_slice(&other[draw(other.len())..]);
+                }
+            }
+        }
+        enter(&bytes);
+    }
+}
+
+#[test]
+fn requests_over_http() {
+    replay("http", entrances::http);
+}
+
+#[test]
+fn requests_over_grpc() {
+    replay("grpc", entrances::grpc);
+}
+
+#[test]
+fn messages_between_agents() {
+    replay("frames", entrances::frames);
+}
+
+/// Requests and messages that are valid, for the fuzzer to begin with. They are part of the corpus, so this fails when a format
+/// has changed; `UPDATE_CORPUS=1` writes them anew.
+#[test]
+fn the_corpus_begins_with_valid_ones() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    for (name, bytes) in seeds() {
+        let path = folder.join(&name);
+        if std::env::var_os("UPDATE_CORPUS").is_some() {
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("the corpus' folder");
+            std::fs::write(&path, &bytes).expect("a seed");
+        }
+        assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&bytes[..]), "{name} has changed: UPDATE_CORPUS=1");
+    }
+}
+
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let http = |header: &str, body: &[u8]| [&[header.len() as u8], header.as_bytes(), body].concat();
+    let all = concat!(
+        r#"{"id":"q","parameters":{"timeout":5000},"inputs":[{"name":"x","datatype":"FP32","shape":[2,2],"data":[[1,-2.5],[3e2,4]]},"#,
+        r#"{"name":"n","datatype":"INT64","shape":[2],"data":[1,-9007199254740993]},"#,
+        r#"{"name":"t","datatype":"BYTES","shape":[2,1],"data":["a","\u00e9"]},"#,
+        r#"{"name":"b","datatype":"BOOL","shape":[2,1],"data":[true,false]}],"outputs":[{"name":"y"}]}"#
+    );
+    let head = r#"{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]}"#;
+    let binary = [head.as_bytes(), &1.0_f32.to_le_bytes(), &2.0_f32.to_le_bytes()].concat();
+    let mut seeds = vec![
+        ("http/seed-json".to_owned(), http("", all.as_bytes())),
+        ("http/seed-binary".to_owned(), http(&head.len().to_string(), &binary)),
+    ];
+    let input = |shape: &[i64], contents| InferInputTensor {
+        name: "x".into(),
+        datatype: "FP32".into(),
+        shape: shape.to_vec(),
+        contents,
+        ..Default::default()
+    };
+    let typed = InferTensorContents { fp32_contents: vec![1.0, 2.0], ..Default::default() };
+    let request = ModelInferRequest { model_name: "p".into(), inputs: vec![input(&[1, 2], Some(typed))], ..Default::default() };
+    seeds.push(("grpc/seed-typed".to_owned(), request.encode_to_vec()));
+    let raw: Bytes = [1.0_f32.to_le_bytes(), 2.0_f32.to_le_bytes()].concat().into();
+    let request = ModelInferRequest { inputs: vec![input(&[1, 2], None)], raw_input_contents: vec![raw], ..request };
+    seeds.push(("grpc/seed-raw".to_owned(), request.encode_to_vec()));
+    for (at, message) in messages().iter().enumerate() {
+        let mut cutter = Cutter::default();
+        cutter.take(wire::encode(message));
+        let mut burst = cutter.burst();
+        let bytes = burst.copy_to_bytes(burst.remaining());
+        seeds.push((format!("frames/seed-{at}"), [&[7], &bytes[..]].concat()));
+    }
+    seeds
+}
+
+fn messages() -> Vec<Message> {
+    let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
+    let replica = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "a".into(), accuracy_ppm: 900_000 };
+    let part = |end| Message::Return(Return { request: 7, row: 1, attempt: 0, credit: Credit::WHOLE, end });
+    vec![
+        Message::Ready { agent: 3, replicas: vec![replica] },
+        Message::Taken { hop: 9 },
+        part(End::Leaf { task: "b".into(), outputs: vec![tensor] }),
+        part(End::Dropped("deadline".into())),
+        part(End::Failed("out of memory".into())),
+    ]
+}
