@@ -10,7 +10,7 @@ named! {
     }
 }
 
-/// How long queries waited at one task in a run, beyond their batch's own time.
+/// How long queries spent at one task in a run: queueing, batch wait and execution told apart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskWaiting {
     /// The pipeline's name.
@@ -23,7 +23,11 @@ pub struct TaskWaiting {
     pub mean_ms: f64,
     /// 99th percentile of the same.
     pub p99_ms: f64,
-    /// Mean time of the batches, by query.
+    /// Mean part of it from joining the queue to entering a batch.
+    pub queueing_ms: f64,
+    /// Mean part of it from entering the batch to its start: 0 unless batches form while the one before runs.
+    pub batch_wait_ms: f64,
+    /// Mean time of the batches, by query: their execution.
     pub service_ms: f64,
     /// Mean size of the batches.
     pub batch: f64,

@@ -87,8 +87,13 @@ impl<Q: Copy + PartialEq> Station<Q> {
                 members.clear();
                 let (now, of_server) = (station.now, &mut station.servers[server as usize]);
                 std::mem::swap(members, &mut of_server.forming);
-                if let Some(monitor) = &mut station.monitor {
-                    of_server.entered.drain(..).for_each(|entered| monitor.start(now.since(entered)));
+                of_server.batch_wait = Span::ZERO;
+                for entered in of_server.entered.drain(..) {
+                    let waited = now.since(entered);
+                    of_server.batch_wait = of_server.batch_wait + waited;
+                    if let Some(monitor) = &mut station.monitor {
+                        monitor.start(waited);
+                    }
                 }
             });
             if started.is_some() {
@@ -119,11 +124,9 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.fill(&mut forming, into);
         let now = self.now;
         let of_server = &mut self.servers[server as usize];
+        of_server.entered.resize(forming.len(), now);
         if let Some(monitor) = &mut self.monitor {
-            for entered in &forming[before..] {
-                monitor.enter(now.since(entered.arrived));
-                of_server.entered.push(now);
-            }
+            forming[before..].iter().for_each(|entered| monitor.enter(now.since(entered.arrived)));
         }
         of_server.forming = forming;
     }

@@ -153,6 +153,12 @@ impl StatePlanner {
         self.states[module].view
     }
 
+    /// The replicas of a task are others now: time of their batches, and what all of them serve, as in [`Module`].
+    pub fn staff(&mut self, module: usize, execution: Span, throughput_qps: f64) {
+        let of = &mut self.states[module].module;
+        (of.execution, of.throughput_qps) = (execution, throughput_qps);
+    }
+
     /// Takes what a station of a task has measured in this period, and clears its monitor.
     pub fn observe(&mut self, module: usize, monitor: &mut Monitor) {
         let state = &mut self.states[module];

@@ -1,8 +1,9 @@
 //! Loki's Algorithm 1: who sends how much of its traffic to whom, most accurate first.
 
+use crate::tables::{Graph, Server, Table, route};
 use apportion_domain::{
-    Assignment, BackupEntry, Edge, GroupName, Hardware, HardwareIndex, Pipeline, Routing, RoutingEntry, RoutingTable,
-    SLACK, TaskIndex, VariantIndex,
+    Assignment, BackupEntry, GroupName, Hardware, HardwareIndex, Pipeline, Routing, RoutingEntry, RoutingTable, SLACK,
+    TaskIndex, VariantIndex,
 };
 
 /// An assignment names what the pipeline or the problem does not have.
@@ -36,21 +37,30 @@ fn find(pipeline: &Pipeline, group: &GroupName) -> Result<(TaskIndex, VariantInd
     Ok((task, VariantIndex(variant.ok_or_else(|| unknown("no such variant"))?)))
 }
 
-struct Worker<'a> {
-    group: &'a GroupName,
-    variant: VariantIndex,
-    accuracy: f64,
-    capacity_qps: f64,
-    left_qps: f64,
-    incoming_qps: f64,
+/// Tasks of a pipeline and their children, as [`crate::tables`] numbers them.
+#[must_use]
+pub fn graph(pipeline: &Pipeline) -> Graph {
+    let children = |t: usize| pipeline.children(TaskIndex(t)).map(|e| e.to.get()).collect();
+    let order = pipeline.order().iter().map(|t| t.get()).collect();
+    Graph { order, children: (0..pipeline.tasks.len()).map(children).collect() }
 }
 
-/// Routing tables for a demand, and the capacity that they leave unused (Loki section 5.1, Algorithm 1).
+/// A group of a plan, as [`crate::tables`] sees it: its capacity with full batches.
 ///
-/// The algorithm's workers are here whole groups, whose replicas are alike: within a group, traffic is even. Where demand
-/// exceeds the capacity of a task, the paper leaves the rest without a target; here it is spread in proportion to capacity, so
-/// that a table's fractions always sum to 1. A group that no traffic reaches gets a table too, in proportion to capacity, for
-/// queries that are rerouted to it.
+/// # Errors
+/// As [`group_capacity_qps`].
+pub fn server(pipeline: &Pipeline, hardware: &[Hardware], a: &Assignment) -> Result<Server, UnknownGroup> {
+    let (task, variant) = find(pipeline, &a.group)?;
+    Ok(Server {
+        task: task.get(),
+        accuracy: pipeline.variant(task, variant).accuracy,
+        capacity_qps: group_capacity_qps(pipeline, hardware, a)?,
+        fanout: pipeline.children(task).map(|edge| pipeline.fanout(edge, variant)).collect(),
+    })
+}
+
+/// Routing tables for a demand, and the capacity that they leave unused: [`crate::tables::route`] in the names of a plan. Groups of
+/// one task with the capacity to spare come most accurate first.
 ///
 /// # Errors
 /// If an assignment names what the pipeline or the hardware does not have.
@@ -60,84 +70,21 @@ pub fn most_accurate_first(
     assignments: &[Assignment],
     demand_qps: f64,
 ) -> Result<Routing, UnknownGroup> {
-    let mut workers = workers_by_task(pipeline, hardware, assignments)?;
-    let mut tables = Vec::new();
-    let root = pipeline.root();
-    let entries = route(demand_qps, &mut workers[root.get()]);
-    tables.push(RoutingTable { from: None, to_task: pipeline.task(root).name.clone(), entries });
-    for &task in pipeline.order() {
-        let senders = std::mem::take(&mut workers[task.get()]);
-        for sender in &senders {
-            for edge in pipeline.children(task) {
-                tables.push(table(pipeline, edge, sender, &mut workers[edge.to.get()]));
-            }
-        }
-        workers[task.get()] = senders;
-    }
-    tables.retain(|t| !t.entries.is_empty());
-    let left = |w: &Worker<'_>| BackupEntry { group: w.group.clone(), capacity_qps: w.left_qps };
-    let spare = |w: &&Worker<'_>| w.left_qps > SLACK * w.capacity_qps;
-    Ok(Routing { tables, backup: workers.iter().flatten().filter(spare).map(left).collect() })
-}
-
-fn workers_by_task<'a>(
-    pipeline: &Pipeline,
-    hardware: &[Hardware],
-    assignments: &'a [Assignment],
-) -> Result<Vec<Vec<Worker<'a>>>, UnknownGroup> {
-    let mut workers: Vec<Vec<Worker<'a>>> = pipeline.tasks.iter().map(|_| Vec::new()).collect();
-    for a in assignments.iter().filter(|a| a.replicas > 0) {
-        let (task, variant) = find(pipeline, &a.group)?;
-        let capacity_qps = group_capacity_qps(pipeline, hardware, a)?;
-        let accuracy = pipeline.variant(task, variant).accuracy;
-        let group = &a.group;
-        workers[task.get()].push(Worker {
-            group,
-            variant,
-            accuracy,
-            capacity_qps,
-            left_qps: capacity_qps,
-            incoming_qps: 0.0,
-        });
-    }
-    for of_task in &mut workers {
-        of_task.sort_by(|a, b| b.accuracy.total_cmp(&a.accuracy));
-    }
-    Ok(workers)
-}
-
-fn table(pipeline: &Pipeline, edge: &Edge, sender: &Worker<'_>, to: &mut [Worker<'_>]) -> RoutingTable {
-    let outgoing_qps = sender.incoming_qps * pipeline.fanout(edge, sender.variant);
-    let to_task = pipeline.task(edge.to).name.clone();
-    RoutingTable { from: Some(sender.group.clone()), to_task, entries: route(outgoing_qps, to) }
-}
-
-/// Lines 10 to 19 of the algorithm for one sender and one task; `to` is sorted, most accurate first.
-fn route(outgoing_qps: f64, to: &mut [Worker<'_>]) -> Vec<RoutingEntry> {
-    let mut routed = vec![0.0; to.len()];
-    let mut rest = outgoing_qps;
-    for (worker, part) in to.iter_mut().zip(&mut routed) {
-        *part = rest.min(worker.left_qps).max(0.0);
-        rest -= *part;
-        worker.left_qps -= *part;
-    }
-    let capacity: f64 = to.iter().map(|w| w.capacity_qps).sum();
-    if outgoing_qps <= 0.0 {
-        routed = to.iter().map(|w| w.capacity_qps).collect();
-    } else if rest > SLACK * outgoing_qps {
-        for (worker, part) in to.iter().zip(&mut routed) {
-            *part += rest * worker.capacity_qps / capacity;
-        }
-    }
-    let total: f64 = routed.iter().sum();
-    let mut entries = Vec::new();
-    for (worker, &part) in to.iter_mut().zip(&routed).filter(|(_, part)| **part > SLACK * total) {
-        if outgoing_qps > 0.0 {
-            worker.incoming_qps += part;
-        }
-        entries.push(RoutingEntry { to: worker.group.clone(), fraction: part / total });
-    }
-    let kept: f64 = entries.iter().map(|e| e.fraction).sum();
-    entries.iter_mut().for_each(|e| e.fraction /= kept);
-    entries
+    let used: Vec<&Assignment> = assignments.iter().filter(|a| a.replicas > 0).collect();
+    let servers: Vec<Server> = used.iter().map(|a| server(pipeline, hardware, a)).collect::<Result<_, _>>()?;
+    let routed = route(&graph(pipeline), &servers, demand_qps);
+    let name = |group: u32| used[group as usize].group.clone();
+    let table = |t: Table| RoutingTable {
+        from: t.from.map(name),
+        to_task: pipeline.task(TaskIndex(t.to_task as usize)).name.clone(),
+        entries: t.entries.into_iter().map(|(to, fraction)| RoutingEntry { to: name(to), fraction }).collect(),
+    };
+    let left = &routed.left_qps;
+    let mut spare: Vec<usize> = (0..used.len()).filter(|&g| left[g] > SLACK * servers[g].capacity_qps).collect();
+    spare.sort_by(|&a, &b| {
+        let (a, b) = (&servers[a], &servers[b]);
+        a.task.cmp(&b.task).then(b.accuracy.total_cmp(&a.accuracy))
+    });
+    let backup = spare.iter().map(|&g| BackupEntry { group: name(g as u32), capacity_qps: left[g] }).collect();
+    Ok(Routing { tables: routed.tables.into_iter().map(table).collect(), backup })
 }

@@ -91,15 +91,24 @@ pub(crate) struct Server<Q> {
     pub(crate) members: Vec<Waiting<Q>>,
     /// The next batch, under `forming`.
     pub(crate) forming: Vec<Waiting<Q>>,
-    /// When its members entered, in their order, where a monitor wants to know.
+    /// When its members entered, in their order.
     pub(crate) entered: Vec<Moment>,
+    /// From entering the batch that runs, or ran last, to its start, summed over its members.
+    pub(crate) batch_wait: Span,
     /// When the batch that runs is expected to end.
     pub(crate) ends: Moment,
 }
 
 impl<Q> Server<Q> {
     fn new(state: ServerState) -> Self {
-        Self { state, members: Vec::new(), forming: Vec::new(), entered: Vec::new(), ends: Moment::ZERO }
+        Self {
+            state,
+            members: Vec::new(),
+            forming: Vec::new(),
+            entered: Vec::new(),
+            batch_wait: Span::ZERO,
+            ends: Moment::ZERO,
+        }
     }
 }
 
@@ -301,6 +310,14 @@ impl<Q: Copy + PartialEq> Station<Q> {
         &self.servers[server as usize].members
     }
 
+    /// How long the members of the batch that a server runs, or has just ended, waited in it for its start, summed: 0 but under
+    /// `forming`, where it is PARD's batch wait (section 4.2).
+    #[inline]
+    #[must_use]
+    pub fn batch_wait(&self, server: u32) -> Span {
+        self.servers[server as usize].batch_wait
+    }
+
     /// Exchanges the members of the batch that a server has just ended for an empty buffer, for a driver that sends queries
     /// on while it goes through them.
     #[inline]
@@ -328,11 +345,47 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.servers.get(server as usize).is_none_or(|s| s.state == ServerState::Gone)
     }
 
-    /// The server whose leaving is felt least: one that is idle, else the last that is busy.
+    /// How batches are formed.
     #[must_use]
-    pub fn removable(&self) -> Option<u32> {
-        let last = |state| self.servers.iter().rposition(|s| s.state == state).map(|at| at as u32);
-        last(ServerState::Idle).or_else(|| last(ServerState::Busy))
+    pub const fn batcher(&self) -> Batcher {
+        self.batcher
+    }
+
+    /// Whether a server is here and runs nothing.
+    #[must_use]
+    pub fn is_idle(&self, server: u32) -> bool {
+        self.servers.get(server as usize).is_some_and(|s| s.state == ServerState::Idle)
+    }
+
+    /// From now on batches are formed by this batcher, of the same discipline, and expected to take these times. Batches that run are
+    /// left alone; what a next batch has too many goes back to the queue, where the decisions about it fall again.
+    pub fn reconfigure(&mut self, batcher: Batcher, service: Vec<Span>) {
+        assert!(batcher.is_forming() == self.is_forming, "the same discipline");
+        self.batcher = batcher;
+        self.service = service;
+        let most = batcher.batch_max() as usize;
+        for at in 0..self.servers.len() {
+            let server = &mut self.servers[at];
+            if server.forming.len() > most {
+                let over = server.forming.split_off(most);
+                server.entered.truncate(most);
+                self.take_back(&over);
+            }
+        }
+        self.is_open |= self.is_forming && !self.queue.is_empty();
+    }
+
+    /// Queries leave a batch that has not started and wait again, before those that came after them.
+    fn take_back(&mut self, waiting: &[Waiting<Q>]) {
+        if !self.is_sorted {
+            self.queue.put_back(waiting);
+            return;
+        }
+        for &waiting in waiting {
+            if !self.queue.insert(waiting) {
+                self.drop(waiting.query, DropReason::QueueFull);
+            }
+        }
     }
 
     /// A server dies: what it ran and would have run next goes to the end of `lost`. Whether it ran a batch, whose end must not be
@@ -419,9 +472,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             for i in 0..before {
                 if server.forming[i].query != query {
                     server.forming.swap(kept, i);
-                    if self.monitor.is_some() {
-                        server.entered.swap(kept, i);
-                    }
+                    server.entered.swap(kept, i);
                     kept += 1;
                 }
             }
@@ -475,7 +526,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             ServerState::Busy => of_server.state = ServerState::Draining,
             ServerState::Draining | ServerState::Gone => panic!("server {server} was removed before"),
         }
-        self.queue.put_back(&forming);
+        self.take_back(&forming);
         self.is_open |= self.batcher.is_forming() && !forming.is_empty();
     }
 }

@@ -3,7 +3,7 @@
 //! A [`Router`] belongs to one sender and one task that it sends to. It chooses the group by [`Stride`], because the
 //! fractions of a routing table decide the accuracy, and then the replica within the group.
 
-use apportion_domain::Span;
+use apportion_domain::{SLACK, Span};
 
 /// Weights are counted in whole parts, so that no float orders anything and a run can go on for ever without drift.
 const PARTS: f64 = (1u64 << 40) as f64;
@@ -42,6 +42,12 @@ impl Stride {
             [only] => Some(only.target),
             _ => None,
         }
+    }
+
+    /// Whether another one has the same targets with the same weights.
+    fn chooses_as(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Entry, &Entry)| (a.target, a.weight) == (b.target, b.weight);
+        self.entries.len() == other.entries.len() && self.entries.iter().zip(&other.entries).all(same)
     }
 
     /// The next target.
@@ -88,6 +94,45 @@ pub enum Within {
     LeastOutstanding,
 }
 
+/// What a plan has a sender do with one group of a task; by default, nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Part {
+    /// The group's weight among what the sender sends, when it has all replicas of the plan.
+    pub fraction: f64,
+    /// How many those are; 0 if the group is not in the plan.
+    pub planned: u32,
+    /// Weight of each of its replicas among those that stand in while others of the plan are missing; 0 if it never does.
+    pub stand_in: f64,
+}
+
+/// The replicas of a group that serve now.
+#[derive(Clone, Copy, Debug)]
+pub struct Serving<'a> {
+    /// Where queries for them go: one target each, or one queue for all.
+    pub targets: &'a [u32],
+    /// How many they are.
+    pub replicas: u32,
+}
+
+/// What each group gets while a plan comes into force: a group of the plan its fraction by how many of its replicas serve, those that
+/// are no longer in it what is missing. So senders move as the new replicas say that they are ready. If none of the groups
+/// that the sender has a use for serves, all that do count alike.
+fn weights(parts: &[Part], counts: &[u32]) -> Vec<f64> {
+    let by_plan = |(p, &n): (&Part, &u32)| {
+        if p.planned == 0 { 0.0 } else { p.fraction * (f64::from(n) / f64::from(p.planned)) }
+    };
+    let mut weights: Vec<f64> = parts.iter().zip(counts).map(by_plan).collect();
+    let whole: f64 = parts.iter().filter(|p| p.planned > 0).map(|p| p.fraction).sum();
+    let missing = whole - weights.iter().sum::<f64>();
+    let stand_in = |(p, &n): (&Part, &u32)| p.stand_in * f64::from(n);
+    let standing: f64 = parts.iter().zip(counts).map(stand_in).sum();
+    if missing > SLACK * whole && standing > 0.0 {
+        let stand_ins = parts.iter().zip(counts).map(stand_in);
+        weights.iter_mut().zip(stand_ins).for_each(|(w, s)| *w += missing * s / standing);
+    }
+    if weights.iter().all(|w| *w <= 0.0) { counts.iter().map(|&n| f64::from(n)).collect() } else { weights }
+}
+
 /// One sender's choice among the replicas of one task.
 #[derive(Clone, Debug)]
 pub struct Router {
@@ -100,8 +145,8 @@ pub struct Router {
     only: Option<Picked>,
     /// The group whose replicas take turns, where it is the only one that is ever picked and nothing is counted.
     round: Option<u32>,
-    /// Weight of each group for each of the replicas that it had at first.
-    weights: Vec<f64>,
+    /// What the plan in force has this sender do with each group.
+    parts: Vec<Part>,
     /// Profiled time of each group's batch, where there is a backup table or might be one.
     execution: Vec<Span>,
     /// Groups with capacity to spare, in order of preference.
@@ -124,14 +169,15 @@ impl Router {
         let weight = |(g, &(w, replicas)): (usize, &(f64, &[u32]))| (if replicas.is_empty() { 0.0 } else { w }, g as u32);
         let stride = Stride::new(groups.iter().enumerate().map(weight))?;
         let outstanding = vec![0; if within == Within::LeastOutstanding { above(&targets) } else { 0 }];
-        let weights = groups.iter().map(|(w, replicas)| w / replicas.len().max(1) as f64).collect();
+        let part = |(w, replicas): &(f64, &[u32])| Part { fraction: *w, planned: replicas.len() as u32, stand_in: 0.0 };
+        let parts = groups.iter().map(part).collect();
         let only = match targets.as_slice() {
             [target] if within == Within::Turns => Some(Picked { target: *target, slot: 0 }),
             _ => None,
         };
         let (execution, backup) = (Vec::new(), Vec::new());
         let round = stride.only().filter(|_| within == Within::Turns);
-        Some(Self { groups: stride, members, targets, outstanding, within, only, round, weights, execution, backup })
+        Some(Self { groups: stride, members, targets, outstanding, within, only, round, parts, execution, backup })
     }
 
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
@@ -139,9 +185,18 @@ impl Router {
     #[must_use]
     pub fn with_backup(mut self, execution: Vec<Span>, backup: Vec<u32>) -> Self {
         assert!(execution.len() == self.members.len(), "a time for each group");
-        self.backup = backup.into_iter().filter(|&g| self.members[g as usize].count > 0).collect();
+        self.backup = backup;
         self.execution = execution;
         self
+    }
+
+    /// A plan comes into force: what this sender is to do with each group, the profiled times of their batches and, most accurate
+    /// first, the positions of those with capacity to spare. Where queries go follows with the next [`Router::retarget`].
+    pub fn plan(&mut self, parts: Vec<Part>, execution: Vec<Span>, backup: Vec<u32>) {
+        assert!(execution.is_empty() || execution.len() == parts.len(), "a time for each group");
+        self.parts = parts;
+        self.execution = execution;
+        self.backup = backup;
     }
 
     /// The next replica for a query that has overrun its last task's part of the SLO by `behind`: the table's, if it has not; else
@@ -198,23 +253,26 @@ impl Router {
         Picked { target, slot }
     }
 
-    /// The replicas of the group at this position are from now on these; its weight follows their number. What the sender knows
-    /// of their open queries stays. Without a replica in any group, queries go where they went: `false`.
-    pub fn retarget(&mut self, group: usize, replicas: &[u32]) -> bool {
-        let mut groups: Vec<Vec<u32>> = Vec::with_capacity(self.members.len());
-        for (at, m) in self.members.iter().enumerate() {
-            let old = &self.targets[m.first as usize..][..m.count as usize];
-            groups.push(if at == group { replicas.to_vec() } else { old.to_vec() });
-        }
-        let weigh = |(w, r): (&f64, &Vec<u32>)| w * r.len() as f64;
-        let weights: Vec<f64> = self.weights.iter().zip(&groups).map(weigh).collect();
-        let with: Vec<(f64, &[u32])> = weights.into_iter().zip(groups.iter().map(Vec::as_slice)).collect();
+    /// The groups' replicas are from now on these, of all groups of the task in their order. What the sender knows of their open
+    /// queries stays, and so do its turns where weights stay. Without a replica in any group, queries go where they went: `false`.
+    pub fn retarget(&mut self, groups: &[Serving<'_>]) -> bool {
+        self.parts.resize(groups.len(), Part::default());
+        let counts: Vec<u32> = groups.iter().map(|g| g.replicas).collect();
+        let with: Vec<(f64, &[u32])> =
+            weights(&self.parts, &counts).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
         let Some(mut new) = Self::new(self.within, &with, 0) else { return false };
-        new.weights.clone_from(&self.weights);
+        new.parts = std::mem::take(&mut self.parts);
         new.execution = std::mem::take(&mut self.execution);
+        if !new.execution.is_empty() {
+            // A group that no plan has told of yet cannot make up for anything.
+            new.execution.resize(groups.len(), Span::from_nanos(u64::MAX));
+        }
         new.backup = std::mem::take(&mut self.backup);
         for (new, old) in new.members.iter_mut().zip(&self.members) {
             new.next = old.next.checked_rem(new.count).unwrap_or(0);
+        }
+        if new.groups.chooses_as(&self.groups) {
+            new.groups = self.groups.clone();
         }
         if self.within == Within::LeastOutstanding {
             let length = new.outstanding.len().max(self.outstanding.len());

@@ -121,6 +121,18 @@ impl Envelope {
         Self { service, counts }
     }
 
+    /// Of a steady load of which no trace is at hand: in each window the mean and four standard deviations of a Poisson process.
+    /// The paper always has a trace; this stands in for one.
+    #[must_use]
+    pub fn of_rate(service: Span, rate_qps: f64) -> Self {
+        let most = |length_s: f64| {
+            let mean = rate_qps * length_s;
+            (mean + 4.0 * mean.sqrt()).ceil().max(1.0) as u64
+        };
+        let counts = Windows::new(service).lengths_s().map(most).collect();
+        Self { service, counts }
+    }
+
     /// Arrivals by window, ascending lengths.
     #[must_use]
     pub fn counts(&self) -> &[u64] {

@@ -4,7 +4,7 @@ use apportion_domain::{
     AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, Profile,
     ProfileRow, Route, Routing, ServingWishes, Share, Span, Task, TaskIndex, TaskKind, Variant,
 };
-use apportion_serving::router::Within;
+use apportion_serving::router::{Part, Serving, Within};
 use apportion_serving::{Router, Stride, group_capacity_qps, most_accurate_first};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -53,6 +53,37 @@ fn the_least_outstanding_replica_is_the_one_that_ended_most() {
     router.ended(first[4].slot);
     router.ended(first[2].slot);
     assert_eq!((0..3).map(|_| router.pick().target).collect::<Vec<_>>(), [5, 6, 5]);
+}
+
+/// Picks of each target in 120 queries.
+fn picks(router: &mut Router) -> BTreeMap<u32, u32> {
+    let mut counts = BTreeMap::new();
+    (0..120).for_each(|_| *counts.entry(router.pick().target).or_default() += 1);
+    counts
+}
+
+#[test]
+fn a_plan_comes_into_force_as_its_replicas_serve() {
+    let mut router = Router::new(Within::Turns, &[(1.0, &[0, 1])], 0).expect("replicas");
+    let old = Part { fraction: 0.0, planned: 0, stand_in: 30.0 };
+    let part = |fraction, planned| Part { fraction, planned, stand_in: 0.0 };
+    // Group 0 goes; group 1 gets three quarters with two replicas, group 2 a quarter with one.
+    router.plan(vec![old, part(0.75, 2), part(0.25, 1)], Vec::new(), Vec::new());
+    let mut serve = |groups: [&[u32]; 3]| {
+        let groups = groups.map(|targets| Serving { targets, replicas: targets.len() as u32 });
+        let is_taken = router.retarget(&groups);
+        (is_taken, picks(&mut router).into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(serve([&[0, 1], &[], &[]]), (true, vec![(0, 60), (1, 60)]));
+    assert_eq!(serve([&[0, 1], &[5], &[]]), (true, vec![(0, 38), (1, 37), (5, 45)]));
+    assert_eq!(serve([&[0, 1], &[5], &[7]]), (true, vec![(0, 22), (1, 23), (5, 45), (7, 30)]));
+    assert_eq!(serve([&[0], &[5, 6], &[7]]), (true, vec![(5, 45), (6, 45), (7, 30)]));
+    // Nobody is left: queries go where they went.
+    assert_eq!(serve([&[], &[], &[]]), (false, vec![(5, 45), (6, 45), (7, 30)]));
+    // A group without a part in the plan is used rather than none.
+    router.plan(vec![part(1.0, 1), Part::default()], Vec::new(), Vec::new());
+    let targets = [Serving { targets: &[], replicas: 0 }, Serving { targets: &[9], replicas: 1 }];
+    assert!(router.retarget(&targets) && router.pick().target == 9);
 }
 
 fn hardware() -> Vec<Hardware> {

@@ -2,6 +2,9 @@
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
+pub mod cluster;
+pub mod load;
+
 use std::path::{Path, PathBuf};
 
 /// The repository's root.

@@ -25,7 +25,7 @@ pub mod tree;
 
 pub use bad_input::BadInput;
 pub use convert::objective_of;
-pub use plan::{EstimateFile, PlanFile, PlannerFile};
+pub use plan::{EstimateFile, PlanFile, PlannerFile, TaskEstimateFile};
 pub use plan_read::{plan_from_tree, read_plan, read_plan_for};
 pub use problem::{ProblemFile, hardware_from_tree, problem_from_tree, read_problem};
 pub use profile_csv::{AccuracyUnit, ProfileCsvRow, read_profile_csv, write_profile_csv};

@@ -3,7 +3,7 @@
 use crate::explanation::{self, ExplanationFile};
 use apportion_domain::{
     Assignment, Estimate, Flow, GroupName, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport, Problem, Round,
-    Routing, ServingPolicy, Share,
+    Routing, ServingPolicy, Share, TaskWaiting,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -244,6 +244,35 @@ pub struct EstimateFile {
     pub accuracy: Option<f64>,
     /// Cost of the plan's devices.
     pub cost_per_hour: f64,
+    /// What queries spent at each task; absent from older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskEstimateFile>,
+}
+
+/// What queries spent at one task: `queueing_ms + batch_wait_ms = waiting_mean_ms`, and then `service_ms`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TaskEstimateFile {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The task.
+    pub task: String,
+    /// Queries that were served there.
+    pub queries: u64,
+    /// Mean time from joining the queue to the start of the batch.
+    pub waiting_mean_ms: f64,
+    /// 99th percentile of the same.
+    pub waiting_p99_ms: f64,
+    /// Mean time from joining the queue to entering a batch.
+    pub queueing_ms: f64,
+    /// Mean time from entering the batch to its start.
+    pub batch_wait_ms: f64,
+    /// Mean time of the batch, by query.
+    pub service_ms: f64,
+    /// Mean size of the batches.
+    pub batch: f64,
+    /// Largest share of the time that any of its replicas was busy.
+    pub utilisation: f64,
 }
 
 /// How a plan came about.
@@ -427,6 +456,24 @@ impl From<&Estimate> for EstimateFile {
             p99_ms: finite(e.p99_ms),
             accuracy: finite(e.accuracy),
             cost_per_hour: e.cost_per_hour,
+            tasks: e.waiting.iter().map(TaskEstimateFile::from).collect(),
+        }
+    }
+}
+
+impl From<&TaskWaiting> for TaskEstimateFile {
+    fn from(w: &TaskWaiting) -> Self {
+        Self {
+            pipeline: w.pipeline.clone(),
+            task: w.task.clone(),
+            queries: w.queries,
+            waiting_mean_ms: w.mean_ms,
+            waiting_p99_ms: w.p99_ms,
+            queueing_ms: w.queueing_ms,
+            batch_wait_ms: w.batch_wait_ms,
+            service_ms: w.service_ms,
+            batch: w.batch,
+            utilisation: w.utilisation,
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::args::{self, Format};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{self, Table, number, optional};
 use crate::{input, plan, requests};
-use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing, TaskWaiting};
+use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing};
 use apportion_estimator::{
     ArrivalProcess, Controller, Replay, Scenario, SimulateOptions, Simulation, Window, Workload, controllers,
 };
@@ -191,18 +191,10 @@ fn document(problem: &Problem, simulation: &Simulation) -> Value {
     let pipelines = problem.pipelines.iter().zip(&simulation.pipelines).map(|(p, estimate)| {
         let mut entry = json!(EstimateFile::from(estimate));
         entry["name"] = json!(p.name);
-        entry["tasks"] = estimate.waiting.iter().map(waiting_json).collect();
         entry
     });
     document["pipelines"] = pipelines.collect();
     document
-}
-
-fn waiting_json(w: &TaskWaiting) -> Value {
-    json!({
-        "task": w.task, "queries": w.queries, "waiting_mean_ms": w.mean_ms, "waiting_p99_ms": w.p99_ms,
-        "service_ms": w.service_ms, "batch": w.batch, "utilisation": w.utilisation,
-    })
 }
 
 fn table(problem: &Problem, simulation: &Simulation) -> String {
@@ -229,14 +221,15 @@ fn table(problem: &Problem, simulation: &Simulation) -> String {
     if problem.pipelines.len() > 1 {
         row("all", &simulation.total);
     }
-    let header = ["pipeline", "task", "queries", "wait ms", "wait p99", "service ms", "batch", "busy"];
+    let header = ["pipeline", "task", "queries", "queue ms", "batch wait", "wait p99", "exec ms", "batch", "busy"];
     let mut waiting = Table::new(&header);
     for w in simulation.pipelines.iter().flat_map(|e| &e.waiting) {
         waiting.row(vec![
             w.pipeline.clone(),
             w.task.clone(),
             w.queries.to_string(),
-            number(w.mean_ms),
+            number(w.queueing_ms),
+            number(w.batch_wait_ms),
             number(w.p99_ms),
             number(w.service_ms),
             number(w.batch),

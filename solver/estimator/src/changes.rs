@@ -1,12 +1,12 @@
 //! What happens to replicas during a run, and the controllers in its loop: when each step falls.
 
 use crate::SimulateError;
+use crate::blueprint::Blueprint;
 use crate::collect::Collect;
 use crate::crews::Crews;
-use crate::fleet::Line;
 use crate::floor::Floor;
 use crate::scenario::{Controller, Event, GroupSeen, Observation, Scenario, WINDOWS_MAX, Window};
-use apportion_domain::{Moment, Span};
+use apportion_domain::{GroupName, Moment, Span};
 use std::collections::BTreeMap;
 
 /// A run whose replicas change gives up what is in flight when nothing else has happened for so long.
@@ -32,6 +32,8 @@ pub enum Due {
         /// Its server there.
         server: u32,
     },
+    /// Nothing is on its way any more to a replica that goes.
+    Quiet,
     /// A window of the time series ends.
     Window,
 }
@@ -80,6 +82,12 @@ pub struct Changes<'a> {
     window_start: Moment,
     window: Span,
     before: Sums,
+    /// What is in force, by pipeline; `None` where nothing is served.
+    pub blueprints: Vec<Option<Blueprint<'a>>>,
+    /// Whether the caller chose the policies, so that those of plans do not count.
+    pub is_served_as_asked: bool,
+    /// Plans that came into force during the run.
+    pub plans: u64,
     /// Changes that were carried out.
     pub changed: u64,
     /// Why the run cannot go on.
@@ -93,15 +101,26 @@ impl std::fmt::Debug for Changes<'_> {
 }
 
 impl<'a> Changes<'a> {
-    /// Before the first event of a run of so many pipelines.
+    /// Before the first event of a run that starts with these replicas, of these parts of the plan.
     ///
     /// # Errors
-    /// If an event names a group that the plan does not assign.
-    pub fn new(crews: Crews, mut scenario: Scenario<'a>, pipelines: usize) -> Result<Self, SimulateError> {
+    /// If an event names a group that no plan assigns.
+    pub fn new(
+        crews: Crews,
+        mut scenario: Scenario<'a>,
+        blueprints: Vec<Option<Blueprint<'a>>>,
+    ) -> Result<Self, SimulateError> {
+        let pipelines = blueprints.len();
         let events = std::mem::take(&mut scenario.events);
-        for (_, event) in &events {
-            let (pipeline, group) = event.group();
-            crews.find(pipeline, group).ok_or_else(|| crate::scenario::unknown(pipeline, group))?;
+        let is_planned = |pipeline: &str, group: &GroupName| {
+            let plans = events.iter().filter_map(|(_, e)| if let Event::Plan { plan } = e { Some(plan) } else { None });
+            let mut parts = plans.filter_map(|plan| plan.pipeline(pipeline));
+            parts.any(|part| part.assignments.iter().any(|a| a.group == *group))
+        };
+        for (pipeline, group) in events.iter().filter_map(|(_, event)| event.group()) {
+            if crews.find(pipeline, group).is_none() && !is_planned(pipeline, group) {
+                return Err(crate::scenario::unknown(pipeline, group));
+            }
         }
         let watch = |_| Watch { arrivals: vec![Vec::new(); pipelines], busy: vec![Span::ZERO; crews.crews.len()] };
         let watches = (0..scenario.controllers.len()).map(watch).collect();
@@ -116,6 +135,9 @@ impl<'a> Changes<'a> {
             window_start: Moment::ZERO,
             window,
             before: Sums::default(),
+            blueprints,
+            is_served_as_asked: false,
+            plans: 0,
             changed: 0,
             failed: None,
         };
@@ -169,6 +191,7 @@ impl<'a> Changes<'a> {
         let period = self.period(controller);
         let watch = &mut self.watches[controller];
         let mut groups = Vec::with_capacity(self.crews.crews.len());
+        watch.busy.resize(self.crews.crews.len(), Span::ZERO);
         for (crew, before) in self.crews.crews.iter().zip(&mut watch.busy) {
             let stations = || crew.stations.iter().map(|&s| &floor.stations[s as usize]);
             let servers = |&s: &u32| {
@@ -198,8 +221,9 @@ impl<'a> Changes<'a> {
     pub fn report(&mut self, controller: usize, now: Moment, seen: &Observation) {
         let commands = self.scenario.controllers[controller].observe(seen);
         for (delay, event) in commands {
-            let (pipeline, group) = event.group();
-            if self.crews.find(pipeline, group).is_none() {
+            if let Some((pipeline, group)) = event.group()
+                && self.crews.find(pipeline, group).is_none()
+            {
                 self.failed.get_or_insert_with(|| crate::scenario::unknown(pipeline, group));
                 return;
             }
@@ -250,17 +274,6 @@ impl<'a> Changes<'a> {
         }
         std::mem::take(&mut self.windows)
     }
-}
-
-/// Routers of a pipeline that lead to a task, by number.
-pub fn routers_to(line: &Line, root: u32, task: u32, floor: &Floor, groups: &[crate::fleet::Group]) -> Vec<u32> {
-    let mut routers: Vec<u32> = line.frontend.filter(|_| task == root).into_iter().collect();
-    for &station in &line.stations {
-        let place = floor.places[station as usize];
-        let edges = &groups[place.group as usize].edges;
-        routers.extend((0..).zip(edges).filter(|(_, e)| e.to == task).map(|(at, _)| place.router + at));
-    }
-    routers
 }
 
 /// The controllers' common trait object is not `Debug`; this keeps the module's promise that runs are.

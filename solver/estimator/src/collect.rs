@@ -22,6 +22,7 @@ struct OfTask {
     waiting: Histogram,
     batches: u64,
     service_ns: u128,
+    batch_wait_ns: u128,
 }
 
 /// The counts of a run.
@@ -44,7 +45,7 @@ pub struct Collect {
 impl Collect {
     /// Nothing yet.
     #[must_use]
-    pub fn new(fleet: &Fleet, options: &SimulateOptions) -> Self {
+    pub fn new(fleet: &Fleet<'_>, options: &SimulateOptions) -> Self {
         Self {
             lines: vec![OfRequests::default(); fleet.lines.len()],
             tasks: vec![OfTask::default(); fleet.tasks.len()],
@@ -70,13 +71,20 @@ impl Collect {
 
     /// A server started a batch.
     #[inline]
-    pub fn started(&mut self, task: u32, server: u32, now: Moment, service: Span, members: &[Waiting<Query>]) {
+    pub fn started(
+        &mut self,
+        (task, server): (u32, u32),
+        now: Moment,
+        (service, batch_wait): (Span, Span),
+        members: &[Waiting<Query>],
+    ) {
         let (busy, serves) = &mut self.busy[server as usize];
         *busy = *busy + service;
         *serves = task;
         self.last = self.last.max(now + service);
         let of_task = &mut self.tasks[task as usize];
         of_task.batches += 1;
+        of_task.batch_wait_ns += u128::from(batch_wait.as_nanos());
         of_task.service_ns += members.len() as u128 * u128::from(service.as_nanos());
         of_task.waiting.add_all(members.iter().map(|m| now.since(m.arrived)));
     }
@@ -191,6 +199,8 @@ impl Collect {
                 queries,
                 mean_ms: task.waiting.mean_ms(),
                 p99_ms: task.waiting.percentile_ms(0.99),
+                queueing_ms: task.waiting.mean_ms() - mean(task.batch_wait_ns as f64 / 1e6, queries),
+                batch_wait_ms: mean(task.batch_wait_ns as f64 / 1e6, queries),
                 service_ms: mean(task.service_ns as f64 / 1e6, queries),
                 batch: mean(queries as f64, task.batches),
                 utilisation: busiest[t].as_nanos() as f64 / length,

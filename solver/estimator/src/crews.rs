@@ -1,7 +1,7 @@
-//! Which replicas each group has, which come and which go, and what that costs.
+//! Which replicas each group has, and what they cost.
 
-use crate::fleet::{Fleet, Query};
-use apportion_domain::{GroupName, Moment, Problem, Queueing, ServingPolicy, Span};
+use crate::fleet::{Fleet, Group, Query};
+use apportion_domain::{GroupName, Moment, Problem, Span};
 use apportion_serving::{Station, Waiting};
 
 /// Where a replica serves.
@@ -20,6 +20,19 @@ pub struct Leaving {
     pub seat: Seat,
     /// Nothing that was sent to it before can arrive after.
     pub quiet: Moment,
+    /// How it goes.
+    pub manner: Manner,
+}
+
+/// How a replica goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// It takes nothing new and ends what it has: its own queue, or the batch that it runs.
+    Finish,
+    /// It helps to empty the central queue of its group, to which nothing is sent any more, and then finishes.
+    Drain,
+    /// It is the task's last, and its device is needed: it ends its batch; what waits, and what comes, waits for the next replica.
+    Close,
 }
 
 /// A replica that died.
@@ -33,6 +46,8 @@ pub struct Dead {
     pub quiet: Option<Moment>,
     /// What it ran or was about to run.
     pub lost: Vec<Waiting<Query>>,
+    /// Whether it was closed and did not die: nothing of it is lost.
+    pub is_closed: bool,
 }
 
 /// The replicas of one group.
@@ -58,6 +73,12 @@ pub struct Crew {
     pub price: f64,
     /// How long a replica takes to load.
     pub load: Span,
+    /// Its batch in the last plan that had it.
+    pub batch: u32,
+    /// Time of such a batch.
+    pub execution: Span,
+    /// Whether the plan in force has it.
+    pub is_planned: bool,
     /// Whether its replicas share one queue.
     pub is_central: bool,
     /// An empty station with one replica.
@@ -82,19 +103,43 @@ pub struct Crew {
 
 impl Crew {
     /// Replicas that hold a device: a dead one until it is noticed.
-    fn held(&self) -> u64 {
+    pub fn held(&self) -> u64 {
         (self.counted() + self.leaving.len()) as u64
     }
 
     /// Replicas that are there or will be, as far as anyone knows.
-    fn counted(&self) -> usize {
+    pub fn counted(&self) -> usize {
         self.ready.len() + self.loading.len() + self.dead.iter().filter(|d| !d.is_known).count()
     }
 
     /// Stations that senders believe in.
     pub fn targets(&self) -> Vec<u32> {
         let dead = self.dead.iter().filter(|d| !d.is_known).map(|d| d.seat.station);
-        self.ready.iter().map(|s| s.station).chain(dead).collect()
+        let mut targets: Vec<u32> = self.ready.iter().map(|s| s.station).chain(dead).collect();
+        if self.is_central {
+            targets.truncate(1);
+        }
+        targets
+    }
+
+    /// How many replicas senders believe in.
+    pub fn believed(&self) -> u32 {
+        (self.ready.len() + self.dead.iter().filter(|d| !d.is_known).count()) as u32
+    }
+
+    /// Queries per second that so many replicas serve with full batches.
+    pub fn capacity_qps(&self, replicas: u32) -> f64 {
+        f64::from(replicas) * 1000.0 * f64::from(self.batch) / self.execution.as_millis()
+    }
+
+    /// Whether it has no replica and will have none.
+    pub fn is_gone(&self) -> bool {
+        self.wanted == 0 && self.counted() == 0
+    }
+
+    /// Whether another crew is of the same task.
+    pub fn is_colleague(&self, other: &Self) -> bool {
+        (self.line, self.task) == (other.line, other.task)
     }
 }
 
@@ -104,7 +149,7 @@ pub struct Crews {
     /// In the order of the groups.
     pub crews: Vec<Crew>,
     /// Eighths of devices by hardware; `None` without a limit.
-    devices: Vec<Option<u64>>,
+    pub(crate) devices: Vec<Option<u64>>,
     /// Up to when costs have been added up.
     since: Moment,
     /// What has been paid.
@@ -116,10 +161,11 @@ pub struct Crews {
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 impl Crews {
-    /// The replicas that a fleet starts with, all of them warm. `serving` is by pipeline.
+    /// The replicas that a fleet starts with, all of them warm.
     #[must_use]
-    pub fn new(problem: &Problem, fleet: &Fleet, serving: &[ServingPolicy]) -> Self {
-        let mut crews: Vec<Crew> = Vec::with_capacity(fleet.groups.len());
+    pub fn new(problem: &Problem, fleet: &Fleet<'_>) -> Self {
+        let devices = problem.hardware.iter().map(|h| h.count.map(|count| u64::from(count) * 8)).collect();
+        let mut crews = Self { crews: Vec::new(), devices, since: Moment::ZERO, cost: 0.0, served_ms: 0.0 };
         for (at, group) in fleet.groups.iter().enumerate() {
             let stations: Vec<u32> = (0..fleet.floor.places.len() as u32)
                 .filter(|&s| fleet.floor.places[s as usize].group == at as u32)
@@ -127,33 +173,51 @@ impl Crews {
             let station = |s: u32| &fleet.floor.stations[s as usize];
             let seats = |&s: &u32| (0..station(s).servers() as u32).map(move |server| Seat { station: s, server });
             let ready: Vec<Seat> = stations.iter().flat_map(seats).collect();
-            let hardware = problem.hardware_at(group.hardware);
-            let same_task = |c: &&Crew| c.line == group.line && c.task == group.task_of_line;
-            crews.push(Crew {
-                line: group.line,
-                task: group.task_of_line,
-                group_at: at as u32,
-                position: crews.iter().filter(same_task).count(),
-                pipeline: problem.pipelines[group.line as usize].name.clone(),
-                group: group.name.clone(),
-                hardware: group.hardware.get(),
-                eighths: u64::from(group.name.share.eighths()),
-                price: hardware.price_per_hour * group.name.share.value(),
-                load: group.load,
-                is_central: serving[group.line as usize].queueing == Queueing::Central,
-                prototype: station(stations[0]).clone(),
-                numbered: ready.len() as u32,
-                wanted: ready.len() as u32,
-                stations,
-                ready,
-                loading: Vec::new(),
-                leaving: Vec::new(),
-                dead: Vec::new(),
-                free: Vec::new(),
-            });
+            let is_central = fleet.blueprints[group.line as usize].as_ref().is_some_and(|b| b.is_central());
+            let mut crew = crews.of(problem, group, at as u32, station(stations[0]).clone());
+            crew.is_central = is_central;
+            crew.numbered = ready.len() as u32;
+            crew.wanted = ready.len() as u32;
+            (crew.stations, crew.ready) = (stations, ready);
+            crews.crews.push(crew);
         }
-        let devices = problem.hardware.iter().map(|h| h.count.map(|count| u64::from(count) * 8)).collect();
-        Self { crews, devices, since: Moment::ZERO, cost: 0.0, served_ms: 0.0 }
+        crews
+    }
+
+    /// A crew of a group, the next one, without replicas.
+    #[must_use]
+    pub fn of(&self, problem: &Problem, group: &Group, group_at: u32, prototype: Station<Query>) -> Crew {
+        let hardware = problem.hardware_at(group.hardware);
+        Crew {
+            line: group.line,
+            task: group.task_of_line,
+            group_at,
+            position: self.crews.iter().filter(|c| (c.line, c.task) == (group.line, group.task_of_line)).count(),
+            pipeline: problem.pipelines[group.line as usize].name.clone(),
+            group: group.name.clone(),
+            hardware: group.hardware.get(),
+            eighths: u64::from(group.name.share.eighths()),
+            price: hardware.price_per_hour * group.name.share.value(),
+            load: group.load,
+            batch: group.service.len() as u32,
+            execution: group.service.last().copied().unwrap_or(Span::ZERO),
+            is_planned: true,
+            is_central: false,
+            prototype,
+            stations: Vec::new(),
+            numbered: 0,
+            wanted: 0,
+            ready: Vec::new(),
+            loading: Vec::new(),
+            leaving: Vec::new(),
+            dead: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// The crews of a task, in the order of their positions.
+    pub fn of_task(&self, line: u32, task: u32) -> impl Iterator<Item = &Crew> {
+        self.crews.iter().filter(move |c| (c.line, c.task) == (line, task))
     }
 
     /// The crew of a group.
@@ -188,46 +252,5 @@ impl Crews {
     pub fn has_colleague(&self, at: usize) -> bool {
         let crew = &self.crews[at];
         self.crews.iter().any(|c| c.line == crew.line && c.task == crew.task && !c.ready.is_empty())
-    }
-
-    /// Starts to load what is wanted and fits on the devices, gives up what loads and is not wanted, and names one crew at a time
-    /// that should let a replica go: while a task has replicas that load, its others stay, unless they hold the device.
-    pub fn reconcile(&mut self, now: Moment) -> Option<usize> {
-        let mut free = self.devices.clone();
-        for crew in &self.crews {
-            if let Some(free) = &mut free[crew.hardware] {
-                *free = free.saturating_sub(crew.held() * crew.eighths);
-            }
-        }
-        // A task without any replica comes before those that want more.
-        for crew in self.crews.iter_mut().filter(|c| c.counted() == 0) {
-            let left = free[crew.hardware].map(|f| f.checked_sub(crew.eighths));
-            if left != Some(None) {
-                free[crew.hardware] = left.flatten();
-                crew.loading.push(now + crew.load);
-            }
-        }
-        let mut is_short = vec![false; free.len()];
-        for crew in &mut self.crews {
-            while crew.counted() > crew.wanted as usize && crew.loading.pop().is_some() {
-                free[crew.hardware] = free[crew.hardware].map(|f| f + crew.eighths);
-            }
-        }
-        for crew in &mut self.crews {
-            while crew.counted() < crew.wanted as usize {
-                let left = free[crew.hardware].map(|f| f.checked_sub(crew.eighths));
-                if left == Some(None) {
-                    is_short[crew.hardware] = true;
-                    break;
-                }
-                free[crew.hardware] = left.flatten();
-                crew.loading.push(now + crew.load);
-            }
-        }
-        let is_loading = |c: &Crew| {
-            self.crews.iter().any(|other| other.line == c.line && other.task == c.task && !other.loading.is_empty())
-        };
-        let leaves = |c: &Crew| c.ready.len() > c.wanted as usize && (is_short[c.hardware] || !is_loading(c));
-        self.crews.iter().position(leaves)
     }
 }

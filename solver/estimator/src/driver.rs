@@ -36,8 +36,6 @@ pub struct Run<'a> {
     pub(crate) slow: Vec<Slow>,
     /// Servers whose death the agenda does not know of.
     pub(crate) stale: Vec<(u32, u32)>,
-    /// The root task of each pipeline.
-    pub(crate) roots: Vec<u32>,
     /// Members of the batch that ends, reused.
     members: Vec<Waiting<Query>>,
     pub(crate) now: Moment,
@@ -46,7 +44,7 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// Before the first event.
     #[must_use]
-    pub fn new(fleet: Fleet, mut arrivals: Vec<Arrivals<'a>>, options: &SimulateOptions) -> Self {
+    pub fn new(fleet: Fleet<'a>, mut arrivals: Vec<Arrivals<'a>>, options: &SimulateOptions) -> Self {
         let next_arrivals = arrivals.iter_mut().map(|a| a.next().unwrap_or(Moment::NEVER)).collect();
         let requests = Requests::new(fleet.lines.iter().map(|l| l.weights.len()).max().unwrap_or(0));
         let collect = Collect::new(&fleet, options);
@@ -66,17 +64,16 @@ impl<'a> Run<'a> {
             changes: None,
             slow: Vec::new(),
             stale: Vec::new(),
-            roots: Vec::new(),
             members: Vec::new(),
             now: Moment::ZERO,
         }
     }
 
-    /// With changes. `roots` are the pipelines' root tasks.
+    /// With changes.
     #[must_use]
-    pub fn with_changes(mut self, changes: Changes<'a>, roots: Vec<u32>) -> Self {
+    pub fn with_changes(mut self, changes: Changes<'a>) -> Self {
+        self.plan_routers(&changes);
         self.changes = Some(changes);
-        self.roots = roots;
         self
     }
 
@@ -192,7 +189,8 @@ impl<'a> Run<'a> {
                     }
                 }
                 self.agenda.start(self.now + service, station, server);
-                self.collect.started(group.task, place.server + server, self.now, service, machine.batch(server));
+                let spent = (service, machine.batch_wait(server));
+                self.collect.started((group.task, place.server + server), self.now, spent, machine.batch(server));
             });
         }
         self.floor.ticked(due);

@@ -4,7 +4,7 @@ use crate::agenda::{Network, Wakes};
 use crate::fleet::{Place, Query};
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::{Input, Output};
-use apportion_serving::{DropReason, Router, Station};
+use apportion_serving::{DropReason, Router, Station, View};
 
 /// A query that was dropped.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +36,12 @@ pub const NO_PICK: u32 = u32::MAX;
 /// All stations and what connects them.
 #[derive(Debug, Default)]
 pub struct Floor {
-    /// In the order in which free replicas start: groups in their order, replicas by index.
+    /// Those of the first plan, in the order in which free replicas start (groups in their order, replicas by index), then what came.
     pub stations: Vec<Station<Query>>,
     /// The stations' places.
     pub places: Vec<Place>,
+    /// The order in which stations start, once some have come: by pipeline, task, position of the group, replica.
+    pub ranks: Vec<[u32; 4]>,
     /// Routers, one for each sender and child task. A sender without a target has none that could ever be asked.
     pub routers: Vec<Option<Router>>,
     /// Queries on their way.
@@ -141,7 +143,11 @@ impl Floor {
     #[inline]
     pub fn due(&mut self) -> Vec<u32> {
         if self.due.len() > 1 {
-            self.due.sort_unstable();
+            if self.ranks.is_empty() {
+                self.due.sort_unstable();
+            } else {
+                self.due.sort_unstable_by_key(|&station| self.ranks[station as usize]);
+            }
         }
         let due = std::mem::take(&mut self.due);
         due.iter().for_each(|&station| self.is_due[station as usize] = false);
@@ -162,6 +168,12 @@ impl Floor {
             self.stations[station as usize].handle(now, Input::Cancel { query });
             self.settle(now, station, |_, _| {});
         }
+    }
+
+    /// A station is told of the module states.
+    pub fn steer(&mut self, now: Moment, station: u32, view: View) {
+        self.stations[station as usize].handle(now, Input::Steer { view });
+        self.settle(now, station, |_, _| {});
     }
 
     /// A query has ended where this router sent it.

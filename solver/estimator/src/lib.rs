@@ -6,9 +6,11 @@
 //!
 //! The commonest addition is a policy: write it in `serving`, construct it in `fleet`, and lift its refusal there.
 
+mod adopt;
 mod agenda;
 pub mod analytic;
 pub mod bench;
+mod blueprint;
 mod changes;
 mod children;
 mod collect;
@@ -21,8 +23,8 @@ mod floor;
 mod histogram;
 mod joins;
 mod paths;
-mod policies;
 mod random;
+mod reconcile;
 mod requests;
 mod routes;
 pub mod scenario;
@@ -137,15 +139,13 @@ pub fn replay(
     options: &SimulateOptions,
     scenario: Scenario<'_>,
 ) -> Result<Replay, SimulateError> {
-    let fleet = fleet::Fleet::new(problem, plan, workload, options)?;
-    let policy = |name: &str| options.serving.or(plan.pipeline(name).map(|part| part.serving)).unwrap_or_default();
-    let serving: Vec<ServingPolicy> = problem.pipelines.iter().map(|p| policy(&p.name)).collect();
-    let crews = crews::Crews::new(problem, &fleet, &serving);
-    let changes = changes::Changes::new(crews, scenario, problem.pipelines.len())?;
+    let mut fleet = fleet::Fleet::new(problem, plan, workload, options)?;
+    let crews = crews::Crews::new(problem, &fleet);
+    let mut changes = changes::Changes::new(crews, scenario, std::mem::take(&mut fleet.blueprints))?;
+    changes.is_served_as_asked = options.serving.is_some();
     let arrivals = problem.pipelines.iter().zip(&workload.traces);
     let arrivals = arrivals.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect();
-    let roots = problem.pipelines.iter().map(|p| p.root().get() as u32).collect();
-    let mut run = driver::Run::new(fleet, arrivals, options).with_changes(changes, roots);
+    let mut run = driver::Run::new(fleet, arrivals, options).with_changes(changes);
     run.run();
     let (mut collect, now) = (run.collect, run.now);
     let mut changes = run.changes.expect("a run gives its changes back");
@@ -170,5 +170,6 @@ pub fn replay(
         utilisation: if served_ms > 0.0 { busy_ms / served_ms } else { 0.0 },
         invalid_rate,
         changes: changes.changed,
+        plans: changes.plans,
     })
 }

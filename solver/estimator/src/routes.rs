@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct Routes<'a> {
     plan: &'a PipelinePlan,
-    capacities: &'a BTreeMap<&'a GroupName, f64>,
+    capacities: &'a BTreeMap<GroupName, f64>,
     flows: BTreeMap<(Option<&'a GroupName>, &'a GroupName), f64>,
 }
 
@@ -20,7 +20,7 @@ impl<'a> Routes<'a> {
     pub fn new(
         pipeline: &Pipeline,
         plan: &'a PipelinePlan,
-        capacities: &'a BTreeMap<&'a GroupName, f64>,
+        capacities: &'a BTreeMap<GroupName, f64>,
     ) -> Result<Self, SimulateError> {
         let named = plan.routing.tables.iter().flat_map(|t| t.from.iter().chain(t.entries.iter().map(|e| &e.to)));
         for group in named.chain(plan.flows.iter().flat_map(|f| &f.path)) {

@@ -1,7 +1,7 @@
 //! What changes during a run, who changes it, and what a run with changes tells beyond a plain one.
 
 use crate::{SimulateError, Simulation};
-use apportion_domain::{GroupName, Moment, Span};
+use apportion_domain::{GroupName, Moment, Plan, Span};
 
 /// Something that happens to replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,16 +39,24 @@ pub enum Event {
         /// Until then.
         until: Moment,
     },
+    /// Another plan comes into force, for the pipelines that it names. What is new in it loads beside what is there, as far as there
+    /// are devices; groups in both plans keep their replicas, and a change of their batch size takes effect at once. Its tables hold
+    /// as its replicas become ready. What it no longer has finishes its queries and goes.
+    Plan {
+        /// Served by the policies of the first plan.
+        plan: Plan,
+    },
 }
 
 impl Event {
-    /// The pipeline and the group that it speaks of.
+    /// The pipeline and the group that it speaks of, if it is about one.
     #[must_use]
-    pub fn group(&self) -> (&str, &GroupName) {
+    pub fn group(&self) -> Option<(&str, &GroupName)> {
         match self {
             Self::Replicas { pipeline, group, .. }
             | Self::Fail { pipeline, group, .. }
-            | Self::Slow { pipeline, group, .. } => (pipeline, group),
+            | Self::Slow { pipeline, group, .. } => Some((pipeline, group)),
+            Self::Plan { .. } => None,
         }
     }
 }
@@ -89,7 +97,7 @@ pub struct Observation {
     pub at: Moment,
     /// By pipeline in the problem's order: the offered requests as (bin, count), in order, without empty bins.
     pub arrivals: Vec<Vec<(Moment, u32)>>,
-    /// All groups of the plan.
+    /// All groups of the first plan, then those that later plans brought; positions stay.
     pub groups: Vec<GroupSeen>,
 }
 
@@ -216,6 +224,8 @@ pub struct Replay {
     pub invalid_rate: f64,
     /// Changes of replica counts that were carried out.
     pub changes: u64,
+    /// Plans that came into force during the run.
+    pub plans: u64,
 }
 
 /// A change names what the plan does not have.

@@ -1,14 +1,15 @@
 //! The run carries changes out: replicas come, go, die and slow down.
 
-use crate::changes::{Changes, Due, Slow, routers_to};
-use crate::crews::{Dead, Leaving, Seat};
+use crate::changes::{Changes, Due, Slow};
+use crate::crews::{Dead, Leaving, Manner, Seat};
 use crate::driver::Run;
 use crate::fleet::Place;
 use crate::floor::{Dropped, Sending};
+use crate::reconcile::Step;
 use crate::scenario::{Event, OnFailure};
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
-use apportion_serving::{DropReason, Waiting};
+use apportion_serving::{DropReason, Router, Waiting};
 
 impl<'a> Run<'a> {
     /// Does all that is due by now.
@@ -22,8 +23,11 @@ impl<'a> Run<'a> {
         let mut is_changed = true;
         while is_changed {
             is_changed = self.release(&mut changes);
-            while let Some(crew) = changes.crews.reconcile(self.now) {
-                self.let_go(&mut changes, crew);
+            while let Some(step) = changes.crews.reconcile(self.now) {
+                match step {
+                    Step::LetGo(crew, manner) => self.let_go(&mut changes, crew, manner),
+                    Step::Recall(crew) => self.recall(&mut changes, crew),
+                }
                 is_changed = true;
             }
             is_changed |= self.seat_loaded(&mut changes);
@@ -37,6 +41,7 @@ impl<'a> Run<'a> {
             Due::Measure(controller) => changes.measure(controller, self.now, &self.floor, &self.collect),
             Due::Report(controller, seen) => changes.report(controller, self.now, &seen),
             Due::Noticed { crew, station, server } => self.notice(changes, crew, Seat { station, server }),
+            Due::Quiet => {}
             Due::Window => {
                 changes.close_window(self.now, &self.collect);
                 changes.open_window();
@@ -45,11 +50,19 @@ impl<'a> Run<'a> {
     }
 
     fn happen(&mut self, changes: &mut Changes<'a>, event: &Event) {
-        let (pipeline, group) = event.group();
-        let Some(at) = changes.crews.find(pipeline, group) else { return };
+        if let Event::Plan { plan } = event {
+            if let Err(error) = self.adopt(changes, plan) {
+                changes.failed.get_or_insert(error);
+            }
+            return;
+        }
+        let Some(at) = event.group().and_then(|(pipeline, group)| changes.crews.find(pipeline, group)) else { return };
         let crew = &mut changes.crews.crews[at];
         let seat = |number: u32| crew.ready.get(number.checked_rem(crew.ready.len() as u32)? as usize).copied();
         match *event {
+            Event::Plan { .. } => {}
+            // A command that was given before the plan changed may speak of a group that is no longer in it.
+            Event::Replicas { .. } if !crew.is_planned => {}
             Event::Replicas { replicas, .. } => {
                 changes.changed += u64::from(crew.wanted != replicas.max(1));
                 crew.wanted = replicas.max(1);
@@ -67,7 +80,7 @@ impl<'a> Run<'a> {
                 if self.floor.stations[seat.station as usize].fail(seat.server, &mut lost) {
                     self.stale.push((seat.station, seat.server));
                 }
-                crew.dead.push(Dead { seat, is_known: false, quiet: None, lost });
+                crew.dead.push(Dead { seat, is_known: false, quiet: None, lost, is_closed: false });
                 let noticed = Due::Noticed { crew: at, station: seat.station, server: seat.server };
                 let detection = changes.scenario.detection;
                 changes.push(self.now + detection, noticed);
@@ -80,7 +93,7 @@ impl<'a> Run<'a> {
         for dead in &mut changes.crews.crews[at].dead {
             dead.is_known |= dead.seat == seat;
         }
-        self.retarget(changes, at);
+        self.retarget_task(changes, at);
         self.rehome(changes, at);
     }
 
@@ -96,11 +109,13 @@ impl<'a> Run<'a> {
             if (crew.line, crew.task) != (line, task) {
                 continue;
             }
-            let (is_central, mut lost, mut later) = (crew.is_central, Vec::new(), Vec::new());
+            let (is_emptied, mut lost, mut moved) = (!crew.is_central || crew.is_gone(), Vec::new(), Vec::new());
+            let mut later = Vec::new();
             for dead in crew.dead.iter_mut().filter(|d| d.is_known) {
-                lost.append(&mut dead.lost);
-                if !is_central {
-                    self.floor.stations[dead.seat.station as usize].evacuate(&mut lost);
+                let held = if dead.is_closed { &mut moved } else { &mut lost };
+                held.append(&mut dead.lost);
+                if is_emptied {
+                    self.floor.stations[dead.seat.station as usize].evacuate(held);
                 }
                 if dead.quiet.is_none() {
                     dead.quiet = Some(self.now + hop);
@@ -111,6 +126,7 @@ impl<'a> Run<'a> {
             if hop > Span::ZERO {
                 later.into_iter().for_each(|due| changes.push(self.now + hop, due));
             }
+            moved.into_iter().for_each(|waiting| self.send_again(waiting, (line, task), OnFailure::SendAgain));
             for waiting in lost {
                 self.send_again(waiting, (line, task), changes.scenario.on_failure);
             }
@@ -151,7 +167,7 @@ impl<'a> Run<'a> {
             }
             if loaded > 0 {
                 is_any = true;
-                self.retarget(changes, at);
+                self.retarget_task(changes, at);
                 self.rehome(changes, at);
             }
         }
@@ -180,81 +196,100 @@ impl<'a> Run<'a> {
         if let Some(station) = crew.free.pop() {
             return Seat { station, server: 0 };
         }
-        let (sibling, station) = (crew.stations[0], self.floor.stations.len() as u32);
-        let view = self.floor.stations[sibling as usize].view();
-        let place = self.floor.places[sibling as usize];
+        let station = self.floor.stations.len() as u32;
         let router = self.floor.routers.len() as u32;
-        for edge in 0..self.groups[crew.group_at as usize].edges.len() {
-            let copy = self.floor.routers[place.router as usize + edge].as_ref().map(|r| r.for_another_sender());
+        let edges = self.groups[crew.group_at as usize].edges.len();
+        let sibling = crew.stations.first().map(|&s| self.floor.places[s as usize].router as usize);
+        for edge in 0..edges {
+            let copy = match sibling {
+                Some(first) => self.floor.routers[first + edge].as_ref().map(Router::for_another_sender),
+                None => self.new_router(changes, at, self.groups[changes.crews.crews[at].group_at as usize].edges[edge].to),
+            };
             self.floor.routers.push(copy);
         }
         let server = self.collect.more_servers(0, 0, 1);
-        self.floor.stations.push(crew.prototype.clone());
-        self.floor.places.push(Place { router, server, ..place });
-        self.floor.stations[station as usize].handle(self.now, Input::Steer { view });
-        self.floor.settle(self.now, station, |_, _| {});
+        let crew = &mut changes.crews.crews[at];
         crew.stations.push(station);
-        self.lines[crew.line as usize].stations.push(station);
-        self.steering.joined(sibling, station);
+        let place = Place { group: crew.group_at, line: crew.line, task_of_line: crew.task, router, server };
+        let prototype = crew.prototype.clone();
+        self.put_station(changes, at, prototype, place);
         Seat { station, server: 0 }
     }
 
     /// One replica of a crew takes no new queries.
-    fn let_go(&mut self, changes: &mut Changes<'a>, at: usize) {
+    fn let_go(&mut self, changes: &mut Changes<'a>, at: usize, manner: Manner) {
         let crew = &mut changes.crews.crews[at];
         let last = if crew.is_central {
-            let station = crew.stations[0];
-            let server = self.floor.stations[station as usize].removable();
-            server.and_then(|s| crew.ready.iter().position(|seat| seat.server == s))
+            // The one whose leaving is felt least: one that is idle, else one that is busy.
+            let is_idle = |seat: &Seat| self.floor.stations[seat.station as usize].is_idle(seat.server);
+            (0..crew.ready.len()).max_by_key(|&at| (is_idle(&crew.ready[at]), crew.ready[at].server))
         } else {
             // The youngest goes first.
             crew.ready.len().checked_sub(1)
         };
         let Some(seat) = last.map(|at| crew.ready.swap_remove(at)) else { return };
         let hop = self.lines[crew.line as usize].network.map_or(Span::ZERO, |line| self.floor.network.delay(line));
-        crew.leaving.push(Leaving { seat, quiet: self.now + hop });
-        if crew.is_central {
-            self.floor.stations[seat.station as usize].handle(self.now, Input::RemoveServer { server: seat.server });
-            self.floor.settle(self.now, seat.station, |_, _| {});
-        } else {
-            self.retarget(changes, at);
+        let quiet = self.now + hop;
+        crew.leaving.push(Leaving { seat, quiet, manner });
+        if manner == Manner::Close {
+            let (is_known, is_closed) = (true, true);
+            crew.dead.push(Dead { seat, is_known, quiet: None, lost: Vec::new(), is_closed });
         }
+        let ends_now = manner == Manner::Close || (crew.is_central && manner == Manner::Finish);
+        if hop > Span::ZERO {
+            changes.push(quiet, Due::Quiet);
+        }
+        if ends_now {
+            self.end_server(seat);
+        }
+        self.retarget_task(changes, at);
+    }
+
+    fn end_server(&mut self, seat: Seat) {
+        self.floor.stations[seat.station as usize].handle(self.now, Input::RemoveServer { server: seat.server });
+        self.floor.settle(self.now, seat.station, |_, _| {});
+    }
+
+    /// A replica that was about to go stays.
+    fn recall(&mut self, changes: &mut Changes<'a>, at: usize) {
+        let crew = &mut changes.crews.crews[at];
+        let Some(place) = crew.returning() else { return };
+        let left = crew.leaving.swap_remove(place);
+        crew.ready.push(left.seat);
+        self.retarget_task(changes, at);
+        self.rehome(changes, at);
     }
 
     /// Replicas that have finished what they had free their devices. Whether there were any.
     fn release(&mut self, changes: &mut Changes<'a>) -> bool {
         let mut is_any = false;
-        for crew in changes.crews.crews.iter_mut().filter(|c| !c.leaving.is_empty()) {
-            let (is_central, now) = (crew.is_central, self.now);
+        for at in 0..changes.crews.crews.len() {
+            let (now, crew) = (self.now, &mut changes.crews.crews[at]);
+            let queued = |s: u32| self.floor.stations[s as usize].queued();
+            let drained = crew.leaving.iter_mut().filter(|l| l.manner == Manner::Drain && now >= l.quiet);
+            let mut ended: Vec<Seat> = Vec::new();
+            for left in drained.filter(|l| queued(l.seat.station) == 0) {
+                left.manner = Manner::Finish;
+                ended.push(left.seat);
+            }
+            ended.into_iter().for_each(|seat| self.end_server(seat));
+            let crew = &mut changes.crews.crews[at];
             let is_done = |l: &mut Leaving| {
                 let machine = &self.floor.stations[l.seat.station as usize];
-                let is_empty = || machine.queued() == 0 && machine.running() == 0;
-                if is_central { machine.is_gone(l.seat.server) } else { now > l.quiet && is_empty() }
+                match l.manner {
+                    Manner::Drain => false,
+                    Manner::Finish if !crew.is_central => now >= l.quiet && machine.queued() == 0 && machine.running() == 0,
+                    Manner::Finish | Manner::Close => machine.is_gone(l.seat.server),
+                }
             };
             for left in crew.leaving.extract_if(.., is_done) {
                 is_any = true;
-                if !is_central {
+                if !crew.is_central && left.manner == Manner::Finish {
                     crew.free.push(left.seat.station);
                 }
             }
         }
         is_any
-    }
-
-    /// Senders of a task learn where the replicas of a crew are.
-    fn retarget(&mut self, changes: &mut Changes<'a>, at: usize) {
-        let crew = &changes.crews.crews[at];
-        if crew.is_central {
-            return;
-        }
-        let (line, targets) = (&self.lines[crew.line as usize], crew.targets());
-        let root = self.roots[crew.line as usize];
-        for router in routers_to(line, root, crew.task, &self.floor, &self.groups) {
-            if let Some(router) = &mut self.floor.routers[router as usize] {
-                // Without any target, queries keep going where they went, and wait for the next replica.
-                let _ = router.retarget(crew.position, &targets);
-            }
-        }
     }
 
     /// Time of a batch that a server starts now, if it is slow.

@@ -3,19 +3,22 @@
 use crate::floor::Floor;
 use apportion_domain::{Moment, Span};
 use apportion_serving::modules::{PERIOD, WINDOW_PERIODS};
-use apportion_serving::replica::Input;
 use apportion_serving::{StatePlanner, View};
 use std::collections::VecDeque;
 
 /// The states of one pipeline.
 #[derive(Debug)]
 pub struct Steered {
+    /// The pipeline.
+    pub line: u32,
     /// Its planner.
     pub planner: StatePlanner,
     /// Its stations.
     pub stations: Vec<u32>,
     /// From a station's report to the view that follows from it: a hop each way.
     pub delay: Span,
+    /// Whether views only change with the plan.
+    pub is_fixed: bool,
 }
 
 /// Views on their way.
@@ -44,15 +47,13 @@ impl Steering {
     #[must_use]
     pub fn new(mut steered: Vec<Steered>) -> Self {
         steered.sort_by_key(|s| s.delay);
-        let period_end = if steered.is_empty() { Moment::NEVER } else { Moment::ZERO + PERIOD };
+        let period_end = if steered.iter().all(|s| s.is_fixed) { Moment::NEVER } else { Moment::ZERO + PERIOD };
         Self { steered, period_end, due: VecDeque::new(), spare: Vec::new(), silent: 0 }
     }
 
-    /// A station has come that looks at the states of the pipeline whose station `sibling` is.
-    pub fn joined(&mut self, sibling: u32, station: u32) {
-        for steered in self.steered.iter_mut().filter(|s| s.stations.contains(&sibling)) {
-            steered.stations.push(station);
-        }
+    /// The states of a pipeline, if its policy looks at them.
+    pub fn of_line(&mut self, line: u32) -> Option<&mut Steered> {
+        self.steered.iter_mut().find(|s| s.line == line)
     }
 
     /// When it acts next, if the rest of the run does so at `work`. While nothing is left in any window, it sleeps until the
@@ -79,7 +80,7 @@ impl Steering {
             self.period_end = self.period_end + PERIOD;
             let mut is_silent = true;
             for at in 0..self.steered.len() {
-                is_silent &= !self.report(at, now, floor);
+                is_silent &= self.steered[at].is_fixed || !self.report(at, now, floor);
             }
             self.silent = if is_silent { self.silent + 1 } else { 0 };
         }
@@ -87,8 +88,7 @@ impl Steering {
             let Some(mut due) = self.due.pop_front() else { return };
             for &station in &self.steered[due.steered].stations {
                 let task = floor.places[station as usize].task_of_line as usize;
-                floor.stations[station as usize].handle(now, Input::Steer { view: due.views[task] });
-                floor.settle(now, station, |_, _| {});
+                floor.steer(now, station, due.views[task]);
             }
             due.views.clear();
             self.spare.push(due.views);

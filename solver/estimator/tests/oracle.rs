@@ -1,14 +1,14 @@
-//! A second simulator, slow and obvious, that agrees with the first on the end of every request of small random cases, and on
-//! where and why the others were dropped.
+//! A second simulator, slow and obvious, that agrees with the first on the end of every request of small random cases, on where and
+//! why the others were dropped, and on queueing, batch wait and execution at each task.
 
 mod common;
 mod slow;
 
-use apportion_domain::{Batching, Dropping, Partial, Queueing, TaskIndex};
+use apportion_domain::{Batching, Dropping, Partial, Queueing, TaskIndex, TaskWaiting};
 use apportion_estimator::Outcome;
 use common::{Fan, Stage, arrivals, build, run};
 use proptest::prelude::*;
-use slow::{Case, Oracle};
+use slow::{Case, Oracle, Spent};
 
 const MS: u64 = 1_000_000;
 
@@ -59,8 +59,8 @@ prop_compose! {
     }
 }
 
-/// What became of each request: its end, or where and why it was dropped.
-fn fast(case: &Case, at: &[u64]) -> Vec<Result<u64, (usize, &'static str)>> {
+/// What became of each request (its end, or where and why it was dropped), and what was spent at each task.
+fn fast(case: &Case, at: &[u64]) -> (Vec<Result<u64, (usize, &'static str)>>, Vec<Spent>) {
     let queueing = if case.central { Queueing::Central } else { Queueing::PerReplica };
     let (problem, mut plan) = build(&case.stages, queueing, case.network_ms as f64, case.slo_ms as f64);
     let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| {
@@ -78,7 +78,13 @@ fn fast(case: &Case, at: &[u64]) -> Vec<Result<u64, (usize, &'static str)>> {
         Outcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
         _ => Ok(r.finish.expect("answered").as_nanos()),
     };
-    run(&(problem, plan), &arrivals(at)).requests.iter().map(of).collect()
+    let simulation = run(&(problem, plan), &arrivals(at));
+    let spent = |w: &TaskWaiting| {
+        let sum = |mean_ms: f64| (mean_ms * w.queries as f64 * 1e6).round() as u64;
+        let (queueing, batch_wait, execution) = (sum(w.queueing_ms), sum(w.batch_wait_ms), sum(w.service_ms));
+        Spent { queries: w.queries, queueing, batch_wait, execution }
+    };
+    (simulation.requests.iter().map(of).collect(), simulation.total.waiting.iter().map(spent).collect())
 }
 
 proptest! {
@@ -92,6 +98,8 @@ proptest! {
     ) {
         let mut at = 0;
         let at: Vec<u64> = gaps_ms.iter().map(|gap| { at += gap * MS; at }).collect();
-        prop_assert_eq!(fast(&case, &at), Oracle::new(&case).play(&at));
+        let (outcomes, spent) = fast(&case, &at);
+        prop_assert!(case.batching == Batching::Forming || spent.iter().all(|s| s.batch_wait == 0));
+        prop_assert_eq!((outcomes, spent), Oracle::new(&case).play(&at));
     }
 }

@@ -76,7 +76,7 @@ fn most_accurate_first_makes_its_own_tables() {
     plan.pipelines[0].serving.routing = RoutingPolicy::MostAccurateFirst;
     // The accurate variant serves 50 per second: all of a demand of 10, and five sixths of a demand of 60.
     assert_eq!(accurate_share(&run(&(problem.clone(), plan.clone()), &twelve())), 1.0);
-    let problem = changed(&problem, |draft| draft.demand_qps = 60.0);
+    plan.pipelines[0].demand_qps = 60.0;
     let share = accurate_share(&run(&(problem, plan), &twelve()));
     assert!((share - 5.0 / 6.0).abs() < 1e-9, "{share}");
 }

@@ -3,6 +3,7 @@
 mod agent;
 mod estimator;
 mod scaling;
+mod serving;
 mod solver;
 
 use crate::exit::{Exit, Outcome};
@@ -40,6 +41,9 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = apportion_estimator::bench::SECONDS)]
         seconds: u64,
     },
+    /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its regret against
+    /// an all-knowing choice.
+    Serving,
     /// Two agents on this machine with variants that take no time: what a hop adds, large tensors, requests per second at the
     /// ingress, each beside the plainest way to do the same.
     Agent {
@@ -56,6 +60,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
             solver::run(problems, sizes, &solver::Cluster { pipelines: *pipelines, devices: *devices, seed: *seed })?;
         }
         BenchCommand::Estimator { seconds } => estimator::run(*seconds)?,
+        BenchCommand::Serving => serving::run()?,
         BenchCommand::Agent { seconds } => return agent::run(*seconds),
     }
     Ok(Exit::Done)

@@ -82,6 +82,7 @@ struct Query {
     maker: Option<usize>,
     state: State,
     joined: u64,
+    entered: u64,
     deadline: u64,
     behind: bool,
     target: usize,
@@ -125,6 +126,16 @@ pub struct Oracle<'a> {
     held: Vec<usize>,
     /// `(query, where, why)`.
     given_up: Vec<(usize, usize, &'static str)>,
+    spent: Vec<Spent>,
+}
+
+/// What the queries of one task spent there, summed in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    pub queries: u64,
+    pub queueing: u64,
+    pub batch_wait: u64,
+    pub execution: u64,
 }
 
 impl<'a> Oracle<'a> {
@@ -140,7 +151,8 @@ impl<'a> Oracle<'a> {
         }
         turns.push(vec![0; case.stages.len()]);
         let (events, queries, requests, held, given_up) = (vec![], vec![], vec![], vec![], vec![]);
-        Self { case, events, made: 0, replicas, turns, queries, requests, held, given_up }
+        let spent = vec![Spent::default(); case.stages.len()];
+        Self { case, events, made: 0, replicas, turns, queries, requests, held, given_up, spent }
     }
 
     fn replicas_of(&self, task: usize) -> Vec<usize> {
@@ -152,7 +164,8 @@ impl<'a> Oracle<'a> {
         self.events.push((at, self.made, what));
     }
 
-    pub fn play(mut self, at: &[u64]) -> Vec<Result<u64, (usize, &'static str)>> {
+    /// What became of each request, and what was spent at each task.
+    pub fn play(mut self, at: &[u64]) -> (Vec<Result<u64, (usize, &'static str)>>, Vec<Spent>) {
         for (request, &moment) in at.iter().enumerate() {
             self.requests.push(Request { open: 1, end: 0, leaves: 0, dropped: None });
             self.later(moment, What::Arrives { request });
@@ -197,7 +210,7 @@ impl<'a> Oracle<'a> {
             Some(dropped) if !(self.case.partial && r.leaves > 0) => Err(dropped),
             _ => Ok(r.end),
         };
-        self.requests.iter().map(result).collect()
+        (self.requests.iter().map(result).collect(), self.spent)
     }
 
     fn next(&mut self, now: u64, is: impl Fn(&What) -> bool) -> Option<What> {
@@ -207,7 +220,17 @@ impl<'a> Oracle<'a> {
     }
 
     fn make(&mut self, request: usize, task: usize, maker: Option<usize>, deadline: u64, behind: bool) -> usize {
-        self.queries.push(Query { request, task, maker, state: State::Away, joined: 0, deadline, behind, target: 0 });
+        self.queries.push(Query {
+            request,
+            task,
+            maker,
+            state: State::Away,
+            joined: 0,
+            entered: 0,
+            deadline,
+            behind,
+            target: 0,
+        });
         self.queries.len() - 1
     }
 
@@ -402,6 +425,12 @@ impl<'a> Oracle<'a> {
             }
         }
         self.replicas[holder].queue = queue;
+        for &query in &batch {
+            let query = &mut self.queries[query];
+            if query.state == State::Queued {
+                query.entered = now;
+            }
+        }
         batch
     }
 
@@ -445,7 +474,15 @@ impl<'a> Oracle<'a> {
         if batch.is_empty() {
             return;
         }
-        let ends = now + self.case.service(self.replicas[replica].task, batch.len());
+        let service = self.case.service(self.replicas[replica].task, batch.len());
+        let ends = now + service;
+        for query in batch.iter().map(|&q| &self.queries[q]) {
+            let spent = &mut self.spent[query.task];
+            spent.queries += 1;
+            spent.queueing += query.entered - query.joined;
+            spent.batch_wait += now - query.entered;
+            spent.execution += service;
+        }
         batch.iter().for_each(|&q| self.queries[q].state = State::Running);
         (self.replicas[replica].running, self.replicas[replica].ends) = (Some(batch), ends);
         self.later(ends, What::BatchEnds { replica });

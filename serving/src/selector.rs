@@ -1,0 +1,414 @@
+//! INFaaS's selection of variants (ATC'21, section 4): which variant on which worker serves a query that names none.
+//!
+//! A query names an application with the accuracy and the latency that it needs, or a variant. The [`Selector`] keeps the state of
+//! each variant on each worker (figure 4 of the paper), as late as the workers' reports are, and answers with what serves at
+//! once, what would have to be loaded, or, where nothing fits, the nearest that there is. It also says which variants
+//! should move because others disturb them (section 4), which workers may run offline queries, and when workers are wanted
+//! (section 4.2.3).
+//!
+//! Between two reports the paper's policy sends everything to the worker that was the least loaded in the last one. Here the
+//! selector also reckons with what it has sent since: each loaded variant has a virtual queue that its peak throughput empties, and
+//! it is taken only if its queue leaves enough time.
+
+use apportion_domain::{Moment, Span};
+
+/// Part of a peak throughput at which a variant is overloaded: the paper's state begins at the peak itself.
+pub const PEAK: f64 = 1.0;
+/// A variant is disturbed if its batches take longer than profiled by this factor. The paper gives none; profiles repeat to within
+/// a few per cent.
+pub const DISTURBED: f64 = 1.2;
+/// Offline queries run on workers used less (section 5).
+pub const OFFLINE_UTILISATION_MAX: f64 = 0.4;
+/// Another worker is wanted where all are used more (section 4.2.3, rule 1).
+pub const UTILISATION_MAX: f64 = 0.8;
+/// Another worker is wanted if more of them have overloaded variants (section 4.2.3, rule 3).
+pub const OVERLOADED_MAX: f64 = 0.8;
+/// How often workers report (section 5).
+pub const REPORT_PERIOD: Span = Span::from_nanos(2_000_000_000);
+
+/// A variant on a hardware type, as it was registered and profiled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Registered {
+    /// Its application.
+    pub application: u32,
+    /// Accuracy, 0 to 1.
+    pub accuracy: f64,
+    /// Time of its batch.
+    pub inference: Span,
+    /// Time to load it.
+    pub load: Span,
+    /// What one replica serves at most, in queries per second.
+    pub peak_qps: f64,
+    /// Its hardware type, by number.
+    pub hardware: u32,
+    /// Eighths of a device that a replica takes.
+    pub eighths: u32,
+    /// Price of one replica per hour.
+    pub price: f64,
+}
+
+/// A variant's state on one worker (figure 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It serves less than it can.
+    Active,
+    /// It is not overloaded, and slower than profiled all the same.
+    Interfered,
+    /// It serves what it can at most.
+    Overloaded,
+    /// It is not loaded.
+    #[default]
+    Inactive,
+}
+
+/// What a worker has measured of one variant in a period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// The variant.
+    pub variant: u32,
+    /// Replicas there, at least one.
+    pub replicas: u32,
+    /// Queries served per second.
+    pub served_qps: f64,
+    /// Mean time of a batch of the profiled size; zero if none ran.
+    pub inference: Span,
+    /// Queries that wait there.
+    pub queued: u64,
+}
+
+/// What a query asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Asked {
+    /// Any variant of an application that is accurate and fast enough.
+    Needs {
+        /// The application.
+        application: u32,
+        /// Least accuracy.
+        accuracy: f64,
+        /// Longest time.
+        latency: Span,
+    },
+    /// This one.
+    Variant(u32),
+}
+
+/// Who serves a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// A variant that is loaded. It is other than active, or has too long a queue, only if nothing that fits is better or can be
+    /// loaded.
+    Serve {
+        /// The variant.
+        variant: u32,
+        /// The worker.
+        worker: u32,
+        /// Its state there.
+        state: State,
+    },
+    /// A variant that is to be loaded first.
+    Load {
+        /// The variant.
+        variant: u32,
+        /// The least used worker that has room for it.
+        worker: u32,
+    },
+    /// Nothing fits what was asked for; this comes nearest. It may be loaded or not, and is not served unless asked for.
+    Nearest {
+        /// The variant.
+        variant: u32,
+    },
+    /// It fits, but no worker has it or has room for it.
+    NoRoom {
+        /// The variant.
+        variant: u32,
+    },
+    /// The application has no variant, or the variant is not registered.
+    Unknown,
+}
+
+/// A replica that should go elsewhere, because others disturb it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The variant.
+    pub variant: u32,
+    /// Where it is.
+    pub from: u32,
+    /// Where it should be: the same worker if that has room, else the least used one.
+    pub to: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Worker {
+    hardware: u32,
+    eighths_free: u32,
+    utilisation: f64,
+    /// No variant here is slower than profiled.
+    is_calm: bool,
+    is_up: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    worker: u32,
+    replicas: u32,
+    state: State,
+    /// Served over peak.
+    load: f64,
+    /// When what was sent there will have been served, at peak throughput.
+    free: Moment,
+    /// What one query takes of all replicas, at peak throughput.
+    each: Span,
+}
+
+#[derive(Clone, Debug)]
+struct Variant {
+    registered: Registered,
+    /// Where it is loaded.
+    placed: Vec<Placed>,
+}
+
+/// Variants and workers of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Selector {
+    variants: Vec<Variant>,
+    workers: Vec<Worker>,
+    /// By hardware type: the most free eighths of any worker.
+    room: Vec<u32>,
+    /// By application, by price of a query.
+    by_price: Vec<Vec<u32>>,
+    /// By application, by loading and inference time.
+    by_start: Vec<Vec<u32>>,
+}
+
+impl Selector {
+    /// Of all registered variants; nothing is loaded and no worker is there.
+    #[must_use]
+    pub fn new(registered: Vec<Registered>) -> Self {
+        let applications = registered.iter().map(|r| r.application as usize + 1).max().unwrap_or(0);
+        let mut by_price: Vec<Vec<u32>> = vec![Vec::new(); applications];
+        for (at, r) in (0..).zip(&registered) {
+            by_price[r.application as usize].push(at);
+        }
+        let mut by_start = by_price.clone();
+        let of = |at: u32| &registered[at as usize];
+        let price = |at: u32| of(at).price / of(at).peak_qps.max(1e-9);
+        by_price.iter_mut().for_each(|list| list.sort_by(|&a, &b| price(a).total_cmp(&price(b))));
+        by_start.iter_mut().for_each(|list| list.sort_by_key(|&at| of(at).load + of(at).inference));
+        let variants = registered.into_iter().map(|registered| Variant { registered, placed: Vec::new() }).collect();
+        Self { variants, workers: Vec::new(), room: Vec::new(), by_price, by_start }
+    }
+
+    /// A worker has come, with so many free eighths of devices. Its number.
+    pub fn add_worker(&mut self, hardware: u32, eighths: u32) -> u32 {
+        self.workers.push(Worker { hardware, eighths_free: eighths, utilisation: 0.0, is_calm: true, is_up: true });
+        self.look_for_room(hardware);
+        self.workers.len() as u32 - 1
+    }
+
+    fn look_for_room(&mut self, hardware: u32) {
+        let of_type = self.workers.iter().filter(|w| w.hardware == hardware && w.is_up);
+        let most = of_type.map(|w| w.eighths_free).max().unwrap_or(0);
+        let at = hardware as usize;
+        self.room.resize(self.room.len().max(at + 1), 0);
+        self.room[at] = most;
+    }
+
+    /// A worker has gone with all that it had.
+    pub fn remove_worker(&mut self, worker: u32) {
+        self.workers[worker as usize].is_up = false;
+        self.variants.iter_mut().for_each(|v| v.placed.retain(|p| p.worker != worker));
+        self.look_for_room(self.workers[worker as usize].hardware);
+    }
+
+    /// A worker's report: its utilisation (0 to 1), its free eighths, and all variants that are loaded there.
+    pub fn report(&mut self, now: Moment, worker: u32, utilisation: f64, eighths_free: u32, seen: &[Seen]) {
+        let mut is_calm = true;
+        let is_there = |variant: u32| seen.iter().any(|s| s.variant == variant && s.replicas > 0);
+        for (variant, of) in (0..).zip(&mut self.variants) {
+            of.placed.retain(|p| p.worker != worker || is_there(variant));
+        }
+        for seen in seen.iter().filter(|s| s.replicas > 0) {
+            let Some(variant) = self.variants.get_mut(seen.variant as usize) else { continue };
+            let r = &variant.registered;
+            let peak_qps = (r.peak_qps * f64::from(seen.replicas)).max(1e-9);
+            let load = seen.served_qps / peak_qps;
+            let is_slow = seen.inference.as_nanos() as f64 > DISTURBED * r.inference.as_nanos() as f64;
+            let state = match (load >= PEAK, is_slow) {
+                (true, _) => State::Overloaded,
+                (false, true) => State::Interfered,
+                (false, false) => State::Active,
+            };
+            is_calm &= !is_slow;
+            let each = Span::from_millis(1e3 / peak_qps);
+            let queue = Span::from_nanos(each.as_nanos().saturating_mul(seen.queued));
+            let known = variant.placed.iter().position(|p| p.worker == worker);
+            // What was sent since the report left is not in it.
+            let free = known.map_or(now, |at| variant.placed[at].free).max(now + queue);
+            let placed = Placed { worker, replicas: seen.replicas, state, load, free, each };
+            match known {
+                Some(at) => variant.placed[at] = placed,
+                None => variant.placed.push(placed),
+            }
+        }
+        let of = &mut self.workers[worker as usize];
+        (of.utilisation, of.eighths_free, of.is_calm) = (utilisation, eighths_free, is_calm);
+        let hardware = of.hardware;
+        self.look_for_room(hardware);
+    }
+
+    /// The state of a variant on a worker.
+    #[must_use]
+    pub fn state(&self, variant: u32, worker: u32) -> State {
+        let placed = &self.variants[variant as usize].placed;
+        placed.iter().find(|p| p.worker == worker).map_or(State::Inactive, |p| p.state)
+    }
+
+    /// Who serves a query (section 4.1). What is to serve counts as sent.
+    pub fn select(&mut self, now: Moment, asked: Asked) -> Selected {
+        let selected = match asked {
+            Asked::Variant(variant) if variant as usize >= self.variants.len() => Selected::Unknown,
+            Asked::Variant(variant) => {
+                let active = self.placed(now, variant, |p| p.state == State::Active);
+                let other = || self.load(variant).or_else(|| self.placed(now, variant, |_| true).map(|p| p.0));
+                active.map(|p| p.0).or_else(other).unwrap_or(Selected::NoRoom { variant })
+            }
+            Asked::Needs { application, accuracy, latency } => self.select_for(now, application, accuracy, latency),
+        };
+        if let Selected::Serve { variant, worker, .. } = selected {
+            let placed = self.variants[variant as usize].placed.iter_mut();
+            placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + p.each);
+        }
+        selected
+    }
+
+    fn select_for(&self, now: Moment, application: u32, accuracy: f64, latency: Span) -> Selected {
+        let at = application as usize;
+        let fits = |v: &&u32| {
+            let r = &self.variants[**v as usize].registered;
+            r.accuracy >= accuracy && r.inference <= latency
+        };
+        let Some(by_price) = self.by_price.get(at).filter(|list| !list.is_empty()) else { return Selected::Unknown };
+        let in_time = |variant: u32| {
+            let wait =
+                Span::from_nanos(latency.as_nanos() - self.variants[variant as usize].registered.inference.as_nanos());
+            self.placed(now, variant, |p| p.state == State::Active && p.free <= now + wait)
+        };
+        if let Some((serve, _)) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
+            return serve;
+        }
+        // Overloaded and disturbed ones are left alone as long as another can be loaded.
+        if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.load(v)) {
+            return load;
+        }
+        let loaded = by_price.iter().filter(fits).filter_map(|&v| self.placed(now, v, |_| true));
+        if let Some((serve, _)) = loaded.min_by_key(|(_, done)| *done) {
+            return serve;
+        }
+        match by_price.iter().find(fits) {
+            Some(&variant) => Selected::NoRoom { variant },
+            None => Selected::Nearest { variant: self.nearest(by_price, accuracy, latency) },
+        }
+    }
+
+    /// Where a variant is loaded in an acceptable state and will be done first, and when; among equals by state, then by the load that was
+    /// reported.
+    fn placed(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<(Selected, (Moment, State))> {
+        let of = &self.variants[variant as usize];
+        let order = |a: &&Placed, b: &&Placed| {
+            let key = |p: &Placed| (p.free.max(now), p.state);
+            key(a).cmp(&key(b)).then(a.load.total_cmp(&b.load))
+        };
+        let best = of.placed.iter().filter(|p| accepts(p)).min_by(order)?;
+        let serve = Selected::Serve { variant, worker: best.worker, state: best.state };
+        Some((serve, (best.free.max(now) + of.registered.inference, best.state)))
+    }
+
+    /// The variant that misses what is asked for by the smallest part: accuracy below, time above, each relative to what was asked.
+    fn nearest(&self, among: &[u32], accuracy: f64, latency: Span) -> u32 {
+        let asked = (latency.as_nanos() as f64).max(1.0);
+        let miss = |v: u32| {
+            let r = &self.variants[v as usize].registered;
+            let less = (accuracy - r.accuracy).max(0.0) / accuracy.max(1e-9);
+            let more = (r.inference.as_nanos() as f64 - asked).max(0.0) / asked;
+            less + more
+        };
+        among.iter().copied().min_by(|&a, &b| miss(a).total_cmp(&miss(b))).expect("an application with variants")
+    }
+
+    fn load(&self, variant: u32) -> Option<Selected> {
+        let r = &self.variants[variant as usize].registered;
+        if self.room.get(r.hardware as usize).is_none_or(|&room| room < r.eighths) {
+            return None;
+        }
+        let worker = self.roomy(r, None)?;
+        Some(Selected::Load { variant, worker })
+    }
+
+    /// The least used worker with room for one more replica.
+    fn roomy(&self, r: &Registered, not: Option<u32>) -> Option<u32> {
+        let has_room = |(at, w): &(u32, &Worker)| {
+            w.is_up && w.hardware == r.hardware && w.eighths_free >= r.eighths && Some(*at) != not
+        };
+        let least = (0..).zip(&self.workers).filter(has_room);
+        least.min_by(|a, b| a.1.utilisation.total_cmp(&b.1.utilisation)).map(|(at, _)| at)
+    }
+
+    /// Disturbed replicas and where they should go (section 4, "mitigating performance degradation"): at most one for each worker
+    /// that they come from and go to, so that what was reported is still true when they move.
+    #[must_use]
+    pub fn moves(&self) -> Vec<Move> {
+        let mut is_touched = vec![false; self.workers.len()];
+        let mut moves = Vec::new();
+        for (variant, of) in (0..).zip(&self.variants) {
+            for placed in of.placed.iter().filter(|p| p.state == State::Interfered) {
+                let from = placed.worker;
+                let home = &self.workers[from as usize];
+                let stays = home.eighths_free >= of.registered.eighths;
+                let to = if stays { Some(from) } else { self.roomy(&of.registered, Some(from)) };
+                let Some(to) = to.filter(|&to| !is_touched[from as usize] && !is_touched[to as usize]) else { continue };
+                is_touched[from as usize] = true;
+                is_touched[to as usize] = true;
+                moves.push(Move { variant, from, to });
+            }
+        }
+        moves
+    }
+
+    /// Whether a worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower than profiled.
+    #[must_use]
+    pub fn runs_offline(&self, worker: u32) -> bool {
+        let w = &self.workers[worker as usize];
+        w.is_up && w.is_calm && w.utilisation < OFFLINE_UTILISATION_MAX
+    }
+
+    /// Hardware types of which another worker is wanted (section 4.2.3).
+    #[must_use]
+    pub fn wanted_workers(&self) -> Vec<u32> {
+        let up = || (0..).zip(&self.workers).filter(|(_, w): &(u32, &Worker)| w.is_up);
+        let mut types: Vec<u32> = up().map(|(_, w)| w.hardware).collect();
+        types.sort_unstable();
+        types.dedup();
+        let has = |worker: u32, state: State| {
+            self.variants.iter().flat_map(|v| &v.placed).any(|p| p.worker == worker && p.state == state)
+        };
+        let overloaded: Vec<u32> = up().filter(|&(at, _)| has(at, State::Overloaded)).map(|(at, _)| at).collect();
+        let is_overloaded = overloaded.len() as f64 > OVERLOADED_MAX * up().count() as f64;
+        let wants = |&hardware: &u32| {
+            let of_type = || up().filter(move |(_, w)| w.hardware == hardware);
+            let is_used = of_type().all(|(_, w)| w.utilisation > UTILISATION_MAX);
+            let is_disturbed = |v: &Variant| v.placed.iter().all(|p| p.state == State::Interfered);
+            let mut loaded = self.variants.iter().filter(|v| v.registered.hardware == hardware && !v.placed.is_empty());
+            let is_any = self.variants.iter().any(|v| v.registered.hardware == hardware && !v.placed.is_empty());
+            let more = is_overloaded && of_type().any(|(at, _)| overloaded.contains(&at));
+            is_used || (is_any && loaded.all(is_disturbed)) || more
+        };
+        types.into_iter().filter(wants).collect()
+    }
+
+    /// Workers on which nothing is loaded: they can go.
+    #[must_use]
+    pub fn idle_workers(&self) -> Vec<u32> {
+        let is_used = |at: u32| self.variants.iter().flat_map(|v| &v.placed).any(|p| p.worker == at && p.replicas > 0);
+        (0..).zip(&self.workers).filter(|&(at, w)| w.is_up && !is_used(at)).map(|(at, _)| at).collect()
+    }
+}

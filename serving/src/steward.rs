@@ -1,0 +1,399 @@
+//! The fast loop between plans: tables for the load that is seen, PARD's module states, the tuner's replicas.
+//!
+//! One steward belongs to one pipeline. It is told, late, what the agents have measured; what it decides is a [`Steering`], which
+//! reaches them late again. It is no part of any agent's request path, so an agent that hears nothing goes on with what it
+//! has. A plan's generation comes first: a steward serves one plan, and another plan gets another steward.
+
+use crate::dropper::View;
+use crate::modules::{self, Module, StatePlanner, TooManyPaths};
+use crate::monitor::Monitor;
+use crate::most_accurate::{UnknownGroup, graph, server};
+use crate::tables::{self, Graph, Server, Table};
+use crate::tuner::Tuner;
+use apportion_domain::{
+    Assignment, Dropping, Hardware, Moment, Pipeline, PipelinePlan, RoutingPolicy, SLACK, Span, TaskIndex,
+};
+use std::collections::VecDeque;
+
+/// How often tables and module states are computed (PARD section 4.1; Loki leaves its period open).
+pub const PERIOD: Span = modules::PERIOD;
+/// How often the tuner is asked; its arrivals need not be reported more often.
+pub const TUNE: Span = Span::from_nanos(100_000_000);
+/// Periods whose mean is the present load: reports of several agents do not all fall into the same one.
+const RECENT_PERIODS: usize = 2;
+/// Weight of the youngest period in the moving average of the load (Loki section 4.3 averages so, but gives no weight).
+const WEIGHT: f64 = 0.3;
+/// The profile's fan-out counts as so many queries that were seen.
+const PRIOR_QUERIES: f64 = 50.0;
+/// What is left of the fan-out that was seen after another period.
+const MEMORY: f64 = 0.9;
+/// Tables whose shares differ by no more are the same.
+const SHARE_SLACK: f64 = 0.01;
+
+/// One group of the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its task, by position.
+    pub task: usize,
+    /// Accuracy of its variant, 0 to 1.
+    pub accuracy: f64,
+    /// What one replica serves with full batches, in queries per second.
+    pub replica_qps: f64,
+    /// Time of a full batch.
+    pub execution: Span,
+    /// Queries that one query makes here by its profile, for each child of its task in that order.
+    pub fanout: Vec<f64>,
+    /// Replicas in the plan.
+    pub replicas: u32,
+}
+
+/// What a steward has to know of its plan.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Tasks, and where what they make goes.
+    pub graph: Graph,
+    /// By task: all tasks that wait for it, joins included.
+    pub after: Vec<Vec<usize>>,
+    /// Groups, in the plan's order.
+    pub groups: Vec<Group>,
+    /// What a request may take.
+    pub slo: Span,
+    /// What a hop takes.
+    pub network: Span,
+    /// The dropping policy.
+    pub dropping: Dropping,
+    /// The demand that the plan was made for, in requests per second.
+    pub demand_qps: f64,
+    /// Whether tables follow the load (`most_accurate_first`); else the plan's stay.
+    pub routes: bool,
+    /// Scales replicas, if anything does.
+    pub tuner: Option<Tuner>,
+}
+
+impl Config {
+    /// Of a pipeline's part of a plan; groups are its assignments with replicas, in that order.
+    ///
+    /// # Errors
+    /// If an assignment names what the pipeline or the hardware does not have.
+    pub fn of(
+        pipeline: &Pipeline,
+        hardware: &[Hardware],
+        part: &PipelinePlan,
+        tuner: Option<Tuner>,
+    ) -> Result<Self, UnknownGroup> {
+        let group = |a: &Assignment| {
+            let one = server(pipeline, hardware, &Assignment { replicas: 1, ..a.clone() })?;
+            let execution = Span::from_millis(1e3 * f64::from(a.batch) / one.capacity_qps);
+            let (task, accuracy, replica_qps) = (one.task, one.accuracy, one.capacity_qps);
+            Ok(Group { task, accuracy, replica_qps, execution, fanout: one.fanout, replicas: a.replicas })
+        };
+        let groups = part.assignments.iter().filter(|a| a.replicas > 0).map(group).collect::<Result<_, _>>()?;
+        let after = |t: usize| pipeline.edges_from(TaskIndex(t)).map(|e| e.to.get()).collect();
+        Ok(Self {
+            graph: graph(pipeline),
+            after: (0..pipeline.tasks.len()).map(after).collect(),
+            groups,
+            slo: Span::from_millis(pipeline.slo_ms),
+            network: Span::from_millis(pipeline.network_ms),
+            dropping: part.serving.dropping,
+            demand_qps: part.demand_qps,
+            routes: part.serving.routing == RoutingPolicy::MostAccurateFirst,
+            tuner,
+        })
+    }
+}
+
+/// What a steward hears.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Requests that were offered in a bin, shed ones included; bins never go back.
+    Offered {
+        /// The bin.
+        bin: Moment,
+        /// How many.
+        count: u32,
+    },
+    /// Queries of a group that ended, and what they made.
+    Made {
+        /// The group.
+        group: usize,
+        /// Queries that ended.
+        queries: u64,
+        /// What they made, for each child of its task in that order.
+        children: &'a [u64],
+    },
+    /// What a station has measured; its monitor is cleared.
+    Measured {
+        /// The station's task.
+        task: usize,
+        /// The counts.
+        monitor: &'a mut Monitor,
+    },
+    /// So many replicas of a group serve.
+    Ready {
+        /// The group.
+        group: usize,
+        /// How many.
+        replicas: u32,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What is in force between two plans. Later epochs replace earlier ones of the same generation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Steering {
+    /// Its number.
+    pub epoch: u64,
+    /// Tables of all senders by group number; none if the plan's stay.
+    pub tables: Vec<Table>,
+    /// Groups with capacity to spare and how much, in queries per second, most accurate first within a task (Loki section 5.2).
+    pub backup: Vec<(u32, f64)>,
+    /// Replicas that each group should have; none if nothing scales.
+    pub replicas: Vec<u32>,
+    /// By task, what its stations should know; none if the policy looks at nothing.
+    pub views: Vec<View>,
+}
+
+/// The steward of one pipeline.
+#[derive(Clone, Debug)]
+pub struct Steward {
+    config: Config,
+    states: Option<StatePlanner>,
+    /// Part of its capacity that a task's tables may use before all of its groups share what is more: what the plan uses.
+    fill: Vec<f64>,
+    ready: Vec<u32>,
+    /// Queries and what they made, fading; by group.
+    seen: Vec<(f64, Vec<f64>)>,
+    /// Requests in the present period.
+    offered: u64,
+    /// Requests of the youngest periods, the youngest first.
+    recent: VecDeque<u64>,
+    average_qps: f64,
+    steering: Steering,
+    is_new: bool,
+    period_end: Moment,
+    tune: Moment,
+}
+
+impl Steward {
+    /// Of a plan whose replicas all serve, from `now` on. Its first epoch is the one after `epoch`: a steward that takes over from
+    /// another begins above all epochs of that one.
+    ///
+    /// # Errors
+    /// If the pipeline has too many paths for PARD's states.
+    pub fn new(config: Config, now: Moment, epoch: u64) -> Result<Self, TooManyPaths> {
+        let tasks = config.graph.children.len();
+        let ready: Vec<u32> = config.groups.iter().map(|g| g.replicas).collect();
+        let states = if StatePlanner::needs(config.dropping).0 {
+            let module = |t: usize| {
+                let (execution, throughput_qps) = staffed(&config.groups, &ready, t);
+                Module { execution, throughput_qps, after: config.after[t].clone() }
+            };
+            let modules = (0..tasks).map(module).collect();
+            Some(StatePlanner::new(config.dropping, config.slo, config.network, modules)?)
+        } else {
+            None
+        };
+        let seen = config.groups.iter().map(|g| (0.0, vec![0.0; g.fanout.len()])).collect();
+        let mut steward = Self {
+            states,
+            fill: vec![1.0; tasks],
+            ready,
+            seen,
+            offered: 0,
+            recent: VecDeque::with_capacity(RECENT_PERIODS),
+            average_qps: config.demand_qps,
+            steering: Steering { epoch, ..Steering::default() },
+            is_new: false,
+            period_end: now + PERIOD,
+            tune: if config.tuner.is_some() { now + TUNE } else { Moment::NEVER },
+            config,
+        };
+        let planned = tables::route(&steward.config.graph, &steward.servers(), steward.config.demand_qps);
+        steward.fill = (0..tasks).map(|t| steward.planned_fill(t, &planned.incoming_qps)).collect();
+        steward.look();
+        Ok(steward)
+    }
+
+    /// The load that tables are made for, in requests per second: the mean of the last two periods, or the moving average if that
+    /// is larger; so it rises at once and falls slowly.
+    #[must_use]
+    pub fn demand_qps(&self) -> f64 {
+        if self.recent.is_empty() {
+            return self.config.demand_qps;
+        }
+        let sum: u64 = self.recent.iter().sum();
+        let recent_qps = sum as f64 * 1e3 / (self.recent.len() as f64 * PERIOD.as_millis());
+        recent_qps.max(self.average_qps)
+    }
+
+    /// Takes an input at `now`.
+    pub fn handle(&mut self, now: Moment, input: Input<'_>) {
+        match input {
+            Input::Offered { bin, count } => {
+                self.offered += u64::from(count);
+                if let Some(tuner) = &mut self.config.tuner {
+                    tuner.arrived(bin.min(now), count);
+                }
+            }
+            Input::Made { group, queries, children } => {
+                let (seen, made) = &mut self.seen[group];
+                *seen += queries as f64;
+                made.iter_mut().zip(children).for_each(|(sum, &count)| *sum += count as f64);
+            }
+            Input::Measured { task, monitor } => match &mut self.states {
+                Some(states) => states.observe(task, monitor),
+                None => monitor.clear(),
+            },
+            Input::Ready { group, replicas } => {
+                if self.ready[group] != replicas {
+                    self.ready[group] = replicas;
+                    self.restaff(self.config.groups[group].task);
+                    self.reroute();
+                }
+            }
+            Input::Tick => self.tick(now),
+        }
+    }
+
+    /// What changed since it was last asked, with an epoch of its own.
+    pub fn poll_output(&mut self) -> Option<Steering> {
+        std::mem::take(&mut self.is_new).then(|| {
+            self.steering.epoch += 1;
+            self.steering.clone()
+        })
+    }
+
+    /// When it wants its next [`Input::Tick`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Moment {
+        self.period_end.min(self.tune)
+    }
+
+    fn tick(&mut self, now: Moment) {
+        if self.tune <= now {
+            self.tune = now + TUNE;
+            if let Some(replicas) = self.config.tuner.as_mut().and_then(|tuner| tuner.decide(now)) {
+                let replicas = by_group(&self.config.groups, replicas);
+                self.is_new |= replicas != self.steering.replicas;
+                self.steering.replicas = replicas;
+            }
+        }
+        if self.period_end <= now {
+            self.end_period(now);
+        }
+    }
+
+    fn end_period(&mut self, now: Moment) {
+        // After a pause, the requests that came in it are spread over it.
+        let periods = now.since(self.period_end).as_nanos() / PERIOD.as_nanos() + 1;
+        self.period_end = now + PERIOD;
+        self.recent.truncate(RECENT_PERIODS - 1);
+        let offered = self.offered / periods;
+        self.recent.push_front(offered);
+        self.offered = 0;
+        let rate_qps = offered as f64 * 1e3 / PERIOD.as_millis();
+        self.average_qps += WEIGHT * (rate_qps - self.average_qps);
+        for (queries, children) in &mut self.seen {
+            *queries *= MEMORY;
+            children.iter_mut().for_each(|made| *made *= MEMORY);
+        }
+        if let Some(states) = &mut self.states {
+            states.synchronise();
+        }
+        self.look();
+    }
+
+    /// Computes everything anew.
+    fn look(&mut self) {
+        self.reroute();
+        if let Some(states) = &self.states {
+            let views: Vec<View> = (0..states.modules()).map(|m| states.view(m)).collect();
+            self.is_new |= views != self.steering.views;
+            self.steering.views = views;
+        }
+    }
+
+    fn restaff(&mut self, task: usize) {
+        if let Some(states) = &mut self.states {
+            let (execution, throughput_qps) = staffed(&self.config.groups, &self.ready, task);
+            if throughput_qps > 0.0 {
+                states.staff(task, execution, throughput_qps);
+            }
+        }
+    }
+
+    fn reroute(&mut self) {
+        if !self.config.routes {
+            return;
+        }
+        let full = self.servers();
+        let filled: Vec<Server> =
+            full.iter().map(|s| Server { capacity_qps: s.capacity_qps * self.fill[s.task], ..s.clone() }).collect();
+        let routed = tables::route(&self.config.graph, &filled, self.demand_qps());
+        let left = |g: usize| full[g].capacity_qps - routed.incoming_qps[g];
+        let spare = |&g: &usize| left(g) > SLACK * full[g].capacity_qps;
+        let mut backup: Vec<usize> = (0..full.len()).filter(spare).collect();
+        backup.sort_by(|&a, &b| full[a].task.cmp(&full[b].task).then(full[b].accuracy.total_cmp(&full[a].accuracy)));
+        let is_same_backup = self.steering.backup.iter().map(|b| b.0 as usize).eq(backup.iter().copied());
+        if !is_same_backup || !are_alike(&routed.tables, &self.steering.tables) {
+            self.is_new = true;
+            self.steering.backup = backup.into_iter().map(|g| (g as u32, left(g))).collect();
+            self.steering.tables = routed.tables;
+        }
+    }
+
+    /// Groups with the replicas that serve and the fan-out that is seen. A task of which none serves is taken as planned: its
+    /// queries wait for the replicas that come.
+    fn servers(&self) -> Vec<Server> {
+        let groups = &self.config.groups;
+        let is_served: Vec<bool> = (0..self.fill.len())
+            .map(|t| groups.iter().zip(&self.ready).any(|(g, &ready)| g.task == t && ready > 0))
+            .collect();
+        let server = |((g, &ready), (queries, made)): ((&Group, &u32), &(f64, Vec<f64>))| {
+            let replicas = if is_served[g.task] { ready } else { g.replicas };
+            let mean = |(planned, made): (&f64, &f64)| (planned * PRIOR_QUERIES + made) / (PRIOR_QUERIES + queries);
+            Server {
+                task: g.task,
+                accuracy: g.accuracy,
+                capacity_qps: g.replica_qps * f64::from(replicas),
+                fanout: g.fanout.iter().zip(made).map(mean).collect(),
+            }
+        };
+        groups.iter().zip(&self.ready).zip(&self.seen).map(server).collect()
+    }
+
+    /// Load over capacity of a task in the plan: its tail was proven at that, and at no more.
+    fn planned_fill(&self, task: usize, incoming_qps: &[f64]) -> f64 {
+        let of_task = || self.config.groups.iter().zip(incoming_qps).filter(|(g, _)| g.task == task);
+        let load: f64 = of_task().map(|(_, incoming)| incoming).sum();
+        let capacity: f64 = of_task().map(|(g, _)| g.replica_qps * f64::from(g.replicas)).sum();
+        let fill = load / capacity;
+        if fill > 0.0 && fill < 1.0 { fill } else { 1.0 }
+    }
+}
+
+/// Mean time of a batch, by capacity, and what all replicas of a task serve together.
+fn staffed(groups: &[Group], ready: &[u32], task: usize) -> (Span, f64) {
+    let of_task = || groups.iter().zip(ready).filter(move |(g, _)| g.task == task);
+    let throughput_qps: f64 = of_task().map(|(g, &n)| g.replica_qps * f64::from(n)).sum();
+    let weighted: f64 = of_task().map(|(g, &n)| g.execution.as_millis() * g.replica_qps * f64::from(n)).sum();
+    (Span::from_millis(if throughput_qps > 0.0 { weighted / throughput_qps } else { 0.0 }), throughput_qps)
+}
+
+/// Replicas of each group for those of each task: a task with several groups is scaled as a whole, its groups in proportion.
+fn by_group(groups: &[Group], by_task: &[u32]) -> Vec<u32> {
+    let planned = |task: usize| groups.iter().filter(|g| g.task == task).map(|g| g.replicas).sum::<u32>().max(1);
+    let part = |g: &Group| f64::from(by_task[g.task]) * f64::from(g.replicas) / f64::from(planned(g.task));
+    groups.iter().map(|g| (part(g) - 1e-9).ceil().max(1.0) as u32).collect()
+}
+
+fn are_alike(a: &[Table], b: &[Table]) -> bool {
+    let is_close = |(x, y): (&(u32, f64), &(u32, f64))| x.0 == y.0 && (x.1 - y.1).abs() <= SHARE_SLACK;
+    let alike = |(a, b): (&Table, &Table)| {
+        (a.from, a.to_task, a.entries.len()) == (b.from, b.to_task, b.entries.len())
+            && a.entries.iter().zip(&b.entries).all(is_close)
+    };
+    a.len() == b.len() && a.iter().zip(b).all(alike)
+}

@@ -1,0 +1,260 @@
+//! INFaaS's selection: scripts, and a brute force that says what should have been chosen.
+
+use apportion_domain::{Moment, Span};
+use apportion_serving::selector::{Asked, DISTURBED, Move, Registered, Seen, Selected, Selector, State};
+use proptest::prelude::*;
+
+const CPU: u32 = 0;
+const GPU: u32 = 1;
+const T0: Moment = Moment::ZERO;
+
+fn ms(time: f64) -> Span {
+    Span::from_millis(time)
+}
+
+/// Three variants of ResNet50, as table 2 of the paper has them: CPU, accelerator, GPU.
+fn resnet() -> Vec<Registered> {
+    let of = |inference, load, peak_qps, hardware, price| Registered {
+        application: 0,
+        accuracy: 0.76,
+        inference: ms(inference),
+        load: ms(load),
+        peak_qps,
+        hardware,
+        eighths: 8,
+        price,
+    };
+    vec![of(200.0, 1_000.0, 5.0, CPU, 1.0), of(20.0, 5_000.0, 100.0, GPU, 3.0), of(15.0, 9_000.0, 800.0, GPU, 16.0)]
+}
+
+fn needs(accuracy: f64, latency: f64) -> Asked {
+    Asked::Needs { application: 0, accuracy, latency: ms(latency) }
+}
+
+fn seen(variant: u32, served_qps: f64, inference: f64) -> Seen {
+    Seen { variant, replicas: 1, served_qps, inference: ms(inference), queued: 0 }
+}
+
+#[test]
+fn an_active_variant_that_fits_is_taken_on_its_least_loaded_worker_the_cheapest_first() {
+    let mut selector = Selector::new(resnet());
+    let workers: Vec<u32> = (0..3).map(|_| selector.add_worker(GPU, 8)).collect();
+    selector.report(T0, workers[0], 0.5, 0, &[seen(1, 50.0, 20.0)]);
+    selector.report(T0, workers[1], 0.1, 0, &[seen(1, 10.0, 20.0)]);
+    selector.report(T0, workers[2], 0.0, 0, &[seen(2, 0.0, 0.0)]);
+    // 16 for 800 queries is cheaper than 3 for 100.
+    let serve = |variant, worker| Selected::Serve { variant, worker, state: State::Active };
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), serve(2, workers[2]));
+    selector.report(T0, workers[2], 1.0, 0, &[seen(2, 800.0, 15.0)]);
+    assert_eq!(selector.state(2, workers[2]), State::Overloaded);
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), serve(1, workers[1]));
+    assert_eq!(selector.select(Moment::from_nanos(1_000_000_000), Asked::Variant(1)), serve(1, workers[1]));
+}
+
+#[test]
+fn without_an_active_one_the_quickest_to_start_is_loaded_on_the_least_used_worker() {
+    let mut selector = Selector::new(resnet());
+    let (a, b) = (selector.add_worker(GPU, 8), selector.add_worker(GPU, 8));
+    let cpu = selector.add_worker(CPU, 8);
+    selector.report(T0, a, 0.3, 8, &[]);
+    selector.report(T0, b, 0.2, 8, &[]);
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Load { variant: 1, worker: b });
+    assert_eq!(selector.select(T0, needs(0.7, 300.0)), Selected::Load { variant: 0, worker: cpu });
+    selector.report(T0, b, 0.2, 0, &[]);
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Load { variant: 1, worker: a });
+    selector.remove_worker(a);
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::NoRoom { variant: 2 });
+}
+
+#[test]
+fn what_nothing_can_do_is_answered_with_the_nearest() {
+    let mut selector = Selector::new(resnet());
+    selector.add_worker(GPU, 8);
+    assert_eq!(selector.select(T0, needs(0.7, 14.0)), Selected::Nearest { variant: 2 });
+    assert!(matches!(selector.select(T0, needs(0.9, 100.0)), Selected::Nearest { .. }));
+    let other = Asked::Needs { application: 9, accuracy: 0.0, latency: ms(1e6) };
+    assert_eq!(selector.select(T0, other), Selected::Unknown);
+    assert_eq!(selector.select(T0, Asked::Variant(9)), Selected::Unknown);
+}
+
+#[test]
+fn a_disturbed_variant_is_avoided_and_moves_on_its_own_worker_if_there_is_room() {
+    let mut selector = Selector::new(resnet());
+    let (a, b) = (selector.add_worker(GPU, 16), selector.add_worker(GPU, 8));
+    let slow = 20.0 * DISTURBED + 1.0;
+    selector.report(T0, a, 0.5, 8, &[seen(1, 50.0, slow)]);
+    selector.report(T0, b, 0.1, 8, &[]);
+    assert_eq!(selector.state(1, a), State::Interfered);
+    assert_eq!(selector.moves(), [Move { variant: 1, from: a, to: a }]);
+    selector.report(T0, a, 0.5, 0, &[seen(1, 50.0, slow)]);
+    assert_eq!(selector.moves(), [Move { variant: 1, from: a, to: b }]);
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Load { variant: 1, worker: b });
+    // With nowhere to load, the disturbed one still serves.
+    selector.report(T0, b, 0.1, 0, &[]);
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Serve { variant: 1, worker: a, state: State::Interfered });
+    assert!(selector.moves().is_empty());
+}
+
+#[test]
+fn offline_queries_run_where_little_else_does_and_nobody_is_disturbed() {
+    let mut selector = Selector::new(resnet());
+    let a = selector.add_worker(GPU, 8);
+    assert!(selector.runs_offline(a));
+    selector.report(T0, a, 0.39, 0, &[seen(1, 10.0, 20.0)]);
+    assert!(selector.runs_offline(a));
+    selector.report(T0, a, 0.4, 0, &[seen(1, 10.0, 20.0)]);
+    assert!(!selector.runs_offline(a));
+    selector.report(T0, a, 0.2, 0, &[seen(1, 10.0, 30.0)]);
+    assert!(!selector.runs_offline(a));
+}
+
+#[test]
+fn workers_are_wanted_by_each_of_the_three_rules_and_idle_ones_can_go() {
+    let mut selector = Selector::new(resnet());
+    let gpus = [selector.add_worker(GPU, 8), selector.add_worker(GPU, 8)];
+    let cpu = selector.add_worker(CPU, 8);
+    assert_eq!(selector.wanted_workers(), Vec::<u32>::new());
+    // 1: all of a type are used.
+    selector.report(T0, gpus[0], 0.9, 0, &[seen(1, 50.0, 20.0)]);
+    assert!(selector.wanted_workers().is_empty());
+    selector.report(T0, gpus[1], 0.9, 0, &[seen(2, 50.0, 15.0)]);
+    assert_eq!(selector.wanted_workers(), [GPU]);
+    // 2: all variants of a type are disturbed.
+    selector.report(T0, gpus[0], 0.5, 0, &[seen(1, 50.0, 30.0)]);
+    selector.report(T0, gpus[1], 0.5, 0, &[seen(2, 50.0, 15.0)]);
+    assert!(selector.wanted_workers().is_empty());
+    selector.report(T0, gpus[1], 0.5, 0, &[seen(2, 50.0, 30.0)]);
+    assert_eq!(selector.wanted_workers(), [GPU]);
+    // 3: more than 80 % of workers have overloaded variants.
+    selector.report(T0, gpus[0], 0.5, 0, &[seen(1, 100.0, 20.0)]);
+    selector.report(T0, gpus[1], 0.5, 0, &[seen(2, 900.0, 15.0)]);
+    assert!(selector.wanted_workers().is_empty(), "two of three are not more than 80 %");
+    assert_eq!(selector.idle_workers(), [cpu]);
+    selector.remove_worker(cpu);
+    assert_eq!(selector.wanted_workers(), [GPU]);
+    assert!(selector.idle_workers().is_empty());
+}
+
+#[test]
+fn what_was_sent_since_the_last_report_counts() {
+    let mut selector = Selector::new(resnet());
+    let workers = [selector.add_worker(GPU, 8), selector.add_worker(GPU, 8)];
+    workers.iter().for_each(|&w| selector.report(T0, w, 0.1, 0, &[seen(1, 10.0, 20.0)]));
+    let mut select = |now: Moment| match selector.select(now, needs(0.7, 50.0)) {
+        Selected::Serve { worker, .. } => worker,
+        other => panic!("both serve: {other:?}"),
+    };
+    // Both in turn, 10 ms each: three fit before the 30 ms that a query may wait are over, and then the fourth.
+    let at_once: Vec<u32> = (0..10).map(|_| select(T0)).collect();
+    assert_eq!(at_once.iter().filter(|&&w| w == workers[0]).count(), 5);
+    // With more queued than there is time for, a cheaper one does not stay the first choice.
+    let fast = selector.add_worker(GPU, 8);
+    selector.report(T0, fast, 0.1, 0, &[seen(2, 799.0, 15.0)]);
+    selector.report(T0, workers[0], 0.1, 0, &[Seen { queued: 100, ..seen(1, 10.0, 20.0) }]);
+    assert!(matches!(selector.select(T0, needs(0.7, 50.0)), Selected::Serve { variant: 2, .. }));
+    // A second later all that is served.
+    let later = Moment::from_nanos(5_000_000_000);
+    assert!(matches!(selector.select(later, Asked::Variant(1)), Selected::Serve { variant: 1, .. }));
+}
+
+/// All variants on all workers, one by one.
+fn brute_force(
+    registered: &[Registered],
+    reports: &[(u32, f64, u32, Vec<Seen>)],
+    accuracy: f64,
+    latency: Span,
+) -> Selected {
+    let fits: Vec<u32> = (0..registered.len() as u32)
+        .filter(|&v| registered[v as usize].accuracy >= accuracy && registered[v as usize].inference <= latency)
+        .collect();
+    let of = |v: u32| &registered[v as usize];
+    let mut loaded = Vec::new();
+    for (worker, (_, _, _, seen)) in (0..).zip(reports) {
+        for s in seen.iter().filter(|s| fits.contains(&s.variant)) {
+            let load = s.served_qps / (of(s.variant).peak_qps * f64::from(s.replicas));
+            let is_slow = s.inference.as_nanos() as f64 > DISTURBED * of(s.variant).inference.as_nanos() as f64;
+            let state = if load >= 1.0 {
+                State::Overloaded
+            } else if is_slow {
+                State::Interfered
+            } else {
+                State::Active
+            };
+            loaded.push((state, s.variant, worker, load));
+        }
+    }
+    let price = |v: u32| of(v).price / of(v).peak_qps;
+    let done = |l: &(State, u32, u32, f64)| (of(l.1).inference, l.0);
+    loaded.sort_by(|a, b| price(a.1).total_cmp(&price(b.1)).then(a.0.cmp(&b.0)).then(a.3.total_cmp(&b.3)));
+    if let Some(&(state, variant, worker, _)) = loaded.iter().find(|l| l.0 == State::Active) {
+        return Selected::Serve { variant, worker, state };
+    }
+    let mut starts = Vec::new();
+    for &v in &fits {
+        for (worker, (hardware, utilisation, free, _)) in (0..).zip(reports) {
+            if *hardware == of(v).hardware && *free >= of(v).eighths {
+                starts.push((of(v).load + of(v).inference, *utilisation, v, worker));
+            }
+        }
+    }
+    starts.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    if let Some(&(_, _, variant, worker)) = starts.first() {
+        return Selected::Load { variant, worker };
+    }
+    if let Some(&(state, variant, worker, _)) = loaded.iter().min_by_key(|l| done(l)) {
+        return Selected::Serve { variant, worker, state };
+    }
+    let mut dear = fits;
+    dear.sort_by(|&a, &b| price(a).total_cmp(&price(b)));
+    match dear.first() {
+        Some(&variant) => Selected::NoRoom { variant },
+        None => Selected::Unknown,
+    }
+}
+
+prop_compose! {
+    fn registered()(accuracy in 0.0..1.0_f64, inference in 1.0..100.0_f64, load in 1.0..1e4_f64, peak in 1.0..500.0_f64,
+        hardware in 0..2_u32, eighths in 1..9_u32, price in 0.1..10.0_f64) -> Registered {
+        let (inference, load) = (Span::from_millis(inference), Span::from_millis(load));
+        Registered { application: 0, accuracy, inference, load, peak_qps: peak, hardware, eighths, price }
+    }
+}
+
+prop_compose! {
+    fn report(variants: u32)(hardware in 0..2_u32, utilisation in 0.0..1.0_f64, free in 0..9_u32,
+        seen in prop::collection::btree_map(0..variants, (1..4_u32, 0.0..600.0_f64, 0.5..2.0_f64), 0..4))
+        -> (u32, f64, u32, Vec<(u32, u32, f64, f64)>) {
+        (hardware, utilisation, free, seen.into_iter().map(|(v, (n, qps, slow))| (v, n, qps, slow)).collect())
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_chooses_what_the_brute_force_chooses(
+        registered in prop::collection::vec(registered(), 1..9),
+        drawn in prop::collection::vec(report(8), 1..5),
+        accuracy in 0.0..1.0_f64,
+        latency in 1.0..120.0_f64,
+    ) {
+        let mut selector = Selector::new(registered.clone());
+        let mut reports = Vec::new();
+        for (hardware, utilisation, free, seen) in drawn {
+            let worker = selector.add_worker(hardware, free);
+            let seen: Vec<Seen> = seen.into_iter().filter(|s| (s.0 as usize) < registered.len()).map(|(variant, replicas, served_qps, slow)| {
+                let inference = Span::from_millis(registered[variant as usize].inference.as_millis() * slow);
+                Seen { variant, replicas, served_qps, inference, queued: 0 }
+            }).collect();
+            selector.report(T0, worker, utilisation, free, &seen);
+            reports.push((hardware, utilisation, free, seen));
+        }
+        let latency = Span::from_millis(latency);
+        let chosen = selector.select(T0, Asked::Needs { application: 0, accuracy, latency });
+        match brute_force(&registered, &reports, accuracy, latency) {
+            Selected::Unknown => {
+                let is_nearest = matches!(chosen, Selected::Nearest { .. });
+                prop_assert!(is_nearest, "{:?}", chosen);
+            }
+            expected => prop_assert_eq!(chosen, expected),
+        }
+    }
+}

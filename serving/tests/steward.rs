@@ -1,0 +1,233 @@
+//! Scripts of the steward: what it hears and what is in force after.
+
+use apportion_domain::{Dropping, Moment, Span};
+use apportion_serving::monitor::Monitor;
+use apportion_serving::steward::{Config, Group, Input, PERIOD};
+use apportion_serving::tables::{Graph, Server, Table, route};
+use apportion_serving::tuner::{Envelope, TunedTask};
+use apportion_serving::{Steering, Steward, Tuner};
+use proptest::prelude::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn group(task: usize, accuracy: f64, replica_qps: f64, fanout: &[f64], replicas: u32) -> Group {
+    let execution = Span::from_millis(1e3 / replica_qps);
+    Group { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas }
+}
+
+/// `a -> b`: an accurate and a fast group for `a`, two queries of `b` for each.
+fn config(demand_qps: f64) -> Config {
+    Config {
+        graph: Graph { order: vec![0, 1], children: vec![vec![1], vec![]] },
+        after: vec![vec![1], vec![]],
+        groups: vec![
+            group(0, 0.7, 100.0, &[2.0], 1),
+            group(0, 0.9, 50.0, &[2.0], 2),
+            group(1, 0.8, 100.0, &[], 3),
+            group(1, 0.6, 200.0, &[], 1),
+        ],
+        slo: Span::from_millis(200.0),
+        network: Span::ZERO,
+        dropping: Dropping::Reroute,
+        demand_qps,
+        routes: true,
+        tuner: None,
+    }
+}
+
+/// Offers so many requests in one period, and ends it.
+fn period(steward: &mut Steward, number: u64, count: u32) -> Option<Steering> {
+    let bin = Moment::from_nanos((number - 1) * SECOND + SECOND / 2);
+    steward.handle(bin, Input::Offered { bin, count });
+    let end = Moment::from_nanos(number * SECOND);
+    assert!(steward.poll_timeout() <= end);
+    steward.handle(end, Input::Tick);
+    steward.poll_output()
+}
+
+fn shares(steering: &Steering, from: Option<u32>, to_task: u32) -> Vec<(u32, f64)> {
+    let is_asked = |t: &&Table| t.from == from && t.to_task == to_task;
+    steering.tables.iter().find(is_asked).map(|t| t.entries.clone()).unwrap_or_default()
+}
+
+#[test]
+fn tables_follow_the_load_up_at_once_and_down_slowly() {
+    let mut steward = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
+    let first = steward.poll_output().expect("the first tables");
+    assert_eq!(first.epoch, 1);
+    // At the plan's demand every group of a task is used alike, as the plan was proven.
+    assert_eq!(shares(&first, None, 0), [(1, 0.5), (0, 0.5)]);
+    let mut seen = Vec::new();
+    for number in 1..=12 {
+        let steering = period(&mut steward, number, 50);
+        seen.extend(steering.map(|s| (number, shares(&s, None, 0).len())));
+    }
+    assert_eq!(seen.last().map(|s| s.1), Some(1), "half the load fits on the accurate group: {seen:?}");
+    assert!(seen[0].0 <= 2 && seen[0].1 == 2, "it does not fall at once: {seen:?}");
+    period(&mut steward, 13, 200);
+    let up = period(&mut steward, 14, 200).expect("others");
+    assert_eq!(shares(&up, None, 0).len(), 2);
+    assert!(up.epoch > first.epoch + 2);
+}
+
+#[test]
+fn nothing_new_is_not_told() {
+    let mut steward = Steward::new(config(100.0), Moment::ZERO, 7).expect("few paths");
+    assert_eq!(steward.poll_output().map(|s| s.epoch), Some(8));
+    assert_eq!(steward.poll_output(), None);
+    assert!((1..6).all(|number| period(&mut steward, number, 100).is_none()));
+    steward.handle(Moment::from_nanos(6 * SECOND), Input::Ready { group: 2, replicas: 3 });
+    assert_eq!(steward.poll_output(), None);
+}
+
+#[test]
+fn a_lost_replica_moves_its_share_at_once_and_a_task_without_any_keeps_its_table() {
+    let mut steward = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
+    let _first = steward.poll_output();
+    steward.handle(Moment::ZERO, Input::Ready { group: 1, replicas: 0 });
+    let lost = steward.poll_output().expect("other tables");
+    assert_eq!(shares(&lost, None, 0), [(0, 1.0)]);
+    assert!(lost.tables.iter().all(|t| t.from != Some(1)), "who is not there sends nothing");
+    steward.handle(Moment::ZERO, Input::Ready { group: 0, replicas: 0 });
+    let none = steward.poll_output().expect("other tables");
+    assert_eq!(shares(&none, None, 0).len(), 2, "as planned, for the replicas that come");
+}
+
+#[test]
+fn fan_out_that_is_seen_replaces_the_profile_and_is_forgotten_again() {
+    let mut steward = Steward::new(config(100.0), Moment::ZERO, 0).expect("few paths");
+    let first = steward.poll_output().expect("the first tables");
+    let to_fast = |s: &Steering| shares(s, Some(1), 1).iter().find(|e| e.0 == 3).map_or(0.0, |e| e.1);
+    let planned = to_fast(&first);
+    let mut last = first;
+    for number in 1..=5 {
+        // Twice as many children as profiled.
+        steward.handle(
+            Moment::ZERO.max(Moment::from_nanos((number - 1) * SECOND)),
+            Input::Made { group: 1, queries: 500, children: &[2_000] },
+        );
+        last = period(&mut steward, number, 100).unwrap_or(last);
+    }
+    assert!(to_fast(&last) > planned, "{} > {planned}", to_fast(&last));
+    for number in 6..=60 {
+        last = period(&mut steward, number, 100).unwrap_or(last);
+    }
+    assert!((to_fast(&last) - planned).abs() < 0.05, "{} ~ {planned}", to_fast(&last));
+}
+
+#[test]
+fn late_backups_are_those_with_capacity_to_spare_most_accurate_first() {
+    let mut steward = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
+    let _first = steward.poll_output();
+    let mut last = Steering::default();
+    for number in 1..=20 {
+        last = period(&mut steward, number, 100).unwrap_or(last);
+    }
+    // Both groups of a task are used to what they are in the plan at most, so each has some to spare.
+    let groups: Vec<u32> = last.backup.iter().map(|b| b.0).collect();
+    assert!(groups.iter().position(|&g| g == 0) < groups.iter().position(|&g| g == 2), "{groups:?}");
+    let spare = |group: u32| last.backup.iter().find(|b| b.0 == group).map_or(0.0, |b| b.1);
+    assert!(spare(0) > 90.0, "all of the fast group: {:?}", last.backup);
+}
+
+#[test]
+fn views_are_told_where_the_policy_looks_at_them() {
+    let of = Config { dropping: Dropping::Pard, routes: false, ..config(100.0) };
+    let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
+    let first = steward.poll_output().expect("the first views");
+    assert_eq!((first.views.len(), first.tables.len()), (2, 0));
+    // The later task's queueing is added to what the first expects.
+    let mut monitor = Monitor::default();
+    (0..10).for_each(|_| monitor.enter(Span::from_millis(30.0)));
+    monitor.arrived = 10;
+    steward.handle(Moment::ZERO, Input::Measured { task: 1, monitor: &mut monitor });
+    assert_eq!(monitor.arrived, 0, "it is taken over");
+    let later = period(&mut steward, 1, 100).expect("other views");
+    assert_eq!(later.views[0].forward, first.views[0].forward + Span::from_millis(30.0));
+    // Without a replica's throughput the load is more than what is served.
+    steward.handle(Moment::from_nanos(SECOND), Input::Ready { group: 2, replicas: 1 });
+    let staffed = period(&mut steward, 2, 100).expect("other views");
+    assert!(staffed.views[0].forward != later.views[0].forward, "the mix of batch times is another");
+}
+
+#[test]
+fn the_tuner_scales_groups_in_proportion_within_a_tenth_of_a_second() {
+    let sample = Envelope::of_rate(Span::from_millis(20.0), 100.0);
+    let tasks = vec![
+        TunedTask { scale: 1.0, replica_qps: 200.0 / 3.0, provisioning: 0.5 },
+        TunedTask { scale: 2.0, replica_qps: 125.0, provisioning: 0.5 },
+    ];
+    let of = Config { tuner: Some(Tuner::new(&sample, tasks, vec![3, 4])), ..config(100.0) };
+    let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
+    assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));
+    for bin in 0..10 {
+        let at = Moment::from_nanos(bin * SECOND / 100);
+        steward.handle(at, Input::Offered { bin: at, count: 10 });
+    }
+    assert_eq!(steward.poll_timeout(), Moment::from_nanos(SECOND / 10));
+    steward.handle(Moment::from_nanos(SECOND / 10), Input::Tick);
+    let up = steward.poll_output().expect("more replicas");
+    let [a, b, c, d] = up.replicas[..] else { panic!("a count for each group: {:?}", up.replicas) };
+    assert!(a > 1 && b == 2 * a || b + 1 == 2 * a, "{:?}", up.replicas);
+    assert!(c >= 3 * d - 2 && d > 1, "{:?}", up.replicas);
+}
+
+#[test]
+fn after_a_pause_the_load_is_spread_over_it() {
+    let mut steward = Steward::new(config(100.0), Moment::ZERO, 0).expect("few paths");
+    steward.handle(Moment::ZERO, Input::Offered { bin: Moment::ZERO, count: 1_000 });
+    steward.handle(Moment::from_nanos(10 * SECOND), Input::Tick);
+    assert!((steward.demand_qps() - 100.0).abs() < 1.0, "{}", steward.demand_qps());
+}
+
+#[test]
+fn an_envelope_of_a_rate_covers_what_a_steady_load_does() {
+    let span = Span::from_millis(50.0);
+    let even = Envelope::of(span, (0..6_000).map(|i| Moment::from_nanos(i * SECOND / 100)));
+    let of_rate = Envelope::of_rate(span, 100.0);
+    assert!(even.counts().iter().zip(of_rate.counts()).all(|(seen, most)| seen <= most));
+}
+
+fn server() -> impl Strategy<Value = Server> {
+    (0..3_usize, 0.1..1.0_f64, 0.0..500.0_f64, prop::collection::vec(0.0..3.0_f64, 2))
+        .prop_map(|(task, accuracy, capacity_qps, fanout)| Server { task, accuracy, capacity_qps, fanout })
+}
+
+proptest! {
+    /// Shares of a table sum to 1, no group is given more than it has unless its task is overloaded, and what comes in is what is sent.
+    #[test]
+    fn algorithm_1_conserves_traffic(mut servers in prop::collection::vec(server(), 1..12), demand_qps in 0.0..800.0_f64) {
+        let graph = Graph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
+        servers.iter_mut().filter(|s| s.task > 0).for_each(|s| s.fanout.clear());
+        let routed = route(&graph, &servers, demand_qps);
+        for table in &routed.tables {
+            let sum: f64 = table.entries.iter().map(|e| e.1).sum();
+            prop_assert!((sum - 1.0).abs() < 1e-9);
+            prop_assert!(table.entries.iter().all(|e| servers[e.0 as usize].task == table.to_task as usize));
+            prop_assert!(table.entries.windows(2).all(|w| servers[w[0].0 as usize].accuracy >= servers[w[1].0 as usize].accuracy));
+        }
+        let capacity = |task: usize| servers.iter().filter(|s| s.task == task).map(|s| s.capacity_qps).sum::<f64>();
+        let sent = |task: usize| {
+            let into = servers.iter().zip(&routed.incoming_qps).filter(|(s, _)| s.task == task);
+            into.map(|(_, incoming)| incoming).sum::<f64>()
+        };
+        if capacity(0) > 0.0 {
+            prop_assert!((sent(0) - demand_qps).abs() <= 1e-6 * (1.0 + demand_qps));
+        }
+        for task in 0..3 {
+            if sent(task) <= capacity(task) {
+                for (g, s) in servers.iter().enumerate().filter(|(_, s)| s.task == task) {
+                    prop_assert!(routed.incoming_qps[g] <= s.capacity_qps + 1e-6);
+                    prop_assert!((routed.left_qps[g] + routed.incoming_qps[g] - s.capacity_qps).abs() < 1e-6);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn its_period_is_that_of_the_module_states() {
+    assert_eq!(PERIOD, apportion_serving::modules::PERIOD);
+    let steward = Steward::new(config(1.0), Moment::ZERO, 0).expect("few paths");
+    assert_eq!(steward.poll_timeout(), Moment::ZERO + PERIOD, "without a tuner it wakes once a period");
+}

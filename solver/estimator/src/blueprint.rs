@@ -1,0 +1,338 @@
+//! One pipeline's part of a plan, and what is built from it: groups, stations, routers, module states.
+
+use crate::SimulateError;
+use crate::fanout::{Fanout, threshold};
+use crate::fleet::{Group, Line, OneOf, OutEdge, QUEUE_LEN_MAX, Query};
+use crate::routes::{Routes, variant_named};
+use apportion_domain::{
+    Assignment, Dropping, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, Span,
+    TaskIndex,
+};
+use apportion_serving::batcher::Batcher;
+use apportion_serving::modules::Module;
+use apportion_serving::router::{Part, Within};
+use apportion_serving::{Dropper, Router, StatePlanner, Station, group_capacity_qps, most_accurate_first};
+use std::collections::BTreeMap;
+
+/// A part of a plan that fits its pipeline.
+#[derive(Clone, Debug)]
+pub struct Blueprint<'a> {
+    /// The problem.
+    pub problem: &'a Problem,
+    /// The pipeline.
+    pub pipeline: &'a Pipeline,
+    /// The policies.
+    pub serving: ServingPolicy,
+    /// The part, with tables where the policies ask for them.
+    pub part: PipelinePlan,
+    /// Queries per second that each group can serve with full batches.
+    capacities: BTreeMap<GroupName, f64>,
+    /// By task, what the plan grants to the tasks after it: see [`Blueprint::reserves_ms`].
+    reserve_ms: Vec<f64>,
+}
+
+impl<'a> Blueprint<'a> {
+    /// Checks the part and computes its tables.
+    ///
+    /// # Errors
+    /// If it names what the pipeline does not have, or assigns a group twice.
+    pub fn new(
+        problem: &'a Problem,
+        pipeline: &'a Pipeline,
+        serving: ServingPolicy,
+        part: &PipelinePlan,
+    ) -> Result<Self, SimulateError> {
+        let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", pipeline.name));
+        let mut capacities = BTreeMap::new();
+        for a in part.assignments.iter().filter(|a| a.replicas > 0) {
+            if a.batch == 0 {
+                return Err(fails(&format!("{}: a batch of 0", a.group)));
+            }
+            let capacity = group_capacity_qps(pipeline, &problem.hardware, a).map_err(|e| fails(&e))?;
+            if capacities.insert(a.group.clone(), capacity).is_some() {
+                return Err(fails(&format!("{}: assigned twice", a.group)));
+            }
+        }
+        let mut part = part.clone();
+        let asks = serving.routing == RoutingPolicy::MostAccurateFirst;
+        let needs_backup = serving.dropping == Dropping::Reroute && part.routing.backup.is_empty();
+        if part.routing.tables.is_empty() && (asks || needs_backup) {
+            // The part with the tables of `most_accurate_first`, where it asks for them and has none, and with its backup table,
+            // where queries are rerouted and the part has no tables at all.
+            let demand_qps = if part.demand_qps > 0.0 { part.demand_qps } else { pipeline.demand_qps };
+            let routing = most_accurate_first(pipeline, &problem.hardware, &part.assignments, demand_qps);
+            part.routing = routing.map_err(|e| fails(&e))?;
+            if !asks {
+                part.routing.tables.clear();
+            }
+        }
+        let mut blueprint = Self { problem, pipeline, serving, part, capacities, reserve_ms: Vec::new() };
+        blueprint.reserve_ms = blueprint.reserves_ms();
+        Ok(blueprint)
+    }
+
+    /// Whether the replicas of a group share one queue.
+    #[must_use]
+    pub fn is_central(&self) -> bool {
+        self.serving.queueing == Queueing::Central
+    }
+
+    /// By task, the groups with replicas.
+    #[must_use]
+    pub fn by_task(&self) -> Vec<Vec<&Assignment>> {
+        let of_task =
+            |name: &str| self.part.assignments.iter().filter(|a| a.replicas > 0 && a.group.task == name).collect();
+        self.pipeline.tasks.iter().map(|task| of_task(&task.name)).collect()
+    }
+
+    /// What share of a sender's queries goes where.
+    ///
+    /// # Errors
+    /// If a table or a flow names a group that the plan does not assign.
+    pub fn routes(&self) -> Result<Routes<'_>, SimulateError> {
+        Routes::new(self.pipeline, &self.part, &self.capacities)
+    }
+
+    /// A task to which queries are sent has no replicas.
+    #[must_use]
+    pub fn without_replicas(&self, task: TaskIndex) -> SimulateError {
+        let name = &self.pipeline.task(task).name;
+        SimulateError::Plan(format!("pipeline {:?}: task {name:?} has no replicas", self.pipeline.name))
+    }
+
+    /// A group.
+    ///
+    /// # Errors
+    /// If it names what the problem does not have, or its fan-out cannot be drawn.
+    pub fn group(&self, line_at: u32, line: &Line, task: TaskIndex, a: &Assignment) -> Result<Group, SimulateError> {
+        let p = self.pipeline;
+        let unknown = |what: &str| SimulateError::Plan(format!("pipeline {:?}: {}: {what}", p.name, a.group));
+        let variant = variant_named(p, task, &a.group.variant).ok_or_else(|| unknown("no such variant"))?;
+        let hardware = self.problem.hardware_named(&a.group.hardware).ok_or_else(|| unknown("no such hardware"))?;
+        let v = p.variant(task, variant);
+        let service = self.service(a).ok_or_else(|| unknown("no profile on this hardware"))?;
+        let stream = line.streams[task.get()];
+        let mut edges = Vec::new();
+        for (at, edge) in p.children(task).enumerate() {
+            let fanout = Fanout::of(p, edge, v).map_err(|mean| unknown(&format!("a fan-out of {mean}")))?;
+            edges.push(OutEdge { fanout, stream: stream + 1 + at as u32, to: edge.to.get() as u32 });
+        }
+        let stage_channel = line.channels[task.get()].filter(|_| line.by_task);
+        let closes = if line.by_task { Vec::new() } else { closes(p, task, &edges, &line.channels) };
+        Ok(Group {
+            line: line_at,
+            name: a.group.clone(),
+            hardware,
+            load: Span::from_millis(v.load_ms),
+            task: line.first_task + task.get() as u32,
+            task_of_line: task.get() as u32,
+            stage_channel,
+            is_scored: stage_channel.is_some() || !closes.is_empty(),
+            accuracy: v.accuracy,
+            depth: depth(p, task),
+            step: line.paths.step(task, variant),
+            budget: self.budget(service.last().copied().unwrap_or(Span::ZERO)),
+            service,
+            closes,
+            edges,
+            one_of: (p.task(task).route == Route::OneOf).then(|| OneOf { cumulated: cumulated(p, task), stream }),
+        })
+    }
+
+    /// Time of a batch of `i + 1` queries of a group.
+    #[must_use]
+    pub fn service(&self, a: &Assignment) -> Option<Vec<Span>> {
+        let task = self.pipeline.task_named(&a.group.task)?;
+        let variant = variant_named(self.pipeline, task, &a.group.variant)?;
+        let hardware = self.problem.hardware_named(&a.group.hardware)?;
+        let profile = &self.pipeline.variant(task, variant).profile;
+        (1..=a.batch).map(|size| profile.service(hardware, a.group.share, size)).collect()
+    }
+
+    /// How long a query may take at a group before it is behind (Loki section 5.2): its wait and its batch, as the latency rules
+    /// reckon with them, `queue_factor` batches. The network is not part of it on either side.
+    #[must_use]
+    pub fn budget(&self, execution: Span) -> Span {
+        match self.serving.dropping {
+            Dropping::PerTask | Dropping::Reroute => Span::from_millis(self.pipeline.queue_factor * execution.as_millis()),
+            _ => Span::from_nanos(u64::MAX),
+        }
+    }
+
+    /// How the servers of a group form batches.
+    #[must_use]
+    pub fn batcher(&self, task: TaskIndex, a: &Assignment) -> Batcher {
+        Batcher::of(self.serving.batching, a.batch, Span::from_millis(self.reserve_ms[task.get()]))
+    }
+
+    /// A station of a group with so many servers.
+    #[must_use]
+    pub fn station(&self, group: &Group, task: TaskIndex, a: &Assignment, servers: u32) -> Station<Query> {
+        let is_last = self.pipeline.children(task).next().is_none();
+        let dropping = self.serving.dropping;
+        let dropper = Dropper::of(dropping, is_last);
+        let station = Station::new(servers, self.batcher(task, a), dropper, QUEUE_LEN_MAX);
+        let station = station.with_service(group.service.clone());
+        let station = if StatePlanner::needs(dropping).1 { station.monitored() } else { station };
+        if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }
+    }
+
+    /// Time of a full batch of a group.
+    #[must_use]
+    pub fn execution(&self, a: &Assignment) -> Option<Span> {
+        let task = self.pipeline.task_named(&a.group.task)?;
+        let variant = variant_named(self.pipeline, task, &a.group.variant)?;
+        let hardware = self.problem.hardware_named(&a.group.hardware)?;
+        self.pipeline.variant(task, variant).profile.service(hardware, a.group.share, a.batch)
+    }
+
+    /// By task, the longest way from its end to the end of the pipeline in milliseconds, with the hop charge of each task's
+    /// slowest group (the latency rule `task_budget`): what `wait_until` leaves to later tasks.
+    fn reserves_ms(&self) -> Vec<f64> {
+        let p = self.pipeline;
+        let by_task = self.by_task();
+        let charge_ms = |t: usize| {
+            let latencies = by_task[t].iter().filter_map(|a| self.execution(a)).map(Span::as_millis);
+            let slowest = latencies.fold(0.0, f64::max);
+            if slowest > 0.0 { p.hop_charge_ms(slowest) } else { 0.0 }
+        };
+        let mut reserve = vec![0.0; by_task.len()];
+        for &task in p.order().iter().rev() {
+            let after = |edge: &apportion_domain::Edge| charge_ms(edge.to.get()) + reserve[edge.to.get()];
+            reserve[task.get()] = p.edges_from(task).map(after).fold(0.0, f64::max);
+        }
+        reserve
+    }
+
+    /// How replicas are chosen within a group.
+    #[must_use]
+    pub fn within(&self) -> Within {
+        match self.serving.routing {
+            RoutingPolicy::Jsq => Within::LeastOutstanding,
+            RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst => Within::Turns,
+        }
+    }
+
+    /// A sender's router to the stations of a task; `None` if there are none.
+    #[must_use]
+    pub fn router(
+        &self,
+        from: Option<&GroupName>,
+        to: TaskIndex,
+        routes: &Routes<'_>,
+        targets: &[(&GroupName, Vec<u32>)],
+        phase: u32,
+    ) -> Option<Router> {
+        let names: Vec<&GroupName> = targets.iter().map(|t| t.0).collect();
+        let weights = routes.weights(from, &names);
+        let groups: Vec<(f64, &[u32])> = weights.into_iter().zip(targets).map(|(w, t)| (w, t.1.as_slice())).collect();
+        let router = Router::new(self.within(), &groups, phase)?;
+        Some(if self.serving.dropping == Dropping::Reroute {
+            let (execution, backup) = self.backup(routes, to, &names);
+            router.with_backup(execution, backup)
+        } else {
+            router
+        })
+    }
+
+    /// What a sender does with the groups of a task, those that the plan does not have included: they stand in by `stand_in`, the
+    /// queries per second of one replica of theirs.
+    #[must_use]
+    pub fn parts(&self, from: Option<&GroupName>, routes: &Routes<'_>, groups: &[(&GroupName, f64)]) -> Vec<Part> {
+        let planned: Vec<&GroupName> = groups.iter().map(|g| g.0).filter(|g| self.capacities.contains_key(*g)).collect();
+        let mut weights = planned.iter().zip(routes.weights(from, &planned));
+        let part = |&(name, each_qps): &(&GroupName, f64)| match self.part.assignments.iter().find(|a| a.group == *name) {
+            Some(a) if a.replicas > 0 => {
+                let fraction = weights.next().map_or(0.0, |w| w.1);
+                Part { fraction, planned: a.replicas, stand_in: 0.0 }
+            }
+            _ => Part { fraction: 0.0, planned: 0, stand_in: each_qps },
+        };
+        groups.iter().map(part).collect()
+    }
+
+    /// Times of full batches of the groups of a task and, most accurate first, the positions of those with capacity to spare.
+    #[must_use]
+    pub fn backup(&self, routes: &Routes<'_>, to: TaskIndex, groups: &[&GroupName]) -> (Vec<Span>, Vec<u32>) {
+        let assigned = |g: &&GroupName| routes.assignments().iter().find(|a| a.group == **g);
+        let execution = |g: &&GroupName| assigned(g).and_then(|a| self.execution(a)).unwrap_or(Span::ZERO);
+        let accuracy = |g: &GroupName| {
+            let variant = variant_named(self.pipeline, to, &g.variant);
+            variant.map_or(0.0, |v| self.pipeline.variant(to, v).accuracy)
+        };
+        let mut backup: Vec<u32> = (0..groups.len() as u32).filter(|&g| routes.is_backup(groups[g as usize])).collect();
+        backup.sort_by(|&a, &b| accuracy(groups[b as usize]).total_cmp(&accuracy(groups[a as usize])));
+        (groups.iter().map(execution).collect(), backup)
+    }
+
+    /// The planner of the module states; `None` if the policy does not look at them.
+    ///
+    /// # Errors
+    /// If the pipeline has too many paths for it.
+    pub fn state_planner(&self) -> Result<Option<StatePlanner>, SimulateError> {
+        if !StatePlanner::needs(self.serving.dropping).0 {
+            return Ok(None);
+        }
+        let p = self.pipeline;
+        let module = |(t, of_task): (usize, &Vec<&Assignment>)| {
+            let capacity = |a: &&Assignment| (self.execution(a).unwrap_or(Span::ZERO), self.capacities[&a.group]);
+            let (execution, throughput_qps) = provided(of_task.iter().map(capacity));
+            Module { execution, throughput_qps, after: p.edges_from(TaskIndex(t)).map(|e| e.to.get()).collect() }
+        };
+        let modules = self.by_task().iter().enumerate().map(module).collect();
+        let (slo, network) = (Span::from_millis(p.slo_ms), Span::from_millis(p.network_ms));
+        let planner = StatePlanner::new(self.serving.dropping, slo, network, modules);
+        Ok(Some(planner.map_err(|e| SimulateError::Unsupported {
+            pipeline: p.name.clone(),
+            what: format!("dropping {:?} with {e}", self.serving.dropping.name()),
+        })?))
+    }
+}
+
+/// Mean time of a full batch, by throughput, and throughput of groups with these.
+pub fn provided(groups: impl Iterator<Item = (Span, f64)>) -> (Span, f64) {
+    let (mut sum, mut throughput_qps) = (0.0, 0.0);
+    for (execution, capacity_qps) in groups {
+        throughput_qps += capacity_qps;
+        sum += execution.as_millis() * capacity_qps;
+    }
+    (Span::from_millis(if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 }), throughput_qps)
+}
+
+/// Stages on the path from the root to a task, both included.
+fn depth(pipeline: &Pipeline, task: TaskIndex) -> u32 {
+    1 + pipeline.primary_parent(task).map_or(0, |edge| depth(pipeline, edge.from))
+}
+
+/// Channels of the sinks for which a path ends at a task: itself, or those below children at which it never makes a query.
+fn closes(pipeline: &Pipeline, task: TaskIndex, edges: &[OutEdge], channels: &[Option<u32>]) -> Vec<u32> {
+    if edges.is_empty() {
+        return channels[task.get()].into_iter().collect();
+    }
+    let mut below: Vec<TaskIndex> =
+        pipeline.children(task).zip(edges).filter(|(_, out)| out.fanout.is_zero()).map(|(edge, _)| edge.to).collect();
+    let mut sinks = Vec::new();
+    while let Some(t) = below.pop() {
+        let before = below.len();
+        below.extend(pipeline.children(t).map(|e| e.to));
+        if below.len() == before {
+            sinks.extend(channels[t.get()]);
+        }
+    }
+    sinks.sort_unstable();
+    sinks
+}
+
+/// Cumulated probabilities of the edges out of a task.
+fn cumulated(pipeline: &Pipeline, task: TaskIndex) -> Vec<u64> {
+    let total: f64 = pipeline.children(task).map(|e| e.ratio).sum();
+    let mut sum = 0.0;
+    let cumulate = |edge: &apportion_domain::Edge| {
+        sum += edge.ratio / total;
+        threshold(sum)
+    };
+    let mut parts: Vec<u64> = pipeline.children(task).map(cumulate).collect();
+    let full = parts.iter().position(|&c| c == parts[parts.len() - 1]).unwrap_or(0);
+    parts[full..].fill(u64::MAX);
+    parts
+}

@@ -1,0 +1,321 @@
+//! Another plan comes into force during a run: scripts by hand, and what must hold whatever the plans are.
+
+mod common;
+
+use apportion_domain::{
+    Assignment, Batching, Dropping, GroupName, Moment, Plan, Problem, Profile, Queueing, RoutingPolicy, Share, Span,
+};
+use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
+use apportion_estimator::{
+    ArrivalProcess, Controller, Event, Observation, Replay, Scenario, SimulateOptions, Workload, replay,
+};
+use common::{Stage, arrivals, assignment, build_loading, finishes, rate, stage};
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+fn ms(ms: f64) -> Moment {
+    Moment::from_millis(ms)
+}
+
+fn at_ms(moments: &[u64]) -> Workload {
+    arrivals(&moments.iter().map(|m| m * 1_000_000).collect::<Vec<_>>())
+}
+
+/// Each task has a second variant `w`, twice as fast and half as accurate.
+fn with_faster((problem, plan): (Problem, Plan)) -> (Problem, Plan) {
+    let pipeline = problem.pipelines[0].changed(&problem.hardware, |draft| {
+        for task in &mut draft.tasks {
+            let mut faster = task.variants[0].clone();
+            faster.name = "w".into();
+            faster.accuracy /= 2.0;
+            let mut rows = faster.profile.rows().to_vec();
+            rows.iter_mut().for_each(|r| r.latency_ms /= 2.0);
+            faster.profile = Profile::new(rows);
+            task.variants.push(faster);
+        }
+    });
+    let pipeline = pipeline.expect("a valid pipeline");
+    (problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem"), plan)
+}
+
+/// The plan with these assignments.
+fn to(plan: &Plan, assignments: Vec<Assignment>) -> Event {
+    let mut plan = plan.clone();
+    plan.pipelines[0].assignments = assignments;
+    Event::Plan { plan }
+}
+
+fn run(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
+    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
+}
+
+fn script(built: &(Problem, Plan), moments: &[u64], events: Vec<(Moment, Event)>) -> (Vec<u64>, Replay) {
+    let replay = run(built, &at_ms(moments), Scenario { events, ..Scenario::default() });
+    let ended = finishes(&replay.simulation);
+    assert!(ended.iter().all(|f| f % 1_000_000 == 0), "whole milliseconds: {ended:?}");
+    (ended.into_iter().map(|f| f / 1_000_000).collect(), replay)
+}
+
+/// One task of 20 ms (`w`: 10 ms), batch 1, so many replicas, 15 ms to load, so many devices at 2.0 per hour.
+fn one(queueing: Queueing, replicas: u32, count: Option<u32>) -> (Problem, Plan) {
+    with_faster(build_loading(&[stage(0, replicas, 1, 20.0, 0.0)], queueing, (0.0, 1_000.0), 15.0, count))
+}
+
+/// What so many device-milliseconds cost.
+fn device_ms(ms: f64) -> f64 {
+    2.0 * ms / 3_600_000.0
+}
+
+const BOTH: [Queueing; 2] = [Queueing::PerReplica, Queueing::Central];
+
+#[test]
+fn the_new_loads_beside_the_old_and_senders_move_when_it_serves() {
+    for queueing in BOTH {
+        let built = one(queueing, 1, None);
+        let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+        // `w` serves from 17 ms on; what was sent to `v` until then stays there.
+        let (ended, replay) = script(&built, &[0, 5, 10, 20, 30, 40], events);
+        assert_eq!(ended, [20, 40, 60, 30, 40, 50], "{queueing}");
+        let accuracies: Vec<f64> = replay.simulation.requests.iter().map(|r| r.accuracy).collect();
+        assert_eq!(accuracies, [0.9, 0.9, 0.9, 0.45, 0.45, 0.45]);
+        assert!((replay.cost - device_ms(60.0 + 58.0)).abs() < 1e-12, "both until 60 ms: {}", replay.cost);
+        assert_eq!((replay.plans, replay.changes), (1, 2));
+    }
+}
+
+#[test]
+fn the_old_goes_as_soon_as_it_has_nothing_left() {
+    for queueing in BOTH {
+        let built = one(queueing, 1, None);
+        let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+        let (ended, replay) = script(&built, &[0, 90], events);
+        assert_eq!(ended, [20, 100], "{queueing}");
+        assert!((replay.cost - device_ms(20.0 + 98.0)).abs() < 1e-12, "`v` until 20 ms: {}", replay.cost);
+    }
+}
+
+#[test]
+fn on_a_single_device_the_old_ends_its_batch_and_queries_wait_for_the_new() {
+    for queueing in BOTH {
+        let built = one(queueing, 1, Some(1));
+        let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+        // `v` ends at 20 ms, `w` serves from 35 ms on.
+        let (ended, replay) = script(&built, &[0, 5, 30, 50], events);
+        assert_eq!(ended, [20, 45, 55, 65], "{queueing}");
+        assert!((replay.cost - device_ms(65.0)).abs() < 1e-12, "one device at any time: {}", replay.cost);
+    }
+}
+
+#[test]
+fn on_a_full_cluster_one_goes_and_one_loads_at_a_time() {
+    for queueing in BOTH {
+        let built = one(queueing, 2, Some(2));
+        let events = vec![(ms(5.0), to(&built.1, vec![assignment(0, "w", 1, 2)]))];
+        // One `v` goes at 20 ms, its `w` serves from 35 ms on; the other `v` has work until 60 ms, its `w` serves from 75 ms on.
+        let (ended, replay) = script(&built, &[0, 0, 10, 25, 36, 40, 60, 60], events);
+        assert_eq!(ended, [20, 20, 40, 60, 46, 56, 70, 80], "{queueing}");
+        assert!((replay.cost - device_ms(160.0)).abs() < 1e-12, "two devices at any time: {}", replay.cost);
+    }
+}
+
+#[test]
+fn a_group_in_both_plans_keeps_its_replicas_and_another_batch_needs_no_load() {
+    for queueing in BOTH {
+        let stages = [stage(0, 1, 2, 10.0, 0.0)];
+        let mut built = build_loading(&stages, queueing, (0.0, 1_000.0), 1_000.0, Some(1));
+        let pair = built.1.pipelines[0].assignments.clone();
+        built.1.pipelines[0].assignments[0].batch = 1;
+        let events = |at| vec![(ms(at), to(&built.1, pair.clone()))];
+        assert_eq!(script(&built, &[0, 1, 2, 3], events(5.0)).0, [10, 20, 20, 30], "{queueing}");
+        assert_eq!(script(&built, &[0, 1, 2, 3], events(15.0)).0, [10, 20, 30, 30], "{queueing}");
+    }
+}
+
+#[test]
+fn a_smaller_batch_gives_back_what_was_too_many_in_the_next_one() {
+    let stages = [stage(0, 1, 4, 10.0, 0.0)];
+    let mut built = build_loading(&stages, Queueing::PerReplica, (0.0, 1_000.0), 0.0, None);
+    built.1.pipelines[0].serving.batching = Batching::Forming;
+    let mut smaller = built.1.pipelines[0].assignments.clone();
+    smaller[0].batch = 2;
+    let events = vec![(ms(5.0), to(&built.1, smaller))];
+    assert_eq!(script(&built, &[0, 1, 2, 3, 4], events).0, [10, 20, 20, 30, 30]);
+}
+
+#[test]
+fn tables_hold_as_replicas_become_ready() {
+    // Half of the plan is `w`, twice as fast: two thirds of the queries. It loads for 15 ms.
+    let built = one(Queueing::PerReplica, 1, None);
+    let events = vec![(ms(1.0), to(&built.1, vec![assignment(0, "v", 1, 1), assignment(0, "w", 1, 1)]))];
+    let moments: Vec<u64> = (0..10).map(|i| i * 100).collect();
+    let (_, replay) = script(&built, &moments, events);
+    let fast = replay.simulation.requests.iter().filter(|r| r.accuracy == 0.45).count();
+    assert_eq!(fast, 6, "two thirds of the nine after the first");
+}
+
+#[test]
+fn a_plan_that_does_not_fit_ends_the_run_with_the_reason() {
+    let built = one(Queueing::Central, 1, None);
+    let fails = |event: Event| {
+        let scenario = Scenario { events: vec![(ms(1.0), event)], ..Scenario::default() };
+        let error = replay(&built.0, &built.1, &at_ms(&[0, 10]), &SimulateOptions::default(), scenario);
+        error.expect_err("a plan that does not fit").to_string()
+    };
+    assert!(fails(to(&built.1, vec![])).contains("\"t0\" has no replicas"));
+    assert!(fails(to(&built.1, vec![assignment(0, "x", 1, 1)])).contains("no such variant"));
+    assert!(fails(to(&built.1, vec![assignment(0, "v", 1, 1); 2])).contains("twice"));
+    let mut other = built.1.clone();
+    other.pipelines[0].serving.queueing = Queueing::PerReplica;
+    assert!(fails(Event::Plan { plan: other }).contains("policies"));
+    let mut other = built.1.clone();
+    other.pipelines[0].name = "q".into();
+    assert!(fails(Event::Plan { plan: other }).contains("no pipeline \"q\""));
+}
+
+fn stages() -> [Stage; 3] {
+    [stage(0, 2, 4, 5.0, 2.0), stage(0, 3, 2, 4.0, 1.0), stage(0, 1, 4, 5.0, 1.0)]
+}
+
+const DROPPINGS: [Dropping; 5] =
+    [Dropping::Naive, Dropping::PerTask, Dropping::Reroute, Dropping::Pard, Dropping::ClipperPlusPlus];
+const BATCHINGS: [Batching; 3] = [Batching::AtStart, Batching::Forming, Batching::WaitUntil];
+
+#[test]
+fn the_same_plan_again_changes_nothing() {
+    for queueing in BOTH {
+        for dropping in DROPPINGS {
+            for routing in [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst] {
+                let mut built = with_faster(build_loading(&stages(), queueing, (1.0, 60.0), 100.0, Some(20)));
+                let part = &mut built.1.pipelines[0];
+                part.assignments.extend((0..3).map(|task| assignment(task, "w", 2, 2)));
+                part.assignments.sort_by(|a, b| a.group.cmp(&b.group));
+                part.demand_qps = 200.0;
+                part.serving.dropping = dropping;
+                part.serving.routing = routing;
+                let workload = rate(230.0, 4, ArrivalProcess::Poisson, 5);
+                let again = || (1..9).map(|n| (ms(400.0 * f64::from(n)), Event::Plan { plan: built.1.clone() })).collect();
+                let replay = run(&built, &workload, Scenario { events: again(), ..Scenario::default() });
+                let plain = common::run(&built, &workload);
+                assert_eq!(replay.simulation.requests, plain.requests, "{queueing} {dropping:?} {routing:?}");
+                assert_eq!((replay.plans, replay.changes), (8, 0));
+            }
+        }
+    }
+}
+
+/// Notes the fewest replicas that serve each task, every millisecond.
+struct Watcher(Rc<RefCell<Vec<u32>>>);
+
+impl Controller for Watcher {
+    fn period(&self) -> Span {
+        Span::from_millis(1.0)
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+        for (task, least) in self.0.borrow_mut().iter_mut().enumerate() {
+            let of_task = seen.groups.iter().filter(|g| g.group.task == format!("t{task}"));
+            *least = (*least).min(of_task.map(|g| g.ready).sum());
+        }
+        Vec::new()
+    }
+}
+
+/// A plan for three tasks by numbers: each has one or both variants.
+fn drawn(numbers: &[(u32, u32, u32)]) -> Vec<Assignment> {
+    let of_task = |(task, &(v, w, batch)): (usize, &(u32, u32, u32))| {
+        let (v, batch) = (if v + w == 0 { 1 } else { v }, 1 + batch % 4);
+        [assignment(task, "v", batch, v), assignment(task, "w", batch, w)].into_iter().filter(|a| a.replicas > 0)
+    };
+    numbers.iter().enumerate().flat_map(of_task).collect()
+}
+
+#[test]
+fn a_replanner_follows_the_load_as_late_as_it_is_told() {
+    // One replica serves 100 queries per second; the load is 50, and 150 from 30 s on.
+    let built = build_loading(&[stage(0, 1, 1, 10.0, 0.0)], Queueing::Central, (0.0, 100.0), 0.0, None);
+    let rows = (0..60).map(|s| (s, if s < 30 { 50.0 } else { 150.0 })).collect();
+    let trace = apportion_domain::Trace::rates(rows).expect("rates");
+    let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 };
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let config = ReplannerConfig { planning_delay: Span::from_millis(500.0), ..ReplannerConfig::default() };
+    let plan = built.1.clone();
+    let planner = Replanner::new(config, {
+        let told = told.clone();
+        move |offered: &Offered| {
+            told.borrow_mut().push((offered.at, offered.qps[0].round(), offered.ewma_qps[0].round()));
+            let mut plan = plan.clone();
+            plan.pipelines[0].assignments[0].replicas = (offered.qps[0] / 100.0).ceil() as u32;
+            Some(plan)
+        }
+    });
+    let replay = run(&built, &workload, Scenario { controllers: vec![Box::new(planner)], ..Scenario::default() });
+    let seconds: Vec<(f64, f64, f64)> = told.borrow().iter().map(|t| (t.0.as_millis() / 1e3, t.1, t.2)).collect();
+    let expected = [(10.0, 50.0, 50.0), (20.0, 50.0, 50.0), (30.0, 50.0, 50.0), (40.0, 150.0, 100.0), (50.0, 150.0, 125.0)];
+    assert_eq!(seconds[..5], expected);
+    // The first plan changes nothing. That for the load from 40 s on: reported 0.1 s late, planned for 0.5 s, carried out 0.1 s later.
+    assert_eq!((replay.plans, replay.changes), (2, 1));
+    let of_second = |s: usize| replay.windows[s].replicas;
+    assert!((of_second(39) - 1.0).abs() < 1e-9 && (of_second(40) - 1.3).abs() < 1e-9, "{}", of_second(40));
+    assert!((of_second(41) - 2.0).abs() < 1e-9);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn whatever_the_plans_every_request_has_one_outcome(
+        plans in prop::collection::vec((0_u64..4_000, prop::array::uniform3((0_u32..3, 0_u32..3, 0_u32..4))), 1..12),
+        fails in prop::collection::vec((0_u64..4_000, 0_usize..3, any::<bool>(), 0_u32..3), 0..4),
+        central: bool, routing in 0_usize..3, batching in 0_usize..3, dropping in 0_usize..5, spare: bool,
+        seed in 0_u64..1_000,
+    ) {
+        let queueing = if central { Queueing::Central } else { Queueing::PerReplica };
+        // Plans need at most twelve devices.
+        let count = if spare { 13 } else { 12 };
+        let stages = stages().map(|s| Stage { batch: 4, ..s });
+        let mut built = with_faster(build_loading(&stages, queueing, (1.0, 120.0), 150.0, Some(count)));
+        let part = &mut built.1.pipelines[0];
+        part.assignments = drawn(&plans[0].1);
+        part.demand_qps = 150.0;
+        part.serving.routing = [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst][routing];
+        part.serving.batching = BATCHINGS[batching];
+        part.serving.dropping = DROPPINGS[dropping];
+        let of_plan = |(at, numbers): &(u64, [(u32, u32, u32); 3])| (ms(*at as f64), to(&built.1, drawn(numbers)));
+        let of_fail = |&(at, task, is_fast, replica): &(u64, usize, bool, u32)| {
+            let (task, variant) = (format!("t{task}"), if is_fast { "w" } else { "v" }.to_owned());
+            let group = GroupName { task, variant, hardware: "h".into(), share: Share::WHOLE };
+            (ms(at as f64), Event::Fail { pipeline: "p".into(), group, replica })
+        };
+        let known = |e: &(Moment, Event)| {
+            let named = |g: &GroupName| plans.iter().any(|p| drawn(&p.1).iter().any(|a| a.group == *g));
+            e.1.group().is_none_or(|(_, g)| named(g))
+        };
+        let least = Rc::new(RefCell::new(vec![u32::MAX; 3]));
+        let scenario = |watchers: Vec<Box<dyn Controller>>| Scenario {
+            events: plans[1..].iter().map(of_plan).chain(fails.iter().map(of_fail)).filter(known).collect(),
+            detection: Span::from_millis(100.0),
+            window: Span::from_millis(1.0),
+            controllers: watchers,
+            ..Scenario::default()
+        };
+        let workload = rate(120.0, 5, ArrivalProcess::Poisson, seed);
+        let replay = run(&built, &workload, scenario(vec![Box::new(Watcher(least.clone()))]));
+        let total = &replay.simulation.total;
+        prop_assert_eq!(total.ok + total.late + total.dropped + total.failed, total.requests);
+        prop_assert_eq!(total.failed, 0);
+        prop_assert_eq!(replay.simulation.requests.len() as u64, total.requests);
+        if dropping == 0 {
+            prop_assert_eq!(total.dropped, 0);
+        }
+        for w in &replay.windows {
+            let most = f64::from(count) * device_ms(w.length.as_millis());
+            prop_assert!(w.cost <= most + 1e-12, "{} devices at {}", w.cost / most * f64::from(count), w.start);
+        }
+        if spare && fails.is_empty() {
+            prop_assert!(least.borrow().iter().all(|&n| n > 0), "a task without a replica: {:?}", least.borrow());
+        }
+        let again = run(&built, &workload, scenario(vec![Box::new(Watcher(least.clone()))]));
+        prop_assert_eq!(&again.simulation.requests, &replay.simulation.requests);
+    }
+}

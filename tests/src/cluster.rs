@@ -1,0 +1,260 @@
+//! A service and agents with emulated devices, as processes of this machine that can be killed, paused and started again.
+
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up; nothing is asserted about how long it does take.
+const PATIENCE: Duration = Duration::from_secs(90);
+const TOKEN: &str = "cluster";
+/// Hardware type of all devices.
+pub const HARDWARE: &str = "emu";
+
+/// One agent: where it listens stays the same when it is started again.
+struct Agent {
+    name: String,
+    http: u16,
+    data: u16,
+    child: Option<Child>,
+    is_paused: bool,
+}
+
+/// The processes; dropping it ends them.
+pub struct Cluster {
+    folder: tempfile::TempDir,
+    http: u16,
+    grpc: u16,
+    devices: u32,
+    service: Option<Child>,
+    agents: Vec<Agent>,
+    client: reqwest::Client,
+}
+
+impl Cluster {
+    /// A service with a database of its own, and so many agents with so many emulated devices each.
+    ///
+    /// # Panics
+    /// If anything does not come up: then its log is in the message.
+    pub async fn start(agents: usize, devices: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Where the tests run as root the database runs as another user, who must get there.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
+        let agent = |n| Agent {
+            name: format!("agent-{n}"),
+            http: crate::free_port(),
+            data: crate::free_port(),
+            child: None,
+            is_paused: false,
+        };
+        let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
+        let mut cluster = Self {
+            http: crate::free_port(),
+            grpc: crate::free_port(),
+            folder,
+            devices,
+            service: None,
+            agents: (0..agents).map(agent).collect(),
+            client,
+        };
+        cluster.start_service().await;
+        let hardware = json!({"name": HARDWARE, "price_per_hour": 1.0});
+        cluster.put(&format!("/v1/hardware/{HARDWARE}"), &hardware).await;
+        (0..agents).for_each(|at| cluster.start_agent(at));
+        cluster.live(agents).await;
+        cluster
+    }
+
+    /// Starts the service, again if it was killed.
+    pub async fn start_service(&mut self) {
+        let (http, grpc) = (format!("127.0.0.1:{}", self.http), format!("127.0.0.1:{}", self.grpc));
+        let mut command = Command::new(crate::programs().join("apportion"));
+        command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", TOKEN, "--data-dir"]);
+        command.arg(self.folder.path().join("service")).env_remove("APPORTION_DATABASE_URL");
+        self.service = Some(started(&mut command, self.folder.path(), "service"));
+        let url = format!("http://{http}/readyz");
+        let begun = Instant::now();
+        while !self.client.get(&url).send().await.is_ok_and(|r| r.status().is_success()) {
+            assert!(begun.elapsed() < PATIENCE, "the service is not ready:\n{}", self.log("service"));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Kills the service (its database with it, as when a machine is lost).
+    pub fn kill_service(&mut self) {
+        self.service.take().into_iter().for_each(|mut child| end(&mut child));
+    }
+
+    /// Starts an agent, again if it was killed.
+    pub fn start_agent(&mut self, at: usize) {
+        let (grpc, devices, folder) = (self.grpc, self.devices.to_string(), self.folder.path().to_owned());
+        let agent = &mut self.agents[at];
+        let mut command = Command::new(crate::programs().join("apportion-agent"));
+        command.args(["--join", &format!("http://127.0.0.1:{grpc}"), "--token", TOKEN, "--name", &agent.name]);
+        command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", "emulated", "--state-dir"]);
+        command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
+        command.args(["--data", &format!("127.0.0.1:{}", agent.data)]);
+        agent.child = Some(started(&mut command, &folder, &agent.name));
+    }
+
+    /// Ends an agent without warning.
+    pub fn kill_agent(&mut self, at: usize) {
+        self.agents[at].is_paused = false;
+        self.agents[at].child.take().into_iter().for_each(|mut child| end(&mut child));
+    }
+
+    /// Stops an agent where it is; it knows nothing of it.
+    pub fn pause_agent(&mut self, at: usize) {
+        self.agents[at].is_paused = true;
+        self.signal(at, "STOP");
+    }
+
+    /// Lets a paused agent go on.
+    pub fn resume_agent(&mut self, at: usize) {
+        self.agents[at].is_paused = false;
+        self.signal(at, "CONT");
+    }
+
+    fn signal(&self, at: usize, signal: &str) {
+        let Some(child) = &self.agents[at].child else { return };
+        let told = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().expect("kill runs");
+        assert!(told.success(), "{} cannot be told {signal}", self.agents[at].name);
+    }
+
+    /// Where clients reach an agent.
+    #[must_use]
+    pub fn ingress(&self, at: usize) -> String {
+        format!("http://127.0.0.1:{}", self.agents[at].http)
+    }
+
+    /// Number of the process of an agent that runs.
+    #[must_use]
+    pub fn process(&self, at: usize) -> Option<u32> {
+        self.agents[at].child.as_ref().map(Child::id)
+    }
+
+    /// Waits until so many agents are live.
+    pub async fn live(&self, count: usize) {
+        let begun = Instant::now();
+        loop {
+            let list = self.get("/v1/agents").await;
+            let live = list.as_array().map_or(0, |all| all.iter().filter(|a| a["state"] == "live").count());
+            if live == count {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{live} of {count} agents: {list}\n{}", self.log("service"));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Registers a pipeline with its profile (CSV).
+    pub async fn register(&self, spec: &Value, profile: &str) {
+        let name = spec["name"].as_str().expect("a name");
+        self.put(&format!("/v1/pipelines/{name}"), spec).await;
+        let url = format!("http://127.0.0.1:{}/v1/pipelines/{name}/profiles", self.http);
+        let request = self.client.put(url).header("content-type", "text/csv").body(profile.to_owned());
+        answer(request).await;
+    }
+
+    /// Plans for a demand and waits for the plan.
+    pub async fn plan(&self, body: &Value) -> Value {
+        let url = format!("http://127.0.0.1:{}/v1/plans", self.http);
+        let mut plan = answer(self.client.post(url).header("prefer", "wait=30").json(body)).await;
+        let begun = Instant::now();
+        while matches!(plan["state"].as_str(), Some("queued" | "solving" | "simulating")) {
+            assert!(begun.elapsed() < PATIENCE, "no plan: {plan}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            plan = self.get(&format!("/v1/plans/{}", plan["id"].as_str().expect("an id"))).await;
+        }
+        assert_eq!(plan["state"], "succeeded", "{plan}");
+        plan
+    }
+
+    /// Makes a plan the fleet's target.
+    pub async fn apply(&self, plan: &Value) {
+        let current = self.get("/v1/target").await["generation"].as_u64().unwrap_or(0);
+        let url = format!("http://127.0.0.1:{}/v1/target", self.http);
+        let request = self.client.put(url).header("if-match", format!("\"{current}\""));
+        answer(request.json(&json!({"plans": [plan["id"]]}))).await;
+    }
+
+    /// Waits until every agent says that a pipeline is ready.
+    pub async fn ready(&self, pipeline: &str) {
+        let begun = Instant::now();
+        for at in 0..self.agents.len() {
+            let url = format!("{}/v2/models/{pipeline}/ready", self.ingress(at));
+            while !self.client.get(&url).send().await.is_ok_and(|r| r.status().is_success()) {
+                let name = &self.agents[at].name;
+                assert!(begun.elapsed() < PATIENCE, "{pipeline} is not ready at {name}:\n{}", self.log(name));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+
+    /// Reads a resource of the service.
+    pub async fn get(&self, path: &str) -> Value {
+        answer(self.client.get(format!("http://127.0.0.1:{}{path}", self.http))).await
+    }
+
+    /// Replaces a resource of the service.
+    pub async fn put(&self, path: &str, body: &Value) -> Value {
+        answer(self.client.put(format!("http://127.0.0.1:{}{path}", self.http)).json(body)).await
+    }
+
+    /// The last lines that a process wrote.
+    #[must_use]
+    pub fn log(&self, name: &str) -> String {
+        let text = std::fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for agent in &mut self.agents {
+            agent.child.take().into_iter().for_each(|mut child| end(&mut child));
+        }
+        // Asked, so that it ends its database too.
+        if let Some(mut child) = self.service.take() {
+            let _told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(10) && child.try_wait().ok().flatten().is_none() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            end(&mut child);
+        }
+    }
+}
+
+fn started(command: &mut Command, folder: &Path, name: &str) -> Child {
+    let log = folder.join(format!("{name}.log"));
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
+    let out = log.try_clone().expect("a second handle");
+    command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn end(child: &mut Child) {
+    let _ended = child.kill();
+    let _ended = child.wait();
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> Value {
+    let response = request.send().await.expect("the service answers");
+    let (url, status) = (response.url().clone(), response.status());
+    let text = response.text().await.expect("a whole answer");
+    assert!(status.is_success(), "{url}: {status}: {text}");
+    serde_json::from_str(&text).unwrap_or(Value::Null)
+}
+
+/// Resident memory of a process in MiB, and its threads.
+#[must_use]
+pub fn resources(process: u32) -> Option<(f64, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find(|l| l.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    Some((field("VmRSS:")? as f64 / 1024.0, field("Threads:")?))
+}
