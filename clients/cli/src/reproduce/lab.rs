@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use crate::input;
 use anyhow::anyhow;
 use apportion_domain::{Dropping, Pipeline, PipelineDraft, Plan, Problem, ServingPolicy, Trace};
-use apportion_estimator::{ArrivalProcess, SimulateOptions, Simulation, Workload, simulate};
+use apportion_estimator::{ArrivalProcess, Replay, Scenario, SimulateOptions, Simulation, Workload, simulate};
 use apportion_planning::{PlanOptions, Planner, plan};
 use apportion_wire::{ProblemFile, read_problem};
 use indicatif::ProgressBar;
@@ -182,6 +182,20 @@ pub fn replay(
     requests: bool,
 ) -> Result<Simulation, Failure> {
     replay_with(problem, plan, workload, dropping, SimulateOptions { requests, ..SimulateOptions::default() })
+}
+
+/// Replays a plan under a policy with changes; requests are recorded.
+pub fn replay_with_scenario(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    dropping: Dropping,
+    scenario: Scenario<'_>,
+) -> Result<Replay, Failure> {
+    let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
+    let serving = Some(ServingPolicy { dropping, ..own });
+    let options = SimulateOptions { requests: true, serving, ..SimulateOptions::default() };
+    Ok(apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(anyhow::Error::new)?)
 }
 
 fn replay_with(
