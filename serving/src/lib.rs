@@ -19,6 +19,7 @@ pub mod dropper;
 mod fill;
 pub mod frontend;
 mod idle;
+pub mod ladder;
 pub mod modules;
 pub mod monitor;
 mod most_accurate;
@@ -33,6 +34,7 @@ pub mod tuner;
 
 pub use dropper::{DropReason, Dropper, Priority, View};
 pub use frontend::Frontend;
+pub use ladder::Ladder;
 pub use modules::StatePlanner;
 pub use monitor::Monitor;
 pub use most_accurate::{UnknownGroup, graph, group_capacity_qps, most_accurate_first, server};

@@ -21,6 +21,7 @@ mod fixtures;
 pub mod frontier;
 mod greedy;
 mod infeasible;
+pub mod ladder;
 mod limits;
 mod milp;
 mod replay;

@@ -1,18 +1,22 @@
 //! Autoscalers on one pipeline and one load: who scales, and what came of it.
 
 use super::inferline::most_accurate;
-use super::lab::{Lab, constant, load, with_pipeline};
+use super::lab::{Lab, constant, load, rate_quantile, with_pipeline};
 use crate::exit::Failure;
 use anyhow::anyhow;
 use apportion_domain::{Batching, Dropping, Plan, Problem, RoutingPolicy, Span};
-use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig, tuner};
+use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig, TUNER_PERIOD, tuner};
 use apportion_estimator::{ArrivalProcess, Controller, Event, Observation, Scenario, SimulateOptions, Workload, replay};
-use apportion_planning::Planner;
+use apportion_planning::{Planner, ladder};
+use apportion_serving::Ladder;
+use apportion_serving::ladder::Step;
 
 /// Time in which a replica of a variant loads that the file has no time for: about what a container with a model file takes.
 const LOAD_MS: f64 = 5000.0;
-/// Length of the Poisson sample that plans are made on, in seconds.
-const SAMPLE_SECONDS: usize = 60;
+/// Length of the Poisson samples that plans are made on, in seconds.
+const SAMPLE_SECONDS: usize = 30;
+/// Rates of the ladder: the least over the one that is planned for, the factor from each to the next, how many.
+pub const STEPS: (f64, f64, i32) = (0.4, 1.15, 23);
 
 /// Most replicas of a group, over those of the plan, that any scaler may ask for.
 const REPLICAS_MAX: u32 = 10;
@@ -24,6 +28,8 @@ pub enum Scaler {
     Fixed(f64),
     /// InferLine's tuner; what it asks for is multiplied by this.
     Tuner(f64),
+    /// The ladder of plans made ahead; rates are multiplied by this.
+    Ladder(f64),
     /// HPA with a target of utilisation, and least replicas over those of the plan.
     Hpa(f64, f64),
     /// Ray Serve with a target of ongoing requests, and least replicas over those of the plan.
@@ -36,7 +42,7 @@ impl Scaler {
         let least = |floor: f64| if floor > 0.0 { format!(", at least {floor} of the plan") } else { String::new() };
         match self {
             Self::Fixed(factor) => format!("{factor} of the plan"),
-            Self::Tuner(headroom) => format!("times {headroom}"),
+            Self::Tuner(headroom) | Self::Ladder(headroom) => format!("times {headroom}"),
             Self::Hpa(target, floor) => format!("{:.0} %{}", 100.0 * target, least(floor)),
             Self::Ray(target, floor) => format!("{target} ongoing{}", least(floor)),
         }
@@ -63,7 +69,24 @@ pub struct Contest {
     problem: Problem,
     plan: Plan,
     sample: Workload,
+    seen: Workload,
     judged: Workload,
+    steps: Vec<Step>,
+}
+
+/// The ladder of the only pipeline, in the loop.
+struct Climber(Ladder);
+
+impl Controller for Climber {
+    fn period(&self) -> Span {
+        TUNER_PERIOD
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+        seen.arrivals.iter().flatten().for_each(|&(at, count)| self.0.arrived(at, count));
+        let Some(replicas) = self.0.decide(seen.at) else { return Vec::new() };
+        seen.groups.iter().zip(replicas).map(|(group, &n)| (Span::ZERO, group.to_have(n))).collect()
+    }
 }
 
 /// A controller whose commands are multiplied and kept above floors.
@@ -91,14 +114,15 @@ impl Controller for Adjusted {
     }
 }
 
+/// How everybody's queries are served: as the agents do, and with the early dropping that every contender needs in a burst.
+const SERVING: (Batching, RoutingPolicy, Dropping) = (Batching::AtStart, RoutingPolicy::Stride, Dropping::PerTask);
+
 /// The pipeline for the contest: the most accurate variants, least cost, no counts, replicas that take time to load.
-pub fn cloud(problem: &Problem, serving: (Batching, Dropping)) -> Result<Problem, Failure> {
+pub fn cloud(problem: &Problem) -> Result<Problem, Failure> {
     let reduced = most_accurate(problem)?;
     with_pipeline(&reduced, 0, |d| {
         d.survive = 0;
-        d.serving.batching = Some(serving.0);
-        d.serving.dropping = Some(serving.1);
-        d.serving.routing = Some(if std::env::var("JSQ").is_ok() { RoutingPolicy::Jsq } else { RoutingPolicy::Stride });
+        (d.serving.batching, d.serving.routing, d.serving.dropping) = (Some(SERVING.0), Some(SERVING.1), Some(SERVING.2));
         for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
             variant.load_ms = if variant.load_ms > 0.0 { variant.load_ms } else { LOAD_MS };
         }
@@ -106,33 +130,48 @@ pub fn cloud(problem: &Problem, serving: (Batching, Dropping)) -> Result<Problem
 }
 
 impl Contest {
-    /// A contest on `rates`, with a plan for `planned_qps`; `None` if there is no plan.
-    pub fn new(lab: &Lab, name: String, problem: &Problem, planned_qps: f64, sample: &[f64], rates: &[f64]) -> Result<Option<Self>, Failure> {
-        let planned_qps = if std::env::var("CONST").is_ok() { planned_qps } else { sample.iter().sum::<f64>() / sample.len() as f64 };
+    /// A contest on `judged`, for which is prepared on `seen`; `None` if there is no plan. The plan is for the median of `seen`.
+    pub fn new(lab: &Lab, name: String, problem: &Problem, seen: &[f64], judged: &[f64]) -> Result<Option<Self>, Failure> {
+        let planned_qps = rate_quantile(seen, 0.5);
         let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
-        let sample = if std::env::var("CONST").is_ok() { constant(planned_qps, SAMPLE_SECONDS, ArrivalProcess::Poisson, lab.seed) } else { load(sample, ArrivalProcess::Poisson, lab.seed) };
+        let steady = |qps: f64| constant(qps, SAMPLE_SECONDS, ArrivalProcess::Poisson, lab.seed);
+        let sample = steady(planned_qps);
         let plans = [Planner::Greedy, Planner::Milp].map(|planner| lab.plan(&problem, planner, Some(sample.clone())));
         let held = plans.into_iter().flatten().filter(|plan| {
             let run = apportion_estimator::simulate(&problem, plan, &sample, &SimulateOptions::default());
             run.is_ok_and(|r| r.total.attainment >= problem.pipelines[0].percentile / 100.0)
         });
         let Some(plan) = held.min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour)) else { return Ok(None) };
-        let judged = load(rates, ArrivalProcess::Poisson, lab.held_out());
-        Ok(Some(Self { name, problem, plan, sample, judged }))
+        let (least, factor, count) = STEPS;
+        let rates_qps: Vec<f64> = (0..count).map(|k| least * planned_qps * factor.powi(k)).collect();
+        let steps = ladder::steps(&problem, &plan, &rates_qps, steady);
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        let drawn = |rates: &[f64], seed| load(rates, ArrivalProcess::Poisson, seed);
+        let (seen, judged) = (drawn(seen, lab.seed), drawn(judged, lab.held_out()));
+        Ok(Some(Self { name, problem, plan, sample, seen, judged, steps }))
     }
 
-    /// The plan that all start from.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    /// The plan that all start from, in words.
+    pub fn planned(&self) -> String {
+        let part = &self.plan.pipelines[0];
+        let group = |a: &apportion_domain::Assignment| format!("{} x {} (batch {})", a.replicas, a.group, a.batch);
+        let groups: Vec<String> = part.assignments.iter().map(group).collect();
+        format!("{:.0} queries/s: {}", part.demand_qps, groups.join(", "))
     }
 
-    /// The pipeline as it is served.
-    pub fn problem(&self) -> &Problem {
-        &self.problem
-    }
-
-    /// Runs the load under one scaler.
+    /// Runs the load that is reported under one scaler.
     pub fn run(&self, scaler: Scaler) -> Result<Point, Failure> {
+        self.run_on(&self.judged, scaler)
+    }
+
+    /// Runs the load of before under one scaler.
+    pub fn rehearse(&self, scaler: Scaler) -> Result<Point, Failure> {
+        self.run_on(&self.seen, scaler)
+    }
+
+    fn run_on(&self, workload: &Workload, scaler: Scaler) -> Result<Point, Failure> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
         let inner: Option<(Box<dyn Controller>, f64, f64)> = match scaler {
@@ -143,6 +182,10 @@ impl Contest {
             Scaler::Tuner(factor) => {
                 let tuner = tuner(&self.problem, &self.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
                 Some((tuner, factor, 0.0))
+            }
+            Scaler::Ladder(headroom) => {
+                let start = assignments.iter().map(|a| a.replicas).collect();
+                Some((Box::new(Climber(Ladder::new(self.steps.clone(), start, headroom))), 1.0, 0.0))
             }
             Scaler::Hpa(target, floor) => Some((Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor)),
             Scaler::Ray(target_ongoing, floor) => {
@@ -156,7 +199,7 @@ impl Contest {
             Box::new(Adjusted { inner, factor, bounds: bounds.collect() })
         });
         let scenario = Scenario { controllers: controllers.collect(), ..Scenario::default() };
-        let run = replay(&self.problem, &plan, &self.judged, &SimulateOptions::default(), scenario)
+        let run = replay(&self.problem, &plan, workload, &SimulateOptions::default(), scenario)
             .map_err(|e| anyhow!("{}: {e}", self.name))?;
         Ok(Point {
             attainment: run.simulation.total.attainment,

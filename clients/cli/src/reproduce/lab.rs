@@ -5,12 +5,13 @@ use crate::exit::Failure;
 use crate::input;
 use anyhow::anyhow;
 use apportion_domain::{Dropping, Pipeline, PipelineDraft, Plan, Problem, ServingPolicy, Trace};
-use apportion_estimator::{ArrivalProcess, SimulateOptions, Simulation, Workload, simulate};
+use apportion_estimator::{ArrivalProcess, Replay, Scenario, SimulateOptions, Simulation, Workload, simulate};
 use apportion_planning::{PlanOptions, Planner, plan};
 use apportion_wire::{ProblemFile, read_problem};
 use indicatif::ProgressBar;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest search of one planner for one plan.
@@ -77,6 +78,27 @@ impl Lab {
         };
         plan(problem, &options).0.plan().cloned()
     }
+}
+
+/// Threads on which independent runs are made.
+const THREADS_MAX: usize = 2;
+
+/// What `of` makes of each item, on two threads, in the items' order; the first failure if there is one.
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> Result<R, Failure> + Sync) -> Result<Vec<R>, Failure> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Vec<(usize, Result<R, Failure>)> {
+        let one = || {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            items.get(at).map(|item| (at, of(item)))
+        };
+        std::iter::from_fn(one).collect()
+    };
+    let mut done = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS_MAX.min(items.len())).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect::<Vec<_>>()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// A problem that is part of the program.
@@ -162,6 +184,20 @@ pub fn replay(
     replay_with(problem, plan, workload, dropping, SimulateOptions { requests, ..SimulateOptions::default() })
 }
 
+/// Replays a plan under a policy with changes; requests are recorded.
+pub fn replay_with_scenario(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    dropping: Dropping,
+    scenario: Scenario<'_>,
+) -> Result<Replay, Failure> {
+    let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
+    let serving = Some(ServingPolicy { dropping, ..own });
+    let options = SimulateOptions { requests: true, serving, ..SimulateOptions::default() };
+    Ok(apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(anyhow::Error::new)?)
+}
+
 fn replay_with(
     problem: &Problem,
     plan: &Plan,
@@ -185,6 +221,14 @@ pub fn bursts(seconds: usize, every: usize, length: usize, height: f64) -> Vec<f
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parallel_results_keep_their_order_and_failures_come_through() {
+        let items: Vec<u64> = (0..100).collect();
+        assert_eq!(in_parallel(&items, |i| Ok(i * i)).ok(), Some(items.iter().map(|i| i * i).collect()));
+        assert!(in_parallel(&items, |i| if *i == 57 { Err(anyhow!("no").into()) } else { Ok(*i) }).is_err());
+        assert_eq!(in_parallel(&[] as &[u64], |i| Ok(*i)).ok(), Some(vec![]));
+    }
 
     #[test]
     fn rates_keep_their_shape_when_scaled() {

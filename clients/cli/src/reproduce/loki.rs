@@ -13,9 +13,9 @@ use apportion_planning::Planner;
 
 const TRAFFIC: &str = include_str!("../../../../examples/traffic.yaml");
 /// Devices of the paper's cluster (section 6.1).
-const DEVICES: u32 = 20;
+pub const DEVICES: u32 = 20;
 /// A load is served if no more than this share of its requests misses.
-const MISSES_MAX: f64 = 0.01;
+pub const MISSES_MAX: f64 = 0.01;
 /// On the load that it is planned on, a plan must miss no more than this part of what it may: one that just holds there is as
 /// likely as not to miss on the next.
 const MARGIN: f64 = 0.5;
@@ -25,7 +25,8 @@ const ACCURACY_FLOOR: f64 = 0.87;
 /// its tail, whoever made it.
 const HEADROOMS: [f64; 6] = [1.0, 1.15, 1.3, 1.5, 1.8, 2.2];
 
-fn traffic(lab: &Lab) -> Result<Problem, Failure> {
+/// The traffic pipeline on the paper's cluster.
+pub fn traffic(lab: &Lab) -> Result<Problem, Failure> {
     let problem = lab.problem("problems/loki_traffic_00.json", "examples/traffic.yaml", TRAFFIC)?;
     let problem = with_pipeline(&problem, 0, |d| d.slo_ms = 250.0)?;
     Ok(problem.changed(|d| d.hardware[0].count = Some(DEVICES)).map_err(|e| anyhow::anyhow!("{e:?}"))?)
@@ -33,15 +34,19 @@ fn traffic(lab: &Lab) -> Result<Problem, Failure> {
 
 /// Who plans, and what its plan is served with.
 #[derive(Clone, Copy)]
-struct Contender {
-    name: &'static str,
-    planner: Planner,
-    floor: Option<f64>,
-    dropping: &'static [Dropping],
+pub struct Contender {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// Who plans.
+    pub planner: Planner,
+    /// Least accuracy that it plans for.
+    pub floor: Option<f64>,
+    /// Dropping policies that it has.
+    pub dropping: &'static [Dropping],
 }
 
 /// Each contender is served with the better of the policies that it has; only two-step plans leave groups to reroute to.
-const CONTENDERS: [Contender; 4] = [
+pub const CONTENDERS: [Contender; 4] = [
     Contender {
         name: "two-step",
         planner: Planner::Milp,
@@ -209,7 +214,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
             },
             Claim {
                 claimed: "The published code of that system lost 53 % of the root requests on a Twitter day's shape with these devices".into(),
-                seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-dropping replays that trace", qps(0)),
+                seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps(0)),
                 verdict: Verdict::Open,
                 why: "That code drops by stage deadlines with its reroute test inverted; and it replans as it goes, which these static plans do not.".into(),
             },
@@ -225,6 +230,11 @@ fn day(lab: &Lab) -> Result<Vec<f64>, Failure> {
     if let Some(file) = lab.data_file("traces/anchor_ta300.csv") {
         return lab.rates(&file, None, seconds);
     }
+    Ok(ramp(seconds))
+}
+
+/// The same made by the program: up from 50 to 425 queries per second and down again, with ripples.
+pub fn ramp(seconds: usize) -> Vec<f64> {
     let wave = |s: usize| {
         let middle = (s as f64 + 0.5) / seconds as f64;
         // two humps and a ripple: noon, evening, and what people do within minutes
@@ -233,87 +243,12 @@ fn day(lab: &Lab) -> Result<Vec<f64>, Failure> {
             0.12 * (std::f64::consts::TAU * 7.0 * middle).sin() + 0.06 * (std::f64::consts::TAU * 31.0 * middle).sin();
         (50.0 + 375.0 * (slow + fast * slow)).max(50.0)
     };
-    Ok((0..seconds).map(wave).collect())
+    (0..seconds).map(wave).collect()
 }
 
-fn mean(rates: &[f64]) -> f64 {
+/// The mean of some rates; 0 of none.
+pub fn mean(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
-}
-
-/// Loki Fig. 7: what early dropping and rerouting are worth.
-pub fn dropping(lab: &Lab) -> Result<Report, Failure> {
-    const POLICIES: [Dropping; 4] = [Dropping::Naive, Dropping::LastTask, Dropping::PerTask, Dropping::Reroute];
-    let problem = traffic(lab)?;
-    let rates = day(lab)?;
-    let workload = load(&rates, ArrivalProcess::Poisson, lab.held_out());
-    let mut table = Table::new(&["planned for qps", "policy", "missed", "late", "dropped", "accuracy"]);
-    let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
-    let (mut best, mut rows, mut busiest) = (0, 0, Vec::new());
-    for share in [1.0, 1.25, 1.5, 2.0] {
-        let qps = mean(&rates) * share;
-        lab.now(format!("loki-dropping: planned for {qps:.0} queries/s"));
-        let asked = with_pipeline(&problem, 0, |d| {
-            d.demand_qps = qps;
-            d.serving.dropping = Some(Dropping::Reroute);
-        })?;
-        let Some(plan) = lab.plan(&asked, Planner::Milp, None) else { continue };
-        let mut missed = Vec::new();
-        for (policy, line) in POLICIES.iter().zip(&mut series) {
-            let e = replay(&asked, &plan, &workload, *policy, false)?.total;
-            let n = e.requests.max(1) as f64;
-            missed.push(drop_rate(&e));
-            line.points.push((qps, 100.0 * drop_rate(&e)));
-            table.row(vec![
-                number(qps.round()),
-                policy.name().into(),
-                percent(drop_rate(&e)),
-                percent(e.late as f64 / n),
-                percent(e.dropped as f64 / n),
-                number(e.accuracy),
-            ]);
-        }
-        rows += 1;
-        best += usize::from(missed[..3].iter().all(|m| missed[3] <= *m));
-        busiest.push(percent(missed[3]));
-    }
-    Ok(Report {
-        name: "loki-dropping",
-        title: "Early dropping and opportunistic rerouting",
-        source: "Loki, Fig. 7",
-        method: format!(
-            "The traffic pipeline on {DEVICES} devices, a day's shape in {} s ({:.0} to {:.0} queries/s, mean {:.0}). One two-step plan \
-             for each planned rate, without check loop, kept for the whole run: where the trace exceeds it, requests must miss, and the \
-             policies differ in which.",
-            rates.len(),
-            rates.iter().copied().fold(f64::INFINITY, f64::min),
-            rates.iter().copied().fold(0.0, f64::max),
-            mean(&rates),
-        ),
-        claims: vec![
-            Claim {
-                claimed: "No dropping misses most, then last-task, then per-task; rerouting misses least (section 6.3)".into(),
-                seen: format!("rerouting misses least in {best} of {rows} plans"),
-                verdict: Verdict::of(best == rows),
-                why: "Rerouting needs a backup table with capacity to spare. A plan that fills its devices leaves little, and per-task \
-                      budgets drop requests that could have caught up: the paper says so itself of per-task dropping."
-                    .into(),
-            },
-            Claim {
-                claimed: "The published code of that system lost 53 % of the root requests on this shape".into(),
-                seen: format!("with rerouting a static plan loses {}", busiest.join(", ")),
-                verdict: Verdict::Open,
-                why: "Ours keeps one plan; the paper's system replans every 10 s.".into(),
-            },
-        ],
-        tables: vec![Titled { title: "Four policies on the same plans".into(), table }],
-        plots: vec![Plot {
-            title: "Missed root requests by the rate that was planned for".into(),
-            x: "planned for (queries/s)".into(),
-            y: "missed (%)".into(),
-            series,
-            places: vec![],
-        }],
-    })
 }
 
 /// Loki Fig. 8: tight and loose SLOs.

@@ -6,12 +6,17 @@
 mod closed_forms;
 mod contest;
 mod headline;
+mod infaas;
 mod inferline;
+mod inferline_tuner;
 mod lab;
 mod loki;
+mod loki_phases;
 mod metrics;
 mod page;
 mod pard;
+mod pard_ablations;
+mod pard_sweeps;
 mod plot;
 mod report;
 
@@ -32,18 +37,22 @@ use std::time::{Duration, Instant};
 type Comparison = fn(&Lab) -> Result<Report, Failure>;
 
 /// Every comparison by its name, in the order of the report.
-const ALL: [(&str, Comparison); 11] = [
+const ALL: [(&str, Comparison); 15] = [
     ("headline", headline::report),
     ("estimator-closed-forms", closed_forms::report),
     ("inferline-cost", inferline::cost),
+    ("inferline-tuner", inferline_tuner::tuner),
     ("greedy-vs-milp", inferline::greedy_vs_milp),
     ("loki-capacity", loki::capacity),
     ("loki-slo", loki::slo),
-    ("loki-dropping", loki::dropping),
+    ("loki-phases", loki_phases::phases),
+    ("loki-dropping", loki_phases::dropping),
+    ("infaas-cost", infaas::cost),
     ("pard-goodput", pard::goodput),
-    ("pard-ablations", pard::ablations),
-    ("pard-lambda", pard::lambda),
-    ("pard-slo", pard::slo),
+    ("pard-ablations", pard_ablations::ablations),
+    ("pard-lambda", pard_sweeps::lambda),
+    ("pard-slo", pard_sweeps::slo),
+    ("pard-stress", pard_sweeps::stress),
 ];
 /// The name that stands for every comparison.
 const EVERY: &str = "all";

@@ -1,32 +1,19 @@
 //! PARD's comparisons (sections 5.2 to 5.4): dropping policies on one plan, so that nothing but the policy differs.
 
-use super::lab::{Lab, bursts, load, replay};
-use super::metrics::{Seconds, drop_rate, geometric_mean, invalid_rate};
+use super::lab::{Lab, bursts, in_parallel, load, replay};
+use super::metrics::{Seconds, drop_rate, geometric_mean, invalid_rate, with_interval};
 use super::plot::{Plot, Series};
 use super::report::{Claim, Report, Titled, Verdict};
 use super::{lab, percent};
 use crate::exit::Failure;
-use crate::output::{Table, number, optional};
+use crate::output::{Table, optional};
 use apportion_domain::{Assignment, Dropping, Estimate, Plan, Problem};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::Planner;
 
 const PROBLEM: &str = include_str!("../../../../examples/reproduce/pard.yaml");
 /// Who is compared, the paper's policy first.
-const POLICIES: [Dropping; 4] = [Dropping::Pard, Dropping::Nexus, Dropping::ClipperPlusPlus, Dropping::Naive];
-const ABLATIONS: [Dropping; 11] = [
-    Dropping::PardBack,
-    Dropping::PardSf,
-    Dropping::PardOc,
-    Dropping::PardSplit,
-    Dropping::PardWcl,
-    Dropping::PardLower,
-    Dropping::PardUpper,
-    Dropping::PardFcfs,
-    Dropping::PardHbf,
-    Dropping::PardLbf,
-    Dropping::PardInstant,
-];
+pub const POLICIES: [Dropping; 4] = [Dropping::Pard, Dropping::Nexus, Dropping::ClipperPlusPlus, Dropping::Naive];
 /// The rate that plans are made for; they serve somewhat more, for replicas are whole.
 const PLANNED_QPS: f64 = 300.0;
 /// A second is overloaded if it offers more than the plan was made for, and so many seconds after it: the length of the
@@ -34,13 +21,13 @@ const PLANNED_QPS: f64 = 300.0;
 const DRAIN_SECONDS: usize = 5;
 
 /// A load with a name.
-struct Bursty {
-    name: String,
-    rates: Vec<f64>,
+pub struct Bursty {
+    pub name: String,
+    pub rates: Vec<f64>,
 }
 
 /// Traces whose rate rises faster than a plan could follow.
-fn traces(lab: &Lab) -> Result<Vec<Bursty>, Failure> {
+pub fn traces(lab: &Lab) -> Result<Vec<Bursty>, Failure> {
     let seconds = lab.pick(300, 12);
     let mut traces = vec![
         Bursty { name: "bursts x1.5".into(), rates: bursts(seconds, 30.min(seconds / 2), 4, 1.5) },
@@ -78,20 +65,26 @@ fn capacity_qps(problem: &Problem, plan: &Plan) -> f64 {
 }
 
 /// A pipeline with its plan and a load that exceeds what the plan serves in a quarter of the seconds.
-struct Case {
-    problem: Problem,
-    plan: Plan,
-    capacity_qps: f64,
-    workload: Workload,
+#[derive(Clone)]
+pub struct Case {
+    pub problem: Problem,
+    pub plan: Plan,
+    pub capacity_qps: f64,
+    pub rates: Vec<f64>,
 }
 
-fn case(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, trace: &Bursty) -> Result<Option<Case>, Failure> {
+impl Case {
+    fn workload(&self, seed: u64) -> Workload {
+        load(&self.rates, ArrivalProcess::Poisson, seed)
+    }
+}
+
+pub fn case(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, trace: &Bursty) -> Result<Option<Case>, Failure> {
     let Some((problem, plan)) = planned(lab, pipeline, slo_ms, PLANNED_QPS)? else { return Ok(None) };
     let capacity_qps = capacity_qps(&problem, &plan);
     let at = lab::rate_quantile(&trace.rates, PROVISIONED);
     let rates: Vec<f64> = trace.rates.iter().map(|r| r * capacity_qps / at).collect();
-    let workload = load(&rates, ArrivalProcess::Poisson, lab.held_out());
-    Ok(Some(Case { problem, plan, capacity_qps, workload }))
+    Ok(Some(Case { problem, plan, capacity_qps, rates }))
 }
 
 /// One pipeline of the four, planned for a rate, by itself.
@@ -105,15 +98,17 @@ fn planned(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, qps: f64) -> Result<
 }
 
 /// How one policy fared on one load.
-struct Fared {
-    policy: Dropping,
-    goodput: Option<f64>,
-    estimate: Estimate,
+pub struct Fared {
+    pub policy: Dropping,
+    pub goodput: Option<f64>,
+    pub estimate: Estimate,
 }
 
-fn fared(case: &Case, policies: &[Dropping]) -> Result<Vec<Fared>, Failure> {
+/// How policies fare on one draw of a case's load, in their order.
+pub fn fared(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec<Fared>, Failure> {
+    let workload = case.workload(seed);
     let one = |&policy: &Dropping| {
-        let run = replay(&case.problem, &case.plan, &case.workload, policy, true)?;
+        let run = replay(&case.problem, &case.plan, &workload, policy, true)?;
         let seconds = Seconds::of(&run.requests);
         let overloaded = seconds.overloaded(case.capacity_qps, DRAIN_SECONDS);
         Ok(Fared { policy, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
@@ -121,17 +116,44 @@ fn fared(case: &Case, policies: &[Dropping]) -> Result<Vec<Fared>, Failure> {
     policies.iter().map(one).collect()
 }
 
+/// The seeds of the draws on which policies are compared in pairs: plans are made on the one before.
+pub fn seeds(lab: &Lab) -> Vec<u64> {
+    (0..lab.pick(5, 2)).map(|i| lab.held_out().wrapping_add(i)).collect()
+}
+
 /// Goodput of `a` over that of `b`, where both are known.
-fn ratio(a: &Fared, b: &Fared) -> Option<f64> {
+pub fn ratio(a: &Fared, b: &Fared) -> Option<f64> {
     Some(a.goodput? / b.goodput.filter(|g| *g > 0.0)?)
 }
 
 /// This share of the seconds stays below what the plan serves: bursts exceed it, the rest of the trace does not.
 const PROVISIONED: f64 = 0.75;
 
+/// One policy over all draws of one case, against the paper's.
+struct Summed {
+    goodput: Option<f64>,
+    /// Goodput of the paper's policy over this one's, draw by draw.
+    gains: Vec<f64>,
+    dropped: f64,
+    invalid: f64,
+}
+
+fn summed(draws: &[Vec<Fared>], policy: usize) -> Summed {
+    let rows = || draws.iter().map(move |rows| &rows[policy]);
+    let mean = |of: fn(&Estimate) -> f64| rows().map(|r| of(&r.estimate)).sum::<f64>() / draws.len().max(1) as f64;
+    let goodputs: Vec<f64> = rows().filter_map(|r| r.goodput).collect();
+    Summed {
+        goodput: (!goodputs.is_empty()).then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
+        gains: draws.iter().filter_map(|rows| ratio(&rows[0], &rows[policy])).collect(),
+        dropped: mean(drop_rate),
+        invalid: mean(invalid_rate),
+    }
+}
+
 /// PARD Fig. 8 and 10: goodput, drop rate and invalid rate.
 pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
-    let mut table = Table::new(&["pipeline", "trace", "policy", "goodput qps", "of naive", "drop rate", "invalid rate"]);
+    let mut table =
+        Table::new(&["pipeline", "trace", "policy", "goodput qps", "pard's over it", "drop rate", "invalid rate"]);
     let mut duels = Vec::new();
     let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
     let mut places = Vec::new();
@@ -140,23 +162,23 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
             let Some(made) = case(lab, pipeline, None, &trace)? else { continue };
             let name = made.problem.pipelines[0].name.clone();
             lab.now(format!("pard-goodput: {name} on {}", trace.name));
-            let rows = fared(&made, &POLICIES)?;
-            for (i, row) in rows.iter().enumerate() {
-                let (dropped, invalid) = (drop_rate(&row.estimate), invalid_rate(&row.estimate));
-                series[i].points.push((places.len() as f64, 100.0 * dropped));
+            let draws = in_parallel(&seeds(lab), |&seed| fared(&made, &POLICIES, seed))?;
+            for (i, policy) in POLICIES.iter().enumerate() {
+                let sum = summed(&draws, i);
+                series[i].points.push((places.len() as f64, 100.0 * sum.dropped));
                 table.row(vec![
                     name.clone(),
                     trace.name.clone(),
-                    row.policy.name().into(),
-                    optional(row.goodput),
-                    optional(ratio(row, &rows[3])),
-                    percent(dropped),
-                    percent(invalid),
+                    policy.name().into(),
+                    optional(sum.goodput),
+                    if i == 0 { "-".into() } else { with_interval(&sum.gains.iter().map(|g| g - 1.0).collect::<Vec<_>>()) },
+                    percent(sum.dropped),
+                    percent(sum.invalid),
                 ]);
             }
             places.push(format!("{name} {}", places.len() + 1));
-            let case_name = format!("{name} on {}", trace.name);
-            duels.extend(rows[1..3].iter().filter_map(|other| duel(&case_name, &rows[0], other)));
+            let (own, case_name) = (summed(&draws, 0), format!("{name} on {}", trace.name));
+            duels.extend((1..3).filter_map(|i| duel(&case_name, &own, POLICIES[i], &summed(&draws, i))));
         }
     }
     Ok(Report {
@@ -164,14 +186,12 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
         title: "Proactive dropping against reactive dropping on bursts",
         source: "PARD, Fig. 8 and 10",
         method: format!(
-            "Four pipelines of invented profiles in the shape of the paper's, planned for {PLANNED_QPS} queries/s; every trace is scaled so \
-             that {:.0} % of its seconds stay below what the plan serves with full batches. Batching is `forming` for all; only the \
-             dropping policy differs. Goodput is over the seconds above that rate and the {DRAIN_SECONDS} after each; drop \
-             rate (late counts as dropped) and invalid rate (device time of requests not in time) are over the whole run.",
-            100.0 * PROVISIONED
+            "Four pipelines of invented profiles in the shape of the paper's (three chains and a DAG), planned for {PLANNED_QPS} queries/s; every              trace is scaled so that {:.0} % of its seconds stay below what the plan serves with full batches. Batching is `forming` for all; only              the dropping policy differs. Means over {} draws of the arrivals; gains are draw by draw, with 95 % intervals. Goodput is over the              seconds above that rate and the {DRAIN_SECONDS} after each; drop rate (late counts as dropped) and invalid rate (device time              of requests not in time) are over the whole run.",
+            100.0 * PROVISIONED,
+            seeds(lab).len()
         ),
         claims: goodput_claims(&duels),
-        tables: vec![Titled { title: "Every run".into(), table }],
+        tables: vec![Titled { title: "Every workload".into(), table }],
         plots: vec![Plot {
             title: "Drop rate by workload (rows of the table, in order)".into(),
             x: "workload".into(),
@@ -182,7 +202,8 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-fn listed(cases: &[String]) -> String {
+/// Names, the first six of them.
+pub fn listed(cases: &[String]) -> String {
     const SHOWN_MAX: usize = 6;
     let shown = cases.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
     if cases.len() > SHOWN_MAX { format!("{shown}, and {} more", cases.len() - SHOWN_MAX) } else { shown }
@@ -197,13 +218,10 @@ struct Duel {
     wastes_less: bool,
 }
 
-fn duel(case: &str, pard: &Fared, other: &Fared) -> Option<Duel> {
-    Some(Duel {
-        case: format!("{case} ({})", other.policy.name()),
-        gain: ratio(pard, other)?,
-        dropped: drop_rate(&other.estimate),
-        wastes_less: invalid_rate(&pard.estimate) <= invalid_rate(&other.estimate),
-    })
+fn duel(case: &str, pard: &Summed, policy: Dropping, other: &Summed) -> Option<Duel> {
+    let gain = geometric_mean(&other.gains)?;
+    let wastes_less = pard.invalid <= other.invalid;
+    Some(Duel { case: format!("{case} ({}, {:+.1} %)", policy.name(), 100.0 * (gain - 1.0)), gain, dropped: other.dropped, wastes_less })
 }
 
 /// The paper is about loads that require dropping: the reactive policy loses at least this share.
@@ -273,186 +291,4 @@ fn milder(behind: &[&Duel]) -> String {
             percent(most)
         ),
     }
-}
-
-/// Over the runs of one policy: drop rates, invalid rates, goodputs over that of the full policy, runs with more drops.
-type Sum = (f64, f64, Vec<f64>, usize);
-
-/// PARD Fig. 11: each part of the policy taken away.
-pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
-    let mut table = Table::new(&["policy", "drop rate", "invalid rate", "goodput of pard's", "worse on", "runs"]);
-    let policies: Vec<Dropping> = std::iter::once(Dropping::Pard).chain(ABLATIONS).collect();
-    let mut sums: Vec<Sum> = vec![(0.0, 0.0, Vec::new(), 0); policies.len()];
-    let mut runs = 0;
-    for pipeline in lab.pick(vec![0, 1], vec![0]) {
-        for trace in traces(lab)? {
-            let Some(made) = case(lab, pipeline, None, &trace)? else { continue };
-            lab.now(format!("pard-ablations: {} on {}", made.problem.pipelines[0].name, trace.name));
-            let rows = fared(&made, &policies)?;
-            runs += 1;
-            for (sum, row) in sums.iter_mut().zip(&rows) {
-                sum.0 += drop_rate(&row.estimate);
-                sum.1 += invalid_rate(&row.estimate);
-                sum.2.extend(ratio(row, &rows[0]));
-                sum.3 += usize::from(drop_rate(&row.estimate) > drop_rate(&rows[0].estimate));
-            }
-        }
-    }
-    let n = f64::from(runs.max(1));
-    let mut better = Vec::new();
-    for (policy, (dropped, invalid, goodputs, worse)) in policies.iter().zip(&sums) {
-        if *dropped < sums[0].0 {
-            better.push(format!("{} ({} against {})", policy.name(), percent(dropped / n), percent(sums[0].0 / n)));
-        }
-        table.row(vec![
-            policy.name().into(),
-            percent(dropped / n),
-            percent(invalid / n),
-            optional(geometric_mean(goodputs)),
-            worse.to_string(),
-            runs.to_string(),
-        ]);
-    }
-    let dots = |name: &str, of: fn(&Sum) -> f64| Series {
-        name: name.into(),
-        points: sums.iter().enumerate().map(|(i, s)| (i as f64, 100.0 * of(s) / n)).collect(),
-    };
-    let places = policies.iter().map(|p| p.name().trim_start_matches("pard-").to_owned()).collect();
-    Ok(Report {
-        name: "pard-ablations",
-        title: "What each part of PARD is worth",
-        source: "PARD, Fig. 11 and Table 1",
-        method: "Pipelines tm and lv, plans and traces as in pard-goodput; means over the runs.".into(),
-        claims: vec![Claim {
-            claimed: "Each ablation drops more than the full policy (section 5.3)".into(),
-            seen: match better.is_empty() {
-                true => "so for all eleven, on the mean over the runs".into(),
-                false => format!("these drop less on the mean: {}", listed(&better)),
-            },
-            verdict: Verdict::of(better.is_empty()),
-            why: match better.is_empty() {
-                true => String::new(),
-                false => "The parts that decide the order of the queue are worth the least here. A delayed change of order guards \
-                          against loads that swing around the capacity; with a static plan and exact profiles an early change costs \
-                          little. Differences below half a percentage point are within what another seed changes."
-                    .into(),
-            },
-        }],
-        tables: vec![Titled { title: "Means over the runs".into(), table }],
-        plots: vec![Plot {
-            title: "Ablations: drop rate and invalid rate".into(),
-            x: "policy".into(),
-            y: "share (%)".into(),
-            series: vec![dots("drop rate", |s| s.0), dots("invalid rate", |s| s.1)],
-            places,
-        }],
-    })
-}
-
-/// A sweep's rows: one value of what is varied, and how the policies fared.
-struct Swept {
-    value: f64,
-    rows: Vec<Fared>,
-}
-
-fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
-    let mut table = Table::new(&[unit, "policy", "drop rate", "invalid rate", "goodput qps"]);
-    let mut series: Vec<Series> = Vec::new();
-    for swept in rows {
-        for (i, row) in swept.rows.iter().enumerate() {
-            if series.len() <= i {
-                series.push(Series { name: row.policy.name().into(), points: vec![] });
-            }
-            series[i].points.push((swept.value, 100.0 * drop_rate(&row.estimate)));
-            table.row(vec![
-                number(swept.value),
-                row.policy.name().into(),
-                percent(drop_rate(&row.estimate)),
-                percent(invalid_rate(&row.estimate)),
-                optional(row.goodput),
-            ]);
-        }
-    }
-    (table, series)
-}
-
-/// PARD Fig. 14(c): the quantile of the later batch waits.
-pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
-    let mut rows = Vec::new();
-    let trace = traces(lab)?.remove(lab.pick(1, 0));
-    if let Some(made) = case(lab, 1, None, &trace)? {
-        for (value, policy) in [(0.0, Dropping::PardLower), (0.1, Dropping::Pard), (1.0, Dropping::PardUpper)] {
-            lab.now(format!("pard-lambda: {value}"));
-            rows.push(Swept { value, rows: fared(&made, &[policy])? });
-        }
-    }
-    let (table, mut series) = swept_report(&rows, "lambda");
-    series.iter_mut().for_each(|s| s.name = "drop rate".into());
-    let rates: Vec<f64> = rows.iter().map(|r| drop_rate(&r.rows[0].estimate)).collect();
-    let shown = rates.iter().map(|r| percent(*r)).collect::<Vec<_>>().join(", ");
-    Ok(Report {
-        name: "pard-lambda",
-        title: "The quantile of later batch waits that PARD reckons with",
-        source: "PARD, Fig. 14(c)",
-        method: format!(
-            "Pipeline lv on {:?}, as in pard-goodput. The serving policy has its quantile built in, so the sweep has three \
-             points: none of the later batch wait (pard-lower), the default 0.1, and all of it (pard-upper).",
-            trace.name
-        ),
-        claims: vec![Claim {
-            claimed: "The best quantile lies between 0.075 and 0.15 (section 5.4), so 0.1 beats both ends".into(),
-            seen: format!("drop rates at 0, 0.1, 1: {shown}"),
-            verdict: match rates.iter().any(|r| *r > 0.0) {
-                true => Verdict::of(rates.len() == 3 && rates[1] <= rates[0] && rates[1] <= rates[2]),
-                false => Verdict::Open,
-            },
-            why: "The place of the optimum within (0, 1) is not resolved by three points.".into(),
-        }],
-        tables: vec![Titled { title: "Three quantiles".into(), table }],
-        plots: vec![Plot {
-            title: "Drop rate by quantile".into(),
-            x: "lambda".into(),
-            y: "drop rate (%)".into(),
-            series,
-            places: vec![],
-        }],
-    })
-}
-
-/// PARD Fig. 14(b): the SLO, with a plan of its own at each value.
-pub fn slo(lab: &Lab) -> Result<Report, Failure> {
-    let values: Vec<f64> = lab.pick(vec![200.0, 300.0, 400.0, 500.0, 600.0], vec![400.0]);
-    let trace = traces(lab)?.remove(lab.pick(1, 0));
-    let mut rows = Vec::new();
-    for value in values {
-        lab.now(format!("pard-slo: {value} ms"));
-        if let Some(made) = case(lab, 1, Some(value), &trace)? {
-            rows.push(Swept { value, rows: fared(&made, &POLICIES)? });
-        }
-    }
-    let (table, series) = swept_report(&rows, "SLO ms");
-    let least = |r: &&Swept| r.rows[1..].iter().all(|o| drop_rate(&r.rows[0].estimate) <= drop_rate(&o.estimate));
-    let wins = rows.iter().filter(least).count();
-    Ok(Report {
-        name: "pard-slo",
-        title: "Dropping policies under tight and loose SLOs",
-        source: "PARD, Fig. 14(b)",
-        method: format!("Pipeline lv on {:?}; each SLO has its own plan and batch sizes, as in the paper.", trace.name),
-        claims: vec![Claim {
-            claimed: "The lowest drop rate at every SLO from 200 to 600 ms (section 5.4)".into(),
-            seen: format!("lowest at {wins} of {} SLOs", rows.len()),
-            verdict: Verdict::of(wins == rows.len()),
-            why: "clipper++ rises and falls with how its fixed parts of the SLO fall beside the batch times of the plan; where they \
-                  fall well it drops at the first tasks only, as early as PARD does."
-                .into(),
-        }],
-        tables: vec![Titled { title: "By SLO".into(), table }],
-        plots: vec![Plot {
-            title: "Drop rate by SLO".into(),
-            x: "SLO (ms)".into(),
-            y: "drop rate (%)".into(),
-            series,
-            places: vec![],
-        }],
-    })
 }
