@@ -192,18 +192,19 @@ fn group_target(
         service: rows.iter().map(point).collect(),
         memory_mib: variant.memory_mib.unwrap_or(0.0),
         device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
-        fanout: pipeline.children(task).map(|edge| fanout(edge, variant)).collect(),
+        fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
     })
 }
 
 /// How many children an emulated query makes over an edge: as the profile counted them, else the two whole numbers around the
-/// mean, as the estimator draws them.
-fn fanout(edge: &apportion_domain::Edge, variant: &Variant) -> v1::Fanout {
+/// mean, as the estimator draws them; under `one_of`, given that the edge was chosen.
+fn fanout(route: Route, edge: &apportion_domain::Edge, variant: &Variant) -> v1::Fanout {
     let count = |(children, probability)| v1::FanoutCount { children, probability };
     let counts = match variant.fanout_counts.get(&edge.to) {
         Some(counts) => counts.0.iter().copied().map(count).collect(),
         None => {
             let mean = variant.fanout_to.get(&edge.to).copied().unwrap_or(variant.fanout * edge.ratio);
+            let mean = if route == Route::OneOf && edge.ratio > 0.0 { mean / edge.ratio } else { mean };
             let floor = mean.floor().min(f64::from(u32::MAX - 1));
             let rest = mean - floor;
             let both = [(floor as u32, 1.0 - rest), (floor as u32 + 1, rest)];
@@ -430,6 +431,7 @@ mod tests {
         let counts = &target.groups[0].fanout[0];
         assert_eq!((counts.to_task, &counts.counts), (1, &vec![v1::FanoutCount { children: 2, probability: 1.0 }]));
         let halves = fanout(
+            Route::All,
             &Edge { from: TaskIndex(0), to: TaskIndex(1), ratio: 0.75, primary: true, map: BTreeMap::new() },
             &variant("f", 1.0),
         );

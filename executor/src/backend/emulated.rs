@@ -4,17 +4,79 @@
 use super::batch::check_inputs;
 use super::{Backend, BackendError, Signature, Wanted};
 use crate::layout::Group;
-use crate::node::split::PARENT;
+use crate::node::split::{CHILD, PARENT};
 use crate::tensor::{Tensor, TensorSpec};
 use std::time::{Duration, Instant};
 
 /// Size of a dimension that the specification leaves open.
 const OPEN_DIMENSION: usize = 1;
 
+/// Most children that one row makes at one task.
+const CHILDREN_MAX: u32 = 65_536;
+
 /// A variant that is not there.
 pub struct EmulatedBackend {
     signature: Signature,
     group: Group,
+    /// How many children each row makes, if not one of each.
+    draws: Option<Draws>,
+}
+
+/// Draws of children as the estimator makes them: the child first where a row goes to one of them, then how many.
+struct Draws {
+    /// Weight of each child under `one_of`.
+    one_of: Option<Vec<f64>>,
+    /// By child, numbers with their probabilities.
+    counts: Vec<Vec<(u32, f64)>>,
+    /// State of the generator (splitmix64).
+    state: u64,
+}
+
+/// How many backends drew before, so that two of the same variant do not draw alike.
+static DRAWING: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+impl Draws {
+    fn of(wanted: &Wanted) -> Option<Self> {
+        let of_child = |to: usize| wanted.group.fanout.iter().find(|(t, _)| *t == to).map(|(_, counts)| counts.clone());
+        let counts = wanted.task.children.iter().map(|edge| of_child(edge.to).unwrap_or_else(|| vec![(1, 1.0)]));
+        let counts: Vec<Vec<(u32, f64)>> = counts.collect();
+        let ratios = || wanted.task.children.iter().map(|edge| edge.ratio).collect();
+        let one_of = wanted.task.one_of.then(ratios);
+        let is_plain = one_of.is_none() && counts.iter().all(|c| c.as_slice() == [(1, 1.0)]);
+        let state = DRAWING.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0xd134_2543_de82_ef95);
+        (!is_plain && !counts.is_empty()).then_some(Self { one_of, counts, state })
+    }
+
+    /// The position among things with these weights.
+    fn draw(state: &mut u64, weights: impl Iterator<Item = f64> + Clone) -> usize {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let part = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
+        let mut left = part * weights.clone().sum::<f64>();
+        let at = weights.clone().position(|weight| {
+            left -= weight;
+            left < 0.0
+        });
+        at.unwrap_or_else(|| weights.count().saturating_sub(1))
+    }
+
+    /// For each row that is made: the row of the batch, and the child.
+    fn rows(&mut self, rows: usize) -> (Vec<i64>, Vec<i64>) {
+        let (mut parents, mut children) = (Vec::new(), Vec::new());
+        for row in 0..rows {
+            let chosen = self.one_of.as_ref().map(|ratios| Self::draw(&mut self.state, ratios.iter().copied()));
+            for child in chosen.map_or(0..self.counts.len(), |at| at..at + 1) {
+                let counts = &self.counts[child];
+                let at = Self::draw(&mut self.state, counts.iter().map(|c| c.1));
+                let made = counts.get(at).map_or(0, |c| c.0.min(CHILDREN_MAX)) as usize;
+                parents.extend(std::iter::repeat_n(row as i64, made));
+                children.extend(std::iter::repeat_n(child as i64, made));
+            }
+        }
+        (parents, children)
+    }
 }
 
 impl EmulatedBackend {
@@ -42,7 +104,7 @@ impl EmulatedBackend {
             let (name, shape) = (&bad.name, &bad.shape);
             return fail(&format!("output {name} has the shape {shape:?}: expected the rows first, as -1"));
         }
-        Ok(Self { signature, group: wanted.group.clone() })
+        Ok(Self { signature, group: wanted.group.clone(), draws: Draws::of(wanted) })
     }
 }
 
@@ -51,12 +113,21 @@ impl Backend for EmulatedBackend {
         &self.signature
     }
 
-    /// Each row makes one row of each output; an output `parent` says so.
+    /// Each row makes one row of each output, or as many for each child as the profile says; the outputs `parent` and `child` say
+    /// which are whose.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         let start = Instant::now();
         check_inputs(&self.signature.inputs, inputs).map_err(BackendError::Input)?;
         let rows = inputs.first().map_or(0, Tensor::rows);
-        let outputs = self.signature.outputs.iter().map(|spec| output(spec, rows)).collect();
+        let outputs = match &mut self.draws {
+            None => self.signature.outputs.iter().map(|spec| output(spec, rows)).collect(),
+            Some(draws) => {
+                let (parents, children) = draws.rows(rows);
+                let named = |spec: &&TensorSpec| spec.name != PARENT && spec.name != CHILD;
+                let made = self.signature.outputs.iter().filter(named).map(|spec| output(spec, parents.len()));
+                made.chain([whole_numbers(PARENT, &parents), whole_numbers(CHILD, &children)]).collect()
+            }
+        };
         let takes = Duration::from_nanos(self.group.latency_ns(rows));
         let left = takes.saturating_sub(start.elapsed());
         if !left.is_zero() {
@@ -66,10 +137,14 @@ impl Backend for EmulatedBackend {
     }
 }
 
+fn whole_numbers(name: &str, values: &[i64]) -> Tensor {
+    let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    Tensor { name: name.into(), datatype: crate::tensor::Datatype::Int64, shape: vec![values.len()], data: data.into() }
+}
+
 fn output(spec: &TensorSpec, rows: usize) -> Tensor {
     if spec.name == PARENT && spec.datatype == crate::tensor::Datatype::Int64 {
-        let data: Vec<u8> = (0..rows as i64).flat_map(i64::to_le_bytes).collect();
-        return Tensor { name: spec.name.clone(), datatype: spec.datatype, shape: vec![rows], data: data.into() };
+        return whole_numbers(PARENT, &(0..rows as i64).collect::<Vec<_>>());
     }
     let rest = spec.shape.iter().skip(1).map(|d| usize::try_from(*d).unwrap_or(OPEN_DIMENSION));
     let shape: Vec<usize> = std::iter::once(rows).chain(rest).collect();
@@ -135,6 +210,28 @@ mod tests {
             backend.run(&[batch(rows)]).expect("a run");
             assert!(start.elapsed() >= Duration::from_millis(takes_ms), "{rows} rows");
         }
+    }
+
+    #[test]
+    fn children_are_drawn_as_the_profile_has_them() {
+        let edge = |to: usize, ratio| crate::layout::Edge { to, map: Vec::new(), ratio };
+        let made = |one_of: bool| {
+            let mut wanted = wanted(&[(1, 0)]);
+            wanted.task.children = vec![edge(1, 0.25), edge(2, 0.75)];
+            wanted.task.one_of = one_of;
+            wanted.group.fanout = vec![(1, vec![(0, 0.5), (4, 0.5)]), (2, vec![(1, 1.0)])];
+            let mut backend = EmulatedBackend::new(&wanted).expect("a stand-in");
+            let outputs = backend.run(&[batch(4_000)]).expect("a run");
+            let of = |name: &str| outputs.iter().find(|t| t.name == name).and_then(crate::slot::int64s).expect("there");
+            let (parents, children) = (of(PARENT), of(CHILD));
+            assert!(parents.is_sorted() && outputs.iter().all(|t| t.rows() == parents.len()));
+            [0, 1].map(|child| children.iter().filter(|c| **c == child).count() as f64 / 4_000.0)
+        };
+        let near = |seen: [f64; 2], expected: [f64; 2]| {
+            assert!(seen.iter().zip(expected).all(|(s, e)| (s - e).abs() < 0.15), "{seen:?}: expected {expected:?}");
+        };
+        near(made(false), [2.0, 1.0]);
+        near(made(true), [0.5, 0.75]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{Action, Node};
 use crate::wire::Coming;
 use std::collections::BTreeMap;
 
-/// Shares of a device that may be loaded at once where memory is not known: what was planned, and what replaces it.
+/// How many times what is planned for a device may be loaded at once where memory is not known: that, and what it replaces.
 const SHARES_MAX: f64 = 2.0;
 /// How far sums of shares may be from whole numbers.
 const SLACK: f64 = 1e-6;
@@ -50,10 +50,18 @@ impl Node {
             return true;
         }
         let all = || self.replicas.values().filter(is_there).chain([new]);
+        // What the target itself puts on the device must go there, be it too much.
+        let wanted = || self.replicas.values().filter(|r| r.device == new.device && !r.retired);
         let memory: Option<f64> = all().map(|r| r.group.memory_mib.map(|(own, _)| own)).sum();
         match (memory, new.group.memory_mib) {
-            (Some(needed), Some((_, device))) => needed <= device,
-            _ => all().map(|r| r.group.share).sum::<f64>() <= SHARES_MAX + SLACK,
+            (Some(needed), Some((_, device))) => {
+                let planned: f64 = wanted().filter_map(|r| r.group.memory_mib).map(|(own, _)| own).sum();
+                needed <= device.max(planned)
+            }
+            _ => {
+                let planned: f64 = wanted().map(|r| r.group.share).sum();
+                all().map(|r| r.group.share).sum::<f64>() <= SHARES_MAX * planned.max(1.0) + SLACK
+            }
         }
     }
 
