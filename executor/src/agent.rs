@@ -314,6 +314,7 @@ impl Loop {
                         self.feed(Event::Slot(replica, Happened::Failed("its thread is gone".into())));
                     }
                 }
+                Action::Prefetch(digests) => self.prefetch(digests),
                 Action::Unload(replica) => {
                     self.slots.remove(&replica);
                 }
@@ -365,6 +366,21 @@ impl Loop {
                 tokio::time::sleep(FETCH_AGAIN).await;
             }
             let _stopping = commands.send(Command::File(replica, result)).await;
+        });
+    }
+
+    /// Fetches files for replicas that may come; whoever needs one that is not there yet asks again.
+    fn prefetch(&self, digests: Vec<String>) {
+        let (files, url) = (self.options.files.clone(), self.files_url.clone());
+        if !self.options.loader.needs_file() || url.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            for digest in digests {
+                if let Err(error) = files.get(&digest, &url).await {
+                    tracing::debug!(digest, %error, "a file is not fetched ahead");
+                }
+            }
         });
     }
 

@@ -21,6 +21,8 @@ pub struct Layout {
     pub pipelines: BTreeMap<String, Arc<Pipeline>>,
     /// Data addresses of all agents, by number.
     pub agents: BTreeMap<u64, String>,
+    /// Hardware type and number of the devices of each agent, where the target says.
+    pub devices: BTreeMap<u64, (String, u32)>,
 }
 
 /// One pipeline of a target.
@@ -52,6 +54,8 @@ pub struct Pipeline {
     pub backup: BTreeSet<u64>,
     /// What queries at joins wait for.
     pub waits: Vec<Wait>,
+    /// The demand that the plan was made for, in requests per second; 0 if it is not known.
+    pub demand_qps: f64,
 }
 
 impl Pipeline {

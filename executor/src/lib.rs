@@ -16,6 +16,7 @@ pub mod node;
 pub mod peers;
 pub mod policies;
 pub mod slot;
+pub mod steering;
 pub mod tensor;
 pub mod unwire;
 pub mod wire;

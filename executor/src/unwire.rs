@@ -2,7 +2,9 @@
 
 use crate::tensor::{Datatype, Tensor, holds};
 use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Message, Part, Query, RANK_MAX, Return, Scope};
+use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
+use prost::Message as _;
 
 /// Most tensors of one query.
 const TENSORS_MAX: usize = 1_024;
@@ -46,6 +48,8 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
         }
         5 => Message::Part(part(from)?),
         6 => Message::Cancel { origin: u64(from)?, request: u64(from)? },
+        7 => Message::Measured(v1::Measured::decode(std::mem::take(from)).map_err(|_| FrameError::Field("measured"))?),
+        8 => Message::Steering(v1::Steering::decode(std::mem::take(from)).map_err(|_| FrameError::Field("steering"))?),
         _ => return Err(FrameError::Field("message type")),
     };
     if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
@@ -227,6 +231,8 @@ mod tests {
             sample(),
             Message::Part(whole),
             Message::Cancel { origin: 3, request: 4 },
+            Message::Measured(v1::Measured { agent: 1, pipeline: "p".into(), ..Default::default() }),
+            Message::Steering(v1::Steering { epoch: 1 << 40, backup: vec![1, 2], ..Default::default() }),
             Message::Ready {
                 agent: 1,
                 replicas: vec![ready],

@@ -3,7 +3,9 @@
 
 use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
+use apportion_protocol::v1;
 use bytes::{BufMut, BytesMut};
+use prost::Message as _;
 
 /// Tensors of at least so many bytes stay where they are; a smaller one is copied for less than a piece of its own costs.
 const SHARED_BYTES_MIN: usize = 2_048;
@@ -225,6 +227,10 @@ pub enum Message {
         /// The gateway's number of it.
         request: u64,
     },
+    /// What one agent measured of a pipeline, to the one that steers it.
+    Measured(v1::Measured),
+    /// What is in force between two plans.
+    Steering(v1::Steering),
 }
 
 /// Why a frame is not one.
@@ -303,6 +309,14 @@ pub fn encode(message: &Message) -> Pieces {
             out.open.put_u8(6);
             out.open.put_u64(*origin);
             out.open.put_u64(*request);
+        }
+        Message::Measured(measured) => {
+            out.open.put_u8(7);
+            out.open.put_slice(&measured.encode_to_vec());
+        }
+        Message::Steering(steering) => {
+            out.open.put_u8(8);
+            out.open.put_slice(&steering.encode_to_vec());
         }
     }
     out.close();

@@ -24,7 +24,8 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, String> {
         pipelines.insert(pipeline.name.clone(), Arc::new(laid));
     }
     let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
-    Ok(Layout { fence: Some(fence.into()), pipelines, agents })
+    let devices = target.agents.iter().map(|a| (a.agent, (a.hardware.clone(), a.devices))).collect();
+    Ok(Layout { fence: Some(fence.into()), pipelines, agents, devices })
 }
 
 fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
@@ -59,6 +60,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         tables,
         backup: from.backup.iter().copied().collect(),
         waits,
+        demand_qps: from.demand_qps,
     })
 }
 
