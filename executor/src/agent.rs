@@ -8,6 +8,7 @@ use crate::node::counts::{BIN_NS, Batches, Counts, Labels};
 use crate::node::replicas::{Replica, State};
 use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
+use crate::record::Recorder;
 use crate::slot::{Happened, Slot};
 use crate::wire::{End, Message, Return};
 use apportion_domain::Fence;
@@ -93,6 +94,8 @@ pub struct Options {
     pub pace: bool,
     /// The state directory.
     pub files: Files,
+    /// Where all that the node is told is recorded, and what it does.
+    pub record: Option<PathBuf>,
 }
 
 struct Loop {
@@ -100,6 +103,7 @@ struct Loop {
     options: Options,
     peers: Peers,
     alarm: Option<Alarm>,
+    recorder: Option<Recorder>,
     slots: HashMap<u64, Slot>,
     agent: u64,
     files_url: String,
@@ -127,9 +131,15 @@ pub fn start(options: Options) -> Handle {
     // Where the inbox is full, the loop is awake.
     let alarm = Alarm::start(move || drop(ringing.try_send(Event::Wake)));
     let alarm = alarm.inspect_err(|error| tracing::error!(%error, "no alarm: batches start late")).ok();
+    let first_request = now.as_nanos() as u64;
+    let recorder = options.record.as_ref().and_then(|path| {
+        let begun = Recorder::begin(path, agent, first_request);
+        begun.inspect_err(|error| tracing::error!(%error, path = %path.display(), "nothing is recorded")).ok()
+    });
     let mut this = Loop {
         alarm,
-        node: Node::new(agent, now.as_nanos() as u64),
+        recorder,
+        node: Node::new(agent, first_request),
         options,
         peers: Peers::new(events),
         slots: HashMap::new(),
@@ -202,6 +212,10 @@ impl Loop {
 
     fn feed(&mut self, event: Event) {
         let now = self.now_ns();
+        let event = match &mut self.recorder {
+            Some(recorder) => recorder.event(now, event),
+            None => event,
+        };
         self.node.handle(now, event);
     }
 
@@ -262,6 +276,9 @@ impl Loop {
                 let _gone = reply.send(self.node.unfinished());
             }
             Command::Leave => {
+                if let Some(Err(error)) = self.recorder.as_ref().map(Recorder::flush) {
+                    tracing::error!(%error, "the record may lack its end");
+                }
                 self.feed(Event::Leave);
                 self.look();
             }
@@ -273,7 +290,11 @@ impl Loop {
             Ok(layout) => {
                 tracing::info!(fence = ?target.fence, pipelines = layout.pipelines.len(), "obeying a target");
                 self.peers.set(&layout.agents, self.agent);
-                self.feed(Event::Obey(Arc::new(layout)));
+                let now = self.now_ns();
+                if let Some(recorder) = &self.recorder {
+                    recorder.target(now, &target);
+                }
+                self.node.handle(now, Event::Obey(Arc::new(layout)));
                 if let Err(error) = self.options.files.keep_target(self.agent, &target) {
                     tracing::error!(%error, "the target cannot be kept for the next start");
                 }
@@ -304,7 +325,11 @@ impl Loop {
 
     fn carry_out(&mut self) {
         let mut acknowledge = false;
-        for action in self.node.flush() {
+        let actions = self.node.flush();
+        if let Some(recorder) = &self.recorder {
+            recorder.actions(&actions);
+        }
+        for action in actions {
             match action {
                 Action::Send(agent, message) => self.send(agent, message),
                 Action::Load(replica, digest) => self.fetch(replica, digest),

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod node;
 pub mod peers;
 pub mod policies;
+pub mod record;
 pub mod slot;
 pub mod steering;
 pub mod tensor;

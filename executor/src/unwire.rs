@@ -122,7 +122,7 @@ fn credit(from: &mut Bytes) -> Result<Credit, FrameError> {
     if credit.len == 0 || end > Credit::WHOLE.len { Err(FrameError::Field("credit")) } else { Ok(credit) }
 }
 
-fn tensors(from: &mut Bytes) -> Result<Vec<Tensor>, FrameError> {
+pub(crate) fn tensors(from: &mut Bytes) -> Result<Vec<Tensor>, FrameError> {
     let count = usize::from(u16(from)?);
     if count > TENSORS_MAX {
         return Err(FrameError::Field("tensors"));
@@ -144,16 +144,16 @@ fn tensor(from: &mut Bytes) -> Result<Tensor, FrameError> {
     Ok(Tensor { name, datatype, shape, data })
 }
 
-fn take(from: &mut Bytes, bytes: usize) -> Result<Bytes, FrameError> {
+pub(crate) fn take(from: &mut Bytes, bytes: usize) -> Result<Bytes, FrameError> {
     if from.len() < bytes { Err(FrameError::Short) } else { Ok(from.split_to(bytes)) }
 }
 
-fn text(from: &mut Bytes) -> Result<String, FrameError> {
+pub(crate) fn text(from: &mut Bytes) -> Result<String, FrameError> {
     let bytes = usize::from(u16(from)?);
     String::from_utf8(take(from, bytes)?.to_vec()).map_err(|_| FrameError::Field("text"))
 }
 
-fn u8(from: &mut Bytes) -> Result<u8, FrameError> {
+pub(crate) fn u8(from: &mut Bytes) -> Result<u8, FrameError> {
     from.try_get_u8().map_err(|_| FrameError::Short)
 }
 
@@ -165,7 +165,7 @@ fn u32(from: &mut Bytes) -> Result<u32, FrameError> {
     from.try_get_u32().map_err(|_| FrameError::Short)
 }
 
-fn u64(from: &mut Bytes) -> Result<u64, FrameError> {
+pub(crate) fn u64(from: &mut Bytes) -> Result<u64, FrameError> {
     from.try_get_u64().map_err(|_| FrameError::Short)
 }
 

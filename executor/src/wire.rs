@@ -246,13 +246,13 @@ pub enum FrameError {
 
 /// What was written so far: finished pieces, and the one at hand.
 #[derive(Default)]
-struct Out {
-    pieces: Pieces,
-    open: BytesMut,
+pub(crate) struct Out {
+    pub(crate) pieces: Pieces,
+    pub(crate) open: BytesMut,
 }
 
 impl Out {
-    fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         if !self.open.is_empty() {
             self.pieces.push_back(self.open.split().freeze());
         }
@@ -368,7 +368,7 @@ fn put_part(out: &mut Out, part: &Part) {
     }
 }
 
-fn put_end(out: &mut Out, end: &End) {
+pub(crate) fn put_end(out: &mut Out, end: &End) {
     match end {
         End::Leaf { task, outputs } => {
             out.open.put_u8(0);
@@ -391,13 +391,13 @@ fn put_credit(out: &mut Out, credit: Credit) {
     out.open.put_u64(credit.len);
 }
 
-fn put_text(out: &mut Out, text: &str) {
+pub(crate) fn put_text(out: &mut Out, text: &str) {
     let end = text.floor_char_boundary(usize::from(u16::MAX));
     out.open.put_u16(end as u16);
     out.open.put_slice(&text.as_bytes()[..end]);
 }
 
-fn put_tensors(out: &mut Out, tensors: &[Tensor]) {
+pub(crate) fn put_tensors(out: &mut Out, tensors: &[Tensor]) {
     out.open.put_u16(tensors.len() as u16);
     for tensor in tensors {
         put_text(out, &tensor.name);

@@ -80,7 +80,9 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), String> {
             return Err("an edge of no task".into());
         }
         parents[to] += 1;
-        let map = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
+        let mut map: Vec<_> = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
+        // The message's map has no order, and the same target must mean the same everywhere.
+        map.sort_unstable();
         let edge_of = Edge { to, map, ratio: if edge.ratio > 0.0 { edge.ratio } else { 1.0 } };
         if edge.delays {
             tasks[parent].delays.push(edge_of);

@@ -52,7 +52,7 @@ impl Agent {
         data.set_nonblocking(true).expect("a socket");
         let data = tokio::net::TcpListener::from_std(data).expect("a socket");
         let data_address = data.local_addr().expect("its address").to_string();
-        let handle = agent::start(Options { loader, pace: false, files });
+        let handle = agent::start(Options { loader, pace: false, files, record: None });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
         let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));
