@@ -185,6 +185,7 @@ impl Loop {
                     if announced.elapsed() >= ANNOUNCE {
                         announced = Instant::now();
                         self.feed(Event::Announce);
+                        self.keep_record();
                     }
                     self.look();
                 }
@@ -217,6 +218,12 @@ impl Loop {
             None => event,
         };
         self.node.handle(now, event);
+    }
+
+    fn keep_record(&self) {
+        if let Some(Err(error)) = self.recorder.as_ref().map(Recorder::flush) {
+            tracing::error!(%error, "the record may lack its end");
+        }
     }
 
     /// Adds what the node has counted to what is reported next and to the sums since the start.
@@ -276,10 +283,8 @@ impl Loop {
                 let _gone = reply.send(self.node.unfinished());
             }
             Command::Leave => {
-                if let Some(Err(error)) = self.recorder.as_ref().map(Recorder::flush) {
-                    tracing::error!(%error, "the record may lack its end");
-                }
                 self.feed(Event::Leave);
+                self.keep_record();
                 self.look();
             }
         }
