@@ -10,6 +10,7 @@ use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
 use crate::slot::{Happened, Slot};
+use crate::steering::EXTRA_BIT;
 use crate::wire::{End, Message, Return};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
@@ -322,7 +323,8 @@ impl Loop {
     fn acknowledge(&mut self) {
         let Some(target) = &self.target else { return };
         let replicas: Vec<_> = self.node.replicas().map(replica_state).collect();
-        let failed = replicas.iter().find(|r| !r.error.is_empty());
+        // What was added since is no part of the target.
+        let failed = replicas.iter().find(|r| !r.error.is_empty() && r.replica & EXTRA_BIT == 0);
         let error = failed.map(|r| format!("replica {}: {}", r.replica, r.error)).unwrap_or_default();
         let applied = self.node.settled() && error.is_empty();
         self.ack.send_replace(Some(v1::Ack { fence: target.fence, applied, error, replicas }));

@@ -262,6 +262,30 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_join_with_two_edges_that_make_queries_or_too_many_paths_is_refused() {
+        let mut target = chain();
+        let edge = target.pipelines[0].edges[0].clone();
+        target.pipelines[0].edges.push(edge);
+        assert!(lay_out(&target).expect_err("two makers").contains("task b: 2 of its edges make queries"));
+        // A ladder: each of 12 steps doubles the paths.
+        let mut target = chain();
+        let pipeline = &mut target.pipelines[0];
+        (pipeline.groups, pipeline.replicas, pipeline.tables) = Default::default();
+        let task = pipeline.tasks[0].clone();
+        pipeline.tasks = (0..36).map(|n| v1::TaskTarget { name: n.to_string(), ..task.clone() }).collect();
+        let edge = |from, to, delays| v1::EdgeTarget { from, to, delays, ..Default::default() };
+        let step = |n: u32| {
+            let both = [edge(3 * n, 3 * n + 1, false), edge(3 * n, 3 * n + 2, false)];
+            let on = [edge(3 * n + 1, 3 * n + 3, false), edge(3 * n + 2, 3 * n + 3, true)];
+            both.into_iter().chain(if n < 11 { on.to_vec() } else { vec![] })
+        };
+        pipeline.edges = (0..12).flat_map(step).collect();
+        assert!(lay_out(&target).is_ok());
+        target.pipelines[0].serving = Some(v1::Serving { dropping: "pard".into(), ..Default::default() });
+        assert!(lay_out(&target).expect_err("too many").contains("dropping pard: more than 1024 paths"));
+    }
+
+    #[test]
     fn latency_is_linear_between_profiled_batches() {
         let layout = lay_out(&chain()).expect("a valid target");
         let group = &layout.pipelines["p"].groups[&1];

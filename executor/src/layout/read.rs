@@ -5,6 +5,8 @@ use super::{Edge, Group, Layout, Pipeline, Replica, Task};
 use crate::tensor::{Datatype, TensorSpec};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;
+use apportion_serving::StatePlanner;
+use apportion_serving::modules::TooManyPaths;
 use apportion_serving::router::Within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +48,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst => Within::Turns,
     };
     let waits = waits(&tasks, root)?;
-    Ok(Pipeline {
+    let pipeline = Pipeline {
         slo_ns: from.slo_ns,
         network_ns: from.network_ns,
         serving,
@@ -61,7 +63,11 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         backup: from.backup.iter().copied().collect(),
         waits,
         demand_qps: from.demand_qps,
-    })
+    };
+    if StatePlanner::needs(serving.dropping).0 && pipeline.state_planner().is_none() {
+        return Err(format!("dropping {}: {TooManyPaths}", serving.dropping));
+    }
+    Ok(pipeline)
 }
 
 /// The tasks with their edges, and the root's position.

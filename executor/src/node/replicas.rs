@@ -5,6 +5,7 @@ use super::{Action, Node, Work};
 use crate::layout::{self, Group, Layout, Pipeline, Task, difference};
 use crate::policies::Handle;
 use crate::slot::Happened;
+use crate::steering::EXTRA_BIT;
 use crate::wire::{Announced, Coming};
 use apportion_domain::Moment;
 use apportion_serving::replica::{Input, Station};
@@ -291,10 +292,10 @@ impl Node {
         self.actions.push(Action::Acknowledge);
     }
 
-    /// Whether the target is in force here: each of its replicas has come up or failed.
+    /// Whether the target is in force here: each of its replicas has come up or failed. Those that were added since do not count.
     #[must_use]
     pub fn settled(&self) -> bool {
-        self.replicas.values().all(|r| r.coming().is_none())
+        self.replicas.values().all(|r| r.id & EXTRA_BIT > 0 || r.coming().is_none())
     }
 
     /// Lets old replicas go: first they stop to take queries, when others take them; then they are unloaded.
