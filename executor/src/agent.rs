@@ -8,7 +8,9 @@ use crate::node::counts::{BIN_NS, Batches, Counts, Labels};
 use crate::node::replicas::{Replica, State};
 use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
+use crate::record::Recorder;
 use crate::slot::{Happened, Slot};
+use crate::steering::EXTRA_BIT;
 use crate::wire::{End, Message, Return};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
@@ -93,6 +95,8 @@ pub struct Options {
     pub pace: bool,
     /// The state directory.
     pub files: Files,
+    /// Where all that the node is told is recorded, and what it does.
+    pub record: Option<PathBuf>,
 }
 
 struct Loop {
@@ -100,6 +104,7 @@ struct Loop {
     options: Options,
     peers: Peers,
     alarm: Option<Alarm>,
+    recorder: Option<Recorder>,
     slots: HashMap<u64, Slot>,
     agent: u64,
     files_url: String,
@@ -127,9 +132,15 @@ pub fn start(options: Options) -> Handle {
     // Where the inbox is full, the loop is awake.
     let alarm = Alarm::start(move || drop(ringing.try_send(Event::Wake)));
     let alarm = alarm.inspect_err(|error| tracing::error!(%error, "no alarm: batches start late")).ok();
+    let first_request = now.as_nanos() as u64;
+    let recorder = options.record.as_ref().and_then(|path| {
+        let begun = Recorder::begin(path, agent, first_request);
+        begun.inspect_err(|error| tracing::error!(%error, path = %path.display(), "nothing is recorded")).ok()
+    });
     let mut this = Loop {
         alarm,
-        node: Node::new(agent, now.as_nanos() as u64),
+        recorder,
+        node: Node::new(agent, first_request),
         options,
         peers: Peers::new(events),
         slots: HashMap::new(),
@@ -175,6 +186,7 @@ impl Loop {
                     if announced.elapsed() >= ANNOUNCE {
                         announced = Instant::now();
                         self.feed(Event::Announce);
+                        self.keep_record();
                     }
                     self.look();
                 }
@@ -202,7 +214,17 @@ impl Loop {
 
     fn feed(&mut self, event: Event) {
         let now = self.now_ns();
+        let event = match &mut self.recorder {
+            Some(recorder) => recorder.event(now, event),
+            None => event,
+        };
         self.node.handle(now, event);
+    }
+
+    fn keep_record(&self) {
+        if let Some(Err(error)) = self.recorder.as_ref().map(Recorder::flush) {
+            tracing::error!(%error, "the record may lack its end");
+        }
     }
 
     /// Adds what the node has counted to what is reported next and to the sums since the start.
@@ -263,6 +285,7 @@ impl Loop {
             }
             Command::Leave => {
                 self.feed(Event::Leave);
+                self.keep_record();
                 self.look();
             }
         }
@@ -273,7 +296,11 @@ impl Loop {
             Ok(layout) => {
                 tracing::info!(fence = ?target.fence, pipelines = layout.pipelines.len(), "obeying a target");
                 self.peers.set(&layout.agents, self.agent);
-                self.feed(Event::Obey(Arc::new(layout)));
+                let now = self.now_ns();
+                if let Some(recorder) = &self.recorder {
+                    recorder.target(now, &target);
+                }
+                self.node.handle(now, Event::Obey(Arc::new(layout)));
                 if let Err(error) = self.options.files.keep_target(self.agent, &target) {
                     tracing::error!(%error, "the target cannot be kept for the next start");
                 }
@@ -296,7 +323,8 @@ impl Loop {
     fn acknowledge(&mut self) {
         let Some(target) = &self.target else { return };
         let replicas: Vec<_> = self.node.replicas().map(replica_state).collect();
-        let failed = replicas.iter().find(|r| !r.error.is_empty());
+        // What was added since is no part of the target.
+        let failed = replicas.iter().find(|r| !r.error.is_empty() && r.replica & EXTRA_BIT == 0);
         let error = failed.map(|r| format!("replica {}: {}", r.replica, r.error)).unwrap_or_default();
         let applied = self.node.settled() && error.is_empty();
         self.ack.send_replace(Some(v1::Ack { fence: target.fence, applied, error, replicas }));
@@ -304,7 +332,11 @@ impl Loop {
 
     fn carry_out(&mut self) {
         let mut acknowledge = false;
-        for action in self.node.flush() {
+        let actions = self.node.flush();
+        if let Some(recorder) = &self.recorder {
+            recorder.actions(&actions);
+        }
+        for action in actions {
             match action {
                 Action::Send(agent, message) => self.send(agent, message),
                 Action::Load(replica, digest) => self.fetch(replica, digest),
@@ -314,6 +346,7 @@ impl Loop {
                         self.feed(Event::Slot(replica, Happened::Failed("its thread is gone".into())));
                     }
                 }
+                Action::Prefetch(digests) => self.prefetch(digests),
                 Action::Unload(replica) => {
                     self.slots.remove(&replica);
                 }
@@ -365,6 +398,21 @@ impl Loop {
                 tokio::time::sleep(FETCH_AGAIN).await;
             }
             let _stopping = commands.send(Command::File(replica, result)).await;
+        });
+    }
+
+    /// Fetches files for replicas that may come; whoever needs one that is not there yet asks again.
+    fn prefetch(&self, digests: Vec<String>) {
+        let (files, url) = (self.options.files.clone(), self.files_url.clone());
+        if !self.options.loader.needs_file() || url.is_empty() {
+            return;
+        }
+        tokio::spawn(async move {
+            for digest in digests {
+                if let Err(error) = files.get(&digest, &url).await {
+                    tracing::debug!(digest, %error, "a file is not fetched ahead");
+                }
+            }
         });
     }
 

@@ -21,6 +21,8 @@ pub struct Layout {
     pub pipelines: BTreeMap<String, Arc<Pipeline>>,
     /// Data addresses of all agents, by number.
     pub agents: BTreeMap<u64, String>,
+    /// Hardware type and number of the devices of each agent, where the target says.
+    pub devices: BTreeMap<u64, (String, u32)>,
 }
 
 /// One pipeline of a target.
@@ -52,6 +54,8 @@ pub struct Pipeline {
     pub backup: BTreeSet<u64>,
     /// What queries at joins wait for.
     pub waits: Vec<Wait>,
+    /// The demand that the plan was made for, in requests per second; 0 if it is not known.
+    pub demand_qps: f64,
 }
 
 impl Pipeline {
@@ -255,6 +259,30 @@ pub(crate) mod tests {
             assert_eq!(laid.pipelines["p"].serving.dropping.name(), *dropping);
             assert_eq!(laid.pipelines["p"].within, Within::LeastOutstanding);
         }
+    }
+
+    #[test]
+    fn a_join_with_two_edges_that_make_queries_or_too_many_paths_is_refused() {
+        let mut target = chain();
+        let edge = target.pipelines[0].edges[0].clone();
+        target.pipelines[0].edges.push(edge);
+        assert!(lay_out(&target).expect_err("two makers").contains("task b: 2 of its edges make queries"));
+        // A ladder: each of 12 steps doubles the paths.
+        let mut target = chain();
+        let pipeline = &mut target.pipelines[0];
+        (pipeline.groups, pipeline.replicas, pipeline.tables) = Default::default();
+        let task = pipeline.tasks[0].clone();
+        pipeline.tasks = (0..36).map(|n| v1::TaskTarget { name: n.to_string(), ..task.clone() }).collect();
+        let edge = |from, to, delays| v1::EdgeTarget { from, to, delays, ..Default::default() };
+        let step = |n: u32| {
+            let both = [edge(3 * n, 3 * n + 1, false), edge(3 * n, 3 * n + 2, false)];
+            let on = [edge(3 * n + 1, 3 * n + 3, false), edge(3 * n + 2, 3 * n + 3, true)];
+            both.into_iter().chain(if n < 11 { on.to_vec() } else { vec![] })
+        };
+        pipeline.edges = (0..12).flat_map(step).collect();
+        assert!(lay_out(&target).is_ok());
+        target.pipelines[0].serving = Some(v1::Serving { dropping: "pard".into(), ..Default::default() });
+        assert!(lay_out(&target).expect_err("too many").contains("dropping pard: more than 1024 paths"));
     }
 
     #[test]

@@ -92,6 +92,9 @@ struct Flags {
     /// MiB of inputs that those requests may have
     #[arg(long, default_value_t = WAITING_BYTES_MAX >> 20, value_parser = at_least_one)]
     inputs_mib_max: usize,
+    /// Record all that the agent's machines are told and do into this file, to replay it
+    #[arg(long, hide = true)]
+    record: Option<PathBuf>,
     /// Batches take at least as long as the profile says: devices are emulated
     #[arg(long)]
     pace: bool,
@@ -211,7 +214,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
     let files = Files::open(&directory)?;
-    let handle = agent::start(Options { loader, pace: flags.pace, files });
+    let handle = agent::start(Options { loader, pace: flags.pace, files, record: flags.record });
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
     let limits = Limits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };

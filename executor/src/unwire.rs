@@ -2,7 +2,9 @@
 
 use crate::tensor::{Datatype, Tensor, holds};
 use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Message, Part, Query, RANK_MAX, Return, Scope};
+use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
+use prost::Message as _;
 
 /// Most tensors of one query.
 const TENSORS_MAX: usize = 1_024;
@@ -46,6 +48,8 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
         }
         5 => Message::Part(part(from)?),
         6 => Message::Cancel { origin: u64(from)?, request: u64(from)? },
+        7 => Message::Measured(v1::Measured::decode(std::mem::take(from)).map_err(|_| FrameError::Field("measured"))?),
+        8 => Message::Steering(v1::Steering::decode(std::mem::take(from)).map_err(|_| FrameError::Field("steering"))?),
         _ => return Err(FrameError::Field("message type")),
     };
     if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
@@ -118,7 +122,7 @@ fn credit(from: &mut Bytes) -> Result<Credit, FrameError> {
     if credit.len == 0 || end > Credit::WHOLE.len { Err(FrameError::Field("credit")) } else { Ok(credit) }
 }
 
-fn tensors(from: &mut Bytes) -> Result<Vec<Tensor>, FrameError> {
+pub(crate) fn tensors(from: &mut Bytes) -> Result<Vec<Tensor>, FrameError> {
     let count = usize::from(u16(from)?);
     if count > TENSORS_MAX {
         return Err(FrameError::Field("tensors"));
@@ -140,16 +144,16 @@ fn tensor(from: &mut Bytes) -> Result<Tensor, FrameError> {
     Ok(Tensor { name, datatype, shape, data })
 }
 
-fn take(from: &mut Bytes, bytes: usize) -> Result<Bytes, FrameError> {
+pub(crate) fn take(from: &mut Bytes, bytes: usize) -> Result<Bytes, FrameError> {
     if from.len() < bytes { Err(FrameError::Short) } else { Ok(from.split_to(bytes)) }
 }
 
-fn text(from: &mut Bytes) -> Result<String, FrameError> {
+pub(crate) fn text(from: &mut Bytes) -> Result<String, FrameError> {
     let bytes = usize::from(u16(from)?);
     String::from_utf8(take(from, bytes)?.to_vec()).map_err(|_| FrameError::Field("text"))
 }
 
-fn u8(from: &mut Bytes) -> Result<u8, FrameError> {
+pub(crate) fn u8(from: &mut Bytes) -> Result<u8, FrameError> {
     from.try_get_u8().map_err(|_| FrameError::Short)
 }
 
@@ -161,7 +165,7 @@ fn u32(from: &mut Bytes) -> Result<u32, FrameError> {
     from.try_get_u32().map_err(|_| FrameError::Short)
 }
 
-fn u64(from: &mut Bytes) -> Result<u64, FrameError> {
+pub(crate) fn u64(from: &mut Bytes) -> Result<u64, FrameError> {
     from.try_get_u64().map_err(|_| FrameError::Short)
 }
 
@@ -227,6 +231,8 @@ mod tests {
             sample(),
             Message::Part(whole),
             Message::Cancel { origin: 3, request: 4 },
+            Message::Measured(v1::Measured { agent: 1, pipeline: "p".into(), ..Default::default() }),
+            Message::Steering(v1::Steering { epoch: 1 << 40, backup: vec![1, 2], ..Default::default() }),
             Message::Ready {
                 agent: 1,
                 replicas: vec![ready],

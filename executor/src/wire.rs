@@ -3,7 +3,9 @@
 
 use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
+use apportion_protocol::v1;
 use bytes::{BufMut, BytesMut};
+use prost::Message as _;
 
 /// Tensors of at least so many bytes stay where they are; a smaller one is copied for less than a piece of its own costs.
 const SHARED_BYTES_MIN: usize = 2_048;
@@ -225,6 +227,10 @@ pub enum Message {
         /// The gateway's number of it.
         request: u64,
     },
+    /// What one agent measured of a pipeline, to the one that steers it.
+    Measured(v1::Measured),
+    /// What is in force between two plans.
+    Steering(v1::Steering),
 }
 
 /// Why a frame is not one.
@@ -240,13 +246,13 @@ pub enum FrameError {
 
 /// What was written so far: finished pieces, and the one at hand.
 #[derive(Default)]
-struct Out {
-    pieces: Pieces,
-    open: BytesMut,
+pub(crate) struct Out {
+    pub(crate) pieces: Pieces,
+    pub(crate) open: BytesMut,
 }
 
 impl Out {
-    fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         if !self.open.is_empty() {
             self.pieces.push_back(self.open.split().freeze());
         }
@@ -304,6 +310,14 @@ pub fn encode(message: &Message) -> Pieces {
             out.open.put_u64(*origin);
             out.open.put_u64(*request);
         }
+        Message::Measured(measured) => {
+            out.open.put_u8(7);
+            out.open.put_slice(&measured.encode_to_vec());
+        }
+        Message::Steering(steering) => {
+            out.open.put_u8(8);
+            out.open.put_slice(&steering.encode_to_vec());
+        }
     }
     out.close();
     out.pieces
@@ -354,7 +368,7 @@ fn put_part(out: &mut Out, part: &Part) {
     }
 }
 
-fn put_end(out: &mut Out, end: &End) {
+pub(crate) fn put_end(out: &mut Out, end: &End) {
     match end {
         End::Leaf { task, outputs } => {
             out.open.put_u8(0);
@@ -377,13 +391,13 @@ fn put_credit(out: &mut Out, credit: Credit) {
     out.open.put_u64(credit.len);
 }
 
-fn put_text(out: &mut Out, text: &str) {
+pub(crate) fn put_text(out: &mut Out, text: &str) {
     let end = text.floor_char_boundary(usize::from(u16::MAX));
     out.open.put_u16(end as u16);
     out.open.put_slice(&text.as_bytes()[..end]);
 }
 
-fn put_tensors(out: &mut Out, tensors: &[Tensor]) {
+pub(crate) fn put_tensors(out: &mut Out, tensors: &[Tensor]) {
     out.open.put_u16(tensors.len() as u16);
     for tensor in tensors {
         put_text(out, &tensor.name);

@@ -64,7 +64,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
     let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, 1)?) as Box<dyn Backend>);
     let files = Files::open(state.path()).expect("opens");
-    let handle = agent::start(Options { loader: Loader::files(loader), pace: false, files });
+    let handle = agent::start(Options { loader: Loader::files(loader), pace: false, files, record: None });
     handle.commands.send(Command::Welcome(1, String::new())).await.expect("the loop runs");
     handle.commands.send(Command::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();

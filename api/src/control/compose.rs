@@ -139,6 +139,7 @@ fn pipeline_target(
         backup: plan.routing.backup.iter().filter(|b| b.capacity_qps > 0.0).filter_map(|b| id(&b.group)).collect(),
         partial: pipeline.partial == Partial::Allow,
         queue_factor: pipeline.queue_factor,
+        demand_qps: plan.demand_qps,
         groups,
         replicas,
     })

@@ -57,6 +57,8 @@ impl Fleet {
             name: a.name.clone(),
             data_address: a.data_address.clone(),
             ingress_http: a.ingress_http.clone(),
+            hardware: a.hardware.clone(),
+            devices: a.devices as u32,
         };
         self.0.iter().map(peer).collect()
     }

@@ -123,7 +123,7 @@ async fn serve(sockets: Sockets, files: Files, up: mpsc::Sender<std::io::Result<
     let started = (|| {
         let data = tokio::net::TcpListener::from_std(sockets.data)?;
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)?;
-        let handle = agent::start(Options { loader: Loader::Emulated, pace: false, files });
+        let handle = agent::start(Options { loader: Loader::Emulated, pace: false, files, record: None });
         let gateway = Gateway::new(handle.clone());
         tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
         tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), stop.clone()));

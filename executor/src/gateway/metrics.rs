@@ -30,6 +30,7 @@ pub fn text(gateway: &Gateway) -> String {
     page.sample(name, &[("backend", view.backend.name()), ("version", env!("CARGO_PKG_VERSION"))], 1);
     requests(gateway, &view, &mut page);
     batches(&view, &mut page);
+    drops(&view, &mut page);
     queues(&view, &mut page);
     page.0
 }
@@ -76,6 +77,18 @@ fn batches(view: &View, page: &mut Page) {
         page.family(name, "counter", help);
         for (l, counted) in view.batches.iter() {
             page.sample(name, &group(l), read(counted));
+        }
+    }
+}
+
+/// Queries that were shed at this agent's replicas, by reason.
+fn drops(view: &View, page: &mut Page) {
+    let name = "apportion_queries_dropped_total";
+    page.family(name, "counter", "Queries that were dropped at this agent's replicas, by reason.");
+    for (l, counted) in view.batches.iter() {
+        for (reason, count) in &counted.drops {
+            let [a, b, c, d] = group(l);
+            page.sample(name, &[a, b, c, d, ("reason", reason)], count);
         }
     }
 }

@@ -5,6 +5,8 @@ use super::{Edge, Group, Layout, Pipeline, Replica, Task};
 use crate::tensor::{Datatype, TensorSpec};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;
+use apportion_serving::StatePlanner;
+use apportion_serving::modules::TooManyPaths;
 use apportion_serving::router::Within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +26,8 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, String> {
         pipelines.insert(pipeline.name.clone(), Arc::new(laid));
     }
     let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
-    Ok(Layout { fence: Some(fence.into()), pipelines, agents })
+    let devices = target.agents.iter().map(|a| (a.agent, (a.hardware.clone(), a.devices))).collect();
+    Ok(Layout { fence: Some(fence.into()), pipelines, agents, devices })
 }
 
 fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
@@ -45,7 +48,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst => Within::Turns,
     };
     let waits = waits(&tasks, root)?;
-    Ok(Pipeline {
+    let pipeline = Pipeline {
         slo_ns: from.slo_ns,
         network_ns: from.network_ns,
         serving,
@@ -59,7 +62,12 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         tables,
         backup: from.backup.iter().copied().collect(),
         waits,
-    })
+        demand_qps: from.demand_qps,
+    };
+    if StatePlanner::needs(serving.dropping).0 && pipeline.state_planner().is_none() {
+        return Err(format!("dropping {}: {TooManyPaths}", serving.dropping));
+    }
+    Ok(pipeline)
 }
 
 /// The tasks with their edges, and the root's position.
@@ -78,7 +86,9 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), String> {
             return Err("an edge of no task".into());
         }
         parents[to] += 1;
-        let map = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
+        let mut map: Vec<_> = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
+        // The message's map has no order, and the same target must mean the same everywhere.
+        map.sort_unstable();
         let edge_of = Edge { to, map, ratio: if edge.ratio > 0.0 { edge.ratio } else { 1.0 } };
         if edge.delays {
             tasks[parent].delays.push(edge_of);

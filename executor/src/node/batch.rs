@@ -127,6 +127,7 @@ impl Node {
             let fail = |w: &(Work, Span)| Fate::End(End::Failed(format!("task {}: {reason}", w.0.query.task)));
             (Vec::new(), vec![Vec::new(); works.len()], works.iter().map(fail).collect())
         });
+        let ended = works.len() as u64;
         let mut children: BTreeMap<String, u64> = BTreeMap::new();
         for (((work, behind), fate), rows) in works.into_iter().zip(fates).zip(&rows) {
             // What ran although its request is not wanted any more makes nothing.
@@ -136,6 +137,9 @@ impl Node {
             }
             self.taken(&work);
         }
+        let made = |edge: &crate::layout::Edge| children.get(&of.tasks[edge.to].name).copied().unwrap_or(0);
+        let made: Vec<u64> = of.tasks[at].children.iter().map(made).collect();
+        self.tally_made(&name, group, ended, &made);
         let counts = self.counts.groups.entry((name, group)).or_default();
         children.into_iter().for_each(|(task, n)| *counts.children.entry(task).or_default() += n);
     }

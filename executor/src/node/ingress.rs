@@ -31,6 +31,8 @@ impl Node {
         assert!(rows > 0, "the gateway refuses empty requests");
         let counts = self.counts.pipelines.entry(name.clone()).or_default();
         *counts.bins.entry(self.now_ns / BIN_NS).or_default() += rows as u32;
+        self.tally_offered(&name, rows as u32);
+        let counts = self.counts.pipelines.entry(name.clone()).or_default();
         let task = pipeline.tasks[pipeline.root].name.clone();
         if self.leaving {
             counts.failed += 1;

@@ -18,6 +18,7 @@ pub mod replicas;
 pub mod request;
 pub mod route;
 pub mod split;
+mod steer;
 mod swap;
 mod work;
 
@@ -98,6 +99,8 @@ pub enum Action {
     Load(u64, String),
     /// Run a batch on a slot and hold it for as long as its profile says, if the agent paces.
     Run(u64, Vec<Tensor>, Duration),
+    /// Fetch the files with these digests, for replicas that may come.
+    Prefetch(Vec<String>),
     /// Drop the slot.
     Unload(u64),
     /// The replicas' states or the target in force changed: acknowledge.
@@ -161,6 +164,7 @@ pub struct Node {
     /// Queries that wait for any replica of their task.
     parked: Vec<Parked>,
     swap: swap::Swap,
+    steers: steer::Steers,
 }
 
 #[derive(Debug, Default)]
@@ -205,6 +209,7 @@ impl Node {
             cancelling: Vec::new(),
             parked: Vec::new(),
             swap: swap::Swap::default(),
+            steers: steer::Steers::default(),
         }
     }
 
@@ -245,7 +250,7 @@ impl Node {
     fn renumber(&mut self, agent: u64) {
         if self.agent != agent {
             self.agent = agent;
-            let layout = self.layout.clone();
+            let layout = self.steers.plan().clone();
             self.obey(layout);
         }
     }
@@ -302,6 +307,8 @@ impl Node {
             Message::Return(part) => self.take_back(part),
             Message::Part(part) => self.hear_part(part),
             Message::Cancel { origin, request } => self.cancel(origin, request),
+            Message::Measured(told) => self.hear_measured(&told),
+            Message::Steering(told) => self.hear_steering(told),
         }
     }
 

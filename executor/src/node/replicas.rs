@@ -5,6 +5,7 @@ use super::{Action, Node, Work};
 use crate::layout::{self, Group, Layout, Pipeline, Task, difference};
 use crate::policies::Handle;
 use crate::slot::Happened;
+use crate::steering::EXTRA_BIT;
 use crate::wire::{Announced, Coming};
 use apportion_domain::Moment;
 use apportion_serving::replica::{Input, Station};
@@ -205,18 +206,25 @@ impl Node {
             self.replicas.remove(&id);
             self.actions.push(Action::Unload(id));
         }
-        let loaded: BTreeSet<u64> = self.replicas.keys().copied().collect();
-        let difference = difference(&loaded, &layout, self.agent);
         // An agent that is new to the fleet may have announced its replicas before the target that names it came here.
         let left = |agent: &u64| self.layout.agents.contains_key(agent) && !layout.agents.contains_key(agent);
         self.peers.retain(|agent, peer| peer.connected || !left(agent));
         self.layout = layout.clone();
         self.routes.keep(|pipeline| layout.pipelines.contains_key(pipeline));
-        for id in difference.retire {
+        self.begin_steering(&layout);
+        self.follow_layout(None);
+        self.begin_swap();
+    }
+
+    /// Does what the layout in force says of one pipeline, or of all.
+    pub(super) fn follow_layout(&mut self, only: Option<&str>) {
+        let layout = self.layout.clone();
+        let loaded: BTreeSet<u64> = self.replicas.keys().copied().collect();
+        for id in difference(&loaded, &layout, self.agent).retire {
             self.replicas.get_mut(&id).expect("it is loaded").retired = true;
         }
         let (agent, now) = (self.agent, Moment::from_nanos(self.now_ns));
-        for (name, of) in &layout.pipelines {
+        for (name, of) in layout.pipelines.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
             let states = of.state_planner();
             for place in of.replicas.iter().filter(|r| r.agent == agent) {
                 let view = states.as_ref().map(|s| s.view(of.groups[&place.group].task));
@@ -238,7 +246,6 @@ impl Node {
         }
         self.load_what_fits();
         self.changed();
-        self.begin_swap();
     }
 
     /// Makes the station of a replica anew if it is of an earlier target and runs nothing: what waits there waits on.
@@ -285,10 +292,10 @@ impl Node {
         self.actions.push(Action::Acknowledge);
     }
 
-    /// Whether the target is in force here: each of its replicas has come up or failed.
+    /// Whether the target is in force here: each of its replicas has come up or failed. Those that were added since do not count.
     #[must_use]
     pub fn settled(&self) -> bool {
-        self.replicas.values().all(|r| r.coming().is_none())
+        self.replicas.values().all(|r| r.id & EXTRA_BIT > 0 || r.coming().is_none())
     }
 
     /// Lets old replicas go: first they stop to take queries, when others take them; then they are unloaded.
@@ -335,6 +342,7 @@ impl Node {
     pub(super) fn tick(&mut self) {
         self.make_room();
         self.retire();
+        self.steer();
         self.expire_meetings();
         self.expire_parked();
         self.attempt_again();

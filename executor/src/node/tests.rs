@@ -35,5 +35,6 @@ fn a_query_for_which_there_is_no_room_is_shed_once_and_its_client_hears_why() {
 
 mod joins;
 mod policies;
+mod steer;
 mod swap;
 mod world;

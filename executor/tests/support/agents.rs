@@ -33,6 +33,12 @@ impl Agent {
         Self::start_limited(name, join, token, state, loader, gateway::Limits::default())
     }
 
+    /// Starts one that is emulated, with so many devices, and recorded in the file `record` of its folder.
+    pub fn start_recorded(name: &str, join: &str, state: &Path, devices: u32) -> Agent {
+        let limits = gateway::Limits::default();
+        Self::start_all(name, join, TOKEN, state, (Loader::Emulated, devices, true), limits)
+    }
+
     /// Starts one whose gateway takes so much.
     pub fn start_limited(
         name: &str,
@@ -40,6 +46,17 @@ impl Agent {
         token: &str,
         state: &Path,
         loader: Loader,
+        limits: gateway::Limits,
+    ) -> Agent {
+        Self::start_all(name, join, token, state, (loader, 1, false), limits)
+    }
+
+    fn start_all(
+        name: &str,
+        join: &str,
+        token: &str,
+        state: &Path,
+        (loader, devices, is_recorded): (Loader, u32, bool),
         limits: gateway::Limits,
     ) -> Agent {
         let runtime =
@@ -52,7 +69,8 @@ impl Agent {
         data.set_nonblocking(true).expect("a socket");
         let data = tokio::net::TcpListener::from_std(data).expect("a socket");
         let data_address = data.local_addr().expect("its address").to_string();
-        let handle = agent::start(Options { loader, pace: false, files });
+        let record = is_recorded.then(|| state.join(name).join("record"));
+        let handle = agent::start(Options { loader, pace: false, files, record });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
         let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));
@@ -66,7 +84,7 @@ impl Agent {
             token: token.into(),
             name: name.into(),
             hardware: "cpu".into(),
-            devices: 1,
+            devices,
             ingress_http: http.clone(),
             ingress_grpc: grpc.clone(),
             data_address: data_address.clone(),

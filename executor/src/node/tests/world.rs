@@ -22,10 +22,9 @@ pub struct World {
     agenda: BTreeMap<(u64, u64), (u64, Event)>,
     sequence: u64,
     runs: Runs,
-    /// Tasks of replicas, and devices with how many replicas are loaded there.
-    tasks: BTreeMap<u64, String>,
     /// Every batch: when it started, its replica, its size.
     pub batches: Vec<(u64, u64, usize)>,
+    /// Replicas that are loaded, by agent.
     pub loaded: BTreeMap<u64, BTreeSet<u64>>,
 }
 
@@ -57,7 +56,6 @@ impl World {
             agenda: BTreeMap::new(),
             sequence: 0,
             runs,
-            tasks: BTreeMap::new(),
             batches: Vec::new(),
             loaded: BTreeMap::new(),
         };
@@ -78,12 +76,6 @@ impl World {
     /// Hands a target to all agents, and lets them act on it.
     pub fn obey(&mut self, target: &v1::Target) {
         let layout = Arc::new(lay_out(target).expect("a valid target"));
-        for pipeline in layout.pipelines.values() {
-            for replica in &pipeline.replicas {
-                let task = pipeline.tasks[pipeline.groups[&replica.group].task].name.clone();
-                self.tasks.insert(replica.id, task);
-            }
-        }
         let agents: Vec<u64> = self.nodes.keys().copied().collect();
         agents.into_iter().for_each(|agent| self.put(0, agent, Event::Obey(layout.clone())));
     }
@@ -151,7 +143,8 @@ impl World {
             Action::Run(replica, inputs, hold) => {
                 let rows = inputs[0].rows();
                 self.batches.push((self.now_ns, replica, rows));
-                let outputs = (self.runs)(&self.tasks[&replica], &inputs);
+                let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
+                let outputs = (self.runs)(&of.task().name, &inputs);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
                 let happened = Happened::Batch(Ok(outputs), hold);
                 self.put(hold.as_nanos() as u64, agent, Event::Slot(replica, happened));
@@ -159,7 +152,7 @@ impl World {
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);
             }
-            Action::Acknowledge => {}
+            Action::Acknowledge | Action::Prefetch(_) => {}
         }
     }
 

@@ -1,0 +1,384 @@
+//! Steering between two plans: the first live agent of the target's list hosts the steward of each pipeline that has one. All agents
+//! tell it what they measure and do what it says, so a load that changes is answered while the control plane is away. When
+//! the host is lost, the next takes over with a higher term; a new target ends what was steered for the last one.
+
+use super::counts::BIN_NS;
+use super::{Action, Node};
+use crate::layout::{Layout, Pipeline};
+use crate::steering::{self, EXTRA_BIT, EXTRAS_MAX, free_shares, routes_alike};
+use crate::wire::Message;
+use apportion_domain::{Fence, Moment, Span};
+use apportion_protocol::v1;
+use apportion_serving::Steward;
+use apportion_serving::steward::Input;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How often arrivals are told to the host.
+const REPORT_NS: u64 = 100_000_000;
+/// How often the rest is told, and what is in force said again.
+const PERIOD_NS: u64 = 1_000_000_000;
+/// After a target has come, so long until an agent takes those that it cannot reach for lost: connections take a moment.
+const SETTLE_NS: u64 = 2_000_000_000;
+/// An agent that is lost for so long is taken to be gone, and its replicas are replaced.
+const GONE_NS: u64 = 3_000_000_000;
+/// An epoch has the host's term above these bits.
+const TERM_BITS: u32 = 32;
+/// What a device's fractions may lack of a share for rounding.
+const SLACK: f64 = 1e-6;
+
+/// What an agent measured of one pipeline since its last report.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    bins: BTreeMap<u64, u32>,
+    /// By group: queries that ended, and what they made by child.
+    made: BTreeMap<u64, (u64, Vec<u64>)>,
+}
+
+struct Hosted {
+    steward: Steward,
+    /// Replicas that each group should have, by its position.
+    wanted: Vec<u32>,
+    last: v1::Steering,
+    /// Extra replicas that this host has given numbers to.
+    numbered: u64,
+}
+
+/// What an agent knows of steering.
+#[derive(Default)]
+pub(super) struct Steers {
+    /// The target as it was commanded.
+    plan: Arc<Layout>,
+    obeyed_ns: u64,
+    steered: BTreeSet<String>,
+    tallies: BTreeMap<String, Tally>,
+    hosted: BTreeMap<String, Hosted>,
+    /// What is in force, by pipeline.
+    applied: BTreeMap<String, v1::Steering>,
+    /// Since when agents are lost.
+    lost_ns: BTreeMap<u64, u64>,
+    reported_ns: u64,
+    period_ns: u64,
+}
+
+impl Steers {
+    /// The target as it was commanded.
+    pub fn plan(&self) -> &Arc<Layout> {
+        &self.plan
+    }
+}
+
+impl Node {
+    /// A target has come: what was steered for the last one is over.
+    pub(super) fn begin_steering(&mut self, layout: &Arc<Layout>) {
+        let free = free_shares(layout, |_| true);
+        let scales = free.values().any(|left| *left > SLACK);
+        let is_steered = |p: &&String| layout.pipelines[*p].is_steered(scales);
+        let steered: BTreeSet<String> = layout.pipelines.keys().filter(is_steered).cloned().collect();
+        let (obeyed_ns, lost_ns) = (self.now_ns, std::mem::take(&mut self.steers.lost_ns));
+        self.steers = Steers { plan: layout.clone(), steered, obeyed_ns, lost_ns, ..Steers::default() };
+        // A replica that is added later should not have to wait for its file.
+        let has_room = free.iter().any(|((agent, _), left)| *agent == self.agent && *left > SLACK);
+        let hardware = layout.devices.get(&self.agent).map(|(hardware, _)| hardware);
+        let of_steered = self.steers.steered.iter().flat_map(|p| layout.pipelines[p].groups.values());
+        let digests = of_steered.filter(|g| Some(&g.hardware) == hardware && !g.digest.is_empty());
+        let digests: BTreeSet<String> = digests.map(|g| g.digest.clone()).collect();
+        if has_room && !digests.is_empty() {
+            self.actions.push(Action::Prefetch(digests.into_iter().collect()));
+        }
+    }
+
+    /// Requests were offered.
+    pub(super) fn tally_offered(&mut self, pipeline: &str, rows: u32) {
+        if self.steers.steered.contains(pipeline) {
+            let tally = self.steers.tallies.entry(pipeline.to_string()).or_default();
+            *tally.bins.entry(self.now_ns / BIN_NS).or_default() += rows;
+        }
+    }
+
+    /// Queries of a group have ended, and made so many at each child.
+    pub(super) fn tally_made(&mut self, pipeline: &str, group: u64, queries: u64, children: &[u64]) {
+        if self.steers.steered.contains(pipeline) {
+            let tally = self.steers.tallies.entry(pipeline.to_string()).or_default();
+            let (ended, made) = tally.made.entry(group).or_default();
+            *ended += queries;
+            made.resize(children.len(), 0);
+            made.iter_mut().zip(children).for_each(|(sum, n)| *sum += n);
+        }
+    }
+
+    /// The agent that hosts the stewards: the first of the target's list that lives.
+    fn host(&self) -> Option<u64> {
+        self.layout.agents.keys().copied().find(|agent| self.is_live(*agent))
+    }
+
+    fn is_live(&self, agent: u64) -> bool {
+        let is_settling = self.now_ns < self.steers.obeyed_ns + SETTLE_NS;
+        agent == self.agent || is_settling || self.peers.get(&agent).is_some_and(|peer| peer.connected)
+    }
+
+    /// Notices who is lost, and who is back.
+    fn look_for_lost(&mut self) {
+        let now_ns = self.now_ns;
+        for agent in self.layout.agents.keys().copied().collect::<Vec<_>>() {
+            if self.is_live(agent) {
+                self.steers.lost_ns.remove(&agent);
+            } else {
+                self.steers.lost_ns.entry(agent).or_insert(now_ns);
+            }
+        }
+        let agents = &self.layout.agents;
+        self.steers.lost_ns.retain(|agent, _| agents.contains_key(agent));
+    }
+
+    fn is_gone(&self, agent: u64) -> bool {
+        self.steers.lost_ns.get(&agent).is_some_and(|since| self.now_ns >= since + GONE_NS)
+    }
+
+    /// Time has passed: reports, and for the host, the stewards' next steps.
+    pub(super) fn steer(&mut self) {
+        if self.steers.steered.is_empty() || self.leaving {
+            return;
+        }
+        self.look_for_lost();
+        let Some(host) = self.host() else { return };
+        if host == self.agent && self.now_ns >= self.steers.obeyed_ns + SETTLE_NS {
+            self.take_over();
+        } else {
+            self.steers.hosted.clear();
+        }
+        let is_period = self.now_ns >= self.steers.period_ns + PERIOD_NS;
+        if self.now_ns >= self.steers.reported_ns + REPORT_NS {
+            self.steers.reported_ns = self.now_ns;
+            self.report(host, is_period);
+        }
+        for pipeline in self.steers.hosted.keys().cloned().collect::<Vec<_>>() {
+            self.decide(&pipeline, is_period);
+        }
+        if is_period {
+            self.steers.period_ns = self.now_ns;
+        }
+    }
+
+    /// Hosts what is not hosted here yet, above all epochs that were seen.
+    fn take_over(&mut self) {
+        let now = Moment::from_nanos(self.now_ns);
+        let scales = free_shares(&self.steers.plan, |_| true).values().any(|left| *left > SLACK);
+        let idle = self.steers.steered.iter().filter(|name| !self.steers.hosted.contains_key(*name)).cloned();
+        for name in idle.collect::<Vec<_>>() {
+            let Some(of) = self.steers.plan.pipelines.get(&name) else { continue };
+            let last = self.steers.applied.get(&name).cloned().unwrap_or_default();
+            let epoch = ((last.epoch >> TERM_BITS) + 1) << TERM_BITS;
+            // What another host has added stays until this one has seen the load.
+            let extra = |group: u64| last.extras.iter().filter(|r| r.group == group).count() as u32;
+            let wanted = of.staffed().iter().map(|(id, _, planned)| planned + extra(*id)).collect();
+            match Steward::new(of.steward_config(scales, &last.extras), now, epoch) {
+                Ok(steward) => {
+                    tracing::info!(pipeline = name, term = epoch >> TERM_BITS, "this agent steers");
+                    let last = v1::Steering { host: self.agent, epoch, ..last };
+                    let hosted = Hosted { steward, wanted, last, numbered: 0 };
+                    self.steers.hosted.insert(name, hosted);
+                }
+                Err(error) => tracing::error!(pipeline = name, %error, "it cannot be steered"),
+            }
+        }
+    }
+
+    /// Tells the host what was measured: arrivals, and once in a period the rest.
+    fn report(&mut self, host: u64, is_period: bool) {
+        let fence = self.steers.plan.fence.map(v1::Fence::from);
+        for name in self.steers.steered.iter().cloned().collect::<Vec<_>>() {
+            let tally = self.steers.tallies.entry(name.clone()).or_default();
+            let offered = std::mem::take(&mut tally.bins);
+            let age_ns = |bin: u64| self.now_ns.saturating_sub(bin * BIN_NS);
+            let offered = offered.into_iter().map(|(bin, count)| v1::OfferedBin { age_ns: age_ns(bin), count }).collect();
+            let (mut made, mut stations) = (Vec::new(), Vec::new());
+            if is_period {
+                let ended = std::mem::take(&mut tally.made).into_iter();
+                made.extend(ended.map(|(group, (queries, children))| v1::MadeCount { group, queries, children }));
+                for replica in self.replicas.values_mut().filter(|r| r.pipeline == name) {
+                    let task = replica.group.task;
+                    if let Some(monitor) = replica.station.monitor().filter(|m| m.arrived + m.entered > 0) {
+                        stations.push(steering::measured(task, monitor));
+                        monitor.clear();
+                    }
+                }
+            }
+            let agent = self.agent;
+            let measured = v1::Measured { agent, pipeline: name, fence, offered, made, stations };
+            if host == self.agent {
+                self.hear_measured(&measured);
+            } else if !(measured.offered.is_empty() && measured.made.is_empty() && measured.stations.is_empty()) {
+                self.actions.push(Action::Send(host, Message::Measured(measured)));
+            }
+        }
+    }
+
+    /// An agent has measured something, and takes this one for the host.
+    pub(super) fn hear_measured(&mut self, told: &v1::Measured) {
+        let Some(of) = self.steers.plan.pipelines.get(&told.pipeline) else { return };
+        let Some(hosted) = self.steers.hosted.get_mut(&told.pipeline) else { return };
+        if told.fence.map(Fence::from) != self.steers.plan.fence {
+            return;
+        }
+        let now = Moment::from_nanos(self.now_ns);
+        for bin in &told.offered {
+            let bin_at = now - Span::from_nanos(bin.age_ns.min(self.now_ns));
+            hosted.steward.handle(now, Input::Offered { bin: bin_at, count: bin.count });
+        }
+        let staffed = of.staffed();
+        for made in &told.made {
+            let Some(group) = staffed.iter().position(|(id, ..)| *id == made.group) else { continue };
+            let input = Input::Made { group, queries: made.queries, children: &made.children };
+            hosted.steward.handle(now, input);
+        }
+        for station in told.stations.iter().filter(|s| (s.task as usize) < of.tasks.len()) {
+            let mut monitor = steering::monitor(station);
+            let task = station.task as usize;
+            hosted.steward.handle(now, Input::Measured { task, monitor: &mut monitor });
+        }
+    }
+
+    /// Lets a steward act, and tells all agents what it has decided.
+    fn decide(&mut self, name: &str, is_period: bool) {
+        let (now, layout) = (Moment::from_nanos(self.now_ns), self.layout.clone());
+        let (Some(of), Some(steered)) = (self.steers.plan.pipelines.get(name).cloned(), layout.pipelines.get(name)) else {
+            return;
+        };
+        let ready = self.ready_by_group(steered);
+        let Some(hosted) = self.steers.hosted.get_mut(name) else { return };
+        for (at, (id, ..)) in of.staffed().iter().enumerate() {
+            let replicas = ready.get(id).copied().unwrap_or(0);
+            hosted.steward.handle(now, Input::Ready { group: at, replicas });
+        }
+        if hosted.steward.poll_timeout() <= now {
+            hosted.steward.handle(now, Input::Tick);
+        }
+        let mut next = hosted.last.clone();
+        if let Some(decided) = hosted.steward.poll_output() {
+            if !decided.replicas.is_empty() {
+                hosted.wanted.clone_from(&decided.replicas);
+            }
+            let extras = std::mem::take(&mut next.extras);
+            next = v1::Steering { extras, ..steering::tell(&of, &decided) };
+        }
+        next.extras = self.place_extras(name, &of, next.extras);
+        let Some(hosted) = self.steers.hosted.get_mut(name) else { return };
+        next.host = self.agent;
+        next.pipeline = name.to_string();
+        next.fence = self.steers.plan.fence.map(v1::Fence::from);
+        // A host counts its epochs itself: replicas come and go between two of the steward's.
+        next.epoch = hosted.last.epoch;
+        let is_new = next != hosted.last;
+        next.epoch += u64::from(is_new);
+        hosted.last = next.clone();
+        if is_new || is_period {
+            for agent in self.peers.iter().filter(|(_, peer)| peer.connected).map(|(agent, _)| *agent) {
+                self.actions.push(Action::Send(agent, Message::Steering(next.clone())));
+            }
+        }
+        self.hear_steering(next);
+    }
+
+    /// Ready replicas of each group, of this target.
+    fn ready_by_group(&self, of: &Pipeline) -> BTreeMap<u64, u32> {
+        let here = self.replicas.values().filter(|r| r.takes()).map(|r| r.id);
+        let there = self.peers.values().filter(|p| p.connected).flat_map(|p| p.ready.iter().map(|r| r.replica));
+        let ready: BTreeSet<u64> = here.chain(there).collect();
+        let mut counts = BTreeMap::new();
+        for replica in of.replicas.iter().filter(|r| ready.contains(&r.id)) {
+            *counts.entry(replica.group).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The replicas beyond the plan's that a pipeline should have: those that it has and still needs, and others on spare devices.
+    fn place_extras(&mut self, name: &str, of: &Pipeline, had: Vec<v1::ReplicaTarget>) -> Vec<v1::ReplicaTarget> {
+        let Some(hosted) = self.steers.hosted.get(name) else { return had };
+        let staffed = of.staffed();
+        let wanted = staffed.iter().zip(&hosted.wanted).map(|((id, _, planned), wanted)| (*id, *planned.max(wanted)));
+        let wanted: BTreeMap<u64, u32> = wanted.collect();
+        let mut extras: Vec<v1::ReplicaTarget> = had.into_iter().filter(|r| !self.is_gone(r.agent)).collect();
+        let is_usable = |agent: u64| self.is_live(agent) && !self.is_gone(agent);
+        let mut free = free_shares(&self.layout, is_usable);
+        let mut numbered = hosted.numbered;
+        for (id, wanted) in wanted {
+            let planned = of.replicas.iter().filter(|r| r.group == id && !self.is_gone(r.agent)).count();
+            let extra = |extras: &[v1::ReplicaTarget]| extras.iter().filter(|r| r.group == id).count();
+            let needed = (wanted as usize).saturating_sub(planned);
+            while extra(&extras) > needed
+                && let Some(last) = extras.iter().rposition(|r| r.group == id)
+            {
+                extras.remove(last);
+            }
+            let group = &of.groups[&id];
+            while extra(&extras) < needed && extras.len() < EXTRAS_MAX {
+                let fits = |(device, left): &(&(u64, u32), &f64)| {
+                    let hardware = self.layout.devices.get(&device.0).map(|(hardware, _)| hardware);
+                    hardware == Some(&group.hardware) && **left + SLACK >= group.share
+                };
+                let on_agent = |agent: u64| extras.iter().filter(|r| r.agent == agent).count();
+                // The fullest that has room, so that fractions pack; then the agent with the fewest extras.
+                let best =
+                    free.iter().filter(fits).min_by_key(|(device, left)| ((**left * 8.0) as u64, on_agent(device.0)));
+                let Some((&(agent, device), _)) = best else { break };
+                *free.get_mut(&(agent, device)).expect("it was found") -= group.share;
+                numbered += 1;
+                let replica = extra_number(hosted.last.epoch, self.steers.plan.fence, numbered);
+                extras.push(v1::ReplicaTarget { replica, group: id, agent, device });
+            }
+        }
+        if let Some(hosted) = self.steers.hosted.get_mut(name) {
+            hosted.numbered = numbered;
+        }
+        extras
+    }
+
+    /// A host has decided; what is older than what is in force, or of another target, is not for this agent.
+    pub(super) fn hear_steering(&mut self, told: v1::Steering) {
+        let is_of_plan = told.fence.map(Fence::from) == self.steers.plan.fence;
+        let (Some(of), true) = (self.steers.plan.pipelines.get(&told.pipeline).cloned(), is_of_plan) else { return };
+        let order = |s: &v1::Steering| (s.epoch, Reverse(s.host));
+        let last = self.steers.applied.get(&told.pipeline);
+        if let Some(last) = last.filter(|last| order(last) >= order(&told)) {
+            // A host that begins anew hears how far others are, and takes a term above.
+            if order(last) > order(&told) && told.host != self.agent {
+                self.actions.push(Action::Send(told.host, Message::Steering(last.clone())));
+            }
+            return;
+        }
+        if self.steers.hosted.get(&told.pipeline).is_some_and(|hosted| hosted.last.epoch < told.epoch) {
+            self.steers.hosted.remove(&told.pipeline);
+        }
+        let is_rerouted = last.map_or(told != v1::Steering::default(), |last| !routes_alike(last, &told));
+        let views = steering::views(&told);
+        let name = told.pipeline.clone();
+        if is_rerouted {
+            let mut layout = Layout::clone(&self.layout);
+            layout.pipelines.insert(name.clone(), Arc::new(of.steered(&told)));
+            self.layout = Arc::new(layout);
+        }
+        self.steers.applied.insert(name.clone(), told);
+        if is_rerouted {
+            self.follow_layout(Some(&name));
+        }
+        let now = Moment::from_nanos(self.now_ns);
+        for replica in self.replicas.values_mut().filter(|r| r.pipeline == name) {
+            if let Some(view) = views.get(replica.group.task) {
+                replica.view = Some(*view);
+                if !replica.is_stale {
+                    replica.steer(now, *view);
+                }
+            }
+        }
+    }
+}
+
+/// A number that neither the control plane nor another host, nor this one for another target, gives to a replica: marked, then 22
+/// bits of the generation, 12 of the term, 28 of the count.
+fn extra_number(epoch: u64, fence: Option<Fence>, count: u64) -> u64 {
+    let generation = fence.map_or(0, |f| f.generation.0) & 0x003f_ffff;
+    let term = (epoch >> TERM_BITS) & 0xfff;
+    EXTRA_BIT | generation << 40 | term << 28 | (count & 0x0fff_ffff)
+}

@@ -1,0 +1,255 @@
+//! What lies between the machine of crate `serving` that steers a pipeline and the agents: its configuration from a target, what
+//! is told, and the pipeline as it is steered.
+
+use crate::layout::{Group, Layout, Pipeline, Replica};
+use apportion_domain::{RoutingPolicy, Span};
+use apportion_protocol::v1;
+use apportion_serving::steward::Config;
+use apportion_serving::tables::Graph;
+use apportion_serving::{Envelope, Monitor, Priority, StatePlanner, Steering, TunedTask, Tuner, View, steward};
+use std::collections::BTreeMap;
+
+/// Replicas that one steward adds at most.
+pub const EXTRAS_MAX: usize = 1_024;
+/// Marks the number of a replica that no control plane has given.
+pub const EXTRA_BIT: u64 = 1 << 62;
+
+impl Pipeline {
+    /// Groups with replicas, in the order of their numbers: the steward knows them by their positions.
+    #[must_use]
+    pub fn staffed(&self) -> Vec<(u64, &Group, u32)> {
+        let replicas = |id: u64| self.replicas.iter().filter(|r| r.group == id).count() as u32;
+        let all = self.groups.iter().map(|(id, g)| (*id, g, replicas(*id)));
+        all.filter(|(_, _, replicas)| *replicas > 0).collect()
+    }
+
+    /// Whether anything of it changes between two plans: tables with the load, module states, or (`scales`) replicas.
+    #[must_use]
+    pub fn is_steered(&self, scales: bool) -> bool {
+        let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
+        routes || StatePlanner::needs(self.serving.dropping).1 || (scales && self.demand_qps > 0.0)
+    }
+
+    /// Queries that one query of a group makes at each child of its task.
+    fn fanout_means(&self, group: &Group) -> Vec<f64> {
+        let task = &self.tasks[group.task];
+        let mean = |edge: &crate::layout::Edge| {
+            let counts = group.fanout.iter().find(|(to, _)| *to == edge.to);
+            let chosen = if task.one_of { edge.ratio } else { 1.0 };
+            chosen * counts.map_or(1.0, |(_, counts)| counts.iter().map(|(n, p)| f64::from(*n) * p).sum())
+        };
+        task.children.iter().map(mean).collect()
+    }
+
+    /// Positions of the tasks, each before its children.
+    fn order(&self) -> Vec<usize> {
+        let mut order = vec![self.root];
+        let mut at = 0;
+        while let Some(task) = order.get(at) {
+            order.extend(self.tasks[*task].children.iter().map(|e| e.to).collect::<Vec<_>>());
+            at += 1;
+        }
+        order
+    }
+
+    /// What a steward has to know; with a tuner if it `scales`, that begins with these extra replicas. The target has no trace of
+    /// the load that it was planned for, so the tuner takes a steady one for it.
+    #[must_use]
+    pub fn steward_config(&self, scales: bool, extras: &[v1::ReplicaTarget]) -> Config {
+        let after = |t: &crate::layout::Task| t.children.iter().chain(&t.delays).map(|e| e.to).collect();
+        let group = |(_, g, replicas): &(u64, &Group, u32)| steward::Group {
+            task: g.task,
+            accuracy: g.accuracy,
+            replica_qps: g.capacity_qps(),
+            execution: g.execution(),
+            fanout: self.fanout_means(g),
+            replicas: *replicas,
+        };
+        let children = self.tasks.iter().map(|t| t.children.iter().map(|e| e.to).collect()).collect();
+        Config {
+            graph: Graph { order: self.order(), children },
+            after: self.tasks.iter().map(after).collect(),
+            groups: self.staffed().iter().map(group).collect(),
+            slo: Span::from_nanos(self.slo_ns),
+            network: Span::from_nanos(self.network_ns),
+            dropping: self.serving.dropping,
+            demand_qps: self.demand_qps,
+            routes: self.serving.routing == RoutingPolicy::MostAccurateFirst,
+            tuner: (scales && self.demand_qps > 0.0).then(|| self.tuner(extras)),
+        }
+    }
+
+    /// InferLine's tuner for the plan's demand.
+    fn tuner(&self, extras: &[v1::ReplicaTarget]) -> Tuner {
+        let (mut scales, mut longest) = (vec![0.0; self.tasks.len()], vec![0.0_f64; self.tasks.len()]);
+        scales[self.root] = 1.0;
+        let (mut tasks, mut replicas) = (vec![None; self.tasks.len()], vec![0; self.tasks.len()]);
+        for at in self.order() {
+            let staffed = self.staffed();
+            let of_task: Vec<_> = staffed.iter().filter(|(_, g, _)| g.task == at).collect();
+            replicas[at] = of_task.iter().map(|(_, _, n)| n).sum();
+            let total = f64::from(replicas[at].max(1));
+            let capacity_qps: f64 = of_task.iter().map(|(_, g, n)| g.capacity_qps() * f64::from(*n)).sum();
+            let provisioning = self.demand_qps * scales[at] / capacity_qps;
+            tasks[at] = Some(TunedTask { scale: scales[at], replica_qps: capacity_qps / total, provisioning });
+            longest[at] += of_task.iter().map(|(_, g, _)| g.execution().as_millis()).fold(0.0, f64::max);
+            for (child, edge) in self.tasks[at].children.iter().enumerate() {
+                let mean = |(_, g, n): &&(u64, &Group, u32)| self.fanout_means(g)[child] * f64::from(*n) / total;
+                scales[edge.to] += scales[at] * of_task.iter().map(mean).sum::<f64>();
+                longest[edge.to] = longest[edge.to].max(longest[at]);
+            }
+        }
+        for extra in extras.iter().filter_map(|r| self.groups.get(&r.group)) {
+            replicas[extra.task] += 1;
+        }
+        let service = Span::from_millis(longest.into_iter().fold(0.0, f64::max));
+        let tasks = tasks.into_iter().map(|t| t.expect("the root leads to every task")).collect();
+        Tuner::new(&Envelope::of_rate(service, self.demand_qps), tasks, replicas)
+    }
+
+    /// The pipeline as this steering has it.
+    #[must_use]
+    pub fn steered(&self, by: &v1::Steering) -> Self {
+        let mut steered = self.clone();
+        for table in &by.tables {
+            let entries = table.entries.iter().map(|e| (e.group, e.fraction)).collect();
+            steered.tables.insert((table.from, table.to_task as usize), entries);
+        }
+        if by.has_backup {
+            steered.backup = by.backup.iter().copied().collect();
+        }
+        let known = by.extras.iter().filter(|r| self.groups.contains_key(&r.group));
+        let extra = |r: &v1::ReplicaTarget| Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device };
+        steered.replicas.extend(known.map(extra));
+        steered
+    }
+}
+
+/// Whether two steerings differ in more than module states.
+#[must_use]
+pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
+    (&a.tables, a.has_backup, &a.backup, &a.extras) == (&b.tables, b.has_backup, &b.backup, &b.extras)
+}
+
+/// Module states by task, as they were told.
+#[must_use]
+pub fn views(told: &v1::Steering) -> Vec<View> {
+    let view = |v: &v1::TaskView| View {
+        forward: Span::from_nanos(v.forward_ns),
+        budget: Span::from_nanos(v.budget_ns),
+        priority: if v.high_budget_first { Priority::HighBudgetFirst } else { Priority::LowBudgetFirst },
+        admit: v.admit,
+    };
+    told.views.iter().map(view).collect()
+}
+
+/// What a steward has decided, in the target's numbers.
+#[must_use]
+pub fn tell(of: &Pipeline, steering: &Steering) -> v1::Steering {
+    let staffed = of.staffed();
+    let id = |group: u32| staffed[group as usize].0;
+    let table = |t: &apportion_serving::tables::Table| v1::Table {
+        from: t.from.map(id),
+        to_task: t.to_task,
+        entries: t.entries.iter().map(|(g, fraction)| v1::TableEntry { group: id(*g), fraction: *fraction }).collect(),
+    };
+    let view = |v: &View| v1::TaskView {
+        forward_ns: v.forward.as_nanos(),
+        budget_ns: v.budget.as_nanos(),
+        high_budget_first: v.priority == Priority::HighBudgetFirst,
+        admit: v.admit,
+    };
+    v1::Steering {
+        epoch: steering.epoch,
+        tables: steering.tables.iter().map(table).collect(),
+        has_backup: !steering.tables.is_empty(),
+        backup: steering.backup.iter().map(|(group, _)| id(*group)).collect(),
+        views: steering.views.iter().map(view).collect(),
+        ..Default::default()
+    }
+}
+
+/// A monitor's counts as they travel.
+#[must_use]
+pub fn measured(task: usize, monitor: &Monitor) -> v1::StationMeasured {
+    v1::StationMeasured {
+        task: task as u32,
+        arrived: monitor.arrived,
+        entered: monitor.entered,
+        queueing_ns: monitor.queueing_ns,
+        queueing_max_ns: monitor.queueing_max.as_nanos(),
+        wait_max_ns: monitor.wait_max.as_nanos(),
+        waits_ns: monitor.waits().iter().map(|w| w.as_nanos()).collect(),
+    }
+}
+
+/// The same counts as a monitor again.
+#[must_use]
+pub fn monitor(told: &v1::StationMeasured) -> Monitor {
+    let mut monitor = Monitor::default();
+    told.waits_ns.iter().for_each(|ns| monitor.start(Span::from_nanos(*ns)));
+    monitor.arrived = told.arrived;
+    monitor.entered = told.entered;
+    monitor.queueing_ns = told.queueing_ns;
+    monitor.queueing_max = Span::from_nanos(told.queueing_max_ns);
+    monitor.wait_max = Span::from_nanos(told.wait_max_ns);
+    monitor
+}
+
+/// What is left of each device, as a fraction: none of those of the plans and of the steered extras, all of the spare ones.
+#[must_use]
+pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> BTreeMap<(u64, u32), f64> {
+    let devices = layout.devices.iter().filter(|(agent, _)| is_live(**agent));
+    let mut free: BTreeMap<(u64, u32), f64> =
+        devices.flat_map(|(agent, (_, count))| (0..*count).map(|device| ((*agent, device), 1.0))).collect();
+    for pipeline in layout.pipelines.values() {
+        for replica in &pipeline.replicas {
+            if let Some(left) = free.get_mut(&(replica.agent, replica.device)) {
+                *left -= pipeline.groups[&replica.group].share;
+            }
+        }
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{lay_out, tests::chain};
+
+    #[test]
+    fn a_steering_arrives_as_it_was_decided() {
+        let mut target = chain();
+        target.pipelines[0].demand_qps = 10.0;
+        let pipeline = lay_out(&target).expect("valid").pipelines["p"].clone();
+        let config = pipeline.steward_config(true, &[]);
+        assert_eq!(
+            (config.groups.len(), config.graph.order.clone(), config.after.clone()),
+            (2, vec![0, 1], vec![vec![1], vec![]])
+        );
+        assert!(config.tuner.is_some() && pipeline.steward_config(false, &[]).tuner.is_none());
+        let entries = vec![(1, 0.5), (0, 0.5)];
+        let table = apportion_serving::tables::Table { from: Some(0), to_task: 1, entries };
+        let view = View { forward: Span::from_nanos(7), priority: Priority::HighBudgetFirst, ..View::default() };
+        let decided =
+            Steering { epoch: 9, tables: vec![table], backup: vec![(1, 3.0)], replicas: vec![], views: vec![view] };
+        let mut told = tell(&pipeline, &decided);
+        assert_eq!((views(&told), told.backup.clone(), told.epoch), (vec![view], vec![2], 9));
+        told.extras.push(v1::ReplicaTarget { replica: EXTRA_BIT, group: 2, agent: 3, device: 1 });
+        told.extras.push(v1::ReplicaTarget { replica: EXTRA_BIT + 1, group: 77, agent: 3, device: 1 });
+        let steered = pipeline.steered(&told);
+        assert_eq!(steered.tables[&(Some(1), 1)], [(2, 0.5), (1, 0.5)]);
+        assert_eq!(steered.tables[&(None, 0)], pipeline.tables[&(None, 0)], "what it does not say stays");
+        assert_eq!(steered.replicas.iter().map(|r| r.group).collect::<Vec<_>>(), [1, 2, 2]);
+    }
+
+    #[test]
+    fn monitors_arrive_as_they_were_measured() {
+        let mut seen = Monitor::default();
+        seen.arrived = 5;
+        [3, 9].iter().for_each(|ms| seen.enter(Span::from_millis(f64::from(*ms))));
+        [2, 1].iter().for_each(|ms| seen.start(Span::from_millis(f64::from(*ms))));
+        let told = measured(4, &seen);
+        assert_eq!((told.task, measured(4, &monitor(&told))), (4, told.clone()));
+    }
+}
