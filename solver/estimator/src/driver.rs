@@ -163,6 +163,7 @@ impl<'a> Run<'a> {
             progress: Progress::new(1),
             spent: Span::ZERO,
         });
+        self.floor.track(request, line.is_tracked);
         if let Some(changes) = &mut self.changes {
             changes.arrived(pipeline, self.now);
         }
@@ -297,7 +298,11 @@ impl<'a> Run<'a> {
         request.drop_task.get_or_insert(at);
         request.progress.dropped(self.now, 1, reason);
         if is_first && !line.partial && !request.progress.is_complete() {
-            self.floor.cancel(self.now, &line.stations, query);
+            if line.is_tracked {
+                self.floor.cancel_tracked(self.now, query, request.deadline);
+            } else {
+                self.floor.cancel(self.now, &line.stations, query);
+            }
             if line.joins.is_some() {
                 while let Some(held) = self.scopes.cancel(query.request) {
                     let reason = DropReason::Cancelled;
