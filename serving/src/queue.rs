@@ -13,47 +13,103 @@ pub struct Waiting<Q> {
     pub deadline: Moment,
 }
 
-/// In order of arrival or, filled by [`Queue::insert`] alone, of deadline; its buffer is reused, so that a query costs no allocation once it has grown.
+/// In order of arrival or, filled by [`Queue::insert`] alone, of deadline; its buffer is reused, so that a query costs no allocation
+/// once it has grown.
 ///
-/// A vector with a moving front instead of a ring: what waits is one slice, so a batch is taken by one copy. The part in front
-/// is given up when it is longer than what waits, which costs at most one move per query.
+/// A buffer with a moving front and back instead of a ring: what waits is one slice, so a batch is taken by one copy. Whoever finds
+/// the back at the end of the buffer moves what waits to its start, if at least half of it is free, or doubles it: at most one
+/// move per query either way.
 #[derive(Clone, Debug)]
 pub struct Queue<Q> {
+    /// What waits is `front..back`; the rest is left over.
     buffer: Vec<Waiting<Q>>,
     front: usize,
+    back: usize,
     len_max: usize,
+    /// Whether queries that were put back stand before older ones.
+    is_mixed: bool,
 }
 
 impl<Q: Copy + PartialEq> Queue<Q> {
     /// An empty queue that holds at most `len_max` queries.
     #[must_use]
     pub fn new(len_max: usize) -> Self {
-        Self { buffer: Vec::new(), front: 0, len_max }
+        Self { buffer: Vec::new(), front: 0, back: 0, len_max, is_mixed: false }
     }
 
     /// Queries that wait.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.buffer.len() - self.front
+        self.back - self.front
     }
 
     /// Whether none waits.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.back == self.front
+    }
+
+    /// Whether there is a place behind the last query for another one.
+    #[inline(always)]
+    pub fn has_place(&self) -> bool {
+        self.back < self.buffer.len() && self.back - self.front < self.len_max
+    }
+
+    /// Appends a query where [`Queue::has_place`].
+    #[inline(always)]
+    pub fn put(&mut self, query: Q, arrived: Moment, deadline: Moment) {
+        let place = &mut self.buffer[self.back];
+        place.query = query;
+        place.arrived = arrived;
+        place.deadline = deadline;
+        self.back += 1;
     }
 
     /// Appends a query; `false` if the queue is full and the query was not taken.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn push(&mut self, waiting: Waiting<Q>) -> bool {
+        if let Some(place) = self.buffer.get_mut(self.back)
+            && self.back - self.front < self.len_max
+        {
+            *place = waiting;
+            self.back += 1;
+            return true;
+        }
+        self.push_at_end(waiting.query, waiting.arrived, waiting.deadline)
+    }
+
+    /// Appends a query where there is no place behind the last one. By parts, so that whoever does find a place need not put them
+    /// together in memory first.
+    #[cold]
+    #[inline(never)]
+    fn push_at_end(&mut self, query: Q, arrived: Moment, deadline: Moment) -> bool {
         if self.len() >= self.len_max {
             return false;
         }
-        self.buffer.push(waiting);
+        let waiting = Waiting { query, arrived, deadline };
+        self.make_room(waiting);
+        self.buffer[self.back] = waiting;
+        self.back += 1;
         true
+    }
+
+    /// Makes room for one more behind the last one; `filler` is any query.
+    fn make_room(&mut self, filler: Waiting<Q>) {
+        /// Smallest buffer.
+        const LEN_MIN: usize = 16;
+        if self.back < self.buffer.len() {
+            return;
+        }
+        if self.front > 0 && 2 * self.front >= self.buffer.len() {
+            self.buffer.copy_within(self.front..self.back, 0);
+            self.back -= self.front;
+            self.front = 0;
+        } else {
+            self.buffer.resize((2 * self.buffer.len()).max(LEN_MIN), filler);
+        }
     }
 
     /// Puts a query where its deadline belongs, after equal ones; `false` if the queue is full and the query was not taken.
@@ -67,26 +123,34 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         if self.len() >= self.len_max {
             return false;
         }
-        match self.buffer[self.front..].last() {
-            Some(last) if last.deadline > waiting.deadline => {
-                let at = self.buffer[self.front..].partition_point(|w| w.deadline <= waiting.deadline);
-                self.buffer.insert(self.front + at, waiting);
-            }
-            _ => self.buffer.push(waiting),
-        }
+        self.make_room(waiting);
+        let (front, back) = (self.front, self.back);
+        let is_last = back == front || self.buffer[back - 1].deadline <= waiting.deadline;
+        let at = if is_last {
+            back
+        } else {
+            front + self.buffer[front..back].partition_point(|w| w.deadline <= waiting.deadline)
+        };
+        self.buffer.copy_within(at..back, at + 1);
+        self.buffer[at] = waiting;
+        self.back += 1;
         true
     }
 
     /// Puts queries back in front of all others, in their order.
     pub fn put_back(&mut self, waiting: &[Waiting<Q>]) {
+        let is_older = |last: &Waiting<Q>| self.waiting().first().is_none_or(|first| last.arrived <= first.arrived);
+        self.is_mixed |= !waiting.last().is_none_or(is_older);
+        self.buffer.truncate(self.back);
         self.buffer.splice(self.front..self.front, waiting.iter().copied());
+        self.back = self.buffer.len();
     }
 
     /// What waits, first to last.
     #[inline]
     #[must_use]
     pub fn waiting(&self) -> &[Waiting<Q>] {
-        &self.buffer[self.front..]
+        &self.buffer[self.front..self.back]
     }
 
     /// Takes the last query.
@@ -95,7 +159,8 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         if self.is_empty() {
             return None;
         }
-        let last = self.buffer.pop();
+        self.back -= 1;
+        let last = self.buffer.get(self.back).copied();
         self.advance(0);
         last
     }
@@ -103,7 +168,7 @@ impl<Q: Copy + PartialEq> Queue<Q> {
     /// Takes the first query.
     #[inline]
     pub fn pop(&mut self) -> Option<Waiting<Q>> {
-        let first = self.buffer.get(self.front).copied();
+        let first = self.waiting().first().copied();
         if first.is_some() {
             self.advance(1);
         }
@@ -118,33 +183,61 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.advance(count);
     }
 
-    /// Removes every query that equals this one; how many there were.
-    pub fn remove(&mut self, query: Q) -> usize {
-        let mut kept = self.front;
-        for at in self.front..self.buffer.len() {
-            if self.buffer[at].query != query {
+    /// Removes every query that equals this one, to the end of `gone`, each with the handle that it came with.
+    pub fn remove(&mut self, query: Q, gone: &mut Vec<Q>) {
+        self.remove_in(self.front..self.back, query, gone);
+    }
+
+    /// The same of those that joined at one moment, in a queue that was filled by [`Queue::push`]: their neighbours are left alone.
+    pub fn remove_arrived(&mut self, arrived: Moment, query: Q, gone: &mut Vec<Q>) {
+        if self.is_mixed {
+            return self.remove(query, gone);
+        }
+        let waiting = self.waiting();
+        let first = waiting.partition_point(|w| w.arrived < arrived);
+        let many = waiting[first..].partition_point(|w| w.arrived == arrived);
+        self.remove_in(self.front + first..self.front + first + many, query, gone);
+    }
+
+    /// The same of those with one deadline, in a queue that was filled by [`Queue::insert`].
+    pub fn remove_due(&mut self, deadline: Moment, query: Q, gone: &mut Vec<Q>) {
+        let waiting = self.waiting();
+        let first = waiting.partition_point(|w| w.deadline < deadline);
+        let many = waiting[first..].partition_point(|w| w.deadline == deadline);
+        self.remove_in(self.front + first..self.front + first + many, query, gone);
+    }
+
+    fn remove_in(&mut self, range: std::ops::Range<usize>, query: Q, gone: &mut Vec<Q>) {
+        let mut kept = range.start;
+        for at in range.clone() {
+            if self.buffer[at].query == query {
+                gone.push(self.buffer[at].query);
+            } else {
                 self.buffer.swap(kept, at);
                 kept += 1;
             }
         }
-        let removed = self.buffer.len() - kept;
-        self.buffer.truncate(kept);
+        if kept == range.end {
+            return;
+        }
+        // The shorter side moves up.
+        if range.start - self.front < self.back - range.end {
+            self.buffer.copy_within(self.front..kept, self.front + range.end - kept);
+            self.front += range.end - kept;
+        } else {
+            self.buffer.copy_within(range.end..self.back, kept);
+            self.back -= range.end - kept;
+        }
         self.advance(0);
-        removed
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, count: usize) {
-        /// Too short a front to be worth a move.
-        const FRONT_MIN: usize = 64;
         self.front += count;
-        if self.front == self.buffer.len() {
-            self.buffer.clear();
+        if self.front == self.back {
             self.front = 0;
-        } else if self.front >= FRONT_MIN && self.front > self.len() {
-            self.buffer.copy_within(self.front.., 0);
-            self.buffer.truncate(self.len());
-            self.front = 0;
+            self.back = 0;
+            self.is_mixed = false;
         }
     }
 }

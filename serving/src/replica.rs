@@ -27,6 +27,16 @@ pub enum Input<Q> {
         /// The handle it arrived with, or one that equals it.
         query: Q,
     },
+    /// The same of queries that joined at one moment with one deadline, for a driver that remembers both: a long queue is not
+    /// searched for them.
+    CancelJoined {
+        /// The handle it arrived with, or one that equals it.
+        query: Q,
+        /// When it joined the queue.
+        arrived: Moment,
+        /// What it joined with.
+        deadline: Moment,
+    },
     /// A server joins; its number is the driver's choice and is not in use.
     AddServer {
         /// Its number, dense from 0.
@@ -228,9 +238,11 @@ impl<Q: Copy + PartialEq> Station<Q> {
         }
         match input {
             Input::Arrive { query, deadline } => {
-                let waiting = Waiting { query, arrived: now, deadline };
-                if !(self.is_plain && self.queue.push(waiting)) {
-                    self.arrive(waiting);
+                if self.is_plain && self.queue.has_place() {
+                    self.queue.put(query, now, deadline);
+                } else {
+                    // Another copy, so that the one above may stay in registers: its address is not needed.
+                    self.arrive(std::hint::black_box(query), deadline);
                 }
             }
             Input::BatchFinished { server } => self.finish(server),
@@ -239,7 +251,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
                 self.pending = true;
                 self.cursor = 0;
             }
-            Input::Cancel { query } => self.cancel(query),
+            Input::Cancel { query } => self.cancel(query, None),
+            Input::CancelJoined { query, arrived, deadline } => self.cancel(query, Some((arrived, deadline))),
             Input::Steer { view } => self.view = view,
             Input::AddServer { server } => self.add(server),
             Input::RemoveServer { server } => self.remove(server),
@@ -425,7 +438,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// A query arrives where there is more to do than to append it, or no room for it.
     #[inline(never)]
-    fn arrive(&mut self, waiting: Waiting<Q>) {
+    fn arrive(&mut self, query: Q, deadline: Moment) {
+        let waiting = Waiting { query, arrived: self.now, deadline };
         if let Some(monitor) = &mut self.monitor {
             monitor.arrived += 1;
         }
@@ -461,11 +475,16 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.pending = true;
     }
 
-    fn cancel(&mut self, query: Q) {
+    fn cancel(&mut self, query: Q, joined: Option<(Moment, Moment)>) {
         // Each leaves with the handle that it arrived with, which only equals this one.
-        let mut gone: Vec<Q> = self.queue.waiting().iter().map(|w| w.query).filter(|q| *q == query).collect();
-        self.queue.remove(query);
-        for at in 0..self.servers.len() {
+        let mut gone: Vec<Q> = Vec::new();
+        match joined {
+            None => self.queue.remove(query, &mut gone),
+            Some((_, deadline)) if self.is_sorted => self.queue.remove_due(deadline, query, &mut gone),
+            Some((arrived, _)) => self.queue.remove_arrived(arrived, query, &mut gone),
+        }
+        let forming = if self.is_forming { self.servers.len() } else { 0 };
+        for at in 0..forming {
             let server = &mut self.servers[at];
             let before = server.forming.len();
             let mut kept = 0;

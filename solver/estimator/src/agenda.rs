@@ -17,15 +17,30 @@ pub struct Running {
     pub server: u32,
 }
 
-/// The running batches, earliest end first: a binary heap whose root may be empty.
+/// How many of the running batches are kept sorted.
+const NEAR_MAX: usize = 64;
+/// Room for them to move in, so that taking the first moves none.
+const NEAR_ROOM: usize = 4 * NEAR_MAX;
+
+/// The running batches, earliest end first: those that end next in an array by their end, the others in a heap.
 ///
-/// A server that ends a batch usually starts the next one at once, so the root is left empty until it is known whether
-/// another batch takes its place: one sift instead of two.
-#[derive(Debug, Default)]
+/// A batch that starts usually ends after most that run, so its place is found from the back of the array within a few steps, and
+/// the next one is taken from the front: less than a heap costs as long as there are few, and no more when there are many.
+#[derive(Debug)]
 pub struct Agenda {
-    heap: Vec<Running>,
-    is_root_empty: bool,
+    /// What is `front..back` ends before all that is in `far`.
+    near: Vec<Running>,
+    front: usize,
+    back: usize,
+    far: BinaryHeap<Reverse<Running>>,
     sequence: u64,
+}
+
+impl Default for Agenda {
+    fn default() -> Self {
+        let none = Running { end: Moment::NEVER, sequence: 0, station: 0, server: 0 };
+        Self { near: vec![none; NEAR_ROOM], front: 0, back: 0, far: BinaryHeap::new(), sequence: 0 }
+    }
 }
 
 impl Agenda {
@@ -34,80 +49,76 @@ impl Agenda {
     pub fn start(&mut self, end: Moment, station: u32, server: u32) {
         self.sequence += 1;
         let running = Running { end, sequence: self.sequence, station, server };
-        if self.is_root_empty {
-            self.is_root_empty = false;
-            self.sift_down(running);
-        } else {
-            self.heap.push(running);
-            self.sift_up(running);
+        if self.back == NEAR_ROOM {
+            self.move_down();
         }
+        if !self.far.is_empty() || self.back - self.front == NEAR_MAX {
+            return self.start_among_many(running);
+        }
+        self.insert(running);
+    }
+
+    /// Puts a batch among the near ones: behind those that end no later, as it started after them.
+    #[inline]
+    fn insert(&mut self, running: Running) {
+        let mut at = self.back;
+        while at > self.front && self.near[at - 1].end > running.end {
+            self.near[at] = self.near[at - 1];
+            at -= 1;
+        }
+        self.near[at] = running;
+        self.back += 1;
+    }
+
+    #[inline(never)]
+    fn move_down(&mut self) {
+        self.near.copy_within(self.front..self.back, 0);
+        self.back -= self.front;
+        self.front = 0;
+    }
+
+    #[inline(never)]
+    fn start_among_many(&mut self, running: Running) {
+        let ends_late = self.front == self.back || self.near[self.back - 1].end <= running.end;
+        if ends_late {
+            return self.far.push(Reverse(running));
+        }
+        if self.back - self.front == NEAR_MAX {
+            self.back -= 1;
+            self.far.push(Reverse(self.near[self.back]));
+        }
+        self.insert(running);
     }
 
     /// When the next batch ends; `NEVER` if none runs.
     #[inline]
-    pub fn next_end(&mut self) -> Moment {
-        if self.is_root_empty {
-            self.fill_root();
-        }
-        self.heap.first().map_or(Moment::NEVER, |r| r.end)
+    pub fn next_end(&self) -> Moment {
+        if self.front < self.back { self.near[self.front].end } else { Moment::NEVER }
     }
 
     /// The next batch, if it ends by `now`.
     #[inline]
     pub fn ended(&mut self, now: Moment) -> Option<Running> {
-        if self.next_end() > now {
+        if self.front == self.back || self.near[self.front].end > now {
             return None;
         }
-        let first = self.heap.first().copied();
-        self.is_root_empty = first.is_some();
-        first
+        let first = self.near[self.front];
+        self.front += 1;
+        if self.front == self.back {
+            (self.front, self.back) = (0, 0);
+            self.refill();
+        }
+        Some(first)
     }
 
-    #[inline]
-    fn fill_root(&mut self) {
-        self.is_root_empty = false;
-        if let Some(last) = self.heap.pop()
-            && !self.heap.is_empty()
+    /// The first of the far ones become near.
+    fn refill(&mut self) {
+        while self.back < NEAR_MAX / 2
+            && let Some(Reverse(next)) = self.far.pop()
         {
-            self.sift_down(last);
+            self.near[self.back] = next;
+            self.back += 1;
         }
-    }
-
-    /// Puts `running` where it belongs, from the last place upwards.
-    #[inline]
-    fn sift_up(&mut self, running: Running) {
-        let mut at = self.heap.len() - 1;
-        while at > 0 {
-            let parent = (at - 1) / 2;
-            if self.heap[parent] < running {
-                break;
-            }
-            self.heap[at] = self.heap[parent];
-            at = parent;
-        }
-        self.heap[at] = running;
-    }
-
-    /// Puts `running` where it belongs, from the root downwards.
-    #[inline]
-    fn sift_down(&mut self, running: Running) {
-        let heap = self.heap.as_mut_slice();
-        let mut at = 0;
-        loop {
-            let mut child = 2 * at + 1;
-            if child >= heap.len() {
-                break;
-            }
-            if child + 1 < heap.len() && heap[child + 1] < heap[child] {
-                child += 1;
-            }
-            if running < heap[child] {
-                break;
-            }
-            heap[at] = heap[child];
-            at = child;
-        }
-        heap[at] = running;
     }
 }
 
@@ -222,13 +233,15 @@ mod tests {
         let mut agenda = Agenda::default();
         let mut expected = std::collections::BTreeSet::new();
         let mut started = 0;
-        for _ in 0..20_000 {
-            if !expected.is_empty() && stream.bits().is_multiple_of(2) {
+        for round in 0..200_000 {
+            // Few run, then many, then few.
+            let ends = if (round / 2_000) % 2 == 0 { stream.bits() % 20 < 9 } else { stream.bits() % 20 < 11 };
+            if !expected.is_empty() && ends {
                 let (end, station) = expected.pop_first().expect("not empty");
                 let ended = agenda.ended(Moment::NEVER).expect("one runs");
                 assert_eq!((ended.end, ended.station), (end, station));
             } else {
-                let end = Moment::from_nanos(stream.bits() % 50);
+                let end = Moment::from_nanos(stream.bits() % if round % 3 == 0 { 50 } else { 5_000 });
                 started += 1;
                 agenda.start(end, started, 0);
                 expected.insert((end, started));

@@ -162,7 +162,9 @@ impl<'a> Run<'a> {
             deadline,
             progress: Progress::new(1),
             spent: Span::ZERO,
+            is_scored: false,
         });
+        self.floor.track(request, line.is_tracked);
         if let Some(changes) = &mut self.changes {
             changes.arrived(pipeline, self.now);
         }
@@ -247,6 +249,13 @@ impl<'a> Run<'a> {
             let is_complete = request.progress.is_complete();
             if made == 0 || group.is_scored {
                 let accuracy = line.paths.accuracy(node, stages, group.depth);
+                // The only path of a request with one sink.
+                if is_complete && !request.is_scored && line.weights.len() == 1 && group.stage_channel.is_none() {
+                    let request = self.requests.close_unscored(query.request);
+                    self.collect.completed(request, line.partial, Some(accuracy));
+                    continue;
+                }
+                request.is_scored = true;
                 self.requests.score(query.request, group, accuracy);
             }
             if is_complete {
@@ -297,7 +306,11 @@ impl<'a> Run<'a> {
         request.drop_task.get_or_insert(at);
         request.progress.dropped(self.now, 1, reason);
         if is_first && !line.partial && !request.progress.is_complete() {
-            self.floor.cancel(self.now, &line.stations, query);
+            if line.is_tracked {
+                self.floor.cancel_tracked(self.now, query, request.deadline);
+            } else {
+                self.floor.cancel(self.now, &line.stations, query);
+            }
             if line.joins.is_some() {
                 while let Some(held) = self.scopes.cancel(query.request) {
                     let reason = DropReason::Cancelled;

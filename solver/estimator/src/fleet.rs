@@ -11,8 +11,8 @@ use crate::routes::Routes;
 use crate::steering::Steered;
 use crate::{SimulateError, SimulateOptions, Workload};
 use apportion_domain::{
-    AccuracyModel, Assignment, GroupName, HardwareIndex, Moment, Partial, Pipeline, Plan, Problem, RoutingPolicy,
-    ServingPolicy, Span, TaskIndex, TaskKind, Trace,
+    AccuracyModel, Assignment, Dropping, Edge, GroupName, HardwareIndex, Moment, Partial, Pipeline, Plan, Problem, Route,
+    RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace, VariantIndex,
 };
 use apportion_serving::StatePlanner;
 
@@ -55,6 +55,8 @@ pub struct Line {
     pub network: Option<usize>,
     /// Whether dropped parts are left out of the answer.
     pub partial: bool,
+    /// Whether a request may have several queries of which one is dropped, and the others are to be found.
+    pub is_tracked: bool,
     /// Whether senders want to know when their queries end.
     pub counts_outstanding: bool,
     /// The frontend's router; `None` if the plan serves nothing of it.
@@ -269,6 +271,7 @@ impl<'a> Fleet<'a> {
             slo: Span::from_millis(p.slo_ms),
             network: (network > Span::ZERO).then(|| self.floor.network.line(network)),
             partial: p.partial == Partial::Allow,
+            is_tracked: p.partial == Partial::Deny && serving.dropping != Dropping::Naive && has_siblings(p),
             counts_outstanding: serving.routing == RoutingPolicy::Jsq,
             frontend: None,
             paths: Paths::new(p),
@@ -352,6 +355,20 @@ impl<'a> Fleet<'a> {
         self.steered.push(Steered { line, planner, stations, delay: network + network, is_fixed });
         Ok(())
     }
+}
+
+/// Whether a query may make several, whatever the plan.
+fn has_siblings(p: &Pipeline) -> bool {
+    let may_make_several = |t: TaskIndex| {
+        let fanout = |edge: &Edge| {
+            let variants = (0..p.task(t).variants.len()).map(VariantIndex);
+            let counts = p.task(t).variants.iter().filter_map(|v| v.fanout_counts.get(&edge.to));
+            let is_many = counts.flat_map(|c| &c.0).any(|&(count, _)| count > 1);
+            is_many || variants.map(|v| p.fanout(edge, v)).any(|mean| mean > 1.0)
+        };
+        (p.task(t).route == Route::All && p.children(t).count() > 1) || p.children(t).any(fanout)
+    };
+    (0..p.tasks.len()).map(TaskIndex).any(may_make_several)
 }
 
 /// Whether a plan speaks of this problem's pipelines, and of no more replicas than can be simulated.

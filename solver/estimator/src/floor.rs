@@ -50,6 +50,9 @@ pub struct Floor {
     pub made: Vec<u64>,
     /// Queries that ended at each station and were to make others, since they were last asked for; empty if nobody asks.
     pub done: Vec<u64>,
+    /// By request: the stations whose queues its queries joined, and when. Of pipelines whose requests may have several queries of
+    /// which one can be dropped: what else they have is then found without a search. Empty if there is none such.
+    pub joined: Vec<Vec<(u32, Moment)>>,
     /// Queries that were dropped and have not been accounted for.
     pub dropped: Vec<Dropped>,
     /// Stations that asked to be ticked now.
@@ -80,6 +83,9 @@ impl Floor {
     /// A query joins the queue of a station.
     #[inline(always)]
     pub fn join(&mut self, now: Moment, station: u32, query: Query, deadline: Moment) {
+        if let Some(joined) = self.joined.get_mut(query.request as usize) {
+            joined.push((station, now));
+        }
         self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
         self.settle(now, station, |_, _| {});
     }
@@ -166,7 +172,32 @@ impl Floor {
         self.due = due;
     }
 
-    /// No query of this one's request is wanted any more at these stations.
+    /// A request takes this slot; whether its queries are to be found again.
+    #[inline]
+    pub fn track(&mut self, request: u32, is_tracked: bool) {
+        let at = request as usize;
+        if is_tracked && self.joined.len() <= at {
+            self.joined.resize_with(at + 1, Vec::new);
+        }
+        if let Some(joined) = self.joined.get_mut(at) {
+            joined.clear();
+        }
+    }
+
+    /// No query of this one's request is wanted any more: of a request that was tracked, in any queue that it joined.
+    pub fn cancel_tracked(&mut self, now: Moment, query: Query, deadline: Moment) {
+        let at = query.request as usize;
+        let mut joined = std::mem::take(&mut self.joined[at]);
+        joined.sort_unstable();
+        joined.dedup();
+        for (station, arrived) in joined.drain(..) {
+            self.stations[station as usize].handle(now, Input::CancelJoined { query, arrived, deadline });
+            self.settle(now, station, |_, _| {});
+        }
+        self.joined[at] = joined;
+    }
+
+    /// The same at these stations, wherever its queries are.
     pub fn cancel(&mut self, now: Moment, stations: &[u32], query: Query) {
         for &station in stations {
             self.stations[station as usize].handle(now, Input::Cancel { query });

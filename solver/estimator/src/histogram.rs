@@ -25,15 +25,18 @@ impl Histogram {
     #[inline]
     pub fn add_all(&mut self, spans: impl ExactSizeIterator<Item = Span>) {
         self.total += spans.len() as u64;
+        // In registers: the counts might be anywhere.
+        let (mut sum_ns, mut max) = (self.sum_ns, self.max);
         for span in spans {
-            self.sum_ns += u128::from(span.as_nanos());
-            self.max = self.max.max(span);
+            sum_ns += u128::from(span.as_nanos());
+            max = max.max(span);
             let bin = bin(span.as_nanos());
             if bin >= self.counts.len() {
                 self.counts.resize(bin + 1, 0);
             }
             self.counts[bin] += 1;
         }
+        (self.sum_ns, self.max) = (sum_ns, max);
     }
 
     /// Counts all of another histogram.

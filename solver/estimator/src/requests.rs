@@ -21,6 +21,8 @@ pub struct Request {
     pub progress: Progress,
     /// Device time spent on it, where that is asked for.
     pub spent: Span,
+    /// Whether any path of it was scored.
+    pub is_scored: bool,
 }
 
 /// Sum and number of accuracies.
@@ -90,12 +92,20 @@ impl Requests {
         score.count += 1;
     }
 
+    /// Frees the slot of a request of which nothing was scored.
+    #[inline]
+    pub fn close_unscored(&mut self, slot: u32) -> &Request {
+        self.free.push(slot);
+        &self.slots[slot as usize]
+    }
+
     /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over what ended there;
     /// `None` if nothing did.
     #[inline]
     pub fn close(&mut self, slot: u32, weights: &[f64]) -> (&Request, Option<f64>) {
         let scores = &mut self.scores[slot as usize * self.width..][..=weights.len()];
         let accuracy = match scores {
+            [_, only] if only.count == 1 => Some(only.sum),
             [_, only] if only.count > 0 => Some(only.sum / f64::from(only.count)),
             _ => combined(scores, weights),
         };

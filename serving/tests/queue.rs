@@ -1,0 +1,106 @@
+//! The queue against a vector that does the same the obvious way.
+
+use apportion_domain::Moment;
+use apportion_serving::Waiting;
+use apportion_serving::queue::Queue;
+use proptest::prelude::*;
+
+/// One thing that is done to a queue.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    /// Push or insert a query of this request, so many nanoseconds later, due after so many more.
+    Add(u8, u64, u64),
+    Pop,
+    PopLast,
+    Take(usize),
+    /// Take so many from the front and put them back.
+    PutBack(usize),
+    Remove(u8),
+    /// Remove those of the request that are as old, or as urgent, as the one at this place.
+    RemoveAt(usize),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (0_u8..6, 0_u64..3, 0_u64..8).prop_map(|(q, gap, rest)| Op::Add(q, gap, rest)),
+        1 => Just(Op::Pop),
+        1 => Just(Op::PopLast),
+        1 => (0_usize..5).prop_map(Op::Take),
+        1 => (0_usize..5).prop_map(Op::PutBack),
+        1 => (0_u8..6).prop_map(Op::Remove),
+        2 => any::<usize>().prop_map(Op::RemoveAt),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+    #[test]
+    fn a_queue_does_what_a_vector_does(ops in prop::collection::vec(op(), 0..200), is_sorted: bool, len_max in 1_usize..60) {
+        let (mut queue, mut expected) = (Queue::new(len_max), Vec::<Waiting<u8>>::new());
+        let mut now = 0;
+        for op in ops {
+            let (mut got, mut wanted) = (Vec::new(), Vec::new());
+            match op {
+                Op::Add(query, gap, rest) => {
+                    now += gap;
+                    let (arrived, deadline) = (Moment::from_nanos(now), Moment::from_nanos(now + rest));
+                    let waiting = Waiting { query, arrived, deadline };
+                    let is_taken = if is_sorted { queue.insert(waiting) } else { queue.push(waiting) };
+                    prop_assert_eq!(is_taken, expected.len() < len_max);
+                    if is_taken {
+                        let after = expected.iter().take_while(|w| !is_sorted || w.deadline <= deadline).count();
+                        expected.insert(after, waiting);
+                    }
+                }
+                Op::Pop => prop_assert_eq!(queue.pop(), if expected.is_empty() { None } else { Some(expected.remove(0)) }),
+                Op::PopLast => prop_assert_eq!(queue.pop_last(), expected.pop()),
+                Op::Take(count) => {
+                    let mut taken = Vec::new();
+                    queue.take(count, &mut taken);
+                    let first: Vec<_> = expected.drain(..count.min(expected.len())).collect();
+                    prop_assert_eq!(taken, first);
+                }
+                Op::PutBack(count) => {
+                    let mut taken = Vec::new();
+                    queue.take(count, &mut taken);
+                    // Two halves that were taken by two servers come back one after the other.
+                    let (first, second) = taken.split_at(taken.len() / 2);
+                    if !is_sorted {
+                        let rest = expected.split_off(taken.len());
+                        expected = [second, first, &rest].concat();
+                        queue.put_back(first);
+                        queue.put_back(second);
+                    } else {
+                        queue.put_back(&taken);
+                    }
+                }
+                Op::Remove(query) => {
+                    queue.remove(query, &mut got);
+                    wanted.extend(expected.iter().map(|w| w.query).filter(|q| *q == query));
+                    expected.retain(|w| w.query != query);
+                }
+                Op::RemoveAt(at) => {
+                    let Some(&of) = at.checked_rem(expected.len()).and_then(|at| expected.get(at)) else { continue };
+                    if is_sorted {
+                        queue.remove_due(of.deadline, of.query, &mut got);
+                    } else {
+                        queue.remove_arrived(of.arrived, of.query, &mut got);
+                    }
+                    prop_assert!(got.contains(&of.query));
+                    wanted.clone_from(&got);
+                    let is_it = |w: &Waiting<u8>| w.query == of.query;
+                    let near = |w: &Waiting<u8>| if is_sorted { w.deadline == of.deadline } else { w.arrived == of.arrived };
+                    // A queue in which older ones were put behind younger ones is searched as a whole.
+                    let all = expected.iter().filter(|w| is_it(w)).count();
+                    let close = expected.iter().filter(|w| is_it(w) && near(w)).count();
+                    prop_assert!(got.len() == close || got.len() == all, "{} of {close} or {all}", got.len());
+                    let is_all = got.len() == all;
+                    expected.retain(|w| !(is_it(w) && (is_all || near(w))));
+                }
+            }
+            prop_assert_eq!(got, wanted);
+            prop_assert_eq!(queue.waiting(), expected.as_slice());
+            prop_assert_eq!((queue.len(), queue.is_empty()), (expected.len(), expected.is_empty()));
+        }
+    }
+}
