@@ -57,3 +57,24 @@ fn what_does_not_exist_is_refused() {
     assert_eq!(missing.status.code(), Some(2), "{text}");
     assert!(text.contains("--data") && text.contains("no/such/folder"), "{text}");
 }
+
+/// Every name that the command line knows, as its help lists them.
+fn names() -> Vec<String> {
+    let help = String::from_utf8(apportion(&["reproduce", "--help"]).stdout).expect("text");
+    let listed = help.split("[possible values: ").nth(1).and_then(|rest| rest.split(']').next()).expect("names in the help");
+    listed.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "all").collect()
+}
+
+#[test]
+fn every_comparison_runs_with_tiny_settings_and_is_in_the_documentation() {
+    let names = names();
+    assert!(names.len() >= 15 && names.iter().any(|n| n == "headline"), "{names:?}");
+    let documented = include_str!("../../../docs/reproduce.md");
+    for name in &names {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (text, page) = quick(name, folder.path());
+        assert!(text.starts_with(&format!("{name}: ")) && text.contains("here: "), "{text}");
+        assert!(page.contains(&format!("id=\"{name}\"")) && page.contains("<svg"), "{name}");
+        assert!(documented.contains(&format!("`{name}`")), "docs/reproduce.md says nothing of {name}");
+    }
+}

@@ -88,23 +88,25 @@ struct Tried {
     set_before: [Option<(Scaler, Point)>; 5],
 }
 
-fn settings() -> [Vec<Scaler>; 5] {
+fn settings(lab: &Lab) -> [Vec<Scaler>; 5] {
     let floored = |targets: &[f64], of: fn(f64, f64) -> Scaler| -> Vec<Scaler> {
         FLOORS.iter().flat_map(|&floor| targets.iter().map(move |&target| of(target, floor))).collect()
     };
-    [
+    let mut all = [
         HEADROOMS.map(Scaler::Ladder).to_vec(),
         TUNER_FACTORS.map(Scaler::Tuner).to_vec(),
         floored(&HPA_TARGETS, Scaler::Hpa),
         floored(&RAY_TARGETS, Scaler::Ray),
         FIXED.map(Scaler::Fixed).to_vec(),
-    ]
+    ];
+    all.iter_mut().for_each(|tried| tried.truncate(lab.pick(tried.len(), 1)));
+    all
 }
 
-fn tried(contest: &Contest) -> Result<Tried, Failure> {
+fn tried(lab: &Lab, contest: &Contest) -> Result<Tried, Failure> {
     let mut curves: [Vec<(Scaler, Point)>; 5] = Default::default();
     let mut set_before = [None; 5];
-    for (i, scalers) in settings().into_iter().enumerate() {
+    for (i, scalers) in settings(lab).into_iter().enumerate() {
         let points = in_parallel(&scalers, |scaler| contest.run(*scaler))?;
         curves[i] = scalers.iter().copied().zip(points).collect();
         let rehearsed: Vec<Point> = in_parallel(&scalers, |scaler| contest.rehearse(*scaler))?;
@@ -276,7 +278,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
             lab.now(format!("headline: {name}"));
             let scaled = |rates: &[f64]| rates.iter().map(|r| r * factor).collect::<Vec<_>>();
             match Contest::new(lab, name.clone(), &problem, &scaled(&stretch.seen), &scaled(&stretch.judged))? {
-                Some(contest) => all.push(tried(&contest)?),
+                Some(contest) => all.push(tried(lab, &contest)?),
                 None => plans.row(vec![name, "none holds".into()]),
             }
         }
