@@ -7,7 +7,8 @@ use apportion_executor::frames::Cutter;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
 use apportion_executor::gateway::proto::{InferTensorContents, ModelInferRequest};
 use apportion_executor::tensor::{Datatype, Tensor};
-use apportion_executor::wire::{self, Announced, Credit, End, Message, Return};
+use apportion_executor::wire::{self, Announced, Brought, Coming, Credit, End, Message, Part, Query, Return, Scope};
+use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
 use prost::Message as _;
 use std::path::{Path, PathBuf};
@@ -105,7 +106,8 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
         ..Default::default()
     };
     let typed = InferTensorContents { fp32_contents: vec![1.0, 2.0], ..Default::default() };
-    let request = ModelInferRequest { model_name: "p".into(), inputs: vec![input(&[1, 2], Some(typed))], ..Default::default() };
+    let request =
+        ModelInferRequest { model_name: "p".into(), inputs: vec![input(&[1, 2], Some(typed))], ..Default::default() };
     seeds.push(("grpc/seed-typed".to_owned(), request.encode_to_vec()));
     let raw: Bytes = [1.0_f32.to_le_bytes(), 2.0_f32.to_le_bytes()].concat().into();
     let request = ModelInferRequest { inputs: vec![input(&[1, 2], None)], raw_input_contents: vec![raw], ..request };
@@ -124,10 +126,51 @@ fn messages() -> Vec<Message> {
     let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
     let replica = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "a".into(), accuracy_ppm: 900_000 };
     let part = |end| Message::Return(Return { request: 7, row: 1, attempt: 0, credit: Credit::WHOLE, end });
+    let scope = Scope { join: "c".into(), fork: "a".into(), agent: 1, replica: 2, credit: Credit::WHOLE, row: 0 };
+    let query = Query {
+        pipeline: "p".into(),
+        task: "b".into(),
+        replica: 2,
+        origin: 1,
+        request: 7,
+        row: 0,
+        credit: Credit::WHOLE,
+        budget_ns: -5,
+        hops: 1,
+        attempt: 0,
+        group: 2,
+        behind_ns: 3,
+        scopes: vec![scope],
+        inputs: vec![tensor.clone()],
+    };
+    let brought = Brought { row: 0, order: 1, inputs: vec![tensor.clone()] };
+    let meets = Part {
+        pipeline: "p".into(),
+        origin: 1,
+        request: 7,
+        row: 0,
+        attempt: 0,
+        join: "c".into(),
+        fork: "a".into(),
+        parent: "b".into(),
+        scope: Credit::WHOLE,
+        ended: vec![Credit::WHOLE],
+        brought: vec![brought],
+    };
     vec![
-        Message::Ready { agent: 3, replicas: vec![replica] },
+        Message::Part(meets),
+        Message::Ready {
+            agent: 3,
+            replicas: vec![replica],
+            coming: vec![Coming { replica: 4, is_blocked: true }],
+            yielding: vec![5],
+        },
+        Message::Query { from: 1, hop: 9, query },
         Message::Taken { hop: 9 },
         part(End::Leaf { task: "b".into(), outputs: vec![tensor] }),
+        Message::Cancel { origin: 1, request: 7 },
+        Message::Measured(v1::Measured { pipeline: "p".into(), ..Default::default() }),
+        Message::Steering(v1::Steering { pipeline: "p".into(), ..Default::default() }),
         part(End::Dropped("deadline".into())),
         part(End::Failed("out of memory".into())),
     ]

@@ -64,8 +64,8 @@ pub fn grpc(data: &[u8]) {
     }
 }
 
-/// What comes on a connection between agents, in reads of 1 to 256 bytes; the first byte says how long. A message that was understood
-/// is the same when it is written and read again.
+/// What comes on a connection between agents, in reads of 1 to 256 bytes; the first byte says how long. A message that was
+/// understood is the same when it is written and read again.
 pub fn frames(data: &[u8]) {
     let Some((&step, mut rest)) = data.split_first() else { return };
     let (mut joiner, mut buffer) = (Joiner::default(), BytesMut::new());
@@ -85,7 +85,9 @@ pub fn frames(data: &[u8]) {
 }
 
 fn understand(message: &Bytes) {
+    let written = |message| -> Vec<u8> { wire::encode(message).iter().flat_map(|piece| piece.to_vec()).collect() };
     let Ok(message) = unwire::decode(message.clone()) else { return };
-    let again: Vec<u8> = wire::encode(&message).iter().flat_map(|piece| piece.to_vec()).collect();
-    assert_eq!(unwire::decode(Bytes::from(again)).as_ref(), Ok(&message));
+    let first = written(&message);
+    let again = unwire::decode(Bytes::from(first.clone())).expect("what was written can be read");
+    assert_eq!(written(&again), first);
 }
