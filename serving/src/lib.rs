@@ -28,6 +28,7 @@ pub mod queue;
 pub mod replica;
 pub mod router;
 pub mod selector;
+pub mod staffing;
 pub mod steward;
 pub mod tables;
 pub mod tuner;

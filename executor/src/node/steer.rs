@@ -4,12 +4,13 @@
 
 use super::counts::BIN_NS;
 use super::{Action, Node};
-use crate::layout::{Layout, Pipeline};
+use crate::layout::{Group, Layout, Pipeline};
 use crate::steering::{self, EXTRA_BIT, EXTRAS_MAX, free_shares, routes_alike};
 use crate::wire::Message;
 use apportion_domain::{Fence, Moment, Span};
 use apportion_protocol::v1;
 use apportion_serving::Steward;
+use apportion_serving::staffing::{Want, share_out};
 use apportion_serving::steward::Input;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -294,26 +295,35 @@ impl Node {
     }
 
     /// The replicas beyond the plan's that a pipeline should have: those that it has and still needs, and others on spare devices.
+    /// Where there is not enough for all groups, each gets its part.
     fn place_extras(&mut self, name: &str, of: &Pipeline, had: Vec<v1::ReplicaTarget>) -> Vec<v1::ReplicaTarget> {
         let Some(hosted) = self.steers.hosted.get(name) else { return had };
-        let staffed = of.staffed();
-        let wanted = staffed.iter().zip(&hosted.wanted).map(|((id, _, planned), wanted)| (*id, *planned.max(wanted)));
-        let wanted: BTreeMap<u64, u32> = wanted.collect();
         let mut extras: Vec<v1::ReplicaTarget> = had.into_iter().filter(|r| !self.is_gone(r.agent)).collect();
         let is_usable = |agent: u64| self.is_live(agent) && !self.is_gone(agent);
         let mut free = free_shares(&self.layout, is_usable);
-        let mut numbered = hosted.numbered;
-        for (id, wanted) in wanted {
-            let planned = of.replicas.iter().filter(|r| r.group == id && !self.is_gone(r.agent)).count();
-            let extra = |extras: &[v1::ReplicaTarget]| extras.iter().filter(|r| r.group == id).count();
-            let needed = (wanted as usize).saturating_sub(planned);
-            while extra(&extras) > needed
-                && let Some(last) = extras.iter().rposition(|r| r.group == id)
+        for extra in &extras {
+            if let Some(left) = free.get_mut(&(extra.agent, extra.device)) {
+                *left += of.groups[&extra.group].share;
+            }
+        }
+        let goals = self.goals(of, &hosted.wanted, &free);
+        for (id, goal) in &goals {
+            let count = |extras: &[v1::ReplicaTarget]| extras.iter().filter(|r| r.group == *id).count();
+            while count(&extras) > *goal
+                && let Some(last) = extras.iter().rposition(|r| r.group == *id)
             {
                 extras.remove(last);
             }
+        }
+        for extra in &extras {
+            if let Some(left) = free.get_mut(&(extra.agent, extra.device)) {
+                *left -= of.groups[&extra.group].share;
+            }
+        }
+        let mut numbered = hosted.numbered;
+        for (id, goal) in goals {
             let group = &of.groups[&id];
-            while extra(&extras) < needed && extras.len() < EXTRAS_MAX {
+            while extras.iter().filter(|r| r.group == id).count() < goal && extras.len() < EXTRAS_MAX {
                 let fits = |(device, left): &(&(u64, u32), &f64)| {
                     let hardware = self.layout.devices.get(&device.0).map(|(hardware, _)| hardware);
                     hardware == Some(&group.hardware) && **left + SLACK >= group.share
@@ -333,6 +343,30 @@ impl Node {
             hosted.numbered = numbered;
         }
         extras
+    }
+
+    /// Extra replicas of each group, where so much of each device is free for them.
+    fn goals(&self, of: &Pipeline, wanted: &[u32], free: &BTreeMap<(u64, u32), f64>) -> Vec<(u64, usize)> {
+        let staffed = of.staffed();
+        let mut types: Vec<&str> = staffed.iter().map(|(_, g, _)| g.hardware.as_str()).collect();
+        types.sort_unstable();
+        types.dedup();
+        let pool = |name: &str| {
+            let of_type =
+                free.iter().filter(|(at, _)| self.layout.devices.get(&at.0).is_some_and(|(hardware, _)| hardware == name));
+            Some(of_type.map(|(_, left)| ((left + SLACK) * 8.0) as u64).sum())
+        };
+        let lives = |id: u64| of.replicas.iter().filter(|r| r.group == id && !self.is_gone(r.agent)).count() as u32;
+        let want = |((id, group, planned), wanted): (&(u64, &Group, u32), &u32)| Want {
+            has: lives(*id),
+            wanted: *planned.max(wanted),
+            pool: types.binary_search(&group.hardware.as_str()).expect("it is among them"),
+            eighths: ((group.share * 8.0).round() as u64).max(1),
+        };
+        let wants: Vec<Want> = staffed.iter().zip(wanted).map(want).collect();
+        let counts = share_out(&wants, types.iter().map(|name| pool(name)).collect());
+        let extra = |(((id, ..), count), want): ((&(u64, &Group, u32), u32), &Want)| (*id, (count - want.has) as usize);
+        staffed.iter().zip(counts).zip(&wants).map(extra).collect()
     }
 
     /// A host has decided; what is older than what is in force, or of another target, is not for this agent.
