@@ -2,6 +2,7 @@
 
 use crate::crews::{Crew, Crews, Manner};
 use apportion_domain::Moment;
+use apportion_serving::staffing::{Want, share_out};
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl Crews {
         self.leaver(&is_short)
     }
 
-    /// Loads as much as fits; whether each hardware type has too few devices.
+    /// Loads as much as fits, each crew its part; whether each hardware type has too few devices.
     fn load(&mut self, now: Moment) -> Vec<bool> {
         let mut free = self.devices.clone();
         for crew in &self.crews {
@@ -40,12 +41,10 @@ impl Crews {
         }
         let mut start = |crew: &mut Crew| {
             let left = free[crew.hardware].map(|f| f.checked_sub(crew.eighths));
-            let fits = left != Some(None);
-            if fits {
+            if left != Some(None) {
                 free[crew.hardware] = left.flatten();
                 crew.loading.push(now + crew.load);
             }
-            fits
         };
         // A task without any replica comes before a group without any, and that before those that want more.
         for at in 0..self.crews.len() {
@@ -57,14 +56,14 @@ impl Crews {
         for crew in self.crews.iter_mut().filter(|c| c.wanted > 0 && c.counted() == 0) {
             start(crew);
         }
+        let want = |c: &Crew| Want { has: c.counted() as u32, wanted: c.wanted, pool: c.hardware, eighths: c.eighths };
+        let wants: Vec<Want> = self.crews.iter().map(want).collect();
         let mut is_short = vec![false; self.devices.len()];
-        for crew in &mut self.crews {
-            while crew.counted() < crew.wanted as usize {
-                if !start(crew) {
-                    is_short[crew.hardware] = true;
-                    break;
-                }
+        for (crew, count) in self.crews.iter_mut().zip(share_out(&wants, free)) {
+            while crew.counted() < count as usize {
+                crew.loading.push(now + crew.load);
             }
+            is_short[crew.hardware] |= count < crew.wanted;
         }
         is_short
     }
