@@ -107,10 +107,22 @@ pub fn cloud(problem: &Problem, serving: (Batching, Dropping)) -> Result<Problem
 
 impl Contest {
     /// A contest on `rates`, with a plan for `planned_qps`; `None` if there is no plan.
-    pub fn new(lab: &Lab, name: String, problem: &Problem, planned_qps: f64, sample: &[f64], rates: &[f64]) -> Result<Option<Self>, Failure> {
-        let planned_qps = if std::env::var("CONST").is_ok() { planned_qps } else { sample.iter().sum::<f64>() / sample.len() as f64 };
+    pub fn new(
+        lab: &Lab,
+        name: String,
+        problem: &Problem,
+        planned_qps: f64,
+        sample: &[f64],
+        rates: &[f64],
+    ) -> Result<Option<Self>, Failure> {
+        let planned_qps =
+            if std::env::var("CONST").is_ok() { planned_qps } else { sample.iter().sum::<f64>() / sample.len() as f64 };
         let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
-        let sample = if std::env::var("CONST").is_ok() { constant(planned_qps, SAMPLE_SECONDS, ArrivalProcess::Poisson, lab.seed) } else { load(sample, ArrivalProcess::Poisson, lab.seed) };
+        let sample = if std::env::var("CONST").is_ok() {
+            constant(planned_qps, SAMPLE_SECONDS, ArrivalProcess::Poisson, lab.seed)
+        } else {
+            load(sample, ArrivalProcess::Poisson, lab.seed)
+        };
         let plans = [Planner::Greedy, Planner::Milp].map(|planner| lab.plan(&problem, planner, Some(sample.clone())));
         let held = plans.into_iter().flatten().filter(|plan| {
             let run = apportion_estimator::simulate(&problem, plan, &sample, &SimulateOptions::default());
@@ -144,7 +156,9 @@ impl Contest {
                 let tuner = tuner(&self.problem, &self.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
                 Some((tuner, factor, 0.0))
             }
-            Scaler::Hpa(target, floor) => Some((Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor)),
+            Scaler::Hpa(target, floor) => {
+                Some((Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor))
+            }
             Scaler::Ray(target_ongoing, floor) => {
                 let config = RayServeConfig { target_ongoing, ..RayServeConfig::default() };
                 Some((Box::new(RayServe::new(config)), 1.0, floor))

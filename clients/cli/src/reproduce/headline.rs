@@ -23,10 +23,26 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let k = mean / (day[from..to.min(day.len())].iter().sum::<f64>() / (to.min(day.len()) - from) as f64);
     let sfrom: usize = env("SFROM", "13500").parse().unwrap();
     let sample: Vec<f64> = day[sfrom..sfrom + 300].iter().map(|q| q * k).collect();
-    eprintln!("sample mean {:.1} max {:.1}", sample.iter().sum::<f64>() / 300.0, sample.iter().copied().fold(0.0, f64::max));
+    eprintln!(
+        "sample mean {:.1} max {:.1}",
+        sample.iter().sum::<f64>() / 300.0,
+        sample.iter().copied().fold(0.0, f64::max)
+    );
     let start = std::time::Instant::now();
-    let Some(c) = Contest::new(lab, file.clone(), &p, planned, &sample, &part)? else { eprintln!("{file}: no plan"); std::process::exit(1) };
-    eprintln!("\n{file} {dropping:?} planned {planned:.0} plan in {:?}: {:?} cost {}", start.elapsed(), c.plan().pipelines[0].assignments.iter().map(|a| format!("{} b{} n{}", a.group, a.batch, a.replicas)).collect::<Vec<_>>(), c.plan().cost_per_hour);
+    let Some(c) = Contest::new(lab, file.clone(), &p, planned, &sample, &part)? else {
+        eprintln!("{file}: no plan");
+        std::process::exit(1)
+    };
+    eprintln!(
+        "\n{file} {dropping:?} planned {planned:.0} plan in {:?}: {:?} cost {}",
+        start.elapsed(),
+        c.plan().pipelines[0]
+            .assignments
+            .iter()
+            .map(|a| format!("{} b{} n{}", a.group, a.batch, a.replicas))
+            .collect::<Vec<_>>(),
+        c.plan().cost_per_hour
+    );
     let start = std::time::Instant::now();
     let mut all: Vec<Scaler> = [0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 1.0, 1.3].map(Scaler::Tuner).to_vec();
     all.extend([0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.8].map(|t| Scaler::Hpa(t, 0.0)));
@@ -34,9 +50,26 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     all.extend([1.0, 2.0, 3.0, 4.0, 5.0].map(Scaler::Fixed));
     let n = std::sync::Mutex::new(all.clone().into_iter().rev().collect::<Vec<_>>());
     let out = std::sync::Mutex::new(vec![]);
-    std::thread::scope(|s| { for _ in 0..2 { s.spawn(|| loop { let Some(x) = n.lock().unwrap().pop() else { break }; let r = c.run(x); out.lock().unwrap().push((x, r)); }); } });
+    std::thread::scope(|s| {
+        for _ in 0..2 {
+            s.spawn(|| {
+                loop {
+                    let Some(x) = n.lock().unwrap().pop() else { break };
+                    let r = c.run(x);
+                    out.lock().unwrap().push((x, r));
+                }
+            });
+        }
+    });
     let out = out.into_inner().unwrap();
-    for x in all { if let Some((_, Ok(p))) = out.iter().find(|o| o.0 == x) { eprintln!("  {x:?} att {:.4} cost {:.2} util {:.2} changes {}", p.attainment, p.cost_per_hour, p.utilisation, p.changes); } }
+    for x in all {
+        if let Some((_, Ok(p))) = out.iter().find(|o| o.0 == x) {
+            eprintln!(
+                "  {x:?} att {:.4} cost {:.2} util {:.2} changes {}",
+                p.attainment, p.cost_per_hour, p.utilisation, p.changes
+            );
+        }
+    }
     eprintln!("  took {:?}", start.elapsed());
     std::process::exit(0)
 }
