@@ -1,6 +1,6 @@
 //! How fast the simulation runs, in task visits per second of whatever clock the caller reads.
 
-use crate::{ArrivalProcess, SimulateOptions, Workload, simulate};
+use crate::{ArrivalProcess, SimulateOptions, Workload, draw, simulate};
 use apportion_domain::{
     AccuracyModel, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline,
     PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, RoutingPolicy,
@@ -48,12 +48,35 @@ impl Speed {
 /// 83 % of what full batches could serve, and measures it with `cpu_seconds`, a clock that counts up.
 #[must_use]
 pub fn visits_per_second(serving: ServingPolicy, seconds: u64, cpu_seconds: impl Fn() -> f64) -> Speed {
+    let trace = Ok::<_, std::convert::Infallible>(rates(seconds));
+    let Ok(speed) = visits_per_second_of(serving, || trace, cpu_seconds);
+    speed
+}
+
+fn rates(seconds: u64) -> Trace {
+    Trace::Rates((0..seconds).map(|s| (s, DEMAND_QPS)).collect())
+}
+
+/// The arrivals of the same runs, as a list.
+#[must_use]
+pub fn arrivals(seconds: u64) -> Trace {
+    Trace::Arrivals(draw(&rates(seconds), ArrivalProcess::Poisson, 1, "chain"))
+}
+
+/// The same with a trace of the caller's, which it takes from wherever it has it: that counts.
+///
+/// # Errors
+/// The caller's, if there is no trace.
+pub fn visits_per_second_of<E>(
+    serving: ServingPolicy,
+    trace: impl FnOnce() -> Result<Trace, E>,
+    cpu_seconds: impl Fn() -> f64,
+) -> Result<Speed, E> {
     let (problem, plan) = chain(serving);
-    let rates = (0..seconds).map(|s| (s, DEMAND_QPS)).collect();
-    let workload = Workload { traces: vec![Trace::Rates(rates)], arrivals: ArrivalProcess::Poisson, seed: 1 };
     let before = cpu_seconds();
+    let workload = Workload { traces: vec![trace()?], arrivals: ArrivalProcess::Poisson, seed: 1 };
     let run = simulate(&problem, &plan, &workload, &SimulateOptions::default()).expect("a plan that fits its problem");
-    Speed { visits: run.visits, seconds: cpu_seconds() - before, attainment: run.total.attainment }
+    Ok(Speed { visits: run.visits, seconds: cpu_seconds() - before, attainment: run.total.attainment })
 }
 
 /// The benchmark's problem and plan.
