@@ -20,8 +20,12 @@ struct Files {
 fn files() -> Files {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (problem, plan, trace, windows) =
-        (Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/chain.json"), path("plan"), path("trace"), path("windows"));
+    let (problem, plan, trace, windows) = (
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/chain.json"),
+        path("plan"),
+        path("trace"),
+        path("windows"),
+    );
     let problem = problem.display().to_string();
     let planned = apportion(&["plan", &problem, "--format", "json", "--out", &plan]);
     assert_eq!(planned.status.code(), Some(0), "{}", String::from_utf8_lossy(&planned.stderr));
@@ -35,7 +39,8 @@ fn files() -> Files {
 
 /// The replay's part of the result under one autoscaler.
 fn scaled(files: &Files, more: &[&str]) -> Value {
-    let args = ["simulate", &files.problem, &files.plan, "--trace", &files.trace, "--format", "json", "--windows", &files.windows];
+    let args =
+        ["simulate", &files.problem, &files.plan, "--trace", &files.trace, "--format", "json", "--windows", &files.windows];
     let output = apportion(&[&args, more].concat());
     assert_eq!(output.status.code(), Some(0), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice::<Value>(&output.stdout).expect("only JSON")["replay"].clone()

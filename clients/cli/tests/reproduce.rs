@@ -61,7 +61,8 @@ fn what_does_not_exist_is_refused() {
 /// Every name that the command line knows, as its help lists them.
 fn names() -> Vec<String> {
     let help = String::from_utf8(apportion(&["reproduce", "--help"]).stdout).expect("text");
-    let listed = help.split("[possible values: ").nth(1).and_then(|rest| rest.split(']').next()).expect("names in the help");
+    let listed =
+        help.split("[possible values: ").nth(1).and_then(|rest| rest.split(']').next()).expect("names in the help");
     listed.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "all").collect()
 }
 

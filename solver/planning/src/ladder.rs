@@ -43,7 +43,8 @@ impl Search<'_> {
             };
             assignments.iter().zip(replicas).map(one).collect()
         };
-        let bare: Vec<u32> = busy(&vec![1; assignments.len()]).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect();
+        let bare: Vec<u32> =
+            busy(&vec![1; assignments.len()]).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect();
         let floor = least.unwrap_or_else(|| vec![1; bare.len()]);
         let mut replicas: Vec<u32> = bare.iter().zip(&floor).map(|(a, b)| *a.max(b)).collect();
         while !self.holds(&replicas) {
@@ -56,7 +57,11 @@ impl Search<'_> {
         }
         let price = |i: usize| {
             let group = &assignments[i].group;
-            self.problem.hardware.iter().find(|h| h.name == group.hardware).map_or(0.0, |h| h.price_per_hour * f64::from(group.share.eighths()))
+            self.problem
+                .hardware
+                .iter()
+                .find(|h| h.name == group.hardware)
+                .map_or(0.0, |h| h.price_per_hour * f64::from(group.share.eighths()))
         };
         let mut dearest: Vec<usize> = (0..replicas.len()).collect();
         dearest.sort_by(|&a, &b| price(b).total_cmp(&price(a)).then(a.cmp(&b)));
@@ -77,5 +82,57 @@ impl Search<'_> {
         plan.pipelines[0].assignments.iter_mut().zip(replicas).for_each(|(a, &n)| a.replicas = n);
         let run = simulate(self.problem, &plan, &self.workload, &SimulateOptions::default());
         run.is_ok_and(|s| replay::misses(self.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{chain, problem};
+    use crate::{PlanOptions, Planner};
+    use apportion_domain::Trace;
+    use apportion_estimator::ArrivalProcess;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn steady(qps: f64) -> Workload {
+        let trace = Trace::Rates((0..10).map(|s| (s, qps)).collect());
+        Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
+    }
+
+    #[test]
+    fn every_step_holds_its_rate_and_no_replica_is_to_spare() {
+        let problem = problem(chain(120.0));
+        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let plan = outcome.plan().expect("a plan");
+        let rates = [50.0, 100.0, 200.0, 400.0, 800.0];
+        let steps = steps(&problem, plan, &rates, steady);
+        assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
+        let mut before = vec![1; plan.pipelines[0].assignments.len()];
+        for step in &steps {
+            let search = Search { problem: &problem, pipeline: &problem.pipelines[0], plan, workload: steady(step.rate_qps) };
+            assert!(search.holds(&step.replicas), "{step:?}");
+            assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
+            for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {
+                let mut fewer = step.replicas.clone();
+                fewer[i] -= 1;
+                let load = plan.pipelines[0].assignments[i].utilisation * f64::from(plan.pipelines[0].assignments[i].replicas);
+                let is_bare = f64::from(fewer[i]) < load * step.rate_qps / problem.pipelines[0].demand_qps;
+                assert!(is_bare || !search.holds(&fewer), "{step:?} can do with a replica less of group {i}");
+            }
+            before.clone_from(&step.replicas);
+        }
+        assert!(steps[4].replicas.iter().sum::<u32>() > steps[0].replicas.iter().sum(), "{steps:?}");
+    }
+
+    #[test]
+    fn a_rate_that_nothing_holds_ends_the_ladder() {
+        // batches take 10 ms and then 5 ms at least, which no number of replicas fits into 14 ms
+        let problem = problem(chain(120.0));
+        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let tight = crate::fixtures::problem(chain(14.0));
+        assert_eq!(steps(&tight, outcome.plan().expect("a plan"), &[50.0, 100.0], steady), []);
     }
 }

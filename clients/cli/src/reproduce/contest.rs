@@ -187,7 +187,9 @@ impl Contest {
                 let start = assignments.iter().map(|a| a.replicas).collect();
                 Some((Box::new(Climber(Ladder::new(self.steps.clone(), start, headroom))), 1.0, 0.0))
             }
-            Scaler::Hpa(target, floor) => Some((Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor)),
+            Scaler::Hpa(target, floor) => {
+                Some((Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor))
+            }
             Scaler::Ray(target_ongoing, floor) => {
                 let config = RayServeConfig { target_ongoing, ..RayServeConfig::default() };
                 Some((Box::new(RayServe::new(config)), 1.0, floor))

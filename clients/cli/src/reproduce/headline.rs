@@ -54,8 +54,16 @@ fn stretches(lab: &Lab) -> Result<Vec<Stretch>, Failure> {
     };
     let mut all = vec![
         Stretch { name: "day 1, 4:00", seen: hours(1.5, 2.0), judged: hours(4.0, 4.5) },
-        Stretch { name: "day 16, bursty", seen: hours(1.5, 2.0), judged: window("traces/ipa_window_bursty_1301160_1302360.csv")? },
-        Stretch { name: "day 16, steady", seen: hours(1.5, 2.0), judged: window("traces/ipa_window_steady_1299600_1300800.csv")? },
+        Stretch {
+            name: "day 16, bursty",
+            seen: hours(1.5, 2.0),
+            judged: window("traces/ipa_window_bursty_1301160_1302360.csv")?,
+        },
+        Stretch {
+            name: "day 16, steady",
+            seen: hours(1.5, 2.0),
+            judged: window("traces/ipa_window_steady_1299600_1300800.csv")?,
+        },
     ];
     if lab.quick {
         all.truncate(1);
@@ -71,7 +79,7 @@ fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
         let traffic = lab::built_in_problem("examples/traffic.yaml", TRAFFIC)?;
         return Ok(vec![("traffic".into(), cloud(&traffic)?, 0.3)]);
     }
-    let files = [("loki_traffic_00", 0.4), ("ext_share_00", 2.0), ("loki_rand_03", 1.0), ("heterotight_02", 2.0)];
+    let files = [("loki_traffic_00", 0.4), ("ext_share_00", 2.0), ("heterotight_02", 2.0)];
     let of = |(name, factor): (&str, f64)| {
         let problem = lab.problem(&format!("problems/{name}.json"), "examples/traffic.yaml", TRAFFIC)?;
         Ok((name.to_owned(), cloud(&problem)?, factor))
@@ -162,7 +170,12 @@ impl Tried {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             // the best at no more than a cost: settings that cost more for less are not on the curve
             let mut best = f64::NEG_INFINITY;
-            points.retain(|p| p.1 > best && { best = p.1; true });
+            points.retain(|p| {
+                p.1 > best && {
+                    best = p.1;
+                    true
+                }
+            });
             points.retain(|p| p.1 >= SHOWN_MIN);
             Series { name: (*name).into(), points }
         };
@@ -186,10 +199,11 @@ fn against(all: &[Tried], contender: usize, why: &str) -> Claim {
     let halved = ratios.iter().filter(|r| **r >= 2.0).count() + never;
     let below = all.iter().filter_map(|t| t.ratio(contender).filter(|r| *r < 2.0).map(|r| format!("{} ({r:.2})", t.name)));
     let below: Vec<String> = below.collect();
+    let unreached = all.iter().filter(|t| t.at_our_cost(contender).is_none_or(|a| a < ATTAINMENT)).count();
     Claim {
-        claimed: format!("At most half the cost of {} at equal attainment, or an attainment that it cannot reach (aim)", NAMES[contender]),
+        claimed: format!("At most half the cost of {} at equal attainment (aim)", NAMES[contender]),
         seen: format!(
-            "so in {halved} of {}; it costs {} times as much on the mean, and never reaches {} in {never}{}",
+            "so in {halved} of {}; it costs {} times as much on the mean; at our cost it stays below {} in {unreached}{}",
             all.len(),
             optional(geometric_mean(&ratios)),
             percent(ATTAINMENT),
@@ -231,7 +245,11 @@ fn claims(all: &[Tried]) -> Vec<Claim> {
              all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more they would serve \
              with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to save.",
         ),
-        against(all, 3, "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes."),
+        against(
+            all,
+            3,
+            "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes.",
+        ),
         set_before(all),
     ]
 }

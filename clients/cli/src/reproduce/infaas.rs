@@ -20,7 +20,8 @@ const SLO_MS: f64 = 800.0;
 const LOAD_MS: f64 = 3000.0;
 /// A variant serves a load if no more than this share misses.
 const MISSES_MAX: f64 = 0.01;
-const CHOOSER: Contender = Contender { name: "chosen", planner: Planner::Milp, floor: None, dropping: &[Dropping::PerTask] };
+const CHOOSER: Contender =
+    Contender { name: "chosen", planner: Planner::Milp, floor: None, dropping: &[Dropping::PerTask] };
 
 /// One application: a single task, on some of the hardware or on all.
 fn application(hardware: Option<usize>) -> Result<Problem, Failure> {
@@ -33,7 +34,8 @@ fn application(hardware: Option<usize>) -> Result<Problem, Failure> {
         for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
             variant.load_ms = LOAD_MS;
             if let Some(only) = hardware {
-                variant.profile = Profile::new(variant.profile.rows().iter().filter(|r| r.hardware.get() == only).cloned().collect());
+                variant.profile =
+                    Profile::new(variant.profile.rows().iter().filter(|r| r.hardware.get() == only).cloned().collect());
             }
         }
     })
@@ -55,7 +57,8 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     let whole = application(None)?;
     let hardware = whole.hardware.len();
     let mut table = Table::new(&["load", "variant", "cost/h", "missed", "headroom", "utilisation"]);
-    let names: Vec<String> = whole.hardware.iter().map(|h| format!("fixed: {}", h.name)).chain(["chosen by load".into()]).collect();
+    let names: Vec<String> =
+        whole.hardware.iter().map(|h| format!("fixed: {}", h.name)).chain(["chosen by load".into()]).collect();
     let mut series: Vec<Series> = names.iter().map(|n| Series { name: n.clone(), points: vec![] }).collect();
     let (mut places, mut factors, mut best) = (Vec::new(), Vec::new(), 0);
     for (load, rates) in loads(lab) {

@@ -189,7 +189,8 @@ struct Checked {
 }
 
 fn checked(lab: &Lab, problem: &Problem, planner: Planner) -> Result<Option<Checked>, Failure> {
-    let seconds = lab.pick(15, 3);
+    // some thousand requests: of a few hundred, one percent is a matter of chance
+    let seconds = lab.pick((6000.0 / problem.pipelines[0].demand_qps).clamp(15.0, 120.0) as usize, 3);
     let load = |seed| constant(problem.pipelines[0].demand_qps, seconds, ArrivalProcess::Poisson, seed);
     let Some(plan) = lab.plan(problem, planner, Some(load(lab.seed))) else { return Ok(None) };
     let own = plan.pipelines[0].serving.dropping;

@@ -46,12 +46,22 @@ fn changes(lab: &Lab) -> Vec<Change> {
         all.push(poisson(format!("to {to:.0} queries/s over {over} s"), ramp(to, over)));
     }
     all.push(poisson("down to 50 queries/s over 30 s".into(), ramp(50.0, 30)));
-    all.push(Change { name: "CV 4 at the planned rate".into(), rates: vec![PLANNED_QPS; seconds], arrivals: ArrivalProcess::Gamma(4.0) });
+    all.push(Change {
+        name: "CV 4 at the planned rate".into(),
+        rates: vec![PLANNED_QPS; seconds],
+        arrivals: ArrivalProcess::Gamma(4.0),
+    });
     all.truncate(lab.pick(usize::MAX, 2));
     all
 }
 
-fn followed(lab: &Lab, problem: &Problem, plan: &Plan, change: &Change, sample: Option<&Workload>) -> Result<Replay, Failure> {
+fn followed(
+    lab: &Lab,
+    problem: &Problem,
+    plan: &Plan,
+    change: &Change,
+    sample: Option<&Workload>,
+) -> Result<Replay, Failure> {
     let tuner = sample.map(|sample| controllers::tuner(problem, plan, sample)).transpose().map_err(|e| anyhow!("{e}"))?;
     let controllers: Vec<Box<dyn Controller>> = tuner.into_iter().collect();
     let workload = load(&change.rates, change.arrivals, lab.held_out());
@@ -89,7 +99,14 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
             for ((who, ..), run) in CONTENDERS.iter().zip(&runs) {
                 let Some(run) = run else { continue };
                 let missed = percent(drop_rate(&run.simulation.total));
-                table.row(vec![name.clone(), change.name.clone(), (*who).into(), missed, number(run.cost_per_hour), run.changes.to_string()]);
+                table.row(vec![
+                    name.clone(),
+                    change.name.clone(),
+                    (*who).into(),
+                    missed,
+                    number(run.cost_per_hour),
+                    run.changes.to_string(),
+                ]);
                 series.push(Series { name: (*who).into(), points: over_time(run) });
             }
             if let [Some(with), Some(without), peak, _] = runs.as_slice() {
@@ -114,8 +131,13 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
         ),
         claims: vec![
             Claim {
-                claimed: "With the tuner few queries miss on ramps and bursts for which the plan alone fails (section 7.2)".into(),
-                seen: format!("on the mean over the loads {} missed with the tuner, {} without", percent(mean(&tuned)), percent(mean(&alone))),
+                claimed: "With the tuner few queries miss on ramps and bursts for which the plan alone fails (section 7.2)"
+                    .into(),
+                seen: format!(
+                    "on the mean over the loads {} missed with the tuner, {} without",
+                    percent(mean(&tuned)),
+                    percent(mean(&alone))
+                ),
                 verdict: Verdict::of(mean(&tuned) < 0.5 * mean(&alone)),
                 why: "What still misses is what arrives while replicas load.".into(),
             },
@@ -123,7 +145,8 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
                 claimed: "It costs less than coarse-grained plans provisioned for the peak (section 7.2)".into(),
                 seen: format!("cg-peak costs up to {most:.1} times as much, on the load that it was planned for included"),
                 verdict: Verdict::of(most > 1.0),
-                why: "The tuner scales by its busiest short window, so that a rise costs more than the new rate needs.".into(),
+                why: "The tuner scales by its busiest short window, so that a rise costs more than the new rate needs."
+                    .into(),
             },
         ],
         tables: vec![Titled { title: "Missed and paid".into(), table }],

@@ -118,8 +118,7 @@ impl<'a> Planned<'a> {
 
     /// The headroom and, of these policies, the dropping that miss least on one seed, and the run with them on another.
     fn best(&self, rates: &[f64], headrooms: &[f64], policies: &[Dropping]) -> Result<Option<Best>, Failure> {
-        let tried: Vec<(f64, Dropping)> =
-            headrooms.iter().flat_map(|&h| policies.iter().map(move |&d| (h, d))).collect();
+        let tried: Vec<(f64, Dropping)> = headrooms.iter().flat_map(|&h| policies.iter().map(move |&d| (h, d))).collect();
         let missed = in_parallel(&tried, |&(headroom, dropping)| {
             let run = self.run(rates, self.lab.seed, headroom, dropping)?;
             Ok(run.map_or(1.0, |r| drop_rate(&r.simulation.total)))
@@ -167,7 +166,9 @@ fn traffic(lab: &Lab) -> Result<Problem, Failure> {
 /// Points of a run over time: missed in percent, accuracy, replicas.
 fn over_time(run: &Replay) -> [Vec<(f64, f64)>; 3] {
     let mut points: [Vec<(f64, f64)>; 3] = Default::default();
-    let of = |at: usize| run.simulation.requests.iter().filter(move |r| r.arrival.as_millis() as usize / (1000 * POINT_SECONDS) == at);
+    let of = |at: usize| {
+        run.simulation.requests.iter().filter(move |r| r.arrival.as_millis() as usize / (1000 * POINT_SECONDS) == at)
+    };
     let length = run.windows.len().div_ceil(POINT_SECONDS);
     for at in 0..length {
         let x = (at * POINT_SECONDS) as f64;
@@ -223,9 +224,19 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
             }
         }
         missed.push(of_shape);
-        let titles = [("missed root requests", "missed (%)"), ("accuracy of answers", "accuracy"), ("replicas that serve", "replicas")];
+        let titles = [
+            ("missed root requests", "missed (%)"),
+            ("accuracy of answers", "accuracy"),
+            ("replicas that serve", "replicas"),
+        ];
         for ((title, y), series) in titles.into_iter().zip(lines) {
-            plots.push(Plot { title: format!("{}: {title}", shape.name), x: "time (s)".into(), y: y.into(), series, places: vec![] });
+            plots.push(Plot {
+                title: format!("{}: {title}", shape.name),
+                x: "time (s)".into(),
+                y: y.into(),
+                series,
+                places: vec![],
+            });
         }
     }
     let (capacities, capacity) = effective_capacity(lab, &planned)?;
@@ -244,7 +255,10 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
         claims: phase_claims(&missed, capacity),
         tables: vec![
             Titled { title: "Root requests that missed, by load".into(), table },
-            Titled { title: "Effective capacity on the ramp's shape: the largest peak with at most 1 % missed".into(), table: capacities },
+            Titled {
+                title: "Effective capacity on the ramp's shape: the largest peak with at most 1 % missed".into(),
+                table: capacities,
+            },
         ],
         plots,
     })

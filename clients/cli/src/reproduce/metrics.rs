@@ -92,7 +92,11 @@ pub fn interval(values: &[f64]) -> (f64, f64) {
 /// A mean difference in percent with its interval, for tables.
 pub fn with_interval(values: &[f64]) -> String {
     let (mean, half) = interval(values);
-    if half.is_finite() { format!("{:+.1} ± {:.1} %", 100.0 * mean, 100.0 * half) } else { format!("{:+.1} %", 100.0 * mean) }
+    if half.is_finite() {
+        format!("{:+.1} ± {:.1} %", 100.0 * mean, 100.0 * half)
+    } else {
+        format!("{:+.1} %", 100.0 * mean)
+    }
 }
 
 #[cfg(test)]

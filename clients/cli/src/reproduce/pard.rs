@@ -221,7 +221,12 @@ struct Duel {
 fn duel(case: &str, pard: &Summed, policy: Dropping, other: &Summed) -> Option<Duel> {
     let gain = geometric_mean(&other.gains)?;
     let wastes_less = pard.invalid <= other.invalid;
-    Some(Duel { case: format!("{case} ({}, {:+.1} %)", policy.name(), 100.0 * (gain - 1.0)), gain, dropped: other.dropped, wastes_less })
+    Some(Duel {
+        case: format!("{case} ({}, {:+.1} %)", policy.name(), 100.0 * (gain - 1.0)),
+        gain,
+        dropped: other.dropped,
+        wastes_less,
+    })
 }
 
 /// The paper is about loads that require dropping: the reactive policy loses at least this share.

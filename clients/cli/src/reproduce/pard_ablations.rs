@@ -67,8 +67,15 @@ fn runs(lab: &Lab, policies: &[Dropping]) -> Result<Vec<Runs>, Failure> {
 pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
     let policies: Vec<Dropping> = std::iter::once(Dropping::Pard).chain(ABLATIONS).collect();
     let all = runs(lab, &policies)?;
-    let mut table =
-        Table::new(&["policy", "drop rate", "more than pard (95 %)", "invalid rate", "goodput of pard's", "worse on", "runs"]);
+    let mut table = Table::new(&[
+        "policy",
+        "drop rate",
+        "more than pard (95 %)",
+        "invalid rate",
+        "goodput of pard's",
+        "worse on",
+        "runs",
+    ]);
     let (mut better, mut open) = (Vec::new(), Vec::new());
     for (policy, runs) in policies.iter().zip(&all) {
         let (difference, half) = interval(&runs.worse);
