@@ -212,7 +212,9 @@ impl Router {
     fn pick_faster(&mut self, behind: Span) -> Option<Picked> {
         let group = self.groups.pick();
         let most = self.execution.get(group as usize)?.as_nanos().checked_sub(behind.as_nanos())?;
-        let fits = |g: &&u32| self.members[**g as usize].count > 0 && self.execution[**g as usize].as_nanos() <= most;
+        // A plan may have brought groups of which none has served yet.
+        let serves = |g: u32| self.members.get(g as usize).is_some_and(|m| m.count > 0);
+        let fits = |g: &&u32| serves(**g) && self.execution[**g as usize].as_nanos() <= most;
         let faster = self.backup.iter().find(fits).copied()?;
         Some(self.pick_within(faster))
     }

@@ -80,6 +80,9 @@ fn a_plan_comes_into_force_as_its_replicas_serve() {
     assert_eq!(serve([&[0], &[5, 6], &[7]]), (true, vec![(5, 45), (6, 45), (7, 30)]));
     // Nobody is left: queries go where they went.
     assert_eq!(serve([&[], &[], &[]]), (false, vec![(5, 45), (6, 45), (7, 30)]));
+    // A group that has never served makes up for nothing.
+    router.plan(vec![part(1.0, 1); 4], vec![Span::from_millis(9.0); 4], vec![3, 1]);
+    assert_eq!(router.pick_behind(Span::from_nanos(1)), None);
     // A group without a part in the plan is used rather than none.
     router.plan(vec![part(1.0, 1), Part::default()], Vec::new(), Vec::new());
     let targets = [Serving { targets: &[], replicas: 0 }, Serving { targets: &[9], replicas: 1 }];
