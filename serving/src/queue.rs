@@ -140,7 +140,7 @@ impl<Q: Copy + PartialEq> Queue<Q> {
     /// Puts queries back in front of all others, in their order.
     pub fn put_back(&mut self, waiting: &[Waiting<Q>]) {
         let is_older = |last: &Waiting<Q>| self.waiting().first().is_none_or(|first| last.arrived <= first.arrived);
-        self.is_mixed |= !waiting.last().is_none_or(is_older);
+        self.is_mixed |= !(waiting.is_sorted_by_key(|w| w.arrived) && waiting.last().is_none_or(is_older));
         self.buffer.truncate(self.back);
         self.buffer.splice(self.front..self.front, waiting.iter().copied());
         self.back = self.buffer.len();
