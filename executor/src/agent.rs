@@ -52,9 +52,9 @@ pub struct View {
     /// The target in force.
     pub layout: Arc<Layout>,
     /// Pipelines all of whose tasks have a ready replica.
-    pub ready: BTreeSet<String>,
+    pub ready: Arc<BTreeSet<String>>,
     /// Replicas and the length of their queues, running queries included.
-    pub queues: Vec<(u64, usize)>,
+    pub queues: Arc<Vec<(u64, usize)>>,
     /// Requests by pipeline since the agent's start: ok, late, dropped, failed.
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
     /// Batches since the agent's start.
@@ -248,8 +248,8 @@ impl Loop {
     fn look(&mut self) {
         self.count();
         let layout = self.node.layout().clone();
-        let ready = layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect();
-        let queues = self.node.replicas().map(|r| (r.id, r.len())).collect();
+        let ready = Arc::new(layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect());
+        let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
         let (totals, batches) = (self.totals.clone(), self.batches.clone());
         let backend = self.options.loader.kind();
         self.view.send_replace(View { layout, ready, queues, totals, batches, backend });

@@ -147,11 +147,13 @@ fn under_overload_joins_and_drops_are_as_the_plan_says() {
         let (status, body) = ask(&agents[0]).await;
         assert_eq!((status, output(&body, "y")), (200, (&json!([1, 1]), &json!([0.0]))), "{body}");
         // `c` serves 100 a second; four times that is asked for.
-        let answers = offer(&agents[0], Duration::from_micros(2_500), 800).await;
-        let ok = answers.iter().filter(|(status, _)| *status == 200).count();
-        assert!(ok >= 40, "{ok} of 800");
+        let begun = std::time::Instant::now();
+        let answers = offer(&agents[0], Duration::from_micros(2_500), 1_200).await;
+        let possible = begun.elapsed().as_secs_f64() * 100.0;
+        let ok = answers.iter().filter(|(_, body)| body["parameters"]["outcome"] == "ok").count();
+        assert!(ok as f64 >= 0.6 * possible, "{ok} of {possible:.0} that could be served were in time");
         let shed: Vec<_> = answers.iter().filter(|(status, _)| *status != 200).collect();
-        assert!(shed.len() >= 200, "{} of 800 were shed", shed.len());
+        assert!(shed.len() >= 200, "{} of 1,200 were shed", shed.len());
         let says = |reason: &str| shed.iter().any(|(_, body)| body["reason"].as_str().is_some_and(|r| r.contains(reason)));
         assert!(says("predicted"), "{:?}", shed.first());
         assert!(shed.iter().all(|(status, body)| matches!(status, 503 | 504) && body["error"].is_string()), "{shed:?}");

@@ -100,7 +100,7 @@ fn group(l: &Labels) -> [(&str, &str); 4] {
 fn queues(view: &View, page: &mut Page) {
     let name = "apportion_replica_queries";
     page.family(name, "gauge", "Queries that wait or run at each of this agent's replicas.");
-    for (id, queries) in &view.queues {
+    for (id, queries) in view.queues.iter() {
         let all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
         let mut labels = Labels::default();
         // One that is retired is in no plan any more; its queue has no other label than its number.

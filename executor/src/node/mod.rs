@@ -369,8 +369,10 @@ impl Node {
             let here = self.replicas.get(&id).is_some_and(|r| r.coming().is_some());
             here || self.peers.values().any(|p| p.connected && p.coming.iter().any(|c| c.replica == id))
         };
-        self.routes.has_reached(pipeline, task)
-            && of.replicas.iter().any(|r| of.groups[&r.group].task == at && is_loading(r.id))
+        // Others' replicas of a new target are not known to be coming before those have said so.
+        let is_new = self.steers.is_settling(self.now_ns);
+        let mut of_task = of.replicas.iter().filter(|r| of.groups[&r.group].task == at);
+        self.routes.has_reached(pipeline, task) && of_task.any(|r| is_new || is_loading(r.id))
     }
 }
 

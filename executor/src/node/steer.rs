@@ -68,6 +68,11 @@ impl Steers {
     pub fn plan(&self) -> &Arc<Layout> {
         &self.plan
     }
+
+    /// Whether a target has come so lately that not everybody can have been heard of.
+    pub fn is_settling(&self, now_ns: u64) -> bool {
+        now_ns < self.obeyed_ns + SETTLE_NS
+    }
 }
 
 impl Node {
@@ -115,8 +120,9 @@ impl Node {
     }
 
     fn is_live(&self, agent: u64) -> bool {
-        let is_settling = self.now_ns < self.steers.obeyed_ns + SETTLE_NS;
-        agent == self.agent || is_settling || self.peers.get(&agent).is_some_and(|peer| peer.connected)
+        agent == self.agent
+            || self.steers.is_settling(self.now_ns)
+            || self.peers.get(&agent).is_some_and(|peer| peer.connected)
     }
 
     /// Notices who is lost, and who is back.
@@ -144,7 +150,7 @@ impl Node {
         }
         self.look_for_lost();
         let Some(host) = self.host() else { return };
-        if host == self.agent && self.now_ns >= self.steers.obeyed_ns + SETTLE_NS {
+        if host == self.agent && !self.steers.is_settling(self.now_ns) {
             self.take_over();
         } else {
             self.steers.hosted.clear();
@@ -153,12 +159,12 @@ impl Node {
         if self.now_ns >= self.steers.reported_ns + REPORT_NS {
             self.steers.reported_ns = self.now_ns;
             self.report(host, is_period);
-        }
-        for pipeline in self.steers.hosted.keys().cloned().collect::<Vec<_>>() {
-            self.decide(&pipeline, is_period);
-        }
-        if is_period {
-            self.steers.period_ns = self.now_ns;
+            for pipeline in self.steers.hosted.keys().cloned().collect::<Vec<_>>() {
+                self.decide(&pipeline, is_period);
+            }
+            if is_period {
+                self.steers.period_ns = self.now_ns;
+            }
         }
     }
 

@@ -44,7 +44,8 @@ impl Node {
 
     /// Whether a replica fits on its device beside what is loaded there: by memory if that of all is known, else by shares.
     fn has_room(&self, new: &Replica) -> bool {
-        let is_there = |r: &&Replica| r.device == new.device && r.state != State::Blocked;
+        let is_loaded = |r: &Replica| !matches!(r.state, State::Blocked | State::Failed(_));
+        let is_there = |r: &&Replica| r.device == new.device && is_loaded(r);
         let mut there = self.replicas.values().filter(is_there).peekable();
         if there.peek().is_none() {
             return true;

@@ -3,6 +3,7 @@
 use super::super::*;
 use super::world::*;
 use apportion_protocol::v1;
+use proptest::prelude::*;
 
 /// A replica takes all the memory of its device.
 fn full(mut target: v1::Target) -> v1::Target {
@@ -109,4 +110,46 @@ fn requests_before_the_first_replica_is_up_are_refused_at_once() {
     let mut early = world.ask(1, "p", &[1.0]);
     world.pass(MS);
     assert!(outcome(&mut early).expect_err("refused").contains("NotReady"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    /// Any plans, one after the other, on four full devices, each before or after the last is complete: no request fails, no
+    /// device holds two, and in the end the last plan is there.
+    #[test]
+    fn no_sequence_of_plans_fails_a_request(
+        plans in proptest::collection::vec((Just(vec![1_u64, 2, 3, 4]).prop_shuffle(), 1_usize..4, 200_u64..3_000), 2..6),
+    ) {
+        let edges = [(true, 0, 1)];
+        let place = |generation: u64, agents: &[u64], of_first: usize| {
+            let numbered: Vec<(u64, u64)> = (1_u64..).zip(agents).map(|(n, agent)| (100 * generation + n, *agent)).collect();
+            let (one, two) = numbered.split_at(of_first);
+            let mut plan =
+                full(target(generation, "ab", &edges, &[(10 * generation, 0, 4, 1, one), (10 * generation + 1, 1, 4, 1, two)]));
+            plan.pipelines[0].slo_ns = 1_000 * MS;
+            plan
+        };
+        let mut world = World::new(4, sums);
+        world.load_ns = 150 * MS;
+        world.obey(&place(1, &[1, 2, 3, 4], 2));
+        world.pass(500 * MS);
+        let mut answers = Vec::new();
+        let mut last = BTreeSet::new();
+        for (generation, (agents, of_first, ms)) in (2..).zip(&plans) {
+            world.obey(&place(generation, agents, *of_first));
+            last = (1..=4).map(|n| 100 * generation + n).collect();
+            for _ in 0..ms / 10 {
+                answers.push(world.ask(1 + ms % 4, "p", &[1.0]));
+                world.pass(10 * MS);
+                prop_assert!(world.loaded.values().all(|loaded| loaded.len() <= 1), "{:?}", world.loaded);
+            }
+        }
+        world.pass(15_000 * MS);
+        for answer in &mut answers {
+            let answer = answer.try_recv().expect("an answer");
+            prop_assert!(matches!(answer, Answer::Done { .. }), "{answer:?}");
+        }
+        prop_assert_eq!(world.loaded.values().flatten().copied().collect::<BTreeSet<u64>>(), last);
+        prop_assert_eq!(world.unfinished(), [0; 4]);
+    }
 }
