@@ -111,13 +111,15 @@ mod tests {
         assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
         let mut before = vec![1; plan.pipelines[0].assignments.len()];
         for step in &steps {
-            let search = Search { problem: &problem, pipeline: &problem.pipelines[0], plan, workload: steady(step.rate_qps) };
+            let search =
+                Search { problem: &problem, pipeline: &problem.pipelines[0], plan, workload: steady(step.rate_qps) };
             assert!(search.holds(&step.replicas), "{step:?}");
             assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
             for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {
                 let mut fewer = step.replicas.clone();
                 fewer[i] -= 1;
-                let load = plan.pipelines[0].assignments[i].utilisation * f64::from(plan.pipelines[0].assignments[i].replicas);
+                let load =
+                    plan.pipelines[0].assignments[i].utilisation * f64::from(plan.pipelines[0].assignments[i].replicas);
                 let is_bare = f64::from(fewer[i]) < load * step.rate_qps / problem.pipelines[0].demand_qps;
                 assert!(is_bare || !search.holds(&fewer), "{step:?} can do with a replica less of group {i}");
             }

@@ -66,7 +66,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         for (i, name) in names.iter().enumerate() {
             lab.now(format!("infaas-cost: {name}, {load}"));
             let problem = application((i < hardware).then_some(i))?;
-            let found = planned_load(&Planned::new(lab, &problem, CHOOSER), &rates, MISSES_MAX)?;
+            let found = planned_load(&Planned::new(lab, &problem, CHOOSER).checked(), &rates, MISSES_MAX)?;
             let held = found.as_ref().filter(|f| drop_rate(&f.run.simulation.total) <= MISSES_MAX);
             costs.push(held.map(|f| f.run.cost_per_hour));
             if let Some(found) = &found {
@@ -95,7 +95,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         source: "INFaaS, sections 6.1 and 6.2",
         method: format!(
             "One application with variants for a CPU and two GPUs of invented profiles, SLO {SLO_MS:.0} ms, replicas that load in {LOAD_MS:.0} ms. \
-             Every contender replans each 10 s for least cost, with the least headroom that keeps misses at {} on one seed; figures are of the \
+             Every contender replans each 10 s for least cost by plans that hold on a sample of their demand, with the least headroom that keeps misses at {} on one seed; figures are of the \
              next. A fixed variant may only change its replicas and batch.",
             percent(MISSES_MAX)
         ),
@@ -106,8 +106,8 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
                 optional(factors.iter().copied().reduce(f64::max))
             ),
             verdict: Verdict::of(best == n),
-            why: "Under a load that changes, choosing again means loading again: a group that is new for half a minute is paid for beside the \
-                  one that it replaces."
+            why: "The cheapest plan for the present load is not the cheapest over a load that changes: whole GPUs have room to spare that a \
+                  row of CPUs has not, and choosing again means loading again."
                 .into(),
         }],
         tables: vec![Titled { title: "Cost and misses".into(), table }],
