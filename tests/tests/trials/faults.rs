@@ -94,6 +94,10 @@ async fn every_request_is_answered_once_whoever_is_killed_or_paused() {
     cluster.ready("chain").await;
     let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
     let load = Load { pipeline: "chain".into(), inputs: inputs(), rates: vec![(Duration::ZERO, 40.0)], length, seed: 1 };
+    let all = |cluster: &Cluster| -> Vec<(f64, u64)> {
+        (0..AGENTS).map(|at| cluster.process(at).and_then(resources).expect("it runs")).collect()
+    };
+    let before = all(&cluster);
     let start = Instant::now();
     let running = tokio::spawn({
         let (load, ingresses) = (load.clone(), ingresses.clone());
@@ -104,6 +108,10 @@ async fn every_request_is_answered_once_whoever_is_killed_or_paused() {
     eprintln!("{} requests: {}", sent.len(), summary(&sent));
     for (fault, begun, ended) in &faults {
         eprintln!("{fault:?} from {:.1} s to {:.1} s", begun.as_secs_f64(), ended.as_secs_f64());
+    }
+    for (before, after) in before.iter().zip(all(&cluster)) {
+        assert!(after.0 < 1.5 * before.0 + 32.0, "memory in MiB, threads: {before:?} -> {after:?}");
+        assert!(after.1 <= before.1 + 8, "memory in MiB, threads: {before:?} -> {after:?}");
     }
     assert_eq!(sent.len(), load.arrivals().len(), "each has an end");
     assert!(faults.len() >= 3, "each kind of fault happened: {faults:?}");
