@@ -12,6 +12,8 @@ pub const PERIOD: Span = Span::from_nanos(1_000_000_000);
 /// Periods in the window of queueing delays and of the smoothed load: 5 s, the middle of what the paper's section 5.4 finds
 /// to make no difference.
 pub const WINDOW_PERIODS: usize = 5;
+/// The longest window.
+pub const WINDOW_PERIODS_MAX: usize = 60;
 /// The quantile of the aggregated batch wait that is reckoned with (section 4.2).
 pub const LAMBDA: f64 = 0.1;
 /// Batch waits that are remembered for each task: the youngest ones.
@@ -29,6 +31,21 @@ const ADMIT_LESS: f64 = 0.95;
 const ADMIT_MORE: f64 = 1.01;
 /// `pard-oc`: never less than this part is admitted, so that an empty system recovers.
 const ADMIT_MIN: f64 = 0.01;
+
+/// How far back and how carefully PARD looks (the sweeps of its section 5.4).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Foresight {
+    /// Periods in the window of queueing delays and of the smoothed load, 1 to [`WINDOW_PERIODS_MAX`].
+    pub window_periods: usize,
+    /// The quantile of the aggregated batch wait that is reckoned with, 0 to 1.
+    pub lambda: f64,
+}
+
+impl Default for Foresight {
+    fn default() -> Self {
+        Self { window_periods: WINDOW_PERIODS, lambda: LAMBDA }
+    }
+}
 
 /// One task as it is planned.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +77,7 @@ struct Period {
 struct State {
     module: Module,
     /// Youngest first; the present one is not among them.
-    window: [Period; WINDOW_PERIODS],
+    window: Vec<Period>,
     present: Period,
     /// Periods in the window that have happened.
     periods: usize,
@@ -83,6 +100,7 @@ pub struct StatePlanner {
     order: Vec<usize>,
     states: Vec<State>,
     draws: Vec<u64>,
+    lambda: f64,
 }
 
 impl StatePlanner {
@@ -126,7 +144,7 @@ impl StatePlanner {
         }
         let state = |(module, paths)| State {
             module,
-            window: [Period::default(); WINDOW_PERIODS],
+            window: vec![Period::default(); WINDOW_PERIODS],
             present: Period::default(),
             periods: 0,
             waits: Vec::new(),
@@ -136,9 +154,18 @@ impl StatePlanner {
             paths,
         };
         let states = modules.into_iter().zip(paths).map(state).collect();
-        let mut planner = Self { dropping, slo, network, order, states, draws: Vec::new() };
+        let mut planner = Self { dropping, slo, network, order, states, draws: Vec::new(), lambda: LAMBDA };
         planner.look();
         Ok(planner)
+    }
+
+    /// The same before its first period, looking so far and so carefully.
+    #[must_use]
+    pub fn with_foresight(mut self, foresight: Foresight) -> Self {
+        let length = foresight.window_periods.clamp(1, WINDOW_PERIODS_MAX);
+        self.states.iter_mut().for_each(|s| s.window = vec![Period::default(); length]);
+        self.lambda = foresight.lambda;
+        self
     }
 
     /// How many tasks there are.
@@ -183,7 +210,7 @@ impl StatePlanner {
         for state in &mut self.states {
             state.window.rotate_right(1);
             state.window[0] = std::mem::take(&mut state.present);
-            state.periods = (state.periods + 1).min(WINDOW_PERIODS);
+            state.periods = (state.periods + 1).min(state.window.len());
         }
         self.look();
         self.states.iter().any(|s| s.window.iter().any(|p| p.arrived > 0))
@@ -244,7 +271,7 @@ impl StatePlanner {
                 *draw += waits[((u128::from(place) * waits.len() as u128) >> 64) as usize].as_nanos();
             }
         }
-        let rank = ((LAMBDA * DRAWS as f64).ceil() as usize).clamp(1, DRAWS) - 1;
+        let rank = ((self.lambda * DRAWS as f64).ceil() as usize).clamp(1, DRAWS) - 1;
         *draws.select_nth_unstable(rank).1
     }
 
@@ -316,7 +343,7 @@ impl StatePlanner {
 impl State {
     /// Mean queueing delay over the window, the youngest period weighing most (linearly, footnote 5 of the paper).
     fn queueing_ns(&self) -> u64 {
-        let weights = (1..=WINDOW_PERIODS as u128).rev();
+        let weights = (1..=self.window.len() as u128).rev();
         let (mut sum, mut count) = (0_u128, 0_u128);
         for (weight, period) in weights.zip(&self.window) {
             sum += weight * u128::from(period.queueing_ns);

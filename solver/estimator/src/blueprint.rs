@@ -11,7 +11,7 @@ use apportion_domain::{
     TaskIndex, TaskKind,
 };
 use apportion_serving::batcher::Batcher;
-use apportion_serving::modules::Module;
+use apportion_serving::modules::{Foresight, Module};
 use apportion_serving::router::{Part, Within};
 use apportion_serving::{Dropper, Router, StatePlanner, Station, group_capacity_qps, most_accurate_first};
 use std::collections::BTreeMap;
@@ -33,6 +33,8 @@ pub struct Blueprint<'a> {
     reserve_ms: Vec<f64>,
     /// What times of batches are taken from, and the root seed of what is drawn.
     times: (ServiceTimes, u64),
+    /// How PARD looks ahead.
+    pub foresight: Foresight,
 }
 
 impl<'a> Blueprint<'a> {
@@ -71,7 +73,8 @@ impl<'a> Blueprint<'a> {
                 part.routing.tables.clear();
             }
         }
-        let mut blueprint = Self { problem, pipeline, serving, part, capacities, reserve_ms: Vec::new(), times };
+        let foresight = Foresight::default();
+        let mut blueprint = Self { problem, pipeline, serving, part, capacities, reserve_ms: Vec::new(), times, foresight };
         blueprint.reserve_ms = blueprint.reserves_ms();
         Ok(blueprint)
     }
@@ -81,7 +84,8 @@ impl<'a> Blueprint<'a> {
     /// # Errors
     /// As [`Blueprint::new`].
     pub fn another(&self, part: &PipelinePlan) -> Result<Self, SimulateError> {
-        Self::new(self.problem, self.pipeline, self.serving, part, self.times)
+        let other = Self::new(self.problem, self.pipeline, self.serving, part, self.times)?;
+        Ok(Self { foresight: self.foresight, ..other })
     }
 
     /// Whether each query of a task runs on its own, in one of as many slots as the plan's batch size says.
@@ -347,6 +351,7 @@ impl<'a> Blueprint<'a> {
         let modules = self.by_task().iter().enumerate().map(module).collect();
         let (slo, network) = (Span::from_millis(p.slo_ms), Span::from_millis(p.network_ms));
         let planner = StatePlanner::new(self.serving.dropping, slo, network, modules);
+        let planner = planner.map(|planner| planner.with_foresight(self.foresight));
         Ok(Some(planner.map_err(|e| SimulateError::Unsupported {
             pipeline: p.name.clone(),
             what: format!("dropping {:?} with {e}", self.serving.dropping.name()),

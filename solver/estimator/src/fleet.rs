@@ -218,7 +218,9 @@ impl<'a> Fleet<'a> {
                 None => refuse_traffic(pipeline, trace, "the plan has no part for it").map(|()| None)?,
                 Some(part) => {
                     let times = (options.service, w.seed);
-                    fleet.compile(Blueprint::new(p, pipeline, serving, part, times)?, trace)?
+                    let mut blueprint = Blueprint::new(p, pipeline, serving, part, times)?;
+                    blueprint.foresight = options.foresight;
+                    fleet.compile(blueprint, trace)?
                 }
             };
             fleet.blueprints.push(blueprint);

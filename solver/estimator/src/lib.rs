@@ -35,6 +35,7 @@ mod stewards;
 mod workload;
 
 use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};
+pub use apportion_serving::modules::Foresight;
 pub use apportion_serving::{DropReason, Outcome};
 pub use durations::ServiceTimes;
 pub use scenario::{Controller, Event, GroupSeen, Observation, OnFailure, Replay, Scenario, Window};
@@ -94,6 +95,8 @@ pub struct SimulateOptions {
     pub serving: Option<ServingPolicy>,
     /// What the times of batches are taken from.
     pub service: ServiceTimes,
+    /// How PARD looks ahead.
+    pub foresight: Foresight,
     /// Stop early once more requests than this have missed (late, dropped or failed). Then the estimate counts fewer requests
     /// with an outcome than arrived.
     pub misses_max: Option<u64>,

@@ -2,7 +2,7 @@
 
 use crate::floor::Floor;
 use apportion_domain::{Moment, Span};
-use apportion_serving::modules::{PERIOD, WINDOW_PERIODS};
+use apportion_serving::modules::{PERIOD, WINDOW_PERIODS_MAX};
 use apportion_serving::{StatePlanner, View};
 use std::collections::VecDeque;
 
@@ -63,7 +63,7 @@ impl Steering {
         if self.period_end == Moment::NEVER {
             return Moment::NEVER;
         }
-        if self.silent > WINDOW_PERIODS && self.due.is_empty() && work > self.period_end && work != Moment::NEVER {
+        if self.silent > WINDOW_PERIODS_MAX && self.due.is_empty() && work > self.period_end && work != Moment::NEVER {
             let periods = work.since(Moment::ZERO).as_nanos() / PERIOD.as_nanos();
             let start = Moment::from_nanos(periods * PERIOD.as_nanos());
             self.period_end = start.max(self.period_end);

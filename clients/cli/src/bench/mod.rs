@@ -3,7 +3,7 @@
 mod agent;
 mod estimator;
 mod scaling;
-mod serving;
+pub mod serving;
 mod solver;
 
 use crate::exit::{Exit, Outcome};

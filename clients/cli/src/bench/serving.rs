@@ -17,6 +17,8 @@ const MACHINES: usize = 40;
 /// Replicas on one machine.
 const REPLICAS: usize = 4;
 const CHOICES: usize = 200_000;
+/// Choices by searching everything.
+const BRUTE: usize = 2_000;
 const TABLES: usize = 200;
 /// Simulated seconds of the comparison with an all-knowing choice.
 const SECONDS: f64 = 60.0;
@@ -128,6 +130,35 @@ fn moment(seconds: f64) -> Moment {
 fn ask(draw: &mut Draw) -> Asked {
     let (accuracy, latency) = (0.5 + 0.45 * draw.next(), Span::from_millis(20.0 + 180.0 * draw.next()));
     Asked::Needs { application: 0, accuracy, latency }
+}
+
+/// Microseconds for one choice and for a search of everything that every machine has, with replicas that are loaded so.
+pub fn choice_us(load: f64) -> (f64, f64) {
+    let (registered, placed) = (registered(), placed());
+    let mut draw = Draw(4);
+    let asked: Vec<Asked> = (0..BRUTE).map(|_| ask(&mut draw)).collect();
+    let start = Instant::now();
+    for asked in &asked {
+        black_box(search(black_box(&registered), black_box(&placed), *asked));
+    }
+    let brute_us = start.elapsed().as_secs_f64() * 1e6 / BRUTE as f64;
+    (choice_ns(load) / 1e3, brute_us)
+}
+
+/// The cheapest variant that fits, on the first machine that has it: every variant and every machine is tried.
+fn search(registered: &[Registered], placed: &[Vec<usize>], asked: Asked) -> Option<(usize, usize)> {
+    let Asked::Needs { accuracy, latency, .. } = asked else { return None };
+    let mut best: Option<(f64, usize, usize)> = None;
+    for (variant, r) in registered.iter().enumerate() {
+        for (machine, replicas) in placed.iter().enumerate() {
+            let serves = replicas.contains(&variant);
+            let price = r.price / r.peak_qps;
+            if serves && r.accuracy >= accuracy && r.inference <= latency && best.is_none_or(|b| price < b.0) {
+                best = Some((price, variant, machine));
+            }
+        }
+    }
+    best.map(|(_, variant, machine)| (variant, machine))
 }
 
 fn choice_ns(load: f64) -> f64 {

@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use crate::input;
 use anyhow::anyhow;
 use apportion_domain::{Dropping, Pipeline, PipelineDraft, Plan, Problem, ServingPolicy, Trace};
-use apportion_estimator::{ArrivalProcess, Replay, Scenario, SimulateOptions, Simulation, Workload, simulate};
+use apportion_estimator::{ArrivalProcess, Foresight, Replay, Scenario, SimulateOptions, Simulation, Workload, simulate};
 use apportion_planning::{PlanOptions, Planner, plan};
 use apportion_wire::{ProblemFile, read_problem};
 use indicatif::ProgressBar;
@@ -182,6 +182,17 @@ pub fn replay(
     requests: bool,
 ) -> Result<Simulation, Failure> {
     replay_with(problem, plan, workload, dropping, SimulateOptions { requests, ..SimulateOptions::default() })
+}
+
+/// The same for PARD, which looks ahead in this way.
+pub fn replay_foreseeing(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    foresight: Foresight,
+) -> Result<Simulation, Failure> {
+    let options = SimulateOptions { requests: true, foresight, ..SimulateOptions::default() };
+    replay_with(problem, plan, workload, Dropping::Pard, options)
 }
 
 /// Replays a plan under a policy with changes; requests are recorded.

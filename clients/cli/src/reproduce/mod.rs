@@ -37,7 +37,7 @@ use std::time::{Duration, Instant};
 type Comparison = fn(&Lab) -> Result<Report, Failure>;
 
 /// Every comparison by its name, in the order of the report.
-const ALL: [(&str, Comparison); 15] = [
+const ALL: [(&str, Comparison); 17] = [
     ("headline", headline::report),
     ("estimator-closed-forms", closed_forms::report),
     ("inferline-cost", inferline::cost),
@@ -48,9 +48,11 @@ const ALL: [(&str, Comparison); 15] = [
     ("loki-phases", loki_phases::phases),
     ("loki-dropping", loki_phases::dropping),
     ("infaas-cost", infaas::cost),
+    ("infaas-decisions", infaas::decisions),
     ("pard-goodput", pard::goodput),
     ("pard-ablations", pard_ablations::ablations),
     ("pard-lambda", pard_sweeps::lambda),
+    ("pard-window", pard_sweeps::window),
     ("pard-slo", pard_sweeps::slo),
     ("pard-stress", pard_sweeps::stress),
 ];

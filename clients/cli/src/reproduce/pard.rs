@@ -1,6 +1,6 @@
 //! PARD's comparisons (sections 5.2 to 5.4): dropping policies on one plan, so that nothing but the policy differs.
 
-use super::lab::{Lab, bursts, in_parallel, load, replay};
+use super::lab::{Lab, bursts, in_parallel, load, replay, replay_foreseeing};
 use super::metrics::{Seconds, drop_rate, geometric_mean, invalid_rate, with_interval};
 use super::plot::{Plot, Series};
 use super::report::{Claim, Report, Titled, Verdict};
@@ -8,7 +8,7 @@ use super::{lab, percent};
 use crate::exit::Failure;
 use crate::output::{Table, optional};
 use apportion_domain::{Assignment, Dropping, Estimate, Plan, Problem};
-use apportion_estimator::{ArrivalProcess, Workload};
+use apportion_estimator::{ArrivalProcess, Foresight, Workload};
 use apportion_planning::Planner;
 
 const PROBLEM: &str = include_str!("../../../../examples/reproduce/pard.yaml");
@@ -114,6 +114,14 @@ pub fn fared(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec<Fared>
         Ok(Fared { policy, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
     };
     policies.iter().map(one).collect()
+}
+
+/// How PARD fares on one draw of a case's load when it looks ahead in this way.
+pub fn fared_foreseeing(case: &Case, foresight: Foresight, seed: u64) -> Result<Fared, Failure> {
+    let run = replay_foreseeing(&case.problem, &case.plan, &case.workload(seed), foresight)?;
+    let seconds = Seconds::of(&run.requests);
+    let overloaded = seconds.overloaded(case.capacity_qps, DRAIN_SECONDS);
+    Ok(Fared { policy: Dropping::Pard, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
 }
 
 /// The seeds of the draws on which policies are compared in pairs: plans are made on the one before.

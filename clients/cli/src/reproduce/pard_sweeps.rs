@@ -2,13 +2,14 @@
 
 use super::lab::{Lab, in_parallel};
 use super::metrics::{drop_rate, invalid_rate};
-use super::pard::{Bursty, Case, Fared, POLICIES, case, fared, traces};
+use super::pard::{Bursty, Case, Fared, POLICIES, case, fared, fared_foreseeing, traces};
 use super::percent;
 use super::plot::{Plot, Series};
 use super::report::{Claim, Report, Titled, Verdict};
 use crate::exit::Failure;
 use crate::output::{Table, number, optional};
 use apportion_domain::Dropping;
+use apportion_estimator::Foresight;
 
 /// A sweep's rows: one value of what is varied, and how the policies fared.
 struct Swept {
@@ -37,42 +38,102 @@ fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
     (table, series)
 }
 
+/// One way to look ahead after the other on pipeline lv and its first bursty trace; the trace's name.
+fn foreseeing(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
+    let trace = traces(lab)?.remove(lab.pick(1, 0));
+    let Some(made) = case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
+    let one = |&(value, foresight): &(f64, Foresight)| {
+        lab.now(format!("{name}: {value}"));
+        Ok(Swept { value, rows: vec![fared_foreseeing(&made, foresight, lab.held_out())?] })
+    };
+    let rows = in_parallel(ways, one)?;
+    Ok((trace.name, rows))
+}
+
+fn drop_rates(rows: &[Swept]) -> Vec<f64> {
+    rows.iter().map(|r| drop_rate(&r.rows[0].estimate)).collect()
+}
+
 /// PARD Fig. 14(c): the quantile of the later batch waits.
 pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
-    let mut rows = Vec::new();
-    let trace = traces(lab)?.remove(lab.pick(1, 0));
-    if let Some(made) = case(lab, 1, None, &trace)? {
-        for (value, policy) in [(0.0, Dropping::PardLower), (0.1, Dropping::Pard), (1.0, Dropping::PardUpper)] {
-            lab.now(format!("pard-lambda: {value}"));
-            rows.push(Swept { value, rows: fared(&made, &[policy], lab.held_out())? });
-        }
-    }
+    let values = lab.pick(vec![0.0, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0], vec![0.0, 0.1, 1.0]);
+    let ways: Vec<_> = values.iter().map(|&lambda| (lambda, Foresight { lambda, ..Foresight::default() })).collect();
+    let (trace, rows) = foreseeing(lab, "pard-lambda", &ways)?;
     let (table, mut series) = swept_report(&rows, "lambda");
     series.iter_mut().for_each(|s| s.name = "drop rate".into());
-    let rates: Vec<f64> = rows.iter().map(|r| drop_rate(&r.rows[0].estimate)).collect();
-    let shown = rates.iter().map(|r| percent(*r)).collect::<Vec<_>>().join(", ");
+    let rates = drop_rates(&rows);
+    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let best: Vec<f64> = values.iter().zip(&rates).filter(|(_, rate)| **rate <= least).map(|(value, _)| *value).collect();
+    let shown = values.iter().zip(&rates).map(|(v, r)| format!("{} at {v}", percent(*r))).collect::<Vec<_>>().join(", ");
     Ok(Report {
         name: "pard-lambda",
         title: "The quantile of later batch waits that PARD reckons with",
         source: "PARD, Fig. 14(c)",
-        method: format!(
-            "Pipeline lv on {:?}, as in pard-goodput. The serving policy has its quantile built in, so the sweep has three \
-             points: none of the later batch wait (pard-lower), the default 0.1, and all of it (pard-upper).",
-            trace.name
-        ),
+        method: format!("Pipeline lv on {trace:?}, as in pard-goodput; one draw."),
         claims: vec![Claim {
-            claimed: "The best quantile lies between 0.075 and 0.15 (section 5.4), so 0.1 beats both ends".into(),
-            seen: format!("drop rates at 0, 0.1, 1: {shown}"),
+            claimed: "The best quantile lies between 0.075 and 0.15 (section 5.4)".into(),
+            seen: shown,
             verdict: match rates.iter().any(|r| *r > 0.0) {
-                true => Verdict::of(rates.len() == 3 && rates[1] <= rates[0] && rates[1] <= rates[2]),
+                true => Verdict::of(best.iter().any(|value| (0.075..=0.15).contains(value))),
                 false => Verdict::Open,
             },
-            why: "The place of the optimum within (0, 1) is not resolved by three points.".into(),
+            why: "How much of the later batch wait should be reckoned with depends on how full batches are: nearly full ones leave \
+                  little to wait for."
+                .into(),
         }],
-        tables: vec![Titled { title: "Three quantiles".into(), table }],
+        tables: vec![Titled { title: "Quantiles".into(), table }],
         plots: vec![Plot {
             title: "Drop rate by quantile".into(),
             x: "lambda".into(),
+            y: "drop rate (%)".into(),
+            series,
+            places: vec![],
+        }],
+    })
+}
+
+/// How far the default window's drop rate may be from the best one's and still suffice (the paper's own gap is lost in our copy).
+const WINDOW_GAP: f64 = 0.01;
+
+/// PARD Fig. 14(d): the window of queueing delays.
+pub fn window(lab: &Lab) -> Result<Report, Failure> {
+    let values = lab.pick(vec![1, 2, 3, 5, 7, 10, 20], vec![1, 5]);
+    let way = |&seconds: &usize| (seconds as f64, Foresight { window_periods: seconds, ..Foresight::default() });
+    let ways: Vec<_> = values.iter().map(way).collect();
+    let (trace, rows) = foreseeing(lab, "pard-window", &ways)?;
+    let (table, mut series) = swept_report(&rows, "window s");
+    series.iter_mut().for_each(|s| s.name = "drop rate".into());
+    let rates = drop_rates(&rows);
+    let best = (0..rates.len()).min_by(|&a, &b| rates[a].total_cmp(&rates[b]));
+    let usual = values.iter().position(|seconds| *seconds == Foresight::default().window_periods);
+    let seen = best.zip(usual).filter(|_| !rates.is_empty());
+    let gap = seen.map(|(best, usual)| rates[usual] - rates[best]);
+    let shown = seen.map(|(best, usual)| {
+        format!(
+            "{} at {} s, the best, and {} at {} s",
+            percent(rates[best]),
+            values[best],
+            percent(rates[usual]),
+            values[usual]
+        )
+    });
+    Ok(Report {
+        name: "pard-window",
+        title: "The window of queueing delays that PARD looks back on",
+        source: "PARD, Fig. 14(d)",
+        method: format!(
+            "Pipeline lv on {trace:?}, as in pard-goodput; one draw. The window also smooths the load of the priority."
+        ),
+        claims: vec![Claim {
+            claimed: "The best window depends on the trace, and the default is close to it (section 5.4)".into(),
+            seen: shown.unwrap_or_else(|| "no run".into()),
+            verdict: gap.map_or(Verdict::Open, |gap| Verdict::of(gap <= WINDOW_GAP)),
+            why: "A short window follows bursts and their noise, a long one averages over them.".into(),
+        }],
+        tables: vec![Titled { title: "Windows".into(), table }],
+        plots: vec![Plot {
+            title: "Drop rate by window".into(),
+            x: "window (s)".into(),
             y: "drop rate (%)".into(),
             series,
             places: vec![],
