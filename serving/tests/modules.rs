@@ -2,7 +2,7 @@
 
 use apportion_domain::{Dropping, Span};
 use apportion_serving::dropper::ADMIT_ALL;
-use apportion_serving::modules::{LAMBDA, Module, TooManyPaths};
+use apportion_serving::modules::{Foresight, LAMBDA, Module, TooManyPaths, WINDOW_PERIODS};
 use apportion_serving::{Monitor, Priority, StatePlanner};
 use proptest::prelude::*;
 
@@ -41,6 +41,31 @@ fn seen(arrived: u64, queued_ms: u64, waited_ms: u64) -> Monitor {
 
 fn forward_ms(planner: &StatePlanner) -> Vec<u64> {
     (0..3).map(|m| planner.view(m).forward.as_nanos() / MS).collect()
+}
+
+#[test]
+fn the_window_forgets_after_its_length_and_the_quantile_is_that_of_the_waits() {
+    let after = |foresight: Foresight, periods: usize| {
+        let mut planner = chain(Dropping::Pard).with_foresight(foresight);
+        planner.observe(2, &mut seen(10, 6, 0));
+        for _ in 0..periods {
+            planner.synchronise();
+        }
+        forward_ms(&planner)[1]
+    };
+    let window = |window_periods| Foresight { window_periods, ..Foresight::default() };
+    assert_eq!([after(window(1), 1), after(window(1), 2)], [31 + 6, 31]);
+    assert_eq!([after(window(3), 3), after(window(3), 4)], [31 + 6, 31]);
+    assert_eq!(after(Foresight::default(), WINDOW_PERIODS), 31 + 6);
+    assert_eq!(after(window(0), 1), 31 + 6, "a window is a period at least");
+    let waits = |lambda| {
+        let mut planner = chain(Dropping::Pard).with_foresight(Foresight { lambda, ..Foresight::default() });
+        (0..100).for_each(|wait| planner.observe(2, &mut seen(1, 0, wait)));
+        planner.synchronise();
+        forward_ms(&planner)[1] - 31
+    };
+    assert!(waits(0.0) <= 1 && waits(1.0) >= 98, "{} {}", waits(0.0), waits(1.0));
+    assert!((48..=52).contains(&waits(0.5)), "{}", waits(0.5));
 }
 
 #[test]

@@ -8,7 +8,6 @@ use super::plot::{Plot, Series};
 use super::report::{Claim, Report, Titled, Verdict};
 use crate::exit::Failure;
 use crate::output::{Table, number, optional};
-use apportion_domain::Dropping;
 use apportion_estimator::Foresight;
 
 /// A sweep's rows: one value of what is varied, and how the policies fared.
