@@ -145,14 +145,18 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, bytes: web::Bytes) 
     let options = options(&asked)?;
     let key = idempotency_key(&request, &bytes)?;
     let mut tx = app.pool.begin().await?;
-    let id = match already_asked(&mut tx, key.as_ref()).await? {
+    let known = already_asked(&mut tx, key.as_ref()).await?;
+    let id = match known {
         Some(id) => id,
         None => enqueue(&mut tx, asked, &options, key).await?,
     };
     tx.commit().await?;
     app.job_enqueued.notify_one();
-    let document = wait_for(&app, id, wait(&request)).await?;
-    let mut response = if document.is_over() { HttpResponse::Ok() } else { HttpResponse::Accepted() };
+    let wait = wait(&request);
+    let document = wait_for(&app, id, wait).await?;
+    // Who does not wait is answered in the same way however quick the planner was.
+    let is_answered = document.is_over() && (known.is_some() || !wait.is_zero());
+    let mut response = if is_answered { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(response.insert_header((header::LOCATION, format!("/v1/plans/{id}"))).json(document))
 }
 
