@@ -121,8 +121,12 @@ pub fn decisions(lab: &Lab) -> Result<Report, Failure> {
     let states = [("active", 0.3), ("overloaded", 1.5)];
     let mut table = Table::new(&["the variants that fit are", "choice us", "search of everything us", "times faster"]);
     let mut factors = Vec::new();
-    for (state, load) in states {
+    let series = |name: &str| Series { name: name.into(), points: vec![] };
+    let mut series = vec![series("choice"), series("search of everything")];
+    for (at, (state, load)) in states.into_iter().enumerate() {
         let (choice, search) = crate::bench::serving::choice_us(load);
+        series[0].points.push((at as f64, choice));
+        series[1].points.push((at as f64, search));
         factors.push(search / choice);
         table.row(vec![state.into(), number(choice), number(search), number(search / choice)]);
     }
@@ -142,6 +146,12 @@ pub fn decisions(lab: &Lab) -> Result<Report, Failure> {
                 .into(),
         }],
         tables: vec![Titled { title: "Decision times".into(), table }],
-        plots: vec![],
+        plots: vec![Plot {
+            title: "Time to choose".into(),
+            x: "the variants that fit are".into(),
+            y: "us".into(),
+            series,
+            places: states.iter().map(|(state, _)| (*state).to_owned()).collect(),
+        }],
     })
 }
