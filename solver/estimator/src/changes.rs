@@ -84,6 +84,8 @@ pub struct Changes<'a> {
     pub scenario: Scenario<'a>,
     due: BTreeMap<(Moment, u64), Due>,
     sequence: u64,
+    /// When queries last had something to wait for other than a change.
+    last_work: Moment,
     watches: Vec<Watch>,
     windows: Vec<Window>,
     window_start: Moment,
@@ -142,6 +144,7 @@ impl<'a> Changes<'a> {
             scenario,
             due: BTreeMap::new(),
             sequence: 0,
+            last_work: Moment::ZERO,
             watches,
             windows: Vec::new(),
             window_start: Moment::ZERO,
@@ -175,10 +178,13 @@ impl<'a> Changes<'a> {
     }
 
     /// When something happens next. With nothing else to happen in the run, only as long as `in_flight` requests may hope for it.
-    pub fn next(&self, work: Moment, now: Moment, in_flight: usize) -> Moment {
+    pub fn next(&mut self, work: Moment, now: Moment, in_flight: usize) -> Moment {
+        if work != Moment::NEVER {
+            self.last_work = now;
+        }
         let timed = self.due.first_key_value().map_or(Moment::NEVER, |(key, _)| key.0);
         let next = timed.min(self.crews.next_ready());
-        let is_idle = work == Moment::NEVER && (in_flight == 0 || next.since(now) > STALL_MAX);
+        let is_idle = work == Moment::NEVER && (in_flight == 0 || next.since(self.last_work) > STALL_MAX);
         if is_idle { Moment::NEVER } else { next }
     }
 

@@ -132,8 +132,8 @@ impl<'a> Run<'a> {
     }
 
     #[inline]
-    fn next_change(&self, work: Moment) -> Moment {
-        match &self.changes {
+    fn next_change(&mut self, work: Moment) -> Moment {
+        match &mut self.changes {
             None => Moment::NEVER,
             Some(changes) => changes.next(work, self.now, self.requests.in_flight()),
         }

@@ -32,6 +32,7 @@ impl<'a> Run<'a> {
             }
             is_changed |= self.seat_loaded(&mut changes);
         }
+        self.empty_abandoned(&mut changes);
         self.floor.count_new();
         self.changes = Some(changes);
     }
@@ -101,24 +102,29 @@ impl<'a> Run<'a> {
         self.rehome(changes, at);
     }
 
+    /// How long a query of a pipeline travels.
+    fn hop(&self, line: u32) -> Span {
+        self.lines[line as usize].network.map_or(Span::ZERO, |line| self.floor.network.delay(line))
+    }
+
     /// Sends on, or gives up, what known dead replicas of a task held.
     fn rehome(&mut self, changes: &mut Changes<'a>, at: usize) {
         if !changes.crews.has_colleague(at) {
             return;
         }
         let (line, task) = (changes.crews.crews[at].line, changes.crews.crews[at].task);
-        let hop = self.lines[line as usize].network.map_or(Span::ZERO, |line| self.floor.network.delay(line));
+        let hop = self.hop(line);
         for crew_at in 0..changes.crews.crews.len() {
             let crew = &mut changes.crews.crews[crew_at];
             if (crew.line, crew.task) != (line, task) {
                 continue;
             }
-            let (is_emptied, mut lost, mut moved) = (!crew.is_central || crew.is_gone(), Vec::new(), Vec::new());
+            let (mut lost, mut moved) = (Vec::new(), Vec::new());
             let mut later = Vec::new();
             for dead in crew.dead.iter_mut().filter(|d| d.is_known) {
                 let held = if dead.is_closed { &mut moved } else { &mut lost };
                 held.append(&mut dead.lost);
-                if is_emptied {
+                if !crew.is_central {
                     self.floor.stations[dead.seat.station as usize].evacuate(held);
                 }
                 if dead.quiet.is_none() {
@@ -134,6 +140,21 @@ impl<'a> Run<'a> {
             for waiting in lost {
                 self.send_again(waiting, (line, task), changes.scenario.on_failure);
             }
+        }
+    }
+
+    /// Central queues to which no replica will come any more: what waits there goes to the task's other groups, once one serves.
+    fn empty_abandoned(&mut self, changes: &mut Changes<'a>) {
+        for at in 0..changes.crews.crews.len() {
+            let crew = &changes.crews.crews[at];
+            if !crew.is_central || !crew.is_gone() || !crew.leaving.is_empty() || !changes.crews.has_colleague(at) {
+                continue;
+            }
+            let (line, task, mut moved) = (crew.line, crew.task, Vec::new());
+            for &station in &crew.stations {
+                self.floor.stations[station as usize].evacuate(&mut moved);
+            }
+            moved.into_iter().for_each(|waiting| self.send_again(waiting, (line, task), OnFailure::SendAgain));
         }
     }
 
@@ -173,6 +194,11 @@ impl<'a> Run<'a> {
                 is_any = true;
                 self.retarget_task(changes, at);
                 self.rehome(changes, at);
+                // What was sent before may still arrive where no replica is.
+                let hop = self.hop(changes.crews.crews[at].line);
+                if hop > Span::ZERO {
+                    changes.push(self.now + hop, Due::Quiet);
+                }
             }
         }
         is_any
@@ -232,7 +258,7 @@ impl<'a> Run<'a> {
             crew.ready.len().checked_sub(1)
         };
         let Some(seat) = last.map(|at| crew.ready.swap_remove(at)) else { return };
-        let hop = self.lines[crew.line as usize].network.map_or(Span::ZERO, |line| self.floor.network.delay(line));
+        let hop = self.hop(crew.line);
         let quiet = self.now + hop;
         crew.leaving.push(Leaving { seat, quiet, manner });
         if manner == Manner::Close {

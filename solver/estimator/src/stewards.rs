@@ -89,6 +89,8 @@ impl<'a> Run<'a> {
 
     /// A period ends: the agents' reports set out.
     pub(crate) fn tell_stewards(&mut self, changes: &mut Changes<'a>) {
+        // A plan that came into force at this very moment may have brought stations.
+        self.floor.count_new();
         let at = self.now + changes.scenario.report_delay;
         for line in 0..changes.stewards.len() {
             let Some(stewarded) = &mut changes.stewards[line] else { continue };

@@ -318,6 +318,114 @@ fn a_replanner_follows_the_load_as_late_as_it_is_told() {
     assert!((of_second(41) - 2.0).abs() < 1e-9);
 }
 
+/// A drawn run: what is asked of each task, in the words of [`drawn`], and from when on in milliseconds; deaths of replicas as
+/// (ms, task, whether of `w`, replica).
+#[derive(Debug)]
+struct Case {
+    plans: Vec<(u64, [(u32, u32, u32); 3])>,
+    fails: Vec<(u64, usize, bool, u32)>,
+    central: bool,
+    routing: usize,
+    batching: usize,
+    dropping: usize,
+    spare: bool,
+    steward: bool,
+    seed: u64,
+}
+
+impl Case {
+    fn check(&self) -> Result<(), TestCaseError> {
+        let queueing = if self.central { Queueing::Central } else { Queueing::PerReplica };
+        // Plans need at most twelve devices.
+        let count = if self.spare { 13 } else { 12 };
+        let stages = stages().map(|s| Stage { batch: 4, ..s });
+        let mut built = with_faster(build_loading(&stages, queueing, (1.0, 120.0), 150.0, Some(count)));
+        let part = &mut built.1.pipelines[0];
+        part.assignments = drawn(&self.plans[0].1);
+        part.demand_qps = 150.0;
+        part.serving.routing = [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst][self.routing];
+        part.serving.batching = BATCHINGS[self.batching];
+        part.serving.dropping = DROPPINGS[self.dropping];
+        let least = Rc::new(RefCell::new(vec![u32::MAX; 3]));
+        let scenario = || Scenario {
+            events: self.events(&built.1),
+            detection: Span::from_millis(100.0),
+            window: Span::from_millis(1.0),
+            steward: self.steward,
+            controllers: vec![Box::new(Watcher(least.clone())) as Box<dyn Controller>],
+            ..Scenario::default()
+        };
+        let workload = rate(120.0, 5, ArrivalProcess::Poisson, self.seed);
+        let replay = run(&built, &workload, scenario());
+        let total = &replay.simulation.total;
+        prop_assert_eq!(total.ok + total.late + total.dropped + total.failed, total.requests);
+        prop_assert_eq!(total.failed, 0);
+        prop_assert_eq!(replay.simulation.requests.len() as u64, total.requests);
+        if self.dropping == 0 {
+            prop_assert_eq!(total.dropped, 0);
+        }
+        for w in &replay.windows {
+            let most = f64::from(count) * device_ms(w.length.as_millis());
+            prop_assert!(w.cost <= most + 1e-12, "{} devices at {}", w.cost / most * f64::from(count), w.start);
+        }
+        if self.spare && self.fails.is_empty() {
+            prop_assert!(least.borrow().iter().all(|&n| n > 0), "a task without a replica: {:?}", least.borrow());
+        }
+        let again = run(&built, &workload, scenario());
+        prop_assert_eq!(&again.simulation.requests, &replay.simulation.requests);
+        Ok(())
+    }
+
+    /// The plans after the first, and deaths in groups that some plan has.
+    fn events(&self, first: &Plan) -> Vec<(Moment, Event)> {
+        let of_plan = |(at, numbers): &(u64, [(u32, u32, u32); 3])| (ms(*at as f64), to(first, drawn(numbers)));
+        let of_fail = |&(at, task, is_fast, replica): &(u64, usize, bool, u32)| {
+            let (task, variant) = (format!("t{task}"), if is_fast { "w" } else { "v" }.to_owned());
+            let group = GroupName { task, variant, hardware: "h".into(), share: Share::WHOLE };
+            (ms(at as f64), Event::Fail { pipeline: "p".into(), group, replica })
+        };
+        let known = |e: &(Moment, Event)| {
+            let named = |g: &GroupName| self.plans.iter().any(|p| drawn(&p.1).iter().any(|a| a.group == *g));
+            e.1.group().is_none_or(|(_, g)| named(g))
+        };
+        self.plans[1..].iter().map(of_plan).chain(self.fails.iter().map(of_fail)).filter(known).collect()
+    }
+}
+
+/// Cases that went wrong once.
+#[test]
+fn plans_that_once_went_wrong() {
+    let stuck = Case {
+        plans: vec![
+            (1430, [(2, 0, 1), (1, 2, 2), (1, 2, 2)]),
+            (791, [(1, 0, 3), (0, 1, 0), (2, 1, 2)]),
+            (3910, [(0, 2, 0), (0, 0, 2), (0, 0, 1)]),
+        ],
+        fails: vec![(3746, 2, true, 0)],
+        central: true,
+        routing: 2,
+        batching: 1,
+        dropping: 1,
+        spare: true,
+        steward: true,
+        seed: 228,
+    };
+    // A plan and the end of a steward's period at one moment.
+    let at_once = Case {
+        plans: vec![(0, [(0, 0, 0); 3]), (1000, [(0, 0, 0), (0, 1, 0), (0, 0, 0)])],
+        fails: Vec::new(),
+        routing: 0,
+        batching: 0,
+        dropping: 0,
+        spare: false,
+        seed: 0,
+        ..stuck
+    };
+    for case in [stuck, at_once] {
+        case.check().unwrap_or_else(|e| panic!("{e}: {case:?}"));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
@@ -327,53 +435,6 @@ proptest! {
         central: bool, routing in 0_usize..3, batching in 0_usize..3, dropping in 0_usize..5, spare: bool, steward: bool,
         seed in 0_u64..1_000,
     ) {
-        let queueing = if central { Queueing::Central } else { Queueing::PerReplica };
-        // Plans need at most twelve devices.
-        let count = if spare { 13 } else { 12 };
-        let stages = stages().map(|s| Stage { batch: 4, ..s });
-        let mut built = with_faster(build_loading(&stages, queueing, (1.0, 120.0), 150.0, Some(count)));
-        let part = &mut built.1.pipelines[0];
-        part.assignments = drawn(&plans[0].1);
-        part.demand_qps = 150.0;
-        part.serving.routing = [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst][routing];
-        part.serving.batching = BATCHINGS[batching];
-        part.serving.dropping = DROPPINGS[dropping];
-        let of_plan = |(at, numbers): &(u64, [(u32, u32, u32); 3])| (ms(*at as f64), to(&built.1, drawn(numbers)));
-        let of_fail = |&(at, task, is_fast, replica): &(u64, usize, bool, u32)| {
-            let (task, variant) = (format!("t{task}"), if is_fast { "w" } else { "v" }.to_owned());
-            let group = GroupName { task, variant, hardware: "h".into(), share: Share::WHOLE };
-            (ms(at as f64), Event::Fail { pipeline: "p".into(), group, replica })
-        };
-        let known = |e: &(Moment, Event)| {
-            let named = |g: &GroupName| plans.iter().any(|p| drawn(&p.1).iter().any(|a| a.group == *g));
-            e.1.group().is_none_or(|(_, g)| named(g))
-        };
-        let least = Rc::new(RefCell::new(vec![u32::MAX; 3]));
-        let scenario = |watchers: Vec<Box<dyn Controller>>| Scenario {
-            events: plans[1..].iter().map(of_plan).chain(fails.iter().map(of_fail)).filter(known).collect(),
-            detection: Span::from_millis(100.0),
-            window: Span::from_millis(1.0),
-            steward,
-            controllers: watchers,
-            ..Scenario::default()
-        };
-        let workload = rate(120.0, 5, ArrivalProcess::Poisson, seed);
-        let replay = run(&built, &workload, scenario(vec![Box::new(Watcher(least.clone()))]));
-        let total = &replay.simulation.total;
-        prop_assert_eq!(total.ok + total.late + total.dropped + total.failed, total.requests);
-        prop_assert_eq!(total.failed, 0);
-        prop_assert_eq!(replay.simulation.requests.len() as u64, total.requests);
-        if dropping == 0 {
-            prop_assert_eq!(total.dropped, 0);
-        }
-        for w in &replay.windows {
-            let most = f64::from(count) * device_ms(w.length.as_millis());
-            prop_assert!(w.cost <= most + 1e-12, "{} devices at {}", w.cost / most * f64::from(count), w.start);
-        }
-        if spare && fails.is_empty() {
-            prop_assert!(least.borrow().iter().all(|&n| n > 0), "a task without a replica: {:?}", least.borrow());
-        }
-        let again = run(&built, &workload, scenario(vec![Box::new(Watcher(least.clone()))]));
-        prop_assert_eq!(&again.simulation.requests, &replay.simulation.requests);
+        Case { plans, fails, central, routing, batching, dropping, spare, steward, seed }.check()?;
     }
 }
