@@ -318,11 +318,14 @@ fn a_replanner_follows_the_load_as_late_as_it_is_told() {
     assert!((of_second(41) - 2.0).abs() < 1e-9);
 }
 
+/// Replicas of `v` and of `w` and their batch, by task.
+type Numbers = [(u32, u32, u32); 3];
+
 /// A drawn run: what is asked of each task, in the words of [`drawn`], and from when on in milliseconds; deaths of replicas as
 /// (ms, task, whether of `w`, replica).
 #[derive(Debug)]
 struct Case {
-    plans: Vec<(u64, [(u32, u32, u32); 3])>,
+    plans: Vec<(u64, Numbers)>,
     fails: Vec<(u64, usize, bool, u32)>,
     central: bool,
     routing: usize,
@@ -378,7 +381,7 @@ impl Case {
 
     /// The plans after the first, and deaths in groups that some plan has.
     fn events(&self, first: &Plan) -> Vec<(Moment, Event)> {
-        let of_plan = |(at, numbers): &(u64, [(u32, u32, u32); 3])| (ms(*at as f64), to(first, drawn(numbers)));
+        let of_plan = |(at, numbers): &(u64, Numbers)| (ms(*at as f64), to(first, drawn(numbers)));
         let of_fail = |&(at, task, is_fast, replica): &(u64, usize, bool, u32)| {
             let (task, variant) = (format!("t{task}"), if is_fast { "w" } else { "v" }.to_owned());
             let group = GroupName { task, variant, hardware: "h".into(), share: Share::WHOLE };

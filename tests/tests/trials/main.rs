@@ -4,6 +4,7 @@
 
 mod changes;
 mod faults;
+mod fidelity;
 mod overload;
 mod step;
 
@@ -17,6 +18,11 @@ const SLO_MS: u64 = 400;
 fn seconds(default: u64) -> Duration {
     let asked = std::env::var("APPORTION_TRIAL_S").ok().and_then(|s| s.parse().ok());
     Duration::from_secs(asked.unwrap_or(default))
+}
+
+/// The tasks of [`chain`].
+const fn task_names() -> [&'static str; 2] {
+    ["a", "b"]
 }
 
 /// `a -> b` with these variants at each task; `more` is merged into it.
@@ -38,7 +44,7 @@ fn chain(variants: &[&str], more: Value) -> Value {
 /// The first variant is the most accurate, each further one twice as fast.
 fn profile(variants: &[&str]) -> String {
     let mut csv = "pipeline,task,variant,hardware,batch_size,latency_ms,accuracy\n".to_owned();
-    for task in ["a", "b"] {
+    for task in task_names() {
         for (at, variant) in (0..).zip(variants) {
             let (faster, accuracy) = (f64::powi(2.0, at), 0.9 - 0.1 * f64::from(at));
             for (batch, latency_ms) in [(1, 20.0), (2, 25.0), (4, 35.0)] {

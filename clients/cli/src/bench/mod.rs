@@ -44,6 +44,9 @@ pub enum BenchCommand {
     /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its regret against
     /// an all-knowing choice.
     Serving,
+    /// Real variants on this machine under loads from light to twice what was planned for, beside the interval in which the estimator
+    /// expects them.
+    Fidelity(crate::demo::fidelity::FidelityArgs),
     /// Two agents on this machine with variants that take no time: what a hop adds, large tensors, requests per second at the
     /// ingress, each beside the plainest way to do the same.
     Agent {
@@ -61,6 +64,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
         }
         BenchCommand::Estimator { seconds } => estimator::run(*seconds)?,
         BenchCommand::Serving => serving::run()?,
+        BenchCommand::Fidelity(args) => return crate::demo::fidelity::run(args),
         BenchCommand::Agent { seconds } => return agent::run(*seconds),
     }
     Ok(Exit::Done)

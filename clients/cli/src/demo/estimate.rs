@@ -3,7 +3,7 @@
 use super::report::{PlanInForce, Predicted, joined};
 use super::service::Service;
 use anyhow::{Context, Result, bail};
-use apportion_domain::{HardwareIndex, Moment, Problem, Trace};
+use apportion_domain::{HardwareIndex, Moment, Plan, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, Arrivals, SimulateOptions, Workload, simulate};
 use apportion_wire::{ProblemFile, problem_from_tree, read_plan};
 use std::time::Duration;
@@ -11,16 +11,22 @@ use std::time::Duration;
 /// Arrivals of a load that doubles for its middle third, Poisson within each second.
 pub fn arrivals(base_qps: f64, seconds: u64, seed: u64) -> Result<Vec<Duration>> {
     let rate = |second: u64| if second * 3 >= seconds && second * 3 < 2 * seconds { 2.0 * base_qps } else { base_qps };
-    let trace = Trace::rates((0..seconds).map(|s| (s, rate(s))).collect())?;
+    drawn((0..seconds).map(|s| (s, rate(s))).collect(), seed)
+}
+
+/// Arrivals of these rates by second, Poisson within each.
+pub fn drawn(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
+    let trace = Trace::rates(rates)?;
     let drawn = Arrivals::new(&trace, ArrivalProcess::Poisson, seed, "demo");
     Ok(drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect())
 }
 
-/// The registered pipeline's problem on `devices` devices, by asking the service for a plan of almost no demand.
-async fn problem_of(service: &Service, plan: &str) -> Result<Problem> {
+/// A plan of the service's, and the problem that it solves.
+pub async fn planned(service: &Service, plan: &str) -> Result<(Problem, Plan)> {
     let document = service.get(&format!("/v1/plans/{plan}")).await?;
+    let file = read_plan("plan", &document["plan"].to_string())?;
     match problem_from_tree("problem", document["problem"].clone())? {
-        ProblemFile::Allocation(problem) => Ok(problem),
+        ProblemFile::Allocation(problem) => Ok((problem, file)),
         ProblemFile::Scaling(_) => bail!("plan {plan} has a scaling problem"),
     }
 }
@@ -29,7 +35,7 @@ async fn problem_of(service: &Service, plan: &str) -> Result<Problem> {
 /// time were lost: devices divided by the device seconds that a query takes.
 pub async fn capacity_of_most_accurate_qps(service: &Service, pipeline: &str, hardware: &str, devices: u32) -> Result<f64> {
     let plan = service.plan(pipeline, 1.0).await?;
-    let problem = problem_of(service, plan["id"].as_str().context("a plan without an id")?).await?;
+    let (problem, _) = planned(service, plan["id"].as_str().context("a plan without an id")?).await?;
     let index = problem.pipeline_named(pipeline).context("the pipeline is in its own problem")?;
     let hardware = problem.hardware_named(hardware).unwrap_or(HardwareIndex(0));
     let pipeline = problem.pipeline(index);
@@ -60,9 +66,7 @@ pub async fn predict(service: &Service, plans: &[PlanInForce], arrivals: &[Durat
         if moments.is_empty() {
             continue;
         }
-        let problem = problem_of(service, &plan.id).await?;
-        let document = service.get(&format!("/v1/plans/{}", plan.id)).await?;
-        let file = read_plan("plan", &document["plan"].to_string())?;
+        let (problem, file) = planned(service, &plan.id).await?;
         let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?;
         let mut traces: Vec<_> = problem.pipelines.iter().map(|_| Trace::Rates(vec![(0, 0.0)])).collect();
         traces[index.get()] = Trace::arrivals(moments)?;

@@ -7,6 +7,8 @@
 mod answers;
 mod children;
 mod estimate;
+pub mod fidelity;
+mod fleet;
 mod load;
 mod report;
 mod service;
@@ -14,14 +16,13 @@ mod watch;
 
 use crate::exit::{Exit, Outcome as Ended};
 use anyhow::{Context, Result, ensure};
-use children::{CpuReading, Process, free_port, sibling};
+use children::CpuReading;
 use clap::Args;
+use fleet::{Fleet, FleetArgs};
 use indicatif::{ProgressBar, ProgressStyle};
 use load::{Load, Outcome, Progress, Sent};
 use report::{PlanInForce, Summary};
-use serde_json::{Value, json};
-use service::Service;
-use std::path::{Path, PathBuf};
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -50,37 +51,14 @@ pub struct DemoArgs {
     /// Length of the load in seconds: a third at the base rate, a third at twice that, a third at the base rate.
     #[arg(long, default_value_t = 66, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
-    /// Agents to start.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
-    agents: u32,
-    /// Devices of each agent.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
-    devices: u32,
-    /// A device holds its slot until this multiple of the measured time, so that devices and not cores are the bottleneck.
-    #[arg(long, default_value_t = 10.0)]
-    multiple: f64,
-    /// The pipeline to deploy; it must name a validation set.
-    #[arg(long)]
-    pipeline: Option<PathBuf>,
-    /// Where the service and the agents keep their files and logs; a temporary folder by default.
-    #[arg(long)]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    fleet: FleetArgs,
     /// Seed of the arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Kill the last agent this many seconds into the load (clients use the other agents' ingresses).
     #[arg(long)]
     kill_at: Option<f64>,
-}
-
-/// Everything that has been started; dropping it stops it, agents first.
-struct Fleet {
-    agents: Vec<Process>,
-    _service: Process,
-    service: Service,
-    api: String,
-    data_dir: PathBuf,
-    _temporary: Option<tempfile::TempDir>,
 }
 
 /// Runs the demo.
@@ -93,23 +71,23 @@ pub fn run(args: &DemoArgs) -> Ended {
 }
 
 fn start_runtime(args: &DemoArgs) -> Result<()> {
-    ensure!(args.multiple >= 1.0 && args.multiple <= 1e4, "--multiple {}: expected 1 to 10000", args.multiple);
-    ensure!(args.kill_at.is_none() || args.agents >= 2, "--kill-at needs at least two agents");
+    args.fleet.check()?;
+    ensure!(args.kill_at.is_none() || args.fleet.agents >= 2, "--kill-at needs at least two agents");
     tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(demo(args))
 }
 
 async fn demo(args: &DemoArgs) -> Result<()> {
-    let pipeline_file = args.pipeline.clone().map_or_else(example, Ok)?;
+    let pipeline_file = args.fleet.pipeline_file()?;
     let spec = answers::Example::read(&pipeline_file)?;
     say(&format!(
         "{} agents with {} devices each on this machine. A demo device is a thread that runs the real variant and then holds \
          its slot until {} times the measured time has passed: the devices are the bottleneck, not this machine's cores.",
-        args.agents, args.devices, args.multiple
+        args.fleet.agents, args.fleet.devices, args.fleet.multiple
     ));
-    let mut fleet = start(args).await?;
-    let ingresses = fleet.service.agents(args.agents as usize).await?;
-    profile(args, &pipeline_file, &fleet).await?;
-    let devices = args.agents * args.devices;
+    let mut fleet = Fleet::start(&args.fleet).await?;
+    let ingresses = fleet.service.agents(args.fleet.agents as usize).await?;
+    fleet.profile(&args.fleet, &pipeline_file).await?;
+    let devices = args.fleet.agents * args.fleet.devices;
     let capacity_qps = estimate::capacity_of_most_accurate_qps(&fleet.service, &spec.name, HARDWARE, devices).await?;
     let base_qps = BASE_LOAD * capacity_qps;
     let third = args.seconds as f64 / 3.0;
@@ -141,107 +119,19 @@ async fn demo(args: &DemoArgs) -> Result<()> {
     Ok(())
 }
 
-impl Fleet {
-    /// Keeps the logs of a run that went wrong.
-    fn keep_logs(mut self) -> PathBuf {
-        if let Some(temporary) = self._temporary.take() {
-            let _ = temporary.keep();
-        }
-        self.data_dir.clone()
-    }
-}
-
 /// One line for whoever watches; results alone go to stdout.
 fn say(line: &str) {
     eprintln!("demo: {line}");
 }
 
-/// The pipeline that ships with the project: beside the working directory, or above this program.
-fn example() -> Result<PathBuf> {
-    let name = Path::new("examples/digits/pipeline.yaml");
-    let here = std::env::current_exe().unwrap_or_default();
-    let places = std::iter::once(PathBuf::new()).chain(here.ancestors().skip(1).map(Path::to_path_buf));
-    let found = places.map(|p| p.join(name)).find(|p| p.exists());
-    found.with_context(|| format!("{} is not here: name a pipeline with --pipeline", name.display()))
-}
-
-async fn start(args: &DemoArgs) -> Result<Fleet> {
-    let temporary = if args.data_dir.is_none() { Some(tempfile::tempdir().context("a temporary folder")?) } else { None };
-    let data_dir = args.data_dir.clone().or(temporary.as_ref().map(|t| t.path().to_owned())).context("a folder")?;
-    std::fs::create_dir_all(&data_dir).with_context(|| format!("creating {}", data_dir.display()))?;
-    let (http, grpc) = (free_port()?, free_port()?);
-    let token = uuid::Uuid::now_v7().to_string();
-    let api = format!("http://127.0.0.1:{http}");
-    let flags =
-        |pairs: &[(&str, String)]| pairs.iter().flat_map(|(k, v)| [format!("--{k}"), v.clone()]).collect::<Vec<_>>();
-    let mut serve = vec!["serve".to_owned()];
-    serve.extend(flags(&[
-        ("data-dir", data_dir.join("service").display().to_string()),
-        ("http", format!("127.0.0.1:{http}")),
-        ("grpc", format!("127.0.0.1:{grpc}")),
-        ("token", token.clone()),
-    ]));
-    say(&format!("starting the service on {api}, with its own private PostgreSQL"));
-    let process = Process::start("service", &std::env::current_exe()?, &serve, &data_dir)?;
-    let service = Service::new(api.clone())?;
-    let mut fleet = Fleet { agents: Vec::new(), _service: process, service, api, data_dir, _temporary: temporary };
-    if let Err(error) = fleet.service.ready().await {
-        let log = std::fs::read_to_string(fleet.data_dir.join("service.log")).unwrap_or_default();
-        return Err(error.context(format!("the service said:\n{log}")));
-    }
-    let body = json!({"name": HARDWARE, "price_per_hour": 1.0});
-    fleet.service.put(&format!("/v1/hardware/{HARDWARE}"), &body).await?;
-    for i in 1..=args.agents {
-        let name = format!("agent-{i}");
-        let mut flags = flags(&[
-            ("join", format!("http://127.0.0.1:{grpc}")),
-            ("token", token.clone()),
-            ("name", name.clone()),
-            ("hardware", HARDWARE.to_owned()),
-            ("devices", args.devices.to_string()),
-            ("state-dir", fleet.data_dir.join(&name).display().to_string()),
-        ]);
-        flags.push("--pace".to_owned());
-        fleet.agents.push(Process::start(&name, &sibling("apportion-agent")?, &flags, &fleet.data_dir)?);
-    }
-    Ok(fleet)
-}
-
-/// Profiles the pipeline on this machine and registers it, with `apportion profile`.
-async fn profile(args: &DemoArgs, file: &Path, fleet: &Fleet) -> Result<()> {
-    say("profiling every variant alone, and the validation set through every combination");
-    let mut command = tokio::process::Command::new(std::env::current_exe()?);
-    command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &fleet.api]);
-    command.args(["--multiple", &args.multiple.to_string()]).stdout(std::process::Stdio::null());
-    let status = command.status().await.context("running `apportion profile`")?;
-    ensure!(status.success(), "`apportion profile` ended with {status}");
-    Ok(())
-}
-
 /// Plans for the base load, makes that the target, and hands the pipeline to the replanning job.
 async fn deploy(fleet: &Fleet, spec: &answers::Example, qps: f64, ingresses: &[(String, String)]) -> Result<()> {
-    let plan = fleet.service.plan(&spec.name, qps * HEADROOM).await?;
-    let id = plan["id"].as_str().context("a plan without an id")?;
-    let generation = fleet.service.apply(id).await?;
-    say(&format!("generation {generation}: {}", groups(&plan["plan"])));
-    for (_, ingress) in ingresses {
-        fleet.service.pipeline_ready(ingress, &spec.name).await?;
-    }
+    fleet.deploy(&spec.name, qps * HEADROOM, ingresses).await?;
     let path = format!("/v1/pipelines/{}", spec.name);
     let mut registered = fleet.service.get(&path).await?;
     registered["replan"] = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": HEADROOM * qps});
     fleet.service.put(&path, &registered).await?;
     Ok(())
-}
-
-/// The groups of a plan file in one line.
-fn groups(plan: &Value) -> String {
-    let assignments = plan["pipelines"].as_array().into_iter().flatten().flat_map(|p| p["assignments"].as_array());
-    let group = |a: &Value| {
-        let text = |key: &str| a[key].as_str().unwrap_or("?").to_owned();
-        format!("{} x {} (batch {})", a["replicas"], text("variant"), a["batch"])
-    };
-    assignments.flatten().map(group).collect::<Vec<_>>().join(", ")
 }
 
 async fn replay(args: &DemoArgs, fleet: &mut Fleet, load: &Load) -> Result<(Vec<Sent>, Vec<PlanInForce>)> {

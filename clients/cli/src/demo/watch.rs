@@ -1,6 +1,6 @@
 //! Which plans were in force when.
 
-use super::groups;
+use super::fleet::groups;
 use super::report::PlanInForce;
 use super::service::Service;
 use anyhow::{Context, Result};

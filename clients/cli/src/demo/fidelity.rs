@@ -1,0 +1,183 @@
+//! `apportion bench fidelity`: what real variants do under loads from light to twice what was planned for, beside the interval in
+//! which the estimator expects it.
+
+use super::estimate::{capacity_of_most_accurate_qps, drawn, planned};
+use super::fleet::{Fleet, FleetArgs};
+use super::load::{Load, Outcome, Progress, Sent};
+use super::report::percentile;
+use super::{HARDWARE, answers, say};
+use crate::exit::{Exit, Outcome as Ended};
+use crate::output::{self, Table, number};
+use anyhow::{Context, Result, ensure};
+use apportion_domain::{Plan, Problem, Trace};
+use apportion_estimator::{ArrivalProcess, Scenario, ServiceTimes, SimulateOptions, Workload, replay};
+use clap::Args;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs of the estimator for each load.
+const RUNS: u64 = 40;
+/// Runs left out at each end: 95 % of 40 are between.
+const TRIMMED: usize = 1;
+/// Loads, in parts of the demand that the plan is made for.
+const LOADS: [f64; 6] = [0.25, 0.5, 0.75, 1.0, 1.5, 2.0];
+/// The plan's demand, in parts of what all devices serve with the most accurate variants: one that leaves no device spare.
+const DEMAND: f64 = 0.9;
+
+/// Arguments of `apportion bench fidelity`.
+#[derive(Args, Debug)]
+pub struct FidelityArgs {
+    #[command(flatten)]
+    fleet: FleetArgs,
+    /// Seconds of each load.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    seconds: u64,
+    /// Seed of the arrivals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// `table` for people, `json` for programs.
+    #[arg(long, default_value = "table", value_parser = ["table", "json"])]
+    format: String,
+}
+
+/// A figure as measured, and the estimator's interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Compared {
+    measured: f64,
+    from: f64,
+    to: f64,
+    is_inside: bool,
+}
+
+impl Compared {
+    /// Beside the estimator's runs, all but the outermost of them.
+    fn new(measured: f64, mut runs: Vec<f64>) -> Self {
+        runs.sort_by(f64::total_cmp);
+        let (from, to) = (runs[TRIMMED.min(runs.len() - 1)], runs[runs.len().saturating_sub(1 + TRIMMED)]);
+        Self { measured, from, to, is_inside: (from..=to).contains(&measured) }
+    }
+
+    fn text(&self, scale: f64) -> [String; 3] {
+        let interval = format!("{} to {}", number(scale * self.from), number(scale * self.to));
+        [number(scale * self.measured), interval, if self.is_inside { "inside" } else { "OUTSIDE" }.to_owned()]
+    }
+}
+
+/// One load.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    /// Part of the plan's demand.
+    load: f64,
+    qps: f64,
+    requests: usize,
+    attainment: Compared,
+    p50_ms: Compared,
+    p99_ms: Compared,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// As the demo's.
+pub fn run(args: &FidelityArgs) -> Ended {
+    let rows = tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(measure(args))?;
+    output::print(&if args.format == "json" { output::json(&rows)? } else { table(&rows) })?;
+    Ok(Exit::Done)
+}
+
+async fn measure(args: &FidelityArgs) -> Result<Vec<Row>> {
+    args.fleet.check()?;
+    let file = args.fleet.pipeline_file()?;
+    let spec = answers::Example::read(&file)?;
+    let fleet = Fleet::start(&args.fleet).await?;
+    let ingresses = fleet.service.agents(args.fleet.agents as usize).await?;
+    fleet.profile(&args.fleet, &file).await?;
+    let devices = args.fleet.agents * args.fleet.devices;
+    let demand_qps = DEMAND * capacity_of_most_accurate_qps(&fleet.service, &spec.name, HARDWARE, devices).await?;
+    let id = fleet.deploy(&spec.name, demand_qps, &ingresses).await?;
+    let (problem, plan) = planned(&fleet.service, &id).await?;
+    let canvases = Arc::new(spec.canvases()?);
+    let mut rows = Vec::new();
+    for (at, part) in (0..).zip(LOADS) {
+        let qps = part * demand_qps;
+        say(&format!("{qps:.1} queries/s for {} s: {part} times the plan's demand", args.seconds));
+        let load = Load {
+            ingresses: ingresses.iter().map(|(_, address)| address.clone()).collect(),
+            pipeline: spec.name.clone(),
+            canvases: canvases.clone(),
+            arrivals: drawn(rates(qps, args.seconds), args.seed + at)?,
+            slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
+        };
+        let sent = load.run(Arc::new(Progress::default())).await?;
+        let failed = sent.iter().filter(|s| s.outcome == Outcome::Failed).count();
+        ensure!(failed == 0, "{failed} of {} requests failed; logs are in {}", sent.len(), fleet.keep_logs().display());
+        rows.push(compare((part, qps), &sent, estimates(&problem, &plan, &spec.name, rates(qps, args.seconds))?));
+    }
+    Ok(rows)
+}
+
+fn rates(qps: f64, seconds: u64) -> Vec<(u64, f64)> {
+    (0..seconds).map(|s| (s, qps)).collect()
+}
+
+/// Attainment, median and 99th percentile of the answered, of each run of the estimator, with batch times drawn to match the profile's
+/// 99th percentiles and with a steward, as agents have one.
+fn estimates(problem: &Problem, plan: &Plan, pipeline: &str, rates: Vec<(u64, f64)>) -> Result<Vec<[f64; 3]>> {
+    let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?.get();
+    let mut traces = vec![Trace::Rates(vec![(0, 0.0)]); problem.pipelines.len()];
+    traces[index] = Trace::rates(rates)?;
+    let options = SimulateOptions { service: ServiceTimes::P99Matched, ..SimulateOptions::default() };
+    let mut runs = Vec::new();
+    for seed in 1..=RUNS {
+        let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
+        let scenario = Scenario { steward: true, ..Scenario::default() };
+        let estimate = &replay(problem, plan, &workload, &options, scenario)?.simulation.pipelines[index];
+        runs.push([estimate.attainment, estimate.p50_ms, estimate.p99_ms]);
+    }
+    Ok(runs)
+}
+
+fn compare((load, qps): (f64, f64), sent: &[Sent], runs: Vec<[f64; 3]>) -> Row {
+    let is_answered = |s: &&Sent| matches!(s.outcome, Outcome::Ok | Outcome::Late);
+    let mut answered: Vec<f64> = sent.iter().filter(is_answered).map(|s| s.latency.as_secs_f64() * 1e3).collect();
+    answered.sort_by(f64::total_cmp);
+    let ok = sent.iter().filter(|s| s.outcome == Outcome::Ok).count();
+    let of = |measured, figure: usize| Compared::new(measured, runs.iter().map(|run| run[figure]).collect());
+    Row {
+        load,
+        qps,
+        requests: sent.len(),
+        attainment: of(ok as f64 / sent.len().max(1) as f64, 0),
+        p50_ms: of(percentile(&answered, 0.50), 1),
+        p99_ms: of(percentile(&answered, 0.99), 2),
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let interval = "95 % of 40 runs";
+    let header =
+        ["load", "queries/s", "requests", "in time %", interval, "", "p50 ms", interval, "", "p99 ms", interval, ""];
+    let mut table = Table::new(&header);
+    for row in rows {
+        let mut cells = vec![row.load.to_string(), number(row.qps), row.requests.to_string()];
+        cells.extend(row.attainment.text(100.0));
+        cells.extend(row.p50_ms.text(1.0));
+        cells.extend(row.p99_ms.text(1.0));
+        table.row(cells);
+    }
+    table.text("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_leaves_out_the_outermost_run_on_either_side() {
+        let runs: Vec<f64> = (0..40).rev().map(f64::from).collect();
+        let inside = Compared::new(1.0, runs.clone());
+        assert_eq!((inside.from, inside.to, inside.is_inside), (1.0, 38.0, true));
+        assert!(!Compared::new(0.5, runs.clone()).is_inside && !Compared::new(38.5, runs).is_inside);
+    }
+}

@@ -1,0 +1,167 @@
+//! The service and the agents of a demo, as processes of this machine.
+
+use super::children::{Process, free_port, sibling};
+use super::service::Service;
+use super::{HARDWARE, say};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// What is started, and what it serves.
+#[derive(Args, Debug)]
+pub struct FleetArgs {
+    /// Agents to start.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub agents: u32,
+    /// Devices of each agent.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub devices: u32,
+    /// A device holds its slot until this multiple of the measured time, so that devices and not cores are the bottleneck.
+    #[arg(long, default_value_t = 10.0)]
+    pub multiple: f64,
+    /// The pipeline to deploy; it must name a validation set.
+    #[arg(long)]
+    pub pipeline: Option<PathBuf>,
+    /// Where the service and the agents keep their files and logs; a temporary folder by default.
+    #[arg(long)]
+    pub data_dir: Option<PathBuf>,
+}
+
+impl FleetArgs {
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// If the multiple is out of range.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.multiple >= 1.0 && self.multiple <= 1e4, "--multiple {}: expected 1 to 10000", self.multiple);
+        Ok(())
+    }
+
+    /// The pipeline that was asked for, or the one that ships with the project.
+    ///
+    /// # Errors
+    /// If neither is there.
+    pub fn pipeline_file(&self) -> Result<PathBuf> {
+        self.pipeline.clone().map_or_else(example, Ok)
+    }
+}
+
+/// Everything that has been started; dropping it stops it, agents first.
+pub struct Fleet {
+    /// The agents.
+    pub agents: Vec<Process>,
+    _service: Process,
+    /// The service, as its clients reach it.
+    pub service: Service,
+    /// Where that is.
+    pub api: String,
+    /// Files and logs.
+    pub data_dir: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Fleet {
+    /// Starts the service and the agents, and waits for the service.
+    ///
+    /// # Errors
+    /// If a program is not built, a port is taken, or the service does not come up.
+    pub async fn start(args: &FleetArgs) -> Result<Self> {
+        let temporary =
+            if args.data_dir.is_none() { Some(tempfile::tempdir().context("a temporary folder")?) } else { None };
+        let data_dir = args.data_dir.clone().or(temporary.as_ref().map(|t| t.path().to_owned())).context("a folder")?;
+        std::fs::create_dir_all(&data_dir).with_context(|| format!("creating {}", data_dir.display()))?;
+        let (http, grpc) = (free_port()?, free_port()?);
+        let token = uuid::Uuid::now_v7().to_string();
+        let api = format!("http://127.0.0.1:{http}");
+        let flags =
+            |pairs: &[(&str, String)]| pairs.iter().flat_map(|(k, v)| [format!("--{k}"), v.clone()]).collect::<Vec<_>>();
+        let mut serve = vec!["serve".to_owned()];
+        serve.extend(flags(&[
+            ("data-dir", data_dir.join("service").display().to_string()),
+            ("http", format!("127.0.0.1:{http}")),
+            ("grpc", format!("127.0.0.1:{grpc}")),
+            ("token", token.clone()),
+        ]));
+        say(&format!("starting the service on {api}, with its own private PostgreSQL"));
+        let process = Process::start("service", &std::env::current_exe()?, &serve, &data_dir)?;
+        let service = Service::new(api.clone())?;
+        let mut fleet = Self { agents: Vec::new(), _service: process, service, api, data_dir, _temporary: temporary };
+        if let Err(error) = fleet.service.ready().await {
+            let log = std::fs::read_to_string(fleet.data_dir.join("service.log")).unwrap_or_default();
+            return Err(error.context(format!("the service said:\n{log}")));
+        }
+        let body = json!({"name": HARDWARE, "price_per_hour": 1.0});
+        fleet.service.put(&format!("/v1/hardware/{HARDWARE}"), &body).await?;
+        for i in 1..=args.agents {
+            let name = format!("agent-{i}");
+            let mut flags = flags(&[
+                ("join", format!("http://127.0.0.1:{grpc}")),
+                ("token", token.clone()),
+                ("name", name.clone()),
+                ("hardware", HARDWARE.to_owned()),
+                ("devices", args.devices.to_string()),
+                ("state-dir", fleet.data_dir.join(&name).display().to_string()),
+            ]);
+            flags.push("--pace".to_owned());
+            fleet.agents.push(Process::start(&name, &sibling("apportion-agent")?, &flags, &fleet.data_dir)?);
+        }
+        Ok(fleet)
+    }
+
+    /// Profiles the pipeline on this machine and registers it, with `apportion profile`.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn profile(&self, args: &FleetArgs, file: &Path) -> Result<()> {
+        say("profiling every variant alone, and the validation set through every combination");
+        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+        command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &self.api]);
+        command.args(["--multiple", &args.multiple.to_string()]).stdout(std::process::Stdio::null());
+        let status = command.status().await.context("running `apportion profile`")?;
+        ensure!(status.success(), "`apportion profile` ended with {status}");
+        Ok(())
+    }
+
+    /// Plans for a demand, makes that the target and waits until every ingress is ready. The plan's identifier.
+    ///
+    /// # Errors
+    /// If there is no plan, or it does not come into force.
+    pub async fn deploy(&self, pipeline: &str, demand_qps: f64, ingresses: &[(String, String)]) -> Result<String> {
+        let plan = self.service.plan(pipeline, demand_qps).await?;
+        let id = plan["id"].as_str().context("a plan without an id")?;
+        let generation = self.service.apply(id).await?;
+        say(&format!("generation {generation}: {}", groups(&plan["plan"])));
+        for (_, ingress) in ingresses {
+            self.service.pipeline_ready(ingress, pipeline).await?;
+        }
+        Ok(id.to_owned())
+    }
+
+    /// Keeps the logs of a run that went wrong.
+    pub fn keep_logs(mut self) -> PathBuf {
+        if let Some(temporary) = self._temporary.take() {
+            let _ = temporary.keep();
+        }
+        self.data_dir.clone()
+    }
+}
+
+/// The pipeline that ships with the project: beside the working directory, or above this program.
+fn example() -> Result<PathBuf> {
+    let name = Path::new("examples/digits/pipeline.yaml");
+    let here = std::env::current_exe().unwrap_or_default();
+    let places = std::iter::once(PathBuf::new()).chain(here.ancestors().skip(1).map(Path::to_path_buf));
+    let found = places.map(|p| p.join(name)).find(|p| p.exists());
+    found.with_context(|| format!("{} is not here: name a pipeline with --pipeline", name.display()))
+}
+
+/// The groups of a plan file in one line.
+pub fn groups(plan: &Value) -> String {
+    let assignments = plan["pipelines"].as_array().into_iter().flatten().flat_map(|p| p["assignments"].as_array());
+    let group = |a: &Value| {
+        let text = |key: &str| a[key].as_str().unwrap_or("?").to_owned();
+        format!("{} x {} (batch {})", a["replicas"], text("variant"), a["batch"])
+    };
+    assignments.flatten().map(group).collect::<Vec<_>>().join(", ")
+}
