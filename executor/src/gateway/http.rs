@@ -75,8 +75,13 @@ impl Refusal {
 }
 
 async fn server_metadata(gateway: web::Data<Gateway>) -> HttpResponse {
-    let (version, backend) = (env!("CARGO_PKG_VERSION"), gateway.view().backend.name());
-    respond(200, &json!({"name": "apportion", "version": version, "extensions": EXTENSIONS, "backend": backend}))
+    let (version, view) = (env!("CARGO_PKG_VERSION"), gateway.view());
+    let mut about =
+        json!({"name": "apportion", "version": version, "extensions": EXTENSIONS, "backend": view.backend.name()});
+    if let Some(provider) = view.provider {
+        about["provider"] = provider.name().into();
+    }
+    respond(200, &about)
 }
 
 async fn live() -> HttpResponse {

@@ -3,6 +3,8 @@
 use super::Gateway;
 use super::ledger::BUCKETS_S;
 use crate::agent::View;
+use crate::backend::Provider;
+use crate::devices::Seen;
 use crate::node::counts::{Batches, Labels};
 use std::fmt::Write;
 
@@ -27,12 +29,39 @@ pub fn text(gateway: &Gateway) -> String {
     let (view, mut page) = (gateway.view(), Page(String::new()));
     let name = "apportion_agent_info";
     page.family(name, "gauge", "How this agent runs batches; emulated: it plays profiles back and runs nothing.");
-    page.sample(name, &[("backend", view.backend.name()), ("version", env!("CARGO_PKG_VERSION"))], 1);
+    let provider = view.provider.map_or("", Provider::name);
+    let version = env!("CARGO_PKG_VERSION");
+    page.sample(name, &[("backend", view.backend.name()), ("provider", provider), ("version", version)], 1);
+    devices(&gateway.handle.devices.look(), &mut page);
     requests(gateway, &view, &mut page);
     batches(&view, &mut page);
     drops(&view, &mut page);
     queues(&view, &mut page);
     page.0
+}
+
+/// Of each device what is known of it, by the labels of Triton's metrics.
+fn devices(seen: &[Seen], page: &mut Page) {
+    type Read = fn(&Seen) -> Option<f64>;
+    let families: [(&str, &str, Read); 3] = [
+        ("apportion_device_memory_used_bytes", "Memory of the device in use, by anybody.", |s| {
+            s.memory_used.map(|b| b as f64)
+        }),
+        ("apportion_device_memory_total_bytes", "All memory of the device.", |s| s.memory_total.map(|b| b as f64)),
+        ("apportion_device_utilization_ratio", "Part of the last moment in which the device ran anything.", |s| {
+            s.utilisation
+        }),
+    ];
+    for (name, help, read) in families {
+        let known: Vec<_> = seen.iter().filter_map(|s| Some((s, read(s)?))).collect();
+        if known.is_empty() {
+            continue;
+        }
+        page.family(name, "gauge", help);
+        for (device, value) in known {
+            page.sample(name, &[("device", &device.device.to_string()), ("gpu_uuid", &device.uuid)], value);
+        }
+    }
 }
 
 fn requests(gateway: &Gateway, view: &View, page: &mut Page) {
@@ -118,6 +147,17 @@ fn queues(view: &View, page: &mut Page) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_known_of_a_device_is_not_said() {
+        let mut page = Page(String::new());
+        devices(&[], &mut page);
+        assert_eq!(page.0, "");
+        let known = Seen { device: 1, uuid: "GPU-1".into(), memory_used: Some(5), ..Seen::default() };
+        devices(&[known, Seen::default()], &mut page);
+        let samples: Vec<&str> = page.0.lines().filter(|l| !l.starts_with('#')).collect();
+        assert_eq!(samples, ["apportion_device_memory_used_bytes{device=\"1\",gpu_uuid=\"GPU-1\"} 5"]);
+    }
 
     #[test]
     fn labels_are_escaped() {

@@ -164,7 +164,17 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let (_, view) = watch::channel(View::default());
         let (_, ack) = watch::channel(None);
-        (Gateway::new(Handle { events, commands, view, ack, started: Instant::now() }), inbox)
+        (
+            Gateway::new(Handle {
+                events,
+                commands,
+                view,
+                ack,
+                started: Instant::now(),
+                devices: crate::devices::Devices::default(),
+            }),
+            inbox,
+        )
     }
 
     #[tokio::test]
