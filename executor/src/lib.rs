@@ -8,6 +8,7 @@ mod alarm;
 pub mod backend;
 pub mod bench;
 mod causes;
+pub mod chooser;
 pub mod control;
 pub mod devices;
 pub mod files;

@@ -31,7 +31,7 @@ impl Pipeline {
     }
 
     /// Queries that one query of a group makes at each child of its task.
-    fn fanout_means(&self, group: &Group) -> Vec<f64> {
+    pub(crate) fn fanout_means(&self, group: &Group) -> Vec<f64> {
         let task = &self.tasks[group.task];
         let mean = |edge: &crate::layout::Edge| {
             let counts = group.fanout.iter().find(|(to, _)| *to == edge.to);
@@ -42,7 +42,7 @@ impl Pipeline {
     }
 
     /// Positions of the tasks, each before its children.
-    fn order(&self) -> Vec<usize> {
+    pub(crate) fn order(&self) -> Vec<usize> {
         let mut order = vec![self.root];
         let mut at = 0;
         while let Some(task) = order.get(at) {

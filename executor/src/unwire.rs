@@ -1,7 +1,7 @@
 //! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
 
 use crate::tensor::{Datatype, Tensor, holds};
-use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Message, Part, Query, RANK_MAX, Return, Scope};
+use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Load, Message, Part, Query, RANK_MAX, Return, Scope};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
 use prost::Message as _;
@@ -38,7 +38,13 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
             for _ in 0..u32(from)? {
                 yielding.push(u64(from)?);
             }
-            Message::Ready { agent, replicas, coming, yielding }
+            let mut loads = Vec::new();
+            for _ in 0..u32(from)? {
+                let replica = u64(from)?;
+                let (queued, served_mqps) = (u32(from)?, u32(from)?);
+                loads.push((replica, Load { queued, served_mqps, busy_ppm: u32(from)?, slowness_ppm: u32(from)? }));
+            }
+            Message::Ready { agent, replicas, coming, yielding, loads }
         }
         2 => Message::Query { from: u64(from)?, hop: u64(from)?, query: query(from)? },
         3 => Message::Taken { hop: u64(from)? },
@@ -69,9 +75,20 @@ fn query(from: &mut Bytes) -> Result<Query, FrameError> {
         attempt: u8(from)?,
         group: u64(from)?,
         behind_ns: u64(from)?,
+        level: u32(from)?,
+        pins: pins(from)?,
         scopes: scopes(from)?,
         inputs: tensors(from)?,
     })
+}
+
+fn pins(from: &mut Bytes) -> Result<Vec<u64>, FrameError> {
+    let count = u16(from)?;
+    let mut pins = Vec::new();
+    for _ in 0..count {
+        pins.push(u64(from)?);
+    }
+    Ok(pins)
 }
 
 fn scopes(from: &mut Bytes) -> Result<Vec<Scope>, FrameError> {
@@ -200,6 +217,8 @@ mod tests {
             attempt: 1,
             group: 8,
             behind_ns: 9,
+            level: 10,
+            pins: vec![8, 11],
             scopes: vec![scope],
             inputs: vec![tensor],
         };
@@ -238,6 +257,7 @@ mod tests {
                 replicas: vec![ready],
                 coming: vec![Coming { replica: 4, is_blocked: true }],
                 yielding: vec![2, 3],
+                loads: vec![(1, Load { queued: 1, served_mqps: 2, busy_ppm: 3, slowness_ppm: 4 })],
             },
             Message::Taken { hop: 8 },
             part(End::Dropped("full".into())),

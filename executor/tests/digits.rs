@@ -4,7 +4,7 @@ use apportion_executor::agent::{self, Command, Options};
 use apportion_executor::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
 use apportion_executor::files::Files;
 use apportion_executor::node::Event;
-use apportion_executor::node::request::Answer;
+use apportion_executor::node::request::{Answer, Terms};
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 use apportion_protocol::v1;
 use sha2::{Digest, Sha256};
@@ -78,7 +78,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let rows = 16;
     let image = canvases(&example.join("validation/image.npy"), &inputs[0], rows);
     let (reply, answer) = oneshot::channel();
-    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], timeout_ns: None, reply };
+    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], terms: Terms::default(), reply };
     handle.events.send(arrive).await.expect("the loop runs");
     let Ok(Answer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
     let found = pieces.iter().filter(|p| p.task == "read").count();

@@ -265,6 +265,11 @@ impl Selector {
 
     /// Who serves a query (section 4.1). What is to serve counts as sent.
     pub fn select(&mut self, now: Moment, asked: Asked) -> Selected {
+        self.select_many(now, asked, 1)
+    }
+
+    /// Who serves so many queries that stay together.
+    pub fn select_many(&mut self, now: Moment, asked: Asked, queries: u32) -> Selected {
         let selected = match asked {
             Asked::Variant(variant) if variant as usize >= self.variants.len() => Selected::Unknown,
             Asked::Variant(variant) => {
@@ -276,7 +281,8 @@ impl Selector {
         };
         if let Selected::Serve { variant, worker, .. } = selected {
             let placed = self.variants[variant as usize].placed.iter_mut();
-            placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + p.each);
+            let sent = |p: &Placed| Span::from_nanos(p.each.as_nanos().saturating_mul(u64::from(queries)));
+            placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + sent(p));
         }
         selected
     }

@@ -178,6 +178,7 @@ mod tests {
             service: service.into(),
             share: 1.0,
             memory_mib: None,
+            price_per_hour: 0.0,
             fanout: Vec::new(),
         };
         Wanted { file: None, task, group, device: 0 }

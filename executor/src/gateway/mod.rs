@@ -23,6 +23,7 @@ pub mod proto {
 use crate::agent::{Handle, View};
 use crate::layout::Pipeline;
 use crate::node::Event;
+use crate::node::request::Terms;
 use crate::tensor::Tensor;
 use ledger::Ledger;
 use refusal::{Cause, Refusal, Served, served};
@@ -44,6 +45,9 @@ pub const WAITING_BYTES_MAX: usize = 1024 * 1024 * 1024;
 const ROOM_BYTES: usize = 1024;
 /// What a client that comes too early is told to wait, in seconds.
 pub const RETRY_AFTER_S: u64 = 1;
+
+/// The header, in gRPC the metadata, that says which variants served a request that said what it needs.
+pub const VARIANTS: &str = "apportion-variants";
 
 /// How much may wait at one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,14 +99,15 @@ impl Gateway {
     ///
     /// # Errors
     /// Why it has no answer.
-    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
         let (rows, began) = (inputs.first().map_or(0, Tensor::rows), Instant::now());
-        let answer = self.run(pipeline, inputs, timeout_ns).await;
+        let answer = self.run(pipeline, inputs, terms).await;
         self.ledger.ended(pipeline, rows, answer.is_ok(), began.elapsed());
         answer
     }
 
-    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
+        let timeout_ns = terms.timeout_ns;
         let full = |reason| Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
         let Limits { requests_max, bytes_max } = self.limits;
         let Ok(place) = self.places.clone().try_acquire_owned() else {
@@ -114,7 +119,7 @@ impl Gateway {
             return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
         let (reply, answer) = oneshot::channel();
-        let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns, reply };
+        let event = Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply };
         if self.handle.events.send(event).await.is_err() {
             return Err(Refusal::stopping());
         }
@@ -180,16 +185,16 @@ mod tests {
     #[tokio::test]
     async fn a_full_gateway_refuses_at_once_and_takes_again_when_one_has_ended() {
         let (gateway, mut inbox) = gateway();
-        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], None))).collect();
+        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], Terms::default()))).collect();
         for request in &mut waiting {
             assert!(futures::poll!(request).is_pending());
         }
-        let refusal = gateway.infer("p", vec![], None).await.expect_err("one too many");
+        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("one too many");
         assert_eq!((refusal.cause, refusal.cause.http()), (Cause::Busy, 429));
         let Some(Event::Arrive { reply, .. }) = inbox.recv().await else { panic!("no request") };
         reply.send(crate::node::request::Answer::Failed("why".into())).expect("it waits");
         assert_eq!(waiting.remove(0).await.expect_err("failed").cause, Cause::Failed);
-        let mut next = Box::pin(gateway.infer("p", vec![], None));
+        let mut next = Box::pin(gateway.infer("p", vec![], Terms::default()));
         assert!(futures::poll!(&mut next).is_pending(), "its place is free");
         assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
     }
@@ -197,9 +202,9 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_nobody_answers_ends_with_its_timeout() {
         let (gateway, inbox) = gateway();
-        assert_eq!(gateway.infer("p", vec![], Some(1_000)).await.expect_err("late").cause, Cause::Late);
+        assert_eq!(gateway.infer("p", vec![], Terms { timeout_ns: Some(1_000), ..Terms::default() }).await.expect_err("late").cause, Cause::Late);
         drop(inbox);
-        let refusal = gateway.infer("p", vec![], None).await.expect_err("nobody there");
+        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("nobody there");
         assert_eq!(refusal, Refusal::stopping());
     }
 }

@@ -4,6 +4,7 @@ use super::split::{Branching, Fate, fate, rows_of};
 use super::work::Sending;
 use super::{Action, Node, Work};
 use crate::layout::Pipeline;
+use crate::policies::LEVEL_OFFLINE;
 use crate::slot::concatenate;
 use crate::tensor::{Tensor, TensorSpec};
 use crate::wire::{End, Query};
@@ -100,6 +101,8 @@ impl Node {
         let members: Vec<(u64, Span)> = members.map(|w| (w.query.key, now.since(w.arrived + budget))).collect();
         let works: Vec<(Work, Span)> =
             members.iter().map(|(key, behind)| (replica.works.remove(key).expect("it ran"), *behind)).collect();
+        let is_offline = works.iter().all(|(w, _)| w.query.level == LEVEL_OFFLINE);
+        replica.tally(works.len(), took.as_nanos() as u64, is_offline);
         let counts = replica.counted(&mut self.counts);
         counts.busy_ns += took.as_nanos() as u64;
         let ended = counts.sizes.entry(works.len()).or_default();
@@ -167,7 +170,7 @@ impl Node {
                     *counted.entry(task.clone()).or_default() += 1;
                     let (credit, inputs) = (child.credit, child.inputs);
                     let (pipeline, origin, request) = (query.pipeline.clone(), query.origin, query.request);
-                    let (row, attempt) = (query.row, query.attempt);
+                    let (row, attempt, level, pins) = (query.row, query.attempt, query.level, query.pins.clone());
                     let (replica, hops, budget_ns, group, behind_ns) = (0, 0, 0, 0, 0);
                     let child = Query {
                         pipeline,
@@ -182,6 +185,8 @@ impl Node {
                         attempt,
                         group,
                         behind_ns,
+                        level,
+                        pins,
                         scopes,
                         inputs,
                     };

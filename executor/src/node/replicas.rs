@@ -1,12 +1,13 @@
 //! The replicas of this agent: what is loaded, what runs, and when an old one may go.
 
 use super::counts::{Batches, Counts, Labels};
+use super::load::Period;
 use super::{Action, Node, Work};
 use crate::layout::{self, Group, Layout, Pipeline, Task, difference};
 use crate::policies::Handle;
 use crate::slot::Happened;
 use crate::steering::EXTRA_BIT;
-use crate::wire::{Announced, Coming};
+use crate::wire::{Announced, Coming, Load};
 use apportion_domain::Moment;
 use apportion_serving::replica::{Input, Station};
 use apportion_serving::{Stride, View};
@@ -59,6 +60,10 @@ pub struct Replica {
     pub turns: Option<Stride>,
     /// When its station wants to be ticked, if later.
     pub wake_ns: Option<u64>,
+    /// What it did since the last announcement.
+    pub period: Period,
+    /// What was measured of it up to then.
+    pub load: Load,
     /// Its station is of an earlier target, and is made anew when its batch has ended.
     pub is_stale: bool,
 }
@@ -80,6 +85,8 @@ impl Replica {
             view,
             works: BTreeMap::new(),
             wake_ns: None,
+            period: Period::default(),
+            load: Load::default(),
             is_stale: false,
         };
         this.renew_station();
@@ -210,6 +217,7 @@ impl Node {
         let left = |agent: &u64| self.layout.agents.contains_key(agent) && !layout.agents.contains_key(agent);
         self.peers.retain(|agent, peer| peer.connected || !left(agent));
         self.layout = layout.clone();
+        self.choosers.clear();
         self.routes.keep(|pipeline| layout.pipelines.contains_key(pipeline));
         self.begin_steering(&layout);
         self.follow_layout(None);
@@ -250,19 +258,16 @@ impl Node {
 
     /// Makes the station of a replica anew if it is of an earlier target and runs nothing: what waits there waits on.
     pub(super) fn refit_idle(&mut self, id: u64) {
-        let now = Moment::from_nanos(self.now_ns);
         let is_due = |r: &&mut Replica| r.is_stale && r.station.running() == 0;
         let Some(replica) = self.replicas.get_mut(&id).filter(is_due) else { return };
         replica.renew_station();
         let handle = |(key, work): (&u64, &Work)| {
             let deadline = Moment::from_nanos(u64::try_from(work.deadline_ns).unwrap_or(0));
-            (Handle { key: *key, origin: work.query.origin, request: work.query.request }, deadline)
+            (work.handle(*key), deadline)
         };
         let waiting: Vec<(Handle, Moment)> = replica.works.iter().map(handle).collect();
         for (query, deadline) in waiting {
-            let Some(replica) = self.replicas.get_mut(&id) else { return };
-            replica.station.handle(now, Input::Arrive { query, deadline });
-            self.drain(id);
+            self.queue(id, query, deadline);
         }
         self.touched.insert(id);
     }

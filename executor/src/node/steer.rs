@@ -398,6 +398,7 @@ impl Node {
             let mut layout = Layout::clone(&self.layout);
             layout.pipelines.insert(name.clone(), Arc::new(of.steered(&told)));
             self.layout = Arc::new(layout);
+            self.choosers.remove(&name);
         }
         self.steers.applied.insert(name.clone(), told);
         if is_rerouted {

@@ -82,9 +82,14 @@ impl World {
 
     /// A request at an agent's gateway, with these rows of `x`.
     pub fn ask(&mut self, agent: u64, pipeline: &str, rows: &[f32]) -> oneshot::Receiver<Answer> {
+        self.ask_on(agent, pipeline, rows, Terms::default())
+    }
+
+    /// The same on these terms.
+    pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: Terms) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
         let inputs = vec![numbers("x", rows)];
-        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns: None, reply });
+        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply });
         answer
     }
 
