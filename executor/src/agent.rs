@@ -12,7 +12,7 @@ use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
 use crate::slot::{Happened, Slot};
 use crate::steering::EXTRA_BIT;
-use crate::wire::{End, Message, Return};
+use crate::wire::{End, Load, Message, Return};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -56,6 +56,8 @@ pub struct View {
     pub ready: Arc<BTreeSet<String>>,
     /// Replicas and the length of their queues, running queries included.
     pub queues: Arc<Vec<(u64, usize)>>,
+    /// How the replicas were used up to the last announcement.
+    pub loads: Arc<BTreeMap<u64, Load>>,
     /// Requests by pipeline since the agent's start: ok, late, dropped, failed.
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
     /// Batches since the agent's start.
@@ -261,7 +263,8 @@ impl Loop {
         let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
         let (totals, batches) = (self.totals.clone(), self.batches.clone());
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
-        self.view.send_replace(View { layout, ready, queues, totals, batches, backend, provider });
+        let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load)).collect());
+        self.view.send_replace(View { layout, ready, queues, loads, totals, batches, backend, provider });
     }
 
     fn command(&mut self, command: Command) {
@@ -455,7 +458,8 @@ fn replica_state(replica: &Replica) -> v1::ReplicaState {
         State::Ready => (Told::Ready, String::new()),
         State::Draining(_) => (Told::Draining, String::new()),
     };
-    v1::ReplicaState { replica: replica.id, state: state.into(), error }
+    let (interfered, slowness) = (replica.load.is_disturbed, replica.slowness());
+    v1::ReplicaState { replica: replica.id, state: state.into(), error, interfered, slowness }
 }
 
 fn report(uptime_ms: u64, counts: Counts) -> v1::Report {

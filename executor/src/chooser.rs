@@ -71,8 +71,7 @@ impl Chooser {
 
     /// Takes in how the groups are used.
     pub fn report(&mut self, now: Moment, of: &Pipeline, used: impl Fn(u64) -> Used) {
-        let seen: Vec<Seen> =
-            (0..).zip(&self.choices).filter_map(|(at, choice)| seen(of, at, choice, &used)).collect();
+        let seen: Vec<Seen> = (0..).zip(&self.choices).filter_map(|(at, choice)| seen(of, at, choice, &used)).collect();
         self.selector.report(now, WORKER, 0.0, 0, &seen);
     }
 

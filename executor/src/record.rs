@@ -3,8 +3,8 @@
 //! A record is a file of frames: the node's beginning, then events with their times, digests of the actions that followed, and
 //! digests of the answers to requests. It says what happened and not why; it is for finding out, not for keeping.
 
-use crate::layout::lay_out;
 use crate::chooser::Needs;
+use crate::layout::lay_out;
 use crate::node::request::{Answer, Terms};
 use crate::node::{Action, Event, Node};
 use crate::slot::Happened;

@@ -1,7 +1,9 @@
 //! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
 
 use crate::tensor::{Datatype, Tensor, holds};
-use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Load, Message, Part, Query, RANK_MAX, Return, Scope};
+use crate::wire::{
+    Announced, Brought, Coming, Credit, End, FrameError, Load, Message, Part, Query, RANK_MAX, Return, Scope,
+};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
 use prost::Message as _;
@@ -42,9 +44,14 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
             for _ in 0..u32(from)? {
                 let replica = u64(from)?;
                 let (queued, served_mqps) = (u32(from)?, u32(from)?);
-                loads.push((replica, Load { queued, served_mqps, busy_ppm: u32(from)?, slowness_ppm: u32(from)? }));
+                let (busy_ppm, slowness_ppm, is_disturbed) = (u32(from)?, u32(from)?, u8(from)? > 0);
+                loads.push((replica, Load { queued, served_mqps, busy_ppm, slowness_ppm, is_disturbed }));
             }
-            Message::Ready { agent, replicas, coming, yielding, loads }
+            let mut failed = Vec::new();
+            for _ in 0..u32(from)? {
+                failed.push(u64(from)?);
+            }
+            Message::Ready { agent, replicas, coming, yielding, loads, failed }
         }
         2 => Message::Query { from: u64(from)?, hop: u64(from)?, query: query(from)? },
         3 => Message::Taken { hop: u64(from)? },
@@ -257,7 +264,8 @@ mod tests {
                 replicas: vec![ready],
                 coming: vec![Coming { replica: 4, is_blocked: true }],
                 yielding: vec![2, 3],
-                loads: vec![(1, Load { queued: 1, served_mqps: 2, busy_ppm: 3, slowness_ppm: 4 })],
+                loads: vec![(1, Load { queued: 1, served_mqps: 2, busy_ppm: 3, slowness_ppm: 4, is_disturbed: true })],
+                failed: vec![9],
             },
             Message::Taken { hop: 8 },
             part(End::Dropped("full".into())),

@@ -194,6 +194,8 @@ pub struct Load {
     pub busy_ppm: u32,
     /// Time of the batches that ended over what the profile says of them, in millionths; 0 if none ended.
     pub slowness_ppm: u32,
+    /// For some periods it has been slower than profiled though it was not overloaded.
+    pub is_disturbed: bool,
 }
 
 /// A replica that is not ready yet.
@@ -220,6 +222,8 @@ pub enum Message {
         yielding: Vec<u64>,
         /// How its replicas were used.
         loads: Vec<(u64, Load)>,
+        /// Replicas that could not be loaded there, or died.
+        failed: Vec<u64>,
     },
     /// A query; the sender keeps it until `Taken`.
     Query {
@@ -283,7 +287,7 @@ impl Out {
 pub fn encode(message: &Message) -> Pieces {
     let mut out = Out::default();
     match message {
-        Message::Ready { agent, replicas, coming, yielding, loads } => {
+        Message::Ready { agent, replicas, coming, yielding, loads, failed } => {
             out.open.put_u8(1);
             out.open.put_u64(*agent);
             out.open.put_u32(replicas.len() as u32);
@@ -305,7 +309,10 @@ pub fn encode(message: &Message) -> Pieces {
             for (replica, load) in loads {
                 out.open.put_u64(*replica);
                 [load.queued, load.served_mqps, load.busy_ppm, load.slowness_ppm].iter().for_each(|n| out.open.put_u32(*n));
+                out.open.put_u8(load.is_disturbed.into());
             }
+            out.open.put_u32(failed.len() as u32);
+            failed.iter().for_each(|replica| out.open.put_u64(*replica));
         }
         Message::Query { from, hop, query } => {
             out.open.put_u8(2);

@@ -167,6 +167,7 @@ fn messages() -> Vec<Message> {
             coming: vec![Coming { replica: 4, is_blocked: true }],
             yielding: vec![5],
             loads: vec![(1, Load { queued: 1, ..Load::default() })],
+            failed: vec![6],
         },
         Message::Query { from: 1, hop: 9, query },
         Message::Taken { hop: 9 },

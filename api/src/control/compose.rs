@@ -390,9 +390,8 @@ mod tests {
     #[test]
     fn requests_may_choose_among_all_combinations_of_staffed_groups() {
         let target = composed(&plan(), 3);
-        let [f, slow, fast] = ["f", "slow", "fast"].map(|v| {
-            target.groups.iter().find(|g| g.variant == v).map(|g| g.group).expect("a group of the target")
-        });
+        let [f, slow, fast] = ["f", "slow", "fast"]
+            .map(|v| target.groups.iter().find(|g| g.variant == v).map(|g| g.group).expect("a group of the target"));
         let seen: Vec<_> = target.choices.iter().map(|c| c.groups.clone()).collect();
         assert_eq!(seen, [vec![f, slow], vec![f, fast]]);
         assert!(target.choices.iter().all(|c| (c.accuracy - 0.81).abs() < 1e-9), "the product of 0.9 and 0.9");

@@ -242,7 +242,7 @@ async fn record(app: &App, session: Uuid, message: agent_message::Message) -> st
 
 fn ack_json(ack: &v1::Ack) -> serde_json::Value {
     let fence = ack.fence.unwrap_or_default();
-    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": r.error});
+    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": r.error, "interfered": r.interfered, "slowness": r.slowness});
     json!({
         "incarnation": fence.incarnation,
         "generation": fence.generation,

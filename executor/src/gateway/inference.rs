@@ -83,6 +83,8 @@ pub struct Settings {
     pub accuracy_ppm_min: Option<u32>,
     /// `latency_max_us`, in nanoseconds: variants that are so fast serve it, and later it is late.
     pub latency_ns_max: Option<u64>,
+    /// `offline`: it runs where nothing else waits, whatever its priority.
+    pub offline: bool,
     /// `binary_data_output`: outputs that do not say otherwise are sent as bytes.
     pub binary: bool,
 }
@@ -99,6 +101,7 @@ impl Settings {
                 self.timeout_ns = (micros > 0).then(|| micros.saturating_mul(1_000));
             }
             "priority" => self.priority = value.whole(name, "0 (the default), 1 (the highest) or more")?,
+            "offline" => self.offline = value.boolean(name)?,
             "binary_data_output" => self.binary = value.boolean(name)?,
             "accuracy_min" => self.accuracy_ppm_min = Some(value.part_ppm(name)?),
             "latency_max_us" => {
@@ -125,6 +128,7 @@ impl Settings {
             latency_ns_max: self.latency_ns_max.unwrap_or(u64::MAX),
         };
         let level = match self.priority {
+            _ if self.offline => LEVEL_OFFLINE,
             0 => LEVEL_DEFAULT,
             n => u32::try_from(n).unwrap_or(u32::MAX).min(LEVEL_OFFLINE - 1),
         };
@@ -421,6 +425,8 @@ mod tests {
         let needs = Needs { accuracy_ppm_min: 900_000, latency_ns_max: 20_000 };
         let least = LEVEL_OFFLINE - 1;
         assert_eq!(settings.terms(None), Terms { timeout_ns: None, level: least, needs: Some(needs) });
+        assert_eq!(settings.set("offline", &Parameter::Bool(true)), Ok(()));
+        assert_eq!(settings.terms(None).level, LEVEL_OFFLINE, "whatever its priority");
     }
 
     #[test]

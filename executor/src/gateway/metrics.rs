@@ -6,6 +6,7 @@ use crate::agent::View;
 use crate::backend::Provider;
 use crate::devices::Seen;
 use crate::node::counts::{Batches, Labels};
+use crate::wire::Load;
 use std::fmt::Write;
 
 /// Text in Prometheus' format, one family after the other.
@@ -126,22 +127,42 @@ fn group(l: &Labels) -> [(&str, &str); 4] {
     [("model_name", &l.pipeline), ("task_name", &l.task), ("variant_name", &l.variant), ("accelerator_type", &l.hardware)]
 }
 
+/// Each replica's queue, and how its batches compare with the profile.
 fn queues(view: &View, page: &mut Page) {
-    let name = "apportion_replica_queries";
-    page.family(name, "gauge", "Queries that wait or run at each of this agent's replicas.");
-    for (id, queries) in view.queues.iter() {
-        let all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
-        let mut labels = Labels::default();
-        // One that is retired is in no plan any more; its queue has no other label than its number.
-        for (pipeline, p, replica) in all.filter(|(_, _, r)| r.id == *id) {
-            let group = &p.groups[&replica.group];
-            let (task, variant, hardware) =
-                (p.tasks[group.task].name.clone(), group.variant.clone(), group.hardware.clone());
-            labels = Labels { pipeline: pipeline.clone(), task, variant, hardware };
+    type Read = fn(usize, &Load) -> Option<f64>;
+    let families: [(&str, &str, Read); 3] = [
+        ("apportion_replica_queries", "Queries that wait or run at each of this agent's replicas.", |n, _| Some(n as f64)),
+        (
+            "apportion_replica_slowness_ratio",
+            "Time of its batches of the last second over what the profile says.",
+            |_, load| (load.slowness_ppm > 0).then(|| f64::from(load.slowness_ppm) / 1e6),
+        ),
+        (
+            "apportion_replica_interfered",
+            "1 if it has been slower than profiled for some seconds, though not overloaded.",
+            |_, load| Some(f64::from(u8::from(load.is_disturbed))),
+        ),
+    ];
+    let labels: Vec<(String, Labels)> = view.queues.iter().map(|(id, _)| (id.to_string(), replica(view, *id))).collect();
+    for (name, help, read) in families {
+        page.family(name, "gauge", help);
+        for ((id, queries), (number, labels)) in view.queues.iter().zip(&labels) {
+            let load = view.loads.get(id).copied().unwrap_or_default();
+            let [a, b, c, d] = group(labels);
+            if let Some(value) = read(*queries, &load) {
+                page.sample(name, &[a, b, c, d, ("replica", number)], value);
+            }
         }
-        let [a, b, c, d] = group(&labels);
-        page.sample(name, &[a, b, c, d, ("replica", &id.to_string())], queries);
     }
+}
+
+/// What a replica is of. One that is retired is in no plan any more; it has no other label than its number.
+fn replica(view: &View, id: u64) -> Labels {
+    let mut all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
+    let Some((pipeline, p, replica)) = all.find(|(_, _, r)| r.id == id) else { return Labels::default() };
+    let group = &p.groups[&replica.group];
+    let (task, variant, hardware) = (p.tasks[group.task].name.clone(), group.variant.clone(), group.hardware.clone());
+    Labels { pipeline: pipeline.clone(), task, variant, hardware }
 }
 
 #[cfg(test)]

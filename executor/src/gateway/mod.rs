@@ -24,6 +24,7 @@ use crate::agent::{Handle, View};
 use crate::layout::Pipeline;
 use crate::node::Event;
 use crate::node::request::Terms;
+use crate::policies::LEVEL_OFFLINE;
 use crate::tensor::Tensor;
 use ledger::Ledger;
 use refusal::{Cause, Refusal, Served, served};
@@ -41,6 +42,8 @@ pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const REQUESTS_MAX: usize = 16_384;
 /// Most bytes of inputs of requests that wait for their answers at one gateway; more are refused at once.
 pub const WAITING_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// One of so many places is for offline requests.
+const OFFLINE_PARTS: usize = 4;
 /// In what the bytes are counted.
 const ROOM_BYTES: usize = 1024;
 /// What a client that comes too early is told to wait, in seconds.
@@ -71,6 +74,7 @@ pub struct Gateway {
     limits: Limits,
     places: Arc<Semaphore>,
     room: Arc<Semaphore>,
+    offline: Arc<Semaphore>,
     ledger: Arc<Ledger>,
 }
 
@@ -86,7 +90,8 @@ impl Gateway {
     pub fn with_limits(handle: Handle, limits: Limits) -> Self {
         let places = Arc::new(Semaphore::new(limits.requests_max));
         let room = Arc::new(Semaphore::new(limits.bytes_max / ROOM_BYTES));
-        Self { handle, limits, places, room, ledger: Arc::default() }
+        let offline = Arc::new(Semaphore::new(limits.requests_max / OFFLINE_PARTS));
+        Self { handle, limits, places, room, offline, ledger: Arc::default() }
     }
 
     /// What is there now.
@@ -110,6 +115,12 @@ impl Gateway {
         let timeout_ns = terms.timeout_ns;
         let full = |reason| Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
         let Limits { requests_max, bytes_max } = self.limits;
+        // Offline requests wait for long: most places are kept for others.
+        let is_offline = terms.level == LEVEL_OFFLINE;
+        let offline = is_offline.then(|| self.offline.clone().try_acquire_owned()).transpose();
+        let Ok(offline) = offline else {
+            return full(format!("{} offline requests wait for their answers", requests_max / OFFLINE_PARTS));
+        };
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             return full(format!("{requests_max} requests wait for their answers"));
         };
@@ -125,7 +136,7 @@ impl Gateway {
         }
         // The place is free when the node has answered, even if the client has gone before.
         let answer = tokio::spawn(async move {
-            let _held = (place, room);
+            let _held = (place, room, offline);
             answer.await
         });
         let stopping = |_: tokio::task::JoinError| Refusal::stopping();
@@ -185,7 +196,8 @@ mod tests {
     #[tokio::test]
     async fn a_full_gateway_refuses_at_once_and_takes_again_when_one_has_ended() {
         let (gateway, mut inbox) = gateway();
-        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], Terms::default()))).collect();
+        let mut waiting: Vec<_> =
+            (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], Terms::default()))).collect();
         for request in &mut waiting {
             assert!(futures::poll!(request).is_pending());
         }
@@ -202,7 +214,14 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_nobody_answers_ends_with_its_timeout() {
         let (gateway, inbox) = gateway();
-        assert_eq!(gateway.infer("p", vec![], Terms { timeout_ns: Some(1_000), ..Terms::default() }).await.expect_err("late").cause, Cause::Late);
+        assert_eq!(
+            gateway
+                .infer("p", vec![], Terms { timeout_ns: Some(1_000), ..Terms::default() })
+                .await
+                .expect_err("late")
+                .cause,
+            Cause::Late
+        );
         drop(inbox);
         let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("nobody there");
         assert_eq!(refusal, Refusal::stopping());

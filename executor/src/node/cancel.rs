@@ -66,6 +66,7 @@ impl Node {
                     self.touched.insert(id);
                     self.drain(id);
                 }
+                self.cancel_offline(id, origin, request);
             }
             self.parked.retain(|parked| !parked.is_of(origin, request));
             self.cancel_meetings(origin, request);

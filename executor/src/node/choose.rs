@@ -43,7 +43,7 @@ impl Node {
         };
         for replica in self.replicas.values().filter(|r| r.takes()) {
             // Its own queue is known as it is now.
-            add(replica.group_id, &Load { queued: replica.len() as u32, ..replica.load });
+            add(replica.group_id, &Load { queued: replica.online_len() as u32, ..replica.load });
         }
         for peer in self.peers.values().filter(|p| p.connected) {
             for ready in &peer.ready {

@@ -4,11 +4,14 @@ use super::request::{Answer, Attempt, Pending, Piece, Terms};
 use super::work::Sending;
 use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node};
 use crate::node::counts::BIN_NS;
+use crate::policies::LEVEL_OFFLINE;
 use crate::tensor::Tensor;
 use crate::wire::{Credit, End, Message, Query, Return};
 use apportion_domain::Span;
 use tokio::sync::oneshot;
 
+/// How long an offline request without a timeout waits for its answer, in nanoseconds.
+const OFFLINE_PATIENCE_NS: u64 = 3_600_000_000_000;
 /// How often a request is run, at most.
 const ATTEMPTS_MAX: usize = 4;
 /// After the loss of an agent, a request is run again when it is unanswered for this part of its SLO: long enough for most
@@ -16,13 +19,7 @@ const ATTEMPTS_MAX: usize = 4;
 const AGAIN_SLO_PARTS: u64 = 4;
 
 impl Node {
-    pub(super) fn arrive(
-        &mut self,
-        name: String,
-        inputs: Vec<Tensor>,
-        terms: Terms,
-        reply: oneshot::Sender<Answer>,
-    ) {
+    pub(super) fn arrive(&mut self, name: String, inputs: Vec<Tensor>, terms: Terms, reply: oneshot::Sender<Answer>) {
         let Some(pipeline) = self.layout.pipelines.get(&name).cloned() else {
             let _gone = reply.send(Answer::NotReady(format!("pipeline {name} is not in the target")));
             return;
@@ -37,9 +34,12 @@ impl Node {
                 return;
             }
         };
-        let counts = self.counts.pipelines.entry(name.clone()).or_default();
-        *counts.bins.entry(self.now_ns / BIN_NS).or_default() += rows as u32;
-        self.tally_offered(&name, rows as u32);
+        // Offline requests take what is left over: nothing is planned for them.
+        if terms.level != LEVEL_OFFLINE {
+            let counts = self.counts.pipelines.entry(name.clone()).or_default();
+            *counts.bins.entry(self.now_ns / BIN_NS).or_default() += rows as u32;
+            self.tally_offered(&name, rows as u32);
+        }
         let counts = self.counts.pipelines.entry(name.clone()).or_default();
         let task = pipeline.tasks[pipeline.root].name.clone();
         if self.leaving {
@@ -52,11 +52,13 @@ impl Node {
             let _gone = reply.send(Answer::NotReady(format!("no replica of task {task} is ready")));
             return;
         }
-        let patience_ns = self.patience_ns(&name);
+        let is_offline = terms.level == LEVEL_OFFLINE;
+        let patience_ns = if is_offline { OFFLINE_PATIENCE_NS } else { self.patience_ns(&name) };
         let timed = terms.timeout_ns.is_some_and(|t| t <= patience_ns);
         let timeout_ns = terms.timeout_ns.unwrap_or(u64::MAX);
         let needed_ns = terms.needs.map_or(u64::MAX, |n| n.latency_ns_max);
-        let deadline_ns = self.now_ns.saturating_add(timeout_ns.min(needed_ns).min(pipeline.slo_ns));
+        let slo_ns = if is_offline { OFFLINE_PATIENCE_NS } else { pipeline.slo_ns };
+        let deadline_ns = self.now_ns.saturating_add(timeout_ns.min(needed_ns).min(slo_ns));
         let give_up_ns = self.now_ns.saturating_add(timeout_ns.min(patience_ns));
         self.request += 1;
         let (request, arrived_ns) = (self.request, self.now_ns);

@@ -16,6 +16,8 @@ pub mod counts;
 mod ingress;
 mod load;
 mod meet;
+mod moves;
+mod offline;
 pub mod replicas;
 pub mod request;
 pub mod route;
@@ -26,6 +28,7 @@ mod work;
 
 pub use cancel::CANCELLED_MAX;
 pub use meet::MEETINGS_MAX;
+pub use offline::OFFLINE_MAX;
 pub use work::PARKED_MAX;
 
 use crate::chooser::Chooser;
@@ -182,6 +185,7 @@ struct Peer {
     yielding: Vec<u64>,
     /// By replica.
     loads: BTreeMap<u64, Load>,
+    failed: BTreeSet<u64>,
 }
 
 struct Sent {
@@ -302,11 +306,12 @@ impl Node {
 
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Ready { agent, replicas, coming, yielding, loads } => {
+            Message::Ready { agent, replicas, coming, yielding, loads, failed } => {
                 let peer = self.peers.entry(agent).or_default();
                 let is_new = (&peer.ready, &peer.coming) != (&replicas, &coming);
                 (peer.ready, peer.coming, peer.yielding) = (replicas, coming, yielding);
                 peer.loads = loads.into_iter().collect();
+                peer.failed = failed.into_iter().collect();
                 if is_new {
                     self.reroute();
                 }
@@ -332,7 +337,8 @@ impl Node {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
         peer.connected = false;
         // Whoever answers there next may be a new process without these replicas; it says what it has.
-        (peer.ready, peer.coming, peer.yielding, peer.loads) = Default::default();
+        (peer.ready, peer.coming, peer.yielding) = Default::default();
+        (peer.loads, peer.failed) = Default::default();
         self.reroute();
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {
@@ -354,10 +360,12 @@ impl Node {
         let coming: Vec<Coming> = self.replicas.values().filter_map(Replica::coming).collect();
         let yielding = self.yielding();
         let loads: Vec<(u64, Load)> = self.replicas.values().filter(|r| r.takes()).map(|r| (r.id, r.load)).collect();
+        let failed: Vec<u64> = self.replicas.values().filter(|r| r.has_failed()).map(|r| r.id).collect();
         for (agent, peer) in &self.peers {
             if peer.connected {
                 let (replicas, coming, yielding) = (replicas.clone(), coming.clone(), yielding.clone());
-                let ready = Message::Ready { agent: self.agent, replicas, coming, yielding, loads: loads.clone() };
+                let (loads, failed) = (loads.clone(), failed.clone());
+                let ready = Message::Ready { agent: self.agent, replicas, coming, yielding, loads, failed };
                 self.actions.push(Action::Send(*agent, ready));
             }
         }

@@ -132,7 +132,9 @@ impl Routes {
             }
         };
         match router.pick_behind(way.behind) {
-            Some(picked) => Choice::Place(ready.places[picked.target as usize], Ticket { epoch, sender, slot: picked.slot }),
+            Some(picked) => {
+                Choice::Place(ready.places[picked.target as usize], Ticket { epoch, sender, slot: picked.slot })
+            }
             None => Choice::Behind,
         }
     }
@@ -285,8 +287,7 @@ mod tests {
         pipeline.within = Within::LeastOutstanding;
         let mut routes = Routes::default();
         routes.set([ready(1, 20, 2, 5), ready(2, 21, 2, 5)].into_iter());
-        let pick =
-            |routes: &mut Routes| to_b(routes, Some(&pipeline), Some(1), 0).place().expect("ready");
+        let pick = |routes: &mut Routes| to_b(routes, Some(&pipeline), Some(1), 0).place().expect("ready");
         let tickets: Vec<_> = (0..4).map(|_| pick(&mut routes)).collect();
         assert_eq!(tickets.iter().filter(|(p, _)| p.replica == 20).count(), 2);
         let of_20 = tickets.iter().filter(|(p, _)| p.replica == 20).map(|(_, ticket)| *ticket);

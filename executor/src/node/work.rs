@@ -47,14 +47,21 @@ impl Work {
 }
 
 impl Replica {
-    /// How many of those that wait here a new query of this level passes: the last ones that are less important. One that would miss its
-    /// deadline by waiting for another batch is not passed, nor is one that is late by more than the SLO: its turn has come.
+    /// How many of those that wait here a new query of this level passes: the last ones that are less important. One that would be on
+    /// time where it stands, and late one place further back, is not passed, nor is one that is late by more than the SLO: its
+    /// turn has come.
     fn passes(&self, level: u32, now: Moment) -> u32 {
-        let soon = now + self.group.execution() + self.group.execution();
+        let (execution_ns, batch) = (self.group.execution().as_nanos(), self.group.batch);
+        // Full batches for those before and its own one; the batch that runs may be about to end, or have just begun.
+        let done = |place: usize, running: usize| {
+            now + Span::from_nanos(execution_ns.saturating_mul((place / batch + 1 + running) as u64))
+        };
         let slo = Span::from_nanos(self.of.slo_ns);
-        let keeps_place = |deadline: Moment| (now < deadline && deadline < soon) || deadline + slo < now;
-        let waiting = self.station.waiting().iter().rev();
-        waiting.take_while(|w| w.query.level > level && !keeps_place(w.deadline)).count() as u32
+        let keeps_place = |place: usize, deadline: Moment| {
+            (done(place, 0) <= deadline && deadline < done(place + 1, 1)) || deadline + slo < now
+        };
+        let waiting = self.station.waiting().iter().enumerate().rev();
+        waiting.take_while(|(at, w)| w.query.level > level && !keeps_place(*at, w.deadline)).count() as u32
     }
 }
 
@@ -114,6 +121,9 @@ impl Node {
         let Some(replica) = self.replicas.get_mut(&id).filter(|r| r.is_up()) else {
             return self.pass_on(work, "its replica is gone");
         };
+        if work.is_offline() {
+            return self.accept_offline(id, work);
+        }
         self.key += 1;
         let query = work.handle(self.key);
         let deadline = Moment::from_nanos(u64::try_from(work.deadline_ns).unwrap_or(0));

@@ -125,7 +125,7 @@ fn requests_that_need_the_same_go_on_to_what_is_free_and_come_back_when_their_ag
     world.obey(&choosing());
     world.pass(50 * MS);
     // Both choices do; queues that nobody has reported yet count.
-    let answers: Vec<_> = (0..8).map(|_| world.ask_on(1, "p", &[1.0], needing(0.0, 60))).collect();
+    let answers: Vec<_> = (0..20).map(|_| world.ask_on(1, "p", &[1.0], needing(0.0, 60))).collect();
     world.pass(400 * MS);
     let served = |mut a: oneshot::Receiver<Answer>| match a.try_recv().expect("an answer") {
         Answer::Done { chosen: Some(chosen), .. } => chosen.variants,
