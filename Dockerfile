@@ -44,8 +44,8 @@ STOPSIGNAL SIGTERM
 # those by which they are reached: docker run --network host ... --http 10.0.0.5:8000 --data 10.0.0.5:8002
 ENTRYPOINT ["apportion-agent", "--state-dir", "/var/lib/apportion-agent"]
 
-# CUDA 12 and cuDNN 9 are what the pinned library was built for (scripts/onnxruntime-cuda.txt).
-FROM nvidia/cuda:12.6.3-cudnn-runtime-ubuntu24.04 AS agent-cuda
+# CUDA 13 and cuDNN 9 are what the pinned library was built for (scripts/onnxruntime-cuda.txt).
+FROM nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04 AS agent-cuda
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates libstdc++6 && \
     rm -rf /var/lib/apt/lists/* && useradd --create-home --home-dir /var/lib/apportion-agent apportion
 COPY --from=build /out/apportion-agent /usr/local/bin/
@@ -55,4 +55,4 @@ USER apportion
 VOLUME /var/lib/apportion-agent
 EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["apportion-agent", "--state-dir", "/var/lib/apportion-agent", "--hardware", "gpu"]
+ENTRYPOINT ["apportion-agent", "--state-dir", "/var/lib/apportion-agent", "--hardware", "gpu", "--provider", "cuda"]

@@ -193,7 +193,14 @@ async fn reported_arrivals_are_counted_by_second() {
         dropped: 0,
         failed: 0,
     };
-    agent.say(agent_message::Message::Report(v1::Report { uptime_ms: 5_000, arrivals: vec![part], groups: vec![] })).await;
+    agent
+        .say(agent_message::Message::Report(v1::Report {
+            uptime_ms: 5_000,
+            arrivals: vec![part],
+            groups: vec![],
+            ..Default::default()
+        }))
+        .await;
     let sums = s
         .until("/v1/pipelines/digits/arrivals", |rows| {
             let rows = rows.as_array().filter(|r| !r.is_empty())?;
@@ -202,5 +209,29 @@ async fn reported_arrivals_are_counted_by_second() {
         })
         .await;
     assert_eq!(sums, (300, 250, 50));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_devices_say_is_shown_and_what_is_not_known_is_null() {
+    let s = with_pipeline().await;
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let (_, agents) = s.get("/v1/agents").await;
+    assert_eq!(agents[0]["device_use"], json!([]), "nothing was said yet");
+    let known = v1::DeviceStats {
+        uuid: "GPU-1".into(),
+        memory_used: Some(5),
+        memory_total: Some(9),
+        utilisation: Some(0.25),
+        ..Default::default()
+    };
+    let unknown = v1::DeviceStats { device: 1, uuid: "GPU-2".into(), ..Default::default() };
+    let report = v1::Report { uptime_ms: 5_000, devices: vec![known, unknown], ..Default::default() };
+    agent.say(agent_message::Message::Report(report)).await;
+    let seen = s.until("/v1/agents", |a| Some(a[0]["device_use"].clone()).filter(|d| *d != json!([]))).await;
+    let one = |device, uuid: &str, used: Value, total: Value, ratio: Value| json!({"device": device, "uuid": uuid, "memory_used": used, "memory_total": total, "utilisation": ratio});
+    let null = || Value::Null;
+    assert_eq!(seen, json!([one(0, "GPU-1", 5.into(), 9.into(), 0.25.into()), one(1, "GPU-2", null(), null(), null())]));
     s.running.stop().await;
 }

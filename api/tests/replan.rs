@@ -17,7 +17,7 @@ fn load(agent: &Agent, tenth: Arc<AtomicU32>) -> tokio::task::JoinHandle<()> {
         for uptime_ms in (0_u64..).step_by(100) {
             let bins = vec![tenth.load(Ordering::Relaxed)];
             let part = v1::Arrivals { pipeline: "digits".into(), first_bin_ms: uptime_ms, bins, ..v1::Arrivals::default() };
-            let report = v1::Report { uptime_ms, arrivals: vec![part], groups: vec![] };
+            let report = v1::Report { uptime_ms, arrivals: vec![part], groups: vec![], ..Default::default() };
             let message = v1::AgentMessage { message: Some(agent_message::Message::Report(report)) };
             if outbox.send(message).await.is_err() {
                 return;

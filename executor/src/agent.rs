@@ -1,7 +1,8 @@
 //! The loop of an agent: feeds the [`Node`] and carries out what it asks for.
 
 use crate::alarm::Alarm;
-use crate::backend::{Kind, Loader, Wanted};
+use crate::backend::{Kind, Loader, Provider, Wanted};
+use crate::devices::Devices;
 use crate::files::Files;
 use crate::layout::{Layout, lay_out};
 use crate::node::counts::{BIN_NS, Batches, Counts, Labels};
@@ -11,7 +12,7 @@ use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
 use crate::slot::{Happened, Slot};
 use crate::steering::EXTRA_BIT;
-use crate::wire::{End, Message, Return};
+use crate::wire::{End, Load, Message, Return};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -55,12 +56,16 @@ pub struct View {
     pub ready: Arc<BTreeSet<String>>,
     /// Replicas and the length of their queues, running queries included.
     pub queues: Arc<Vec<(u64, usize)>>,
+    /// How the replicas were used up to the last announcement.
+    pub loads: Arc<BTreeMap<u64, Load>>,
     /// Requests by pipeline since the agent's start: ok, late, dropped, failed.
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
     /// Batches since the agent's start.
     pub batches: Arc<BTreeMap<Labels, Batches>>,
     /// How this agent's batches are run.
     pub backend: Kind,
+    /// What its variants run on, where that is its to say.
+    pub provider: Option<Provider>,
 }
 
 impl View {
@@ -84,6 +89,8 @@ pub struct Handle {
     pub ack: watch::Receiver<Option<v1::Ack>>,
     /// Since when the agent's clock runs.
     pub started: Instant,
+    /// What can say how the agent's devices are; [`start`] knows of none.
+    pub devices: Devices,
 }
 
 /// How an agent runs its replicas.
@@ -122,9 +129,13 @@ struct Loop {
 pub fn start(options: Options) -> Handle {
     let (events, event_inbox) = mpsc::channel(65_536);
     let (commands, command_inbox) = mpsc::channel(1_024);
-    let (view, seen) = watch::channel(View { backend: options.loader.kind(), ..View::default() });
+    let (view, seen) = {
+        let (backend, provider) = (options.loader.kind(), options.loader.provider());
+        watch::channel(View { backend, provider, ..View::default() })
+    };
     let (ack, acknowledged) = watch::channel(None);
-    let handle = Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started: Instant::now() };
+    let (started, devices) = (Instant::now(), Devices::default());
+    let handle = Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started, devices };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
@@ -251,8 +262,9 @@ impl Loop {
         let ready = Arc::new(layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect());
         let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
         let (totals, batches) = (self.totals.clone(), self.batches.clone());
-        let backend = self.options.loader.kind();
-        self.view.send_replace(View { layout, ready, queues, totals, batches, backend });
+        let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
+        let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load)).collect());
+        self.view.send_replace(View { layout, ready, queues, loads, totals, batches, backend, provider });
     }
 
     fn command(&mut self, command: Command) {
@@ -418,14 +430,14 @@ impl Loop {
 
     fn open_slot(&mut self, replica: u64, file: Result<Option<PathBuf>, String>) {
         let Some(wanted) = self.node.replicas().find(|r| r.id == replica) else { return };
-        let (task, group) = (wanted.task().clone(), wanted.group.clone());
+        let (task, group, device) = (wanted.task().clone(), wanted.group.clone(), wanted.device);
         let events = self.handle.events.clone();
         let report = move |happened| {
             let _stopping = events.blocking_send(Event::Slot(replica, happened));
         };
         let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
         let started = file.and_then(|file| {
-            let wanted = Wanted { file, task, group };
+            let wanted = Wanted { file, task, group, device };
             Slot::start(name, wanted, loader, report).map_err(|e| e.to_string())
         });
         match started {
@@ -446,7 +458,8 @@ fn replica_state(replica: &Replica) -> v1::ReplicaState {
         State::Ready => (Told::Ready, String::new()),
         State::Draining(_) => (Told::Draining, String::new()),
     };
-    v1::ReplicaState { replica: replica.id, state: state.into(), error }
+    let (interfered, slowness) = (replica.load.is_disturbed, replica.slowness());
+    v1::ReplicaState { replica: replica.id, state: state.into(), error, interfered, slowness }
 }
 
 fn report(uptime_ms: u64, counts: Counts) -> v1::Report {
@@ -471,5 +484,5 @@ fn report(uptime_ms: u64, counts: Counts) -> v1::Report {
         waited_ms: c.waited_ns as f64 / 1e6,
         children: c.children.into_iter().map(|(task, queries)| v1::ChildCount { task, queries }).collect(),
     });
-    v1::Report { uptime_ms, arrivals: arrivals.collect(), groups: groups.collect() }
+    v1::Report { uptime_ms, arrivals: arrivals.collect(), groups: groups.collect(), devices: Vec::new() }
 }

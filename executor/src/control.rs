@@ -175,7 +175,8 @@ async fn converse(
                 if handle.commands.send(Command::Report(reply)).await.is_err() {
                     return End::Left;
                 }
-                let Ok(report) = counted.await else { return End::Left };
+                let Ok(mut report) = counted.await else { return End::Left };
+                report.devices = device_stats(handle).await;
                 agent_message::Message::Report(report)
             }
             () = stop.cancelled() => {
@@ -191,6 +192,21 @@ async fn converse(
             return End::Again("the stream takes no more messages".into());
         }
     }
+}
+
+/// How the devices are, where that is known.
+async fn device_stats(handle: &Handle) -> Vec<v1::DeviceStats> {
+    let devices = handle.devices.clone();
+    // Drivers may take their time. A look that panics has seen nothing.
+    let seen = tokio::task::spawn_blocking(move || devices.look()).await.unwrap_or_default();
+    let told = |s: crate::devices::Seen| v1::DeviceStats {
+        device: s.device,
+        uuid: s.uuid,
+        memory_used: s.memory_used,
+        memory_total: s.memory_total,
+        utilisation: s.utilisation,
+    };
+    seen.into_iter().map(told).collect()
 }
 
 async fn hear(message: control_message::Message, handle: &Handle) -> Option<End> {

@@ -1,5 +1,6 @@
 //! What an agent keeps on disk: model files by digest, and the target that it obeyed last.
 
+use crate::causes::describe;
 use apportion_protocol::v1;
 use sha2::{Digest, Sha256};
 use std::io::Write;
@@ -95,16 +96,6 @@ impl Files {
 
 fn hex_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -56,6 +56,17 @@ pub struct Pipeline {
     pub waits: Vec<Wait>,
     /// The demand that the plan was made for, in requests per second; 0 if it is not known.
     pub demand_qps: f64,
+    /// What requests that say what they need may be given.
+    pub choices: Vec<Choice>,
+}
+
+/// A variant for each task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// A group of each task, by its position.
+    pub groups: Vec<u64>,
+    /// The pipeline's accuracy with them, 0 to 1.
+    pub accuracy: f64,
 }
 
 impl Pipeline {
@@ -126,6 +137,8 @@ pub struct Group {
     pub share: f64,
     /// Memory of one replica and of a device of its hardware, where both are known.
     pub memory_mib: Option<(f64, f64)>,
+    /// Price of one replica per hour, in the plan's currency; 0 if it is not known.
+    pub price_per_hour: f64,
     /// Children that an emulated batch makes, by the child's position: their numbers with probabilities. Empty: one for each row.
     pub fanout: Vec<(usize, Vec<(u32, f64)>)>,
 }

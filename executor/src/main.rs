@@ -1,13 +1,15 @@
 //! `apportion-agent`: serves its part of the fleet's target on its devices.
 
 use apportion_executor::agent::{self, Command, Options};
-use apportion_executor::backend::{Backend, Kind, Loader, OnnxBackend, find_library};
+use apportion_executor::backend::{Kind, Loader, Provider, find_library};
 use apportion_executor::bench::{self, BenchError, Figure};
 use apportion_executor::control::{ControlError, Identity, attend};
+use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::files::Files;
 use apportion_executor::gateway::{self, Gateway, Limits, REQUESTS_MAX, WAITING_BYTES_MAX};
 use apportion_executor::peers;
 use clap::Parser;
+use std::error::Error;
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -80,6 +82,10 @@ struct Flags {
     /// `remote=http://host:port` by a server of the Open Inference Protocol that has the variants under their names
     #[arg(long, default_value = "onnx")]
     backend: Way,
+    /// What the backend `onnx` runs variants on: `cpu`, or `cuda`: the agent's devices are then CUDA's, by number, and what
+    /// cannot run there fails to load
+    #[arg(long, default_value = "cpu")]
+    provider: Provider,
     /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
@@ -126,15 +132,28 @@ impl FromStr for Way {
     }
 }
 
-fn loader(way: Way, library: Option<&Path>, threads: usize) -> Result<Loader, Box<dyn std::error::Error>> {
-    Ok(match way {
-        Way::Emulated => Loader::Emulated,
-        Way::Remote(url) => Loader::Remote(url),
-        Way::Onnx => {
-            let library = find_library(library)?;
-            Loader::files(move |file| Ok(Box::new(OnnxBackend::load(&library, file, threads)?) as Box<dyn Backend>))
+fn loader(way: Way, provider: Provider, library: Option<&Path>, threads: usize) -> Result<Loader, Box<dyn Error>> {
+    match way {
+        Way::Onnx => Ok(Loader::Onnx { library: find_library(library)?, provider, threads }),
+        _ if provider != Provider::Cpu => {
+            let name = provider.name();
+            Err(format!("--provider {name}: only the backend onnx runs variants here: expected --backend onnx with it")
+                .into())
         }
-    })
+        Way::Emulated => Ok(Loader::Emulated),
+        Way::Remote(url) => Ok(Loader::Remote(url)),
+    }
+}
+
+/// What can say how the devices are; what cannot is said once.
+fn devices(provider: Provider, count: u32) -> Devices {
+    if provider != Provider::Cuda {
+        return Devices::default();
+    }
+    let visible = std::env::var(VISIBLE_VARIABLE).ok();
+    let opened = Devices::open(visible.as_deref(), count);
+    let opened = opened.inspect_err(|error| tracing::warn!(error, "memory and utilisation of the devices are not known"));
+    opened.unwrap_or_default()
 }
 
 fn main() -> ExitCode {
@@ -180,9 +199,10 @@ fn print(figures: &[Figure]) -> Result<(), BenchError> {
     Ok(())
 }
 
-async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
+async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let name = flags.name.unwrap_or_else(default_name);
-    let loader = loader(flags.backend, flags.onnxruntime.as_deref(), flags.threads)?;
+    let loader = loader(flags.backend, flags.provider, flags.onnxruntime.as_deref(), flags.threads)?;
+    let devices = devices(flags.provider, flags.devices);
     let directory = flags.state_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("apportion-{name}")));
     let http = TcpListener::bind(&flags.http).map_err(|e| format!("--http {}: {e}", flags.http))?;
     let asked = &flags.ingress_grpc;
@@ -208,13 +228,14 @@ async fn run(flags: Flags) -> Result<(), Box<dyn std::error::Error>> {
     );
     match loader.kind() {
         Kind::Emulated => tracing::warn!("backend emulated: profiles are played back, and all answers are zeros"),
-        kind => tracing::info!(backend = kind.name(), "batches are run"),
+        kind => tracing::info!(backend = kind.name(), provider = flags.provider.name(), "batches are run"),
     }
     if flags.pace {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
     let files = Files::open(&directory)?;
-    let handle = agent::start(Options { loader, pace: flags.pace, files, record: flags.record });
+    let started = agent::start(Options { loader, pace: flags.pace, files, record: flags.record });
+    let handle = agent::Handle { devices, ..started };
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
     let limits = Limits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };
@@ -267,6 +288,15 @@ fn default_name() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_provider_is_the_backend_onnxs_alone() {
+        let refused = loader(Way::Emulated, Provider::Cuda, None, 1).err().expect("nothing runs there").to_string();
+        assert!(refused.contains("--provider cuda") && refused.contains("--backend onnx"), "{refused}");
+        let emulated = loader(Way::Emulated, Provider::Cpu, None, 1).expect("needs nothing");
+        assert_eq!((emulated.kind(), emulated.provider()), (Kind::Emulated, None));
+        assert!(devices(Provider::Cpu, 1).look().is_empty(), "of processors nothing is said");
+    }
 
     #[test]
     fn backends_are_read_and_others_refused() {

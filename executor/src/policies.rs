@@ -9,6 +9,11 @@ use apportion_serving::{Dropper, StatePlanner, Station};
 /// Queries that may wait at one replica.
 pub const QUEUE_LEN_MAX: usize = 10_000;
 
+/// How important a query is whose request does not say: the parameter `priority` is a level, and 0 is this one.
+pub const LEVEL_DEFAULT: u32 = 100;
+/// Of offline queries, which run where no other waits; requests' priorities stay above.
+pub const LEVEL_OFFLINE: u32 = u32::MAX;
+
 /// A station's handle of a query. To a station, queries of one request are equal, so that one input cancels them all.
 #[derive(Clone, Copy, Debug)]
 pub struct Handle {
@@ -18,6 +23,8 @@ pub struct Handle {
     pub origin: u64,
     /// The gateway's number of the request.
     pub request: u64,
+    /// How important it is: the lowest number comes first.
+    pub level: u32,
 }
 
 impl PartialEq for Handle {

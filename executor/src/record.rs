@@ -3,8 +3,9 @@
 //! A record is a file of frames: the node's beginning, then events with their times, digests of the actions that followed, and
 //! digests of the answers to requests. It says what happened and not why; it is for finding out, not for keeping.
 
+use crate::chooser::Needs;
 use crate::layout::lay_out;
-use crate::node::request::Answer;
+use crate::node::request::{Answer, Terms};
 use crate::node::{Action, Event, Node};
 use crate::slot::Happened;
 use crate::unwire::{decode, take, tensors, text, u8, u64};
@@ -125,7 +126,7 @@ impl Recorder {
             return event;
         }
         self.write(out);
-        let Event::Arrive { pipeline, inputs, timeout_ns, reply } = event else { return event };
+        let Event::Arrive { pipeline, inputs, terms, reply } = event else { return event };
         // The answer passes through here on its way to the client.
         let (passing, answer) = oneshot::channel();
         self.requests += 1;
@@ -139,7 +140,7 @@ impl Recorder {
             this.write(out);
             let _client_gone = reply.send(answer);
         });
-        Event::Arrive { pipeline, inputs, timeout_ns, reply: passing }
+        Event::Arrive { pipeline, inputs, terms, reply: passing }
     }
 
     /// What followed from all events since the last time.
@@ -167,11 +168,15 @@ fn put_event(out: &mut Out, event: &Event) -> bool {
             out.open.put_u8(1);
             out.open.put_u64(*agent);
         }
-        Event::Arrive { pipeline, inputs, timeout_ns, .. } => {
+        Event::Arrive { pipeline, inputs, terms, .. } => {
             out.open.put_u8(2);
             put_text(out, pipeline);
-            out.open.put_u8(timeout_ns.is_some().into());
-            out.open.put_u64(timeout_ns.unwrap_or(0));
+            out.open.put_u8(terms.timeout_ns.is_some().into());
+            out.open.put_u64(terms.timeout_ns.unwrap_or(0));
+            out.open.put_u64(terms.level.into());
+            out.open.put_u8(terms.needs.is_some().into());
+            out.open.put_u64(terms.needs.map_or(0, |n| n.accuracy_ppm_min.into()));
+            out.open.put_u64(terms.needs.map_or(0, |n| n.latency_ns_max));
             put_tensors(out, inputs);
         }
         Event::Message(message) => {
@@ -230,7 +235,11 @@ fn event(from: &mut Bytes, reply: oneshot::Sender<Answer>) -> Result<Event, Fram
         1 => Event::Number(u64(from)?),
         2 => {
             let (pipeline, is_timed, ns) = (text(from)?, u8(from)? > 0, u64(from)?);
-            Event::Arrive { pipeline, inputs: tensors(from)?, timeout_ns: is_timed.then_some(ns), reply }
+            let level = small(from)?;
+            let (has_needs, accuracy_ppm_min, latency_ns_max) = (u8(from)? > 0, small(from)?, u64(from)?);
+            let needs = has_needs.then_some(Needs { accuracy_ppm_min, latency_ns_max });
+            let terms = Terms { timeout_ns: is_timed.then_some(ns), level, needs };
+            Event::Arrive { pipeline, inputs: tensors(from)?, terms, reply }
         }
         3 => Event::Message(decode(std::mem::take(from))?),
         4 => Event::Unsent { hop: u64(from)?, why: text(from)? },
@@ -243,6 +252,10 @@ fn event(from: &mut Bytes, reply: oneshot::Sender<Answer>) -> Result<Event, Fram
         11 => Event::Leave,
         _ => return Err(FrameError::Field("event")),
     })
+}
+
+fn small(from: &mut Bytes) -> Result<u32, FrameError> {
+    u32::try_from(u64(from)?).map_err(|_| FrameError::Field("terms"))
 }
 
 fn happened(from: &mut Bytes) -> Result<Happened, FrameError> {
@@ -303,18 +316,19 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
 fn digest_of_answer(answer: &Answer) -> [u8; 32] {
     let mut out = Out::default();
     match answer {
-        Answer::Done { pieces, late, latency_ns, dropped } => {
+        Answer::Done { pieces, late, latency_ns, dropped, chosen } => {
             out.open.put_u8(0);
             out.open.put_u8((*late).into());
             out.open.put_u64(*latency_ns);
             out.open.put_u32(*dropped);
+            put_text(&mut out, chosen.as_ref().map_or("", |c| &c.variants));
             for piece in pieces {
                 out.open.put_u32(piece.row);
                 out.open.put_u64(piece.order);
                 put_end(&mut out, &End::Leaf { task: piece.task.clone(), outputs: piece.outputs.clone() });
             }
         }
-        Answer::NotReady(why) | Answer::Dropped(why) | Answer::Failed(why) => {
+        Answer::Unmet(why) | Answer::NotReady(why) | Answer::Dropped(why) | Answer::Failed(why) => {
             out.open.put_u8(1);
             put_text(&mut out, why);
         }

@@ -1,6 +1,7 @@
 //! A loaded replica: a thread of its own that loads the variant and runs its batches one after the other.
 
 use crate::backend::{Loader, Wanted};
+use crate::causes::describe;
 use crate::tensor::{Datatype, Tensor, TensorSpec};
 use bytes::Bytes;
 use std::sync::mpsc;
@@ -52,7 +53,7 @@ impl Slot {
 fn serve(wanted: &Wanted, loader: &Loader, inbox: &mpsc::Receiver<Batch>, report: &impl Fn(Happened)) {
     let mut backend = match loader.load(wanted) {
         Ok(backend) => backend,
-        Err(error) => return report(Happened::Failed(error.to_string())),
+        Err(error) => return report(Happened::Failed(describe(&error))),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
     if let Err(error) = backend.run(&zeros) {

@@ -31,7 +31,7 @@ impl Pipeline {
     }
 
     /// Queries that one query of a group makes at each child of its task.
-    fn fanout_means(&self, group: &Group) -> Vec<f64> {
+    pub(crate) fn fanout_means(&self, group: &Group) -> Vec<f64> {
         let task = &self.tasks[group.task];
         let mean = |edge: &crate::layout::Edge| {
             let counts = group.fanout.iter().find(|(to, _)| *to == edge.to);
@@ -42,7 +42,7 @@ impl Pipeline {
     }
 
     /// Positions of the tasks, each before its children.
-    fn order(&self) -> Vec<usize> {
+    pub(crate) fn order(&self) -> Vec<usize> {
         let mut order = vec![self.root];
         let mut at = 0;
         while let Some(task) = order.get(at) {
@@ -118,6 +118,7 @@ impl Pipeline {
         if by.has_backup {
             steered.backup = by.backup.iter().copied().collect();
         }
+        steered.replicas.retain(|r| !by.moved.contains(&r.id));
         let known = by.extras.iter().filter(|r| self.groups.contains_key(&r.group));
         let extra = |r: &v1::ReplicaTarget| Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device };
         steered.replicas.extend(known.map(extra));
@@ -128,7 +129,7 @@ impl Pipeline {
 /// Whether two steerings differ in more than module states.
 #[must_use]
 pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
-    (&a.tables, a.has_backup, &a.backup, &a.extras) == (&b.tables, b.has_backup, &b.backup, &b.extras)
+    (&a.tables, a.has_backup, &a.backup, &a.extras, &a.moved) == (&b.tables, b.has_backup, &b.backup, &b.extras, &b.moved)
 }
 
 /// Module states by task, as they were told.

@@ -1,7 +1,9 @@
 //! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
 
 use crate::tensor::{Datatype, Tensor, holds};
-use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Message, Part, Query, RANK_MAX, Return, Scope};
+use crate::wire::{
+    Announced, Brought, Coming, Credit, End, FrameError, Load, Message, Part, Query, RANK_MAX, Return, Scope,
+};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
 use prost::Message as _;
@@ -38,7 +40,18 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
             for _ in 0..u32(from)? {
                 yielding.push(u64(from)?);
             }
-            Message::Ready { agent, replicas, coming, yielding }
+            let mut loads = Vec::new();
+            for _ in 0..u32(from)? {
+                let replica = u64(from)?;
+                let (queued, served_mqps) = (u32(from)?, u32(from)?);
+                let (busy_ppm, slowness_ppm, is_disturbed) = (u32(from)?, u32(from)?, u8(from)? > 0);
+                loads.push((replica, Load { queued, served_mqps, busy_ppm, slowness_ppm, is_disturbed }));
+            }
+            let mut failed = Vec::new();
+            for _ in 0..u32(from)? {
+                failed.push(u64(from)?);
+            }
+            Message::Ready { agent, replicas, coming, yielding, loads, failed }
         }
         2 => Message::Query { from: u64(from)?, hop: u64(from)?, query: query(from)? },
         3 => Message::Taken { hop: u64(from)? },
@@ -69,9 +82,20 @@ fn query(from: &mut Bytes) -> Result<Query, FrameError> {
         attempt: u8(from)?,
         group: u64(from)?,
         behind_ns: u64(from)?,
+        level: u32(from)?,
+        pins: pins(from)?,
         scopes: scopes(from)?,
         inputs: tensors(from)?,
     })
+}
+
+fn pins(from: &mut Bytes) -> Result<Vec<u64>, FrameError> {
+    let count = u16(from)?;
+    let mut pins = Vec::new();
+    for _ in 0..count {
+        pins.push(u64(from)?);
+    }
+    Ok(pins)
 }
 
 fn scopes(from: &mut Bytes) -> Result<Vec<Scope>, FrameError> {
@@ -200,6 +224,8 @@ mod tests {
             attempt: 1,
             group: 8,
             behind_ns: 9,
+            level: 10,
+            pins: vec![8, 11],
             scopes: vec![scope],
             inputs: vec![tensor],
         };
@@ -238,6 +264,8 @@ mod tests {
                 replicas: vec![ready],
                 coming: vec![Coming { replica: 4, is_blocked: true }],
                 yielding: vec![2, 3],
+                loads: vec![(1, Load { queued: 1, served_mqps: 2, busy_ppm: 3, slowness_ppm: 4, is_disturbed: true })],
+                failed: vec![9],
             },
             Message::Taken { hop: 8 },
             part(End::Dropped("full".into())),

@@ -64,6 +64,10 @@ pub struct Query {
     pub group: u64,
     /// By how much it was behind when it was made, in nanoseconds: whoever chooses a replica for it must know.
     pub behind_ns: u64,
+    /// How important it is: the lowest number comes first (see [`crate::policies`]).
+    pub level: u32,
+    /// The group that serves it at each task, by position, if its request has chosen them; else empty.
+    pub pins: Vec<u64>,
     /// Forks above it whose joins wait for what it brings.
     pub scopes: Vec<Scope>,
     /// One row for each input of the task.
@@ -179,6 +183,21 @@ pub struct Announced {
     pub accuracy_ppm: u32,
 }
 
+/// What was measured of a replica in the last period of its agent's announcements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Queries that wait or run, at the period's end.
+    pub queued: u32,
+    /// Queries that were served, in thousandths of a query per second.
+    pub served_mqps: u32,
+    /// Part of the period in which batches ran, in millionths; those of offline queries are left out.
+    pub busy_ppm: u32,
+    /// Time of the batches that ended over what the profile says of them, in millionths; 0 if none ended.
+    pub slowness_ppm: u32,
+    /// For some periods it has been slower than profiled though it was not overloaded.
+    pub is_disturbed: bool,
+}
+
 /// A replica that is not ready yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coming {
@@ -201,6 +220,10 @@ pub enum Message {
         coming: Vec<Coming>,
         /// Replicas of an earlier target that would go now, to make room for one that waits for it.
         yielding: Vec<u64>,
+        /// How its replicas were used.
+        loads: Vec<(u64, Load)>,
+        /// Replicas that could not be loaded there, or died.
+        failed: Vec<u64>,
     },
     /// A query; the sender keeps it until `Taken`.
     Query {
@@ -264,7 +287,7 @@ impl Out {
 pub fn encode(message: &Message) -> Pieces {
     let mut out = Out::default();
     match message {
-        Message::Ready { agent, replicas, coming, yielding } => {
+        Message::Ready { agent, replicas, coming, yielding, loads, failed } => {
             out.open.put_u8(1);
             out.open.put_u64(*agent);
             out.open.put_u32(replicas.len() as u32);
@@ -282,6 +305,14 @@ pub fn encode(message: &Message) -> Pieces {
             }
             out.open.put_u32(yielding.len() as u32);
             yielding.iter().for_each(|replica| out.open.put_u64(*replica));
+            out.open.put_u32(loads.len() as u32);
+            for (replica, load) in loads {
+                out.open.put_u64(*replica);
+                [load.queued, load.served_mqps, load.busy_ppm, load.slowness_ppm].iter().for_each(|n| out.open.put_u32(*n));
+                out.open.put_u8(load.is_disturbed.into());
+            }
+            out.open.put_u32(failed.len() as u32);
+            failed.iter().for_each(|replica| out.open.put_u64(*replica));
         }
         Message::Query { from, hop, query } => {
             out.open.put_u8(2);
@@ -336,6 +367,9 @@ fn put_query(out: &mut Out, query: &Query) {
     out.open.put_u8(query.attempt);
     out.open.put_u64(query.group);
     out.open.put_u64(query.behind_ns);
+    out.open.put_u32(query.level);
+    out.open.put_u16(query.pins.len() as u16);
+    query.pins.iter().for_each(|group| out.open.put_u64(*group));
     out.open.put_u16(query.scopes.len() as u16);
     for scope in &query.scopes {
         put_text(out, &scope.join);

@@ -68,6 +68,13 @@ async fn http_answers_by_the_protocol() {
     let (status, ..) = post(url("slow/infer"), &[], row(&json!({"timeout": 60_000_000})).to_string().into()).await;
     assert_eq!(status, 200);
 
+    let needs = row(&json!({"accuracy_min": 0.9, "binary_data_output": true})).to_string().into_bytes();
+    let (status, headers, body) = post(url("pick/infer"), &[], needs).await;
+    assert_eq!((status, headers["apportion-variants"].as_bytes()), (200, b"split:split,sum:sum".as_slice()));
+    let length: usize = headers[HEADER_LENGTH].to_str().expect("text").parse().expect("a number");
+    let about: Value = serde_json::from_slice(&body[..length]).expect("JSON");
+    assert_eq!(about["parameters"]["variants"], "split:split,sum:sum", "{about}");
+
     let (status, _, body) = post(url("toy/infer"), &[], vec![b' '; BODY_BYTES_MAX + 1]).await;
     assert!(status == 413 && String::from_utf8_lossy(&body).contains("expected at most"), "{status}");
     let (status, _, body) = post(url("toy/infer"), &[("content-encoding", "gzip")], vec![1]).await;
@@ -140,6 +147,13 @@ async fn grpc_answers_by_the_protocol() {
     let soon = [("timeout", ParameterChoice::Int64Param(20_000))];
     let late = client.model_infer(typed("slow", &soon)).await.expect_err("too late");
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
+
+    let needs = [("latency_max_us", ParameterChoice::Int64Param(20_000))];
+    let served = client.model_infer(typed("pick", &needs)).await.expect("an answer");
+    assert_eq!(served.metadata().get("apportion-variants").map(|v| v.as_bytes()), Some(b"split:split,sum:sum".as_slice()));
+    let needs = [("accuracy_min", ParameterChoice::DoubleParam(0.99))];
+    let unmet = client.model_infer(typed("pick", &needs)).await.expect_err("nothing is so accurate");
+    assert!(unmet.code() == Code::FailedPrecondition && unmet.message().contains("nearest"), "{unmet}");
 
     let mut large = typed("toy", &[]);
     large.raw_input_contents = vec![vec![0; BODY_BYTES_MAX + 2 * 1024 * 1024].into()];

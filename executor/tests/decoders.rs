@@ -7,7 +7,7 @@ use apportion_executor::frames::Cutter;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
 use apportion_executor::gateway::proto::{InferTensorContents, ModelInferRequest};
 use apportion_executor::tensor::{Datatype, Tensor};
-use apportion_executor::wire::{self, Announced, Brought, Coming, Credit, End, Message, Part, Query, Return, Scope};
+use apportion_executor::wire::{self, Announced, Brought, Coming, Credit, End, Load, Message, Part, Query, Return, Scope};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
 use prost::Message as _;
@@ -140,6 +140,8 @@ fn messages() -> Vec<Message> {
         attempt: 0,
         group: 2,
         behind_ns: 3,
+        level: 100,
+        pins: vec![2],
         scopes: vec![scope],
         inputs: vec![tensor.clone()],
     };
@@ -164,6 +166,8 @@ fn messages() -> Vec<Message> {
             replicas: vec![replica],
             coming: vec![Coming { replica: 4, is_blocked: true }],
             yielding: vec![5],
+            loads: vec![(1, Load { queued: 1, ..Load::default() })],
+            failed: vec![6],
         },
         Message::Query { from: 1, hop: 9, query },
         Message::Taken { hop: 9 },

@@ -1,10 +1,10 @@
 //! The digits example on one agent with the real runtime: a canvas in, the digits on it out.
 
 use apportion_executor::agent::{self, Command, Options};
-use apportion_executor::backend::{Backend, Loader, OnnxBackend, find_library};
+use apportion_executor::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
 use apportion_executor::files::Files;
 use apportion_executor::node::Event;
-use apportion_executor::node::request::Answer;
+use apportion_executor::node::request::{Answer, Terms};
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 use apportion_protocol::v1;
 use sha2::{Digest, Sha256};
@@ -29,7 +29,7 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
         let bytes = std::fs::read(&file).expect("the example's file");
         let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
         std::fs::write(cache.join(format!("{digest}.onnx")), &bytes).expect("writes");
-        let backend = OnnxBackend::load(library, &file, 1).expect("loads");
+        let backend = OnnxBackend::load(library, &file, Running::on_cpu(1)).expect("loads");
         let (inputs, outputs) = (told(&backend.signature().inputs), told(&backend.signature().outputs));
         tasks.push(v1::TaskTarget { name: (*task).into(), inputs, outputs, ..Default::default() });
         let (group, task) = (i as u64 + 1, i as u32);
@@ -62,9 +62,9 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let state = tempfile::tempdir().expect("a directory");
     let target = target(&library, &example.join("models"), state.path());
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
-    let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, 1)?) as Box<dyn Backend>);
+    let loader = Loader::Onnx { library, provider: Provider::Cpu, threads: 1 };
     let files = Files::open(state.path()).expect("opens");
-    let handle = agent::start(Options { loader: Loader::files(loader), pace: false, files, record: None });
+    let handle = agent::start(Options { loader, pace: false, files, record: None });
     handle.commands.send(Command::Welcome(1, String::new())).await.expect("the loop runs");
     handle.commands.send(Command::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();
@@ -78,7 +78,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let rows = 16;
     let image = canvases(&example.join("validation/image.npy"), &inputs[0], rows);
     let (reply, answer) = oneshot::channel();
-    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], timeout_ns: None, reply };
+    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], terms: Terms::default(), reply };
     handle.events.send(arrive).await.expect("the loop runs");
     let Ok(Answer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
     let found = pieces.iter().filter(|p| p.task == "read").count();

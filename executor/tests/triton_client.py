@@ -6,6 +6,8 @@ Usage: triton_client.py HTTP GRPC. Each case prints its name; the first that fai
 import asyncio
 import queue
 import sys
+import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -102,12 +104,12 @@ def both_say_what_is_here(client, as_dict):
     assert config["input"][0]["data_type"] == "TYPE_FP32", config
     index = as_dict(client.get_model_repository_index())
     index = index["models"] if isinstance(index, dict) else index
-    assert {m["name"]: m["state"] for m in index} == {"echo": "READY", "slow": "READY", "toy": "READY"}, index
+    assert {m["name"]: m["state"] for m in index} == {"echo": "READY", "pick": "READY", "slow": "READY", "toy": "READY"}, index
     client.infer("toy", toy(http if isinstance(client, http.InferenceServerClient) else grpc))
     statistics = as_dict(client.get_inference_statistics("toy"))["model_stats"][0]
     assert int(statistics["inference_count"]) >= 3, statistics
     assert int(statistics["inference_stats"]["success"]["count"]) >= 1, statistics
-    assert len(as_dict(client.get_inference_statistics())["model_stats"]) == 3
+    assert len(as_dict(client.get_inference_statistics())["model_stats"]) == 4
 
 
 def http_says_what_is_here():
@@ -252,6 +254,67 @@ def errors_are_told():
         assert error.status() == "StatusCode.DEADLINE_EXCEEDED", error.status()
 
 
+def priority_overtakes():
+    """`slow` runs batches of 4 in 0.4 s: of 16 requests, the last with the highest priority is not answered last."""
+    order = queue.Queue()
+    one = np.array([[1, 1]], dtype=np.float32)
+    with http.InferenceServerClient(HTTP, concurrency=32) as client:
+        def ask(name, **terms):
+            def wait(request):
+                request.get_result(timeout=PATIENCE_S)
+                order.put(name)
+            request = client.async_infer("slow", toy(http, one), **terms)
+            thread = threading.Thread(target=wait, args=(request,))
+            thread.start()
+            return thread
+        threads = [ask("usual", timeout=int(PATIENCE_S * 1e6)) for _ in range(16)]
+        time.sleep(0.2)
+        threads.append(ask("urgent", priority=1, timeout=int(PATIENCE_S * 1e6)))
+        for thread in threads:
+            thread.join()
+    answered = [order.get() for _ in range(17)]
+    assert answered.index("urgent") <= 12, answered
+    answers = queue.Queue()
+    with grpc.InferenceServerClient(GRPC) as client:
+        def ask_grpc(name, **terms):
+            client.async_infer("slow", toy(grpc, one), lambda result, error: answers.put((name, error)), **terms)
+        for _ in range(16):
+            ask_grpc("usual")
+        time.sleep(0.2)
+        ask_grpc("urgent", priority=1)
+        answered = [answers.get(timeout=PATIENCE_S) for _ in range(17)]
+    assert all(error is None for _, error in answered), answered
+    assert [name for name, _ in answered].index("urgent") <= 12, answered
+
+
+def needs_choose_variants():
+    """Of `pick`, `double` is cheaper and less accurate, and takes 50 ms by the plan."""
+    one = np.array([[1, 7]], dtype=np.float32)
+    with http.InferenceServerClient(HTTP) as client:
+        def ask(**needs):
+            result = client.infer("pick", toy(http, one), parameters=needs)
+            return result.as_numpy("s").tolist(), result.get_response()["parameters"]
+        sums, said = ask(accuracy_min=0.9)
+        assert sums == [7.0] and said["variants"] == "split:split,sum:sum" and said["accuracy"] == 0.9, said
+        sums, said = ask(accuracy_min=0.3)
+        assert sums == [14.0] and said["variants"] == "split:split,sum:double", said
+        sums, said = ask(latency_max_us=20_000)
+        assert sums == [7.0], said
+        error = refused("nearest are split:split,sum:sum with 0.9000", lambda: ask(accuracy_min=0.95))
+        assert error.status() == "422", error.status()
+        assert refused("expected a part from 0 to 1", lambda: ask(accuracy_min=95)).status() == "400"
+        assert "variants" not in client.infer("pick", toy(http, one)).get_response()["parameters"]
+    with grpc.InferenceServerClient(GRPC) as client:
+        def ask_grpc(**needs):
+            result = client.infer("pick", toy(grpc, one), parameters=needs)
+            return result.as_numpy("s").tolist(), result.get_response().parameters["variants"].string_param
+        assert ask_grpc(accuracy_min="0.9") == ([7.0], "split:split,sum:sum")
+        assert ask_grpc(latency_max_us=20_000) == ([7.0], "split:split,sum:sum")
+        assert ask_grpc(accuracy_min="0.3") == ([14.0], "split:split,sum:double")
+        error = refused("nearest are", lambda: ask_grpc(accuracy_min="0.95"))
+        assert error.status() == "StatusCode.FAILED_PRECONDITION", error.status()
+
+
 CASES = [
     http_says_what_is_here,
     grpc_says_what_is_here,
@@ -266,6 +329,8 @@ CASES = [
     grpc_stream,
     asyncio_both,
     errors_are_told,
+    priority_overtakes,
+    needs_choose_variants,
 ]
 
 for case in CASES:

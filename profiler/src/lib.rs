@@ -23,7 +23,9 @@ mod rows;
 pub mod stats;
 pub mod validate;
 
-pub use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Signature, THREADS_DEFAULT, find_library};
+pub use apportion_executor::backend::{
+    Backend, BackendError, OnnxBackend, Provider, Running, Signature, THREADS_DEFAULT, find_library,
+};
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};

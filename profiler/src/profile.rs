@@ -8,7 +8,7 @@ use crate::npy::read_npy;
 use crate::stats::{ProfilePoint, percentile};
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use apportion_domain::FanoutCounts;
-use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Signature};
+use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Running, Signature};
 use apportion_executor::tensor::{Tensor, TensorSpec};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use std::time::Instant;
 /// Loads a variant from its file.
 pub type Loader<'a> = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 'a;
 
-/// A loader of ONNX files through the library at `library`, on `threads` threads a variant.
-pub fn onnx_loader(library: PathBuf, threads: usize) -> impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> {
-    move |file| OnnxBackend::load(&library, file, threads).map(|backend| Box::new(backend) as Box<dyn Backend>)
+/// A loader of ONNX files through the library at `library`, which runs them so.
+pub fn onnx_loader(library: PathBuf, running: Running) -> impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> {
+    move |file| OnnxBackend::load(&library, file, running).map(|backend| Box::new(backend) as Box<dyn Backend>)
 }
 
 /// Times that each variant is loaded; the median counts.

@@ -1,8 +1,8 @@
 //! The example pipeline, profiled as anyone's would be.
 
 use apportion_profiler::{
-    EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, TaskFiles, ValidationFiles, VariantFile, find_library,
-    onnx_loader, profile_pipeline,
+    EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Running, TaskFiles, ValidationFiles, VariantFile,
+    find_library, onnx_loader, profile_pipeline,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
     let (mut seen, mut total) = (Vec::new(), 0);
     let measured = profile_pipeline(
         &digits(&["find-s", "find-m"], &["read-s", "read-m"]),
-        &onnx_loader(library, 1),
+        &onnx_loader(library, Running::on_cpu(1)),
         &quick(),
         &mut |progress| {
             seen.push(progress.done);
@@ -113,7 +113,7 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
 #[test]
 fn a_multiple_and_fewer_examples_are_heeded() {
     let Some(library) = library() else { return };
-    let load = onnx_loader(library, 1);
+    let load = onnx_loader(library, Running::on_cpu(1));
     let run = |multiple, examples_max| {
         let options = MeasureOptions { multiple, examples_max, ..quick() };
         profile_pipeline(&digits(&["find-s"], &["read-s"]), &load, &options, &mut |_| {}).expect("a profile")
@@ -130,7 +130,7 @@ fn a_multiple_and_fewer_examples_are_heeded() {
 #[test]
 fn what_does_not_fit_is_refused_with_the_place() {
     let Some(library) = library() else { return };
-    let load = onnx_loader(library, 1);
+    let load = onnx_loader(library, Running::on_cpu(1));
     let refused = |change: &dyn Fn(&mut PipelineFiles), said: &str| {
         let mut files = digits(&["find-s"], &["read-s"]);
         change(&mut files);

@@ -27,12 +27,17 @@ impl<Q: Copy + PartialEq> Station<Q> {
     pub(crate) fn due(&self) -> Option<Moment> {
         let Batcher::WaitUntil { batch_max, delay, reserve } = self.batcher else { return None };
         let waiting = self.queue.waiting();
-        let oldest = waiting.first()?;
+        let first = waiting.first()?;
         if waiting.len() >= batch_max as usize {
             return Some(self.now);
         }
-        let last = oldest.deadline - reserve - self.service(waiting.len());
-        Some(delay.map_or(last, |delay| last.min(oldest.arrived + delay)))
+        let (mut deadline, mut arrived) = (first.deadline, first.arrived);
+        if self.queue.is_mixed() {
+            deadline = waiting.iter().map(|w| w.deadline).min().unwrap_or(deadline);
+            arrived = waiting.iter().map(|w| w.arrived).min().unwrap_or(arrived);
+        }
+        let last = deadline - reserve - self.service(waiting.len());
+        Some(delay.map_or(last, |delay| last.min(arrived + delay)))
     }
 
     /// The next batch that starts in this tick.

@@ -43,5 +43,6 @@ pub use progress::{CREDIT_ROOT, Outcome, Progress, split};
 pub use queue::Waiting;
 pub use replica::Station;
 pub use router::{Picked, Router, Stride};
+pub use selector::Selector;
 pub use steward::{Steering, Steward};
 pub use tuner::{Envelope, TunedTask, Tuner};

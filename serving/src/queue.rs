@@ -26,7 +26,7 @@ pub struct Queue<Q> {
     front: usize,
     back: usize,
     len_max: usize,
-    /// Whether queries that were put back stand before older ones.
+    /// Whether queries that were put back, or have passed others, stand before older ones.
     is_mixed: bool,
 }
 
@@ -79,6 +79,24 @@ impl<Q: Copy + PartialEq> Queue<Q> {
             return true;
         }
         self.push_at_end(waiting.query, waiting.arrived, waiting.deadline)
+    }
+
+    /// Puts a query before the last `passes` ones; `false` if the queue is full and the query was not taken.
+    #[must_use]
+    pub fn push_before(&mut self, waiting: Waiting<Q>, passes: usize) -> bool {
+        if !self.push(waiting) {
+            return false;
+        }
+        let passes = passes.min(self.len() - 1);
+        self.buffer[self.back - 1 - passes..self.back].rotate_right(1);
+        self.is_mixed |= passes > 0;
+        true
+    }
+
+    /// Whether queries may stand before older ones.
+    #[must_use]
+    pub const fn is_mixed(&self) -> bool {
+        self.is_mixed
     }
 
     /// Appends a query where there is no place behind the last one. By parts, so that whoever does find a place need not put them

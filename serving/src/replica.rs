@@ -17,6 +17,16 @@ pub enum Input<Q> {
         /// When its request should be answered.
         deadline: Moment,
     },
+    /// A query joins the queue before the last `passes` of those that wait there ([`Station::waiting`]), because it is more important.
+    /// Where the policy itself decides the order (a queue kept by remaining time, nexus's window), that order stands.
+    Overtake {
+        /// The driver's handle.
+        query: Q,
+        /// When its request should be answered.
+        deadline: Moment,
+        /// How many it passes.
+        passes: u32,
+    },
     /// The batch of a server has ended; its members are readable until the server's next batch starts.
     BatchFinished {
         /// The server.
@@ -242,9 +252,10 @@ impl<Q: Copy + PartialEq> Station<Q> {
                     self.queue.put(query, now, deadline);
                 } else {
                     // Another copy, so that the one above may stay in registers: its address is not needed.
-                    self.arrive(std::hint::black_box(query), deadline);
+                    self.arrive(std::hint::black_box(query), deadline, 0);
                 }
             }
+            Input::Overtake { query, deadline, passes } => self.arrive(query, deadline, passes),
             Input::BatchFinished { server } => self.finish(server),
             Input::Tick => {
                 self.starting = true;
@@ -338,6 +349,12 @@ impl<Q: Copy + PartialEq> Station<Q> {
         debug_assert!(buffer.is_empty(), "an empty buffer");
         debug_assert!(self.servers[server as usize].state != ServerState::Busy, "a batch that has ended");
         std::mem::swap(&mut self.servers[server as usize].members, buffer);
+    }
+
+    /// What waits in the queue, first to last; members of next batches have left it.
+    #[must_use]
+    pub fn waiting(&self) -> &[Waiting<Q>] {
+        self.queue.waiting()
     }
 
     /// Queries that do not run yet.
@@ -438,7 +455,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// A query arrives where there is more to do than to append it, or no room for it.
     #[inline(never)]
-    fn arrive(&mut self, query: Q, deadline: Moment) {
+    fn arrive(&mut self, query: Q, deadline: Moment, passes: u32) {
         let waiting = Waiting { query, arrived: self.now, deadline };
         if let Some(monitor) = &mut self.monitor {
             monitor.arrived += 1;
@@ -447,7 +464,11 @@ impl<Q: Copy + PartialEq> Station<Q> {
             self.drop(waiting.query, DropReason::Admission);
             return;
         }
-        let is_taken = if self.is_sorted { self.queue.insert(waiting) } else { self.queue.push(waiting) };
+        let is_taken = match passes {
+            _ if self.is_sorted => self.queue.insert(waiting),
+            passes if passes > 0 && self.dropper != Dropper::Window => self.queue.push_before(waiting, passes as usize),
+            _ => self.queue.push(waiting),
+        };
         if !is_taken {
             self.drop(waiting.query, DropReason::QueueFull);
         }

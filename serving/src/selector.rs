@@ -167,6 +167,19 @@ struct Variant {
     placed: Vec<Placed>,
 }
 
+/// Whether a worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower than profiled.
+#[must_use]
+pub fn may_run_offline(utilisation: f64, is_calm: bool) -> bool {
+    is_calm && utilisation < OFFLINE_UTILISATION_MAX
+}
+
+/// Whether a variant that serves this part of its peak throughput, in batches that take this much longer than profiled, is disturbed by
+/// others (figure 4): it is slower than profiled though it is not overloaded.
+#[must_use]
+pub fn is_disturbed(load: f64, slowness: f64) -> bool {
+    load < PEAK && slowness > DISTURBED
+}
+
 /// Variants and workers of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
@@ -232,11 +245,12 @@ impl Selector {
             let r = &variant.registered;
             let peak_qps = (r.peak_qps * f64::from(seen.replicas)).max(1e-9);
             let load = seen.served_qps / peak_qps;
-            let is_slow = seen.inference.as_nanos() as f64 > DISTURBED * r.inference.as_nanos() as f64;
-            let state = match (load >= PEAK, is_slow) {
-                (true, _) => State::Overloaded,
-                (false, true) => State::Interfered,
-                (false, false) => State::Active,
+            let slowness = seen.inference.as_nanos() as f64 / (r.inference.as_nanos() as f64).max(1.0);
+            let is_slow = slowness > DISTURBED;
+            let state = match load >= PEAK {
+                true => State::Overloaded,
+                false if is_disturbed(load, slowness) => State::Interfered,
+                false => State::Active,
             };
             is_calm &= !is_slow;
             let each = Span::from_millis(1e3 / peak_qps);
@@ -265,6 +279,11 @@ impl Selector {
 
     /// Who serves a query (section 4.1). What is to serve counts as sent.
     pub fn select(&mut self, now: Moment, asked: Asked) -> Selected {
+        self.select_many(now, asked, 1)
+    }
+
+    /// Who serves so many queries that stay together.
+    pub fn select_many(&mut self, now: Moment, asked: Asked, queries: u32) -> Selected {
         let selected = match asked {
             Asked::Variant(variant) if variant as usize >= self.variants.len() => Selected::Unknown,
             Asked::Variant(variant) => {
@@ -276,7 +295,8 @@ impl Selector {
         };
         if let Selected::Serve { variant, worker, .. } = selected {
             let placed = self.variants[variant as usize].placed.iter_mut();
-            placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + p.each);
+            let sent = |p: &Placed| Span::from_nanos(p.each.as_nanos().saturating_mul(u64::from(queries)));
+            placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + sent(p));
         }
         selected
     }
@@ -374,11 +394,11 @@ impl Selector {
         moves
     }
 
-    /// Whether a worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower than profiled.
+    /// Whether a worker may run offline queries now, by [`may_run_offline`].
     #[must_use]
     pub fn runs_offline(&self, worker: u32) -> bool {
         let w = &self.workers[worker as usize];
-        w.is_up && w.is_calm && w.utilisation < OFFLINE_UTILISATION_MAX
+        w.is_up && may_run_offline(w.utilisation, w.is_calm)
     }
 
     /// Hardware types of which another worker is wanted (section 4.2.3).

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 enum Op {
     /// Push or insert a query of this request, so many nanoseconds later, due after so many more.
     Add(u8, u64, u64),
+    /// The same of one that passes so many others; in a queue by deadline it is inserted.
+    Overtake(u8, u64, usize),
     Pop,
     PopLast,
     Take(usize),
@@ -23,6 +25,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         6 => (0_u8..6, 0_u64..3, 0_u64..8).prop_map(|(q, gap, rest)| Op::Add(q, gap, rest)),
+        2 => (0_u8..6, 0_u64..3, 0_usize..6).prop_map(|(q, gap, passes)| Op::Overtake(q, gap, passes)),
         1 => Just(Op::Pop),
         1 => Just(Op::PopLast),
         1 => (0_usize..5).prop_map(Op::Take),
@@ -50,6 +53,18 @@ proptest! {
                     if is_taken {
                         let after = expected.iter().take_while(|w| !is_sorted || w.deadline <= deadline).count();
                         expected.insert(after, waiting);
+                    }
+                }
+                Op::Overtake(query, gap, passes) => {
+                    now += gap;
+                    let at = Moment::from_nanos(now);
+                    let waiting = Waiting { query, arrived: at, deadline: at };
+                    let is_taken = if is_sorted { queue.insert(waiting) } else { queue.push_before(waiting, passes) };
+                    prop_assert_eq!(is_taken, expected.len() < len_max);
+                    if is_taken {
+                        let sorted = expected.iter().take_while(|w| w.deadline <= at).count();
+                        let place = if is_sorted { sorted } else { expected.len().saturating_sub(passes) };
+                        expected.insert(place, waiting);
                     }
                 }
                 Op::Pop => prop_assert_eq!(queue.pop(), if expected.is_empty() { None } else { Some(expected.remove(0)) }),

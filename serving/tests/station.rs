@@ -18,6 +18,11 @@ fn check(mut station: Station<u64>, script: &str) {
                 let deadline = words.get(4).map_or(Moment::NEVER, |by| Moment::from_nanos(by.parse().expect("a number")));
                 Input::Arrive { query: number(2), deadline }
             }
+            // `overtake 5 by 30 passes 2`
+            "overtake" => {
+                let deadline = Moment::from_nanos(number(4));
+                Input::Overtake { query: number(2), deadline, passes: number(6) as u32 }
+            }
             "finished" => Input::BatchFinished { server: number(2) as u32 },
             "cancel" => Input::Cancel { query: number(2) },
             "add" => Input::AddServer { server: number(2) as u32 },
@@ -63,6 +68,38 @@ fn station(servers: u32, batch_max: u32, dropper: Dropper, queue_len_max: usize)
 /// Batches of `i + 1` queries take `base + (i + 1) * each`.
 fn service(batch_max: u64, base: u64, each: u64) -> Vec<Span> {
     (1..=batch_max).map(|size| Span::from_nanos(base + size * each)).collect()
+}
+
+#[test]
+fn what_is_more_important_passes_the_last_of_those_that_wait_unless_the_policy_orders_them() {
+    let script = |third: &str| {
+        format!(
+            "
+         0 arrive 1 by 90             -> tick
+         0 tick                       -> s0: 1
+         1 arrive 2 by 70             ->
+         2 arrive 3 by 80             ->
+         3 overtake 4 by 75 passes 1  ->
+         9 finished 0                 -> tick
+         9 tick                       -> s0: 2
+        19 finished 0                 -> tick
+        19 tick                       -> s0: {third}"
+        )
+    };
+    check(station(1, 1, Dropper::Never, 100), &script("4"));
+    check(station(1, 1, Dropper::Window, 100), &script("3"));
+    check(station(1, 1, Dropper::Never, 100).by_remaining_time(), &script("4"));
+    let waits = Batcher::WaitUntil { batch_max: 2, delay: None, reserve: Span::ZERO };
+    let waits = Station::new(1, waits, Dropper::Never, 100).with_service(service(2, 0, 5));
+    // It starts in time for the query that was passed.
+    check(
+        waits,
+        "
+         0 arrive 1 by 40             -> wake 35
+         1 overtake 2 by 90 passes 1  -> tick
+         1 cancel 2                   -> drop 2 cancelled, wake 35
+         ",
+    );
 }
 
 #[test]

@@ -106,4 +106,8 @@ fn the_images_are_built_by_the_steps_that_make_uses() {
     // The same release with and without CUDA.
     let pinned = |path: &str| text(path).split("==").nth(1).and_then(|t| t.split_whitespace().next().map(str::to_owned));
     assert_eq!(pinned("scripts/onnxruntime.txt"), pinned("scripts/onnxruntime-cuda.txt"));
+    // The CUDA that the library was linked with is the image's.
+    let cuda = text("scripts/onnxruntime-cuda.txt");
+    let major = cuda.split("(CUDA ").nth(1).and_then(|t| t.split(',').next()).expect("the file says which CUDA");
+    assert!(docker.contains(&format!("FROM nvidia/cuda:{major}.")), "the image has another CUDA than {major}");
 }

@@ -1,5 +1,6 @@
 //! Pure: plans, what is known of their pipelines, and a placement, in; the message that every agent is sent, out.
 
+use super::choices::choices;
 use super::reconcile::{GroupKey, PlacedGroup, Placement, Wanted};
 use apportion_domain::{
     Assignment, Dropping, Fence, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelinePlan, Route, RoutingPolicy,
@@ -140,6 +141,7 @@ fn pipeline_target(
         partial: pipeline.partial == Partial::Allow,
         queue_factor: pipeline.queue_factor,
         demand_qps: plan.demand_qps,
+        choices: choices(pipeline, &groups, &staffed),
         groups,
         replicas,
     })
@@ -193,6 +195,7 @@ fn group_target(
         service: rows.iter().map(point).collect(),
         memory_mib: variant.memory_mib.unwrap_or(0.0),
         device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
+        price_per_hour: hardware.map_or(0.0, |h| facts.hardware[h.0].price_per_hour * group.share.value()),
         fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
     })
 }
@@ -382,6 +385,19 @@ mod tests {
         assert_eq!((target.tables[0].from, target.tables[0].to_task), (None, 0));
         assert_eq!(fractions(&target, 1), [("slow".to_string(), 0.25), ("fast".to_string(), 0.75)]);
         assert_eq!(target.tables[1].from, Some(target.groups[0].group));
+    }
+
+    #[test]
+    fn requests_may_choose_among_all_combinations_of_staffed_groups() {
+        let target = composed(&plan(), 3);
+        let [f, slow, fast] = ["f", "slow", "fast"]
+            .map(|v| target.groups.iter().find(|g| g.variant == v).map(|g| g.group).expect("a group of the target"));
+        let seen: Vec<_> = target.choices.iter().map(|c| c.groups.clone()).collect();
+        assert_eq!(seen, [vec![f, slow], vec![f, fast]]);
+        assert!(target.choices.iter().all(|c| (c.accuracy - 0.81).abs() < 1e-9), "the product of 0.9 and 0.9");
+        assert!(target.groups.iter().all(|g| g.price_per_hour == 1.0));
+        assert_eq!(composed(&plan(), 2).choices.len(), 1, "a group without replicas is no choice");
+        assert_eq!(composed(&plan(), 0).choices, []);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! way to a new target), sessions, and the leader's loop. What never does: calls of a solver (those are `jobs`), HTTP.
 
 pub mod apply;
+mod choices;
 pub mod compose;
 pub mod demand;
 pub mod fleet;

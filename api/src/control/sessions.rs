@@ -146,6 +146,7 @@ async fn admit(app: &App, register: v1::Register) -> Result<(Uuid, v1::Welcome),
         registered_at: at,
         seen_at: at,
         ack: None,
+        device_use: None,
     };
     let number = store::agents::register(&mut tx, &row).await?;
     tx.commit().await?;
@@ -228,6 +229,9 @@ async fn record(app: &App, session: Uuid, message: agent_message::Message) -> st
             for row in arrivals(&report, now().timestamp_millis()) {
                 store::arrivals::add(&mut tx, &row).await?;
             }
+            if !report.devices.is_empty() {
+                store::agents::devices(&mut tx, session, &devices_json(&report.devices)).await?;
+            }
         }
         agent_message::Message::Register(_) | agent_message::Message::Leaving(_) => {}
     }
@@ -238,7 +242,7 @@ async fn record(app: &App, session: Uuid, message: agent_message::Message) -> st
 
 fn ack_json(ack: &v1::Ack) -> serde_json::Value {
     let fence = ack.fence.unwrap_or_default();
-    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": r.error});
+    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": r.error, "interfered": r.interfered, "slowness": r.slowness});
     json!({
         "incarnation": fence.incarnation,
         "generation": fence.generation,
@@ -246,6 +250,15 @@ fn ack_json(ack: &v1::Ack) -> serde_json::Value {
         "error": ack.error,
         "replicas": ack.replicas.iter().map(replica).collect::<Vec<_>>(),
     })
+}
+
+/// What is not known is null.
+fn devices_json(devices: &[v1::DeviceStats]) -> serde_json::Value {
+    let one = |d: &v1::DeviceStats| {
+        json!({"device": d.device, "uuid": d.uuid.chars().take(TEXT_MAX).collect::<String>(), "memory_used": d.memory_used,
+               "memory_total": d.memory_total, "utilisation": d.utilisation.filter(|u| u.is_finite())})
+    };
+    devices.iter().take(DEVICES_MAX as usize).map(one).collect()
 }
 
 /// Rows by pipeline and second: a bin's place on our clock is as long ago as its agent's uptime says. Rows come in the
@@ -288,7 +301,7 @@ mod tests {
             failed: 0,
         };
         // The agent has run for 5.02 s and it is second 100.02 here: the first two bins fell into second 99.
-        let report = v1::Report { uptime_ms: 5_020, arrivals: vec![part], groups: vec![] };
+        let report = v1::Report { uptime_ms: 5_020, arrivals: vec![part], groups: vec![], ..Default::default() };
         let rows = arrivals(&report, 100_020);
         let seen: Vec<_> = rows.iter().map(|r| (r.second, r.offered, r.ok, r.late)).collect();
         assert_eq!(seen, [(99, 3, 0, 0), (100, 5, 3, 1)]);

@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::store::agents::{self as rows, AgentRow};
 use actix_web::{HttpResponse, web};
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -34,6 +34,23 @@ pub struct AgentDocument {
     pub seen_at: DateTime<Utc>,
     /// Its last acknowledgement: `{incarnation, generation, applied, error, replicas}`.
     pub ack: Option<Value>,
+    /// What its devices said of themselves last; empty where they cannot be asked.
+    pub device_use: Vec<DeviceUse>,
+}
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceUse {
+    /// The agent's number of it.
+    pub device: u32,
+    /// Its own name, which no other device has.
+    pub uuid: String,
+    /// Memory in use by anybody, in bytes; null if it is not known.
+    pub memory_used: Option<u64>,
+    /// All of its memory, in bytes; null if it is not known.
+    pub memory_total: Option<u64>,
+    /// Part of the last moment in which it ran anything, 0 to 1; null if it is not known.
+    pub utilisation: Option<f64>,
 }
 
 impl From<AgentRow> for AgentDocument {
@@ -50,6 +67,8 @@ impl From<AgentRow> for AgentDocument {
             registered_at: row.registered_at,
             seen_at: row.seen_at,
             ack: row.ack,
+            // We wrote it; what an older or newer release has written otherwise is as good as not there.
+            device_use: row.device_use.and_then(|seen| serde_json::from_value(seen).ok()).unwrap_or_default(),
         }
     }
 }

@@ -33,13 +33,15 @@ pub struct AgentRow {
     pub seen_at: Time,
     /// Its last acknowledgement.
     pub ack: Option<Value>,
+    /// What its devices said last, if they can be asked.
+    pub device_use: Option<Value>,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack from agents ",
+             registered_at, seen_at, ack, device_use from agents ",
             $rest
         )
     };
@@ -62,7 +64,7 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
     sqlx::query_as(columns!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
-/// Stores a registration under its name; `number`, `state` and `ack` of `row` are not read. Answers its number.
+/// Stores a registration under its name; `number`, `state`, `ack` and `device_use` of `row` are not read. Answers its number.
 ///
 /// # Errors
 /// The database's.
@@ -71,7 +73,7 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow) -> Result<i64> {
         "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
          seen_at, ingress_grpc) values ($1, $2, $3, $4, $5, $6, $7, 'live', $8, $8, $9)
          on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5, process_id = $6,
-         session = $7, state = 'live', registered_at = $8, seen_at = $8, ingress_grpc = $9, ack = null returning number",
+         session = $7, state = 'live', registered_at = $8, seen_at = $8, ingress_grpc = $9, ack = null, device_use = null returning number",
     )
     .bind(&row.name)
     .bind(&row.hardware)
@@ -119,6 +121,16 @@ pub async fn end(db: &mut PgConnection, session: Uuid, state: &str) -> Result<bo
 /// The database's.
 pub async fn acknowledge(db: &mut PgConnection, session: Uuid, ack: &Value) -> Result<()> {
     sqlx::query("update agents set ack = $2 where session = $1").bind(session).bind(ack).execute(db).await?;
+    Ok(())
+}
+
+/// Stores what the agent's devices say.
+///
+/// # Errors
+/// The database's.
+pub async fn devices(db: &mut PgConnection, session: Uuid, device_use: &Value) -> Result<()> {
+    let update = sqlx::query("update agents set device_use = $2 where session = $1");
+    update.bind(session).bind(device_use).execute(db).await?;
     Ok(())
 }
 

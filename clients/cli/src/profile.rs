@@ -5,8 +5,8 @@ use crate::output::{self, Table, number};
 use crate::{input, plan};
 use anyhow::{Context, Result};
 use apportion_profiler::{
-    EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, THREADS_DEFAULT, TaskFiles, ValidationFiles,
-    VariantFile, find_library, onnx_loader, profile_pipeline,
+    EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, Running, THREADS_DEFAULT, TaskFiles,
+    ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
 };
 use apportion_wire::{
     BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, read_pipeline_spec,
@@ -36,6 +36,12 @@ pub struct ProfileArgs {
     /// Also write the pipeline with its profile here: the pipeline of a problem file.
     #[arg(long)]
     out: Option<String>,
+    /// What the variants run on: `cpu` or `cuda`; it is an error if they cannot run there.
+    #[arg(long, default_value = "cpu")]
+    provider: Provider,
+    /// CUDA's number of the device, with `--provider cuda`.
+    #[arg(long, default_value_t = 0)]
+    device: u32,
     /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or what `make setup` fetched.
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
@@ -56,9 +62,10 @@ pub fn run(args: &ProfileArgs) -> Outcome {
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
     let batches = (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect();
     let options = MeasureOptions { batches, multiple: args.multiple, ..MeasureOptions::default() };
+    let running = Running { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
     let bar = plan::spinner("profiling");
     let mut report = |p: &apportion_profiler::Progress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
-    let measured = profile_pipeline(&files, &onnx_loader(library, THREADS_DEFAULT), &options, &mut report);
+    let measured = profile_pipeline(&files, &onnx_loader(library, running), &options, &mut report);
     bar.finish_and_clear();
     let set = profile_set(&measured.context("profiling")?, &args.hardware);
     if let Some(base) = &args.register {

@@ -40,7 +40,15 @@ pub fn http(data: &[u8]) {
         let Ok(request) = json::read(&body, header) else { return };
         let Ok(tensors) = inference::inputs(request.inputs, of) else { continue };
         check(&tensors);
-        let head = Head { name: "p", version: "1", id: request.id.as_deref(), outcome: "ok", latency_us: 1, dropped: 0 };
+        let head = Head {
+            name: "p",
+            version: "1",
+            id: request.id.as_deref(),
+            outcome: "ok",
+            latency_us: 1,
+            dropped: 0,
+            chosen: None,
+        };
         let outputs: Vec<(Tensor, bool)> = tensors.into_iter().map(|t| (t, length % 2 == 0)).collect();
         if let Ok((written, json)) = json::write(&head, &outputs) {
             assert!(json.is_none_or(|json| json <= written.len()));

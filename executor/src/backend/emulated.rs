@@ -85,10 +85,7 @@ impl EmulatedBackend {
     /// # Errors
     /// [`BackendError::Load`] if the plan has no latencies for it or says not enough about its tensors.
     pub fn new(wanted: &Wanted) -> Result<Self, BackendError> {
-        let fail = |detail: &str| {
-            let file = format!("variant {} of task {}", wanted.group.variant, wanted.task.name);
-            Err(BackendError::Load { file, detail: detail.to_owned() })
-        };
+        let fail = |detail: &str| Err(BackendError::Load { file: "its profile".to_owned(), detail: detail.to_owned() });
         if wanted.group.service.is_empty() {
             return fail(
                 "the plan has no latencies for it: expected at least one batch size with its latency to play back",
@@ -181,9 +178,10 @@ mod tests {
             service: service.into(),
             share: 1.0,
             memory_mib: None,
+            price_per_hour: 0.0,
             fanout: Vec::new(),
         };
-        Wanted { file: None, task, group }
+        Wanted { file: None, task, group, device: 0 }
     }
 
     fn batch(rows: usize) -> Tensor {
@@ -237,7 +235,7 @@ mod tests {
     #[test]
     fn what_cannot_be_played_back_is_refused_and_says_why() {
         let refused = |w: &Wanted| EmulatedBackend::new(w).err().expect("a refusal").to_string();
-        assert!(refused(&wanted(&[])).contains("variant v of task t: the plan has no latencies"));
+        assert!(refused(&wanted(&[])).contains("the plan has no latencies"));
         let mut odd = wanted(&[(1, 0)]);
         odd.task.outputs[0].shape = vec![4];
         assert!(refused(&odd).contains("output y has the shape [4]"));

@@ -1,6 +1,6 @@
 //! How an agent comes to its backends.
 
-use super::{Backend, BackendError, EmulatedBackend, RemoteBackend};
+use super::{Backend, BackendError, EmulatedBackend, OnnxBackend, Provider, RemoteBackend, Running};
 use crate::layout::{Group, Task};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub struct Wanted {
     pub task: Task,
     /// The variant, its batches and their latencies.
     pub group: Group,
+    /// The agent's device that it gets a share of.
+    pub device: u32,
 }
 
 /// Loads a model file.
@@ -22,7 +24,16 @@ pub type FileLoader = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 
 /// One way to run batches, for all replicas of an agent.
 #[derive(Clone)]
 pub enum Loader {
-    /// The variants' own files, run here.
+    /// The variants' own files, run by ONNX Runtime on the agent's devices.
+    Onnx {
+        /// The runtime's library.
+        library: PathBuf,
+        /// What it runs them on; the agent's devices are the provider's by number.
+        provider: Provider,
+        /// Threads of one batch on the CPU.
+        threads: usize,
+    },
+    /// The variants' own files, run here in another way.
     Files(Arc<FileLoader>),
     /// Their profiles, played back.
     Emulated,
@@ -64,7 +75,7 @@ impl Loader {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
-            Self::Files(_) => Kind::Local,
+            Self::Onnx { .. } | Self::Files(_) => Kind::Local,
             Self::Emulated => Kind::Emulated,
             Self::Remote(_) => Kind::Remote,
         }
@@ -72,22 +83,35 @@ impl Loader {
 
     /// Whether the variant's model file must be here.
     #[must_use]
-    pub const fn needs_file(&self) -> bool {
-        matches!(self, Self::Files(_))
+    pub fn needs_file(&self) -> bool {
+        self.kind() == Kind::Local
+    }
+
+    /// What variants are run on; none where that is not this agent's to say.
+    #[must_use]
+    pub const fn provider(&self) -> Option<Provider> {
+        match self {
+            Self::Onnx { provider, .. } => Some(*provider),
+            _ => None,
+        }
     }
 
     /// Loads a variant.
     ///
     /// # Errors
-    /// [`BackendError`] by cause.
+    /// [`BackendError::Variant`], and its cause.
     pub fn load(&self, wanted: &Wanted) -> Result<Box<dyn Backend>, BackendError> {
-        match self {
-            Self::Files(load) => {
-                let file = wanted.file.as_deref().expect("a loader of files is given a file");
-                load(file)
+        let file = || wanted.file.as_deref().expect("a loader of files is given a file");
+        let loaded: Result<Box<dyn Backend>, BackendError> = match self {
+            Self::Onnx { library, provider, threads } => {
+                let running = Running { provider: *provider, device: wanted.device, threads: *threads };
+                OnnxBackend::load(library, file(), running).map(|b| Box::new(b) as _)
             }
-            Self::Emulated => Ok(Box::new(EmulatedBackend::new(wanted)?)),
-            Self::Remote(url) => Ok(Box::new(RemoteBackend::connect(url, wanted)?)),
-        }
+            Self::Files(load) => load(file()),
+            Self::Emulated => EmulatedBackend::new(wanted).map(|b| Box::new(b) as _),
+            Self::Remote(url) => RemoteBackend::connect(url, wanted).map(|b| Box::new(b) as _),
+        };
+        let (variant, task) = (wanted.group.variant.clone(), wanted.task.name.clone());
+        loaded.map_err(|source| BackendError::Variant { variant, task, source: Box::new(source) })
     }
 }

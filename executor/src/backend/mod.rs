@@ -5,6 +5,7 @@ mod emulated;
 mod library;
 mod loader;
 mod onnx;
+mod provider;
 mod remote;
 mod values;
 
@@ -12,6 +13,7 @@ pub use emulated::EmulatedBackend;
 pub use library::find_library;
 pub use loader::{FileLoader, Kind, Loader, Wanted};
 pub use onnx::{OnnxBackend, THREADS_DEFAULT};
+pub use provider::{Placed, Provider, Running};
 pub use remote::RemoteBackend;
 
 use crate::tensor::{Tensor, TensorSpec};
@@ -38,6 +40,33 @@ pub enum BackendError {
         file: String,
         /// What is wrong with it.
         detail: String,
+    },
+    /// The variant does not run on the provider that was asked for.
+    #[error(
+        "{file}: {asked} was asked for and cannot be used: {detail}; this ONNX Runtime was built with: {offered}. Take a library \
+         with that provider (`scripts/setup cuda`, ORT_DYLIB_PATH) on a machine with its device and CUDA's libraries, or ask for \
+         --provider cpu"
+    )]
+    Provider {
+        /// Which file.
+        file: String,
+        /// The provider and its device.
+        asked: String,
+        /// Why not.
+        detail: String,
+        /// What the library was built with.
+        offered: String,
+    },
+    /// A replica's variant could not be loaded.
+    #[error("variant {variant} of task {task}")]
+    Variant {
+        /// Its name.
+        variant: String,
+        /// Its task.
+        task: String,
+        /// Why.
+        #[source]
+        source: Box<BackendError>,
     },
     /// A batch does not fit the signature.
     #[error("{0}")]

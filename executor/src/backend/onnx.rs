@@ -1,9 +1,12 @@
 //! Variants in ONNX files, run by ONNX Runtime, whose library is loaded at run time.
 //!
-//! Only the CPU provider so far.
+//! A session is given the provider that was asked for and nothing else but the CPU's, which ONNX Runtime always adds; that the former
+//! is really used is seen by running a batch (see [`super::provider`]).
 
 use super::batch::check_inputs;
+use super::provider::{Placed, Provider, Running};
 use super::{Backend, BackendError, Signature, values};
+use crate::slot::zero_row;
 use crate::tensor::{Tensor, TensorSpec};
 use ort::environment::Environment;
 use ort::session::Session;
@@ -21,25 +24,65 @@ static RUNTIME: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
 pub struct OnnxBackend {
     session: Session,
     signature: Signature,
+    placed: Placed,
 }
 
 impl OnnxBackend {
     /// Loads ONNX Runtime from `library` (see [`super::find_library`]), unless this process has it, and the variant from
-    /// `file`. A batch runs on `threads` threads (0: as many as there are cores).
+    /// `file`, and runs a row of zeros to see where its nodes run.
     ///
     /// # Errors
     /// [`BackendError::Runtime`] if the library cannot be used, [`BackendError::Load`] if the file is no graph that follows
-    /// the convention: every input and output a tensor whose first dimension is the rows, which must be dynamic in inputs.
-    pub fn load(library: &Path, file: &Path, threads: usize) -> Result<Self, BackendError> {
-        let fail = |detail: String| BackendError::Load { file: file.display().to_string(), detail };
+    /// the convention: every input and output a tensor whose first dimension is the rows, which must be dynamic in inputs;
+    /// [`BackendError::Provider`] if the provider cannot be set up, or if it runs none of the graph.
+    pub fn load(library: &Path, file: &Path, running: Running) -> Result<Self, BackendError> {
+        let name = file.display().to_string();
+        let fail = |detail: String| BackendError::Load { file: name.clone(), detail };
         let environment = runtime(library)?;
         if !file.is_file() {
             return Err(fail("there is no such file".to_owned()));
         }
-        let mut builder = builder(&environment, threads).map_err(|e| BackendError::Runtime(e.to_string()))?;
+        // What the runtime notes down of the first batch goes with this folder.
+        let notes = tempfile::tempdir().map_err(|e| BackendError::Runtime(format!("a folder for its notes: {e}")))?;
+        let mut builder = builder(&environment, running.threads, notes.path())
+            .map_err(|e| BackendError::Runtime(e.to_string()))?
+            .with_execution_providers(running.dispatches())
+            .map_err(|e| running.refused(&name, &e.to_string()))?;
         let session = builder.commit_from_file(file).map_err(|e| fail(e.to_string()))?;
         let signature = signature(&session).map_err(fail)?;
-        Ok(Self { session, signature })
+        let mut this = Self { session, signature, placed: Placed::default() };
+        this.placed = this.try_out().map_err(fail)?;
+        let ran = this.placed.nodes(running.provider.runtime_name());
+        let elsewhere = this.placed.elsewhere(running.provider);
+        // A graph that the runtime has folded to nothing has no nodes to run anywhere, which is as good on the CPU.
+        if ran == 0 && running.provider != Provider::Cpu {
+            let elsewhere = elsewhere.unwrap_or_else(|| "none that was seen".to_owned());
+            return Err(running.refused(&name, &format!("it runs none of the nodes: {elsewhere}")));
+        }
+        if let Some(elsewhere) = elsewhere {
+            let asked = running.provider.name();
+            tracing::warn!(file = name, asked, ran, elsewhere, "a part of a variant runs on another provider");
+        }
+        Ok(this)
+    }
+
+    /// The nodes that ran, by provider.
+    #[must_use]
+    pub fn placed(&self) -> &Placed {
+        &self.placed
+    }
+
+    /// Runs a row of zeros and reads where its nodes ran. Zeros need not be a valid input: what ran before is noted all the same.
+    fn try_out(&mut self) -> Result<Placed, String> {
+        let zeros: Vec<Tensor> = self.signature.inputs.iter().map(zero_row).collect();
+        let ran = self.run(&zeros);
+        let notes = self.session.end_profiling().map_err(|e| e.to_string())?;
+        let text = std::fs::read_to_string(&notes).map_err(|e| format!("{notes}: {e}"))?;
+        let placed = Placed::read(&text)?;
+        if let Err(error) = ran {
+            tracing::warn!(%error, "a variant cannot run a row of zeros");
+        }
+        Ok(placed)
     }
 }
 
@@ -60,8 +103,9 @@ impl Backend for OnnxBackend {
     }
 }
 
-fn builder(environment: &Environment, threads: usize) -> Result<SessionBuilder, ort::Error> {
+fn builder(environment: &Environment, threads: usize, notes: &Path) -> Result<SessionBuilder, ort::Error> {
     let builder = Session::builder(environment)?.with_intra_threads(threads)?.with_inter_threads(1)?;
+    let builder = builder.with_profiling(notes.join("first"))?;
     // Waiting threads that spin would take the cores from the other devices of this machine.
     Ok(builder.with_config_entry("session.intra_op.allow_spinning", "0")?)
 }

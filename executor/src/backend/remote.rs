@@ -5,6 +5,7 @@
 
 use super::batch::{check_inputs, check_tensor};
 use super::{Backend, BackendError, Signature, Wanted};
+use crate::causes::describe;
 use crate::gateway::{BODY_BYTES_MAX, numbers};
 use crate::tensor::{Datatype, Tensor, TensorSpec, elements};
 use bytes::{Bytes, BytesMut};
@@ -249,17 +250,6 @@ fn tensor(output: Output<'_>, tail: &mut Bytes) -> Result<Tensor, String> {
         _ => return Err("expected either data or binary_data_size".into()),
     };
     Ok(Tensor { name, datatype, shape, data })
-}
-
-fn describe(error: &reqwest::Error) -> String {
-    use std::error::Error as _;
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::pair::{FAR, HOP_BYTES, NEAR, Pair, latency_ns, row};
 use super::{BenchError, Figure, quantile};
 use crate::node::Event;
+use crate::node::request::Terms;
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ fn at_rate(pair: &Pair, pipeline: &str, rate: f64, each: Duration) -> Result<Vec
             std::thread::sleep(early);
         }
         let (reply, answer) = oneshot::channel();
-        let event = Event::Arrive { pipeline: pipeline.into(), inputs: row(&data), timeout_ns: None, reply };
+        let event = Event::Arrive { pipeline: pipeline.into(), inputs: row(&data), terms: Terms::default(), reply };
         pair.handle.events.blocking_send(event).map_err(|_| BenchError::Agents("the loop ended".into()))?;
         answers.push(answer);
     }

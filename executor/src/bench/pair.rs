@@ -7,7 +7,7 @@ use crate::backend::Loader;
 use crate::files::{FileError, Files};
 use crate::gateway::{self, Gateway};
 use crate::node::Event;
-use crate::node::request::Answer;
+use crate::node::request::{Answer, Terms};
 use crate::peers;
 use crate::tensor::{Datatype, Tensor};
 use apportion_protocol::v1;
@@ -91,7 +91,7 @@ impl Pair {
     /// Puts a request to the first agent's loop.
     pub(super) async fn ask(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<u64, BenchError> {
         let (reply, answer) = oneshot::channel();
-        let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns: None, reply };
+        let event = Event::Arrive { pipeline: pipeline.into(), inputs, terms: Terms::default(), reply };
         self.handle.events.send(event).await.map_err(|_| BenchError::Agents("the loop ended".into()))?;
         latency_ns(answer.await)
     }

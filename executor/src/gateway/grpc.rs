@@ -5,7 +5,7 @@ use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInfe
 use super::proto::infer_parameter::ParameterChoice;
 use super::proto::{self, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use super::refusal::Refusal;
-use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, about, contents, find, version};
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, contents, find, version};
 use futures::stream::{BoxStream, Stream, StreamExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,8 @@ use tonic::{Request, Response, Status, Streaming};
 pub const STREAM_REQUESTS_MAX: usize = 256;
 /// Bytes of a message beside its tensors.
 const ENVELOPE_BYTES_MAX: usize = 1024 * 1024;
+/// The parameter of an answer that says which variants served.
+const PARAMETER_VARIANTS: &str = "variants";
 /// Tells a client, in milliseconds, when to try again (gRPC's retry design, A6).
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
@@ -73,8 +75,7 @@ async fn answer(
     let asked = contents::read(message).map_err(Refusal::invalid)?;
     let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
     check_wanted(&asked.outputs, &output_specs(pipeline)).map_err(Refusal::invalid)?;
-    let timeout_ns = [asked.settings.timeout_ns, call_ns].into_iter().flatten().min();
-    let served = gateway.infer(&name, inputs, timeout_ns).await?;
+    let served = gateway.infer(&name, inputs, asked.settings.terms(call_ns)).await?;
     let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
     let outputs = select(outputs, &asked.outputs, asked.raw)?.into_iter().map(|(tensor, _)| tensor).collect();
     let (outputs, raw_output_contents) = contents::write(outputs, asked.raw);
@@ -89,6 +90,10 @@ async fn answer(
     if served.dropped > 0 {
         let dropped = i64::from(served.dropped);
         parameters.insert("dropped".to_string(), parameter(ParameterChoice::Int64Param(dropped)));
+    }
+    if let Some(chosen) = served.chosen {
+        parameters.insert("accuracy".to_string(), parameter(ParameterChoice::DoubleParam(chosen.accuracy)));
+        parameters.insert(PARAMETER_VARIANTS.to_string(), parameter(ParameterChoice::StringParam(chosen.variants)));
     }
     let model_version = version(&view);
     Ok(ModelInferResponse { model_name: name, model_version, id, parameters, outputs, raw_output_contents })
@@ -187,7 +192,16 @@ impl GrpcInferenceService for Gateway {
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Replied<ModelInferResponse> {
         let call_ns = call_timeout_ns(request.metadata());
-        Ok(Response::new(counted(self, request.into_inner(), call_ns).await?))
+        let answer = counted(self, request.into_inner(), call_ns).await?;
+        let variants = answer.parameters.get(PARAMETER_VARIANTS).and_then(|p| match &p.parameter_choice {
+            Some(ParameterChoice::StringParam(variants)) => variants.parse().ok(),
+            _ => None,
+        });
+        let mut response = Response::new(answer);
+        if let Some(variants) = variants {
+            response.metadata_mut().insert(VARIANTS, variants);
+        }
+        Ok(response)
     }
 
     type ModelStreamInferStream = BoxStream<'static, Result<ModelStreamInferResponse, Status>>;

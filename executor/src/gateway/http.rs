@@ -3,9 +3,9 @@
 use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, HEADER_LENGTH, Head};
 use super::refusal::{Cause, Refusal};
-use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, about, find, metrics, version};
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, find, metrics, version};
 use actix_web::http::StatusCode;
-use actix_web::http::header::CONTENT_ENCODING;
+use actix_web::http::header::{CONTENT_ENCODING, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, error::PayloadError, web};
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -75,8 +75,13 @@ impl Refusal {
 }
 
 async fn server_metadata(gateway: web::Data<Gateway>) -> HttpResponse {
-    let (version, backend) = (env!("CARGO_PKG_VERSION"), gateway.view().backend.name());
-    respond(200, &json!({"name": "apportion", "version": version, "extensions": EXTENSIONS, "backend": backend}))
+    let (version, view) = (env!("CARGO_PKG_VERSION"), gateway.view());
+    let mut about =
+        json!({"name": "apportion", "version": version, "extensions": EXTENSIONS, "backend": view.backend.name()});
+    if let Some(provider) = view.provider {
+        about["provider"] = provider.name().into();
+    }
+    respond(200, &about)
 }
 
 async fn live() -> HttpResponse {
@@ -137,8 +142,12 @@ async fn infer(
     body: Result<web::Bytes, actix_web::Error>,
 ) -> HttpResponse {
     match answer(&gateway, &request, body).await {
-        Ok((body, length)) => {
+        Ok((body, length, variants)) => {
             let mut response = HttpResponse::Ok();
+            // Names that no header can have are in the body alone.
+            if let Some(variants) = variants.and_then(|v| HeaderValue::try_from(v).ok()) {
+                response.insert_header((VARIANTS, variants));
+            }
             match length {
                 Some(length) => response.content_type("application/octet-stream").insert_header((HEADER_LENGTH, length)),
                 None => response.content_type("application/json"),
@@ -152,12 +161,12 @@ async fn infer(
     }
 }
 
-/// The body of the answer, and the length of its JSON if tensors follow.
+/// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said what it needs.
 async fn answer(
     gateway: &Gateway,
     request: &HttpRequest,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<(Vec<u8>, Option<usize>), Refusal> {
+) -> Result<(Vec<u8>, Option<usize>, Option<String>), Refusal> {
     let name = named(request);
     let view = gateway.view();
     let pipeline = find(&view, name)?;
@@ -173,7 +182,7 @@ async fn answer(
     let specs = output_specs(pipeline);
     check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
     json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
-    let served = gateway.infer(name, inputs, asked.settings.timeout_ns).await?;
+    let served = gateway.infer(name, inputs, asked.settings.terms(None)).await?;
     let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
     let outputs = select(outputs, &asked.outputs, asked.settings.binary)?;
     let head = Head {
@@ -183,8 +192,10 @@ async fn answer(
         outcome: if served.late { "late" } else { "ok" },
         latency_us: served.latency_ns / 1_000,
         dropped: served.dropped,
+        chosen: served.chosen.as_ref(),
     };
-    json::write(&head, &outputs).map_err(Refusal::invalid)
+    let (body, length) = json::write(&head, &outputs).map_err(Refusal::invalid)?;
+    Ok((body, length, served.chosen.map(|c| c.variants)))
 }
 
 /// A body that did not come in whole.

@@ -2,9 +2,11 @@
 //! against what the pipeline takes and makes.
 
 use super::refusal::Refusal;
+use crate::chooser::Needs;
 use crate::layout::Pipeline;
-use crate::node::request::Piece;
+use crate::node::request::{Piece, Terms};
 use crate::node::split::PARENT;
+use crate::policies::{LEVEL_DEFAULT, LEVEL_OFFLINE};
 use crate::slot::{concatenate, no_rows};
 use crate::tensor::{Datatype, Tensor, TensorSpec, elements, holds};
 use bytes::Bytes;
@@ -44,6 +46,20 @@ impl Parameter {
         number.ok_or_else(|| format!("parameter {name} is {self}: expected {expected}"))
     }
 
+    /// A part of the whole, in millionths, rounded up.
+    fn part_ppm(&self, name: &str) -> Result<u32, String> {
+        let part = match self {
+            Self::Real(v) => Some(*v),
+            Self::Whole(v @ 0..=1) => Some(*v as f64),
+            // A client of the protocol can send no other numbers than whole ones over gRPC.
+            Self::Text(text) => text.parse().ok(),
+            _ => None,
+        };
+        let part = part.filter(|p| (0.0..=1.0).contains(p));
+        let part = part.ok_or_else(|| format!("parameter {name} is {self}: expected a part from 0 to 1"))?;
+        Ok((part * 1e6 - 1e-6).ceil() as u32)
+    }
+
     /// As true or false.
     ///
     /// # Errors
@@ -63,6 +79,12 @@ pub struct Settings {
     pub timeout_ns: Option<u64>,
     /// `priority`: 0 is the default, 1 the highest.
     pub priority: u64,
+    /// `accuracy_min`, in millionths: variants at least so accurate serve it.
+    pub accuracy_ppm_min: Option<u32>,
+    /// `latency_max_us`, in nanoseconds: variants that are so fast serve it, and later it is late.
+    pub latency_ns_max: Option<u64>,
+    /// `offline`: it runs where nothing else waits, whatever its priority.
+    pub offline: bool,
     /// `binary_data_output`: outputs that do not say otherwise are sent as bytes.
     pub binary: bool,
 }
@@ -79,10 +101,39 @@ impl Settings {
                 self.timeout_ns = (micros > 0).then(|| micros.saturating_mul(1_000));
             }
             "priority" => self.priority = value.whole(name, "0 (the default), 1 (the highest) or more")?,
+            "offline" => self.offline = value.boolean(name)?,
             "binary_data_output" => self.binary = value.boolean(name)?,
+            "accuracy_min" => self.accuracy_ppm_min = Some(value.part_ppm(name)?),
+            "latency_max_us" => {
+                let expected = "microseconds, a whole number above 0";
+                let micros = value.whole(name, expected)?;
+                if micros == 0 {
+                    return Err(format!("parameter {name} is 0: expected {expected}"));
+                }
+                self.latency_ns_max = Some(micros.saturating_mul(1_000));
+            }
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Settings {
+    /// What they mean to the agent; `call_ns` is what the call itself gives the request.
+    #[must_use]
+    pub fn terms(&self, call_ns: Option<u64>) -> Terms {
+        let has_needs = self.accuracy_ppm_min.is_some() || self.latency_ns_max.is_some();
+        let needs = Needs {
+            accuracy_ppm_min: self.accuracy_ppm_min.unwrap_or(0),
+            latency_ns_max: self.latency_ns_max.unwrap_or(u64::MAX),
+        };
+        let level = match self.priority {
+            _ if self.offline => LEVEL_OFFLINE,
+            0 => LEVEL_DEFAULT,
+            n => u32::try_from(n).unwrap_or(u32::MAX).min(LEVEL_OFFLINE - 1),
+        };
+        let timeout_ns = [self.timeout_ns, call_ns].into_iter().flatten().min();
+        Terms { timeout_ns, level, needs: has_needs.then_some(needs) }
     }
 }
 
@@ -353,7 +404,29 @@ mod tests {
         assert!(set("timeout", Parameter::Text("1s".into())).expect_err("a text").contains("microseconds"));
         assert!(set("priority", Parameter::Real(1.5)).expect_err("a fraction").contains("priority is 1.5"));
         assert!(set("binary_data_output", Parameter::Whole(1)).expect_err("a number").contains("true or false"));
-        assert_eq!(settings, Settings { timeout_ns: Some(1_500_000), priority: 1, binary: false });
+        assert_eq!(settings, Settings { timeout_ns: Some(1_500_000), priority: 1, ..Settings::default() });
+    }
+
+    #[test]
+    fn needs_and_levels_follow_from_the_parameters() {
+        let mut settings = Settings::default();
+        assert_eq!(settings.terms(Some(7)), Terms { timeout_ns: Some(7), level: LEVEL_DEFAULT, needs: None });
+        let mut set = |name: &str, value: Parameter| settings.set(name, &value);
+        for wrong in [Parameter::Real(1.5), Parameter::Whole(2), Parameter::Bool(true), Parameter::Text("high".into())] {
+            assert!(set("accuracy_min", wrong).expect_err("no part").contains("expected a part from 0 to 1"));
+        }
+        assert!(set("latency_max_us", Parameter::Whole(0)).expect_err("no time").contains("above 0"));
+        assert!(set("latency_max_us", Parameter::Real(0.5)).expect_err("a fraction").contains("microseconds"));
+        for value in [Parameter::Real(0.9), Parameter::Text("0.9".into())] {
+            assert_eq!(set("accuracy_min", value), Ok(()));
+        }
+        assert_eq!(set("latency_max_us", Parameter::Whole(20)), Ok(()));
+        assert_eq!(set("priority", Parameter::Whole(i128::from(u64::MAX))), Ok(()));
+        let needs = Needs { accuracy_ppm_min: 900_000, latency_ns_max: 20_000 };
+        let least = LEVEL_OFFLINE - 1;
+        assert_eq!(settings.terms(None), Terms { timeout_ns: None, level: least, needs: Some(needs) });
+        assert_eq!(settings.set("offline", &Parameter::Bool(true)), Ok(()));
+        assert_eq!(settings.terms(None).level, LEVEL_OFFLINE, "whatever its priority");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wanted, unavailable};
 use super::numbers;
+use crate::chooser::Chosen;
 use crate::tensor::{Datatype, Tensor, TensorSpec, texts};
 use bytes::Bytes;
 use serde::Deserialize;
@@ -221,6 +222,8 @@ pub struct Head<'a> {
     pub latency_us: u64,
     /// Parts that were dropped and are left out.
     pub dropped: u32,
+    /// The variants that served it, if it said what it needs.
+    pub chosen: Option<&'a Chosen>,
 }
 
 /// The body of an answer, and how long its JSON is if tensors follow it.
@@ -231,6 +234,10 @@ pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Op
     let mut parameters = json!({"outcome": head.outcome, "latency_us": head.latency_us});
     if head.dropped > 0 {
         parameters["dropped"] = head.dropped.into();
+    }
+    if let Some(chosen) = head.chosen {
+        parameters["variants"] = chosen.variants.as_str().into();
+        parameters["accuracy"] = chosen.accuracy.into();
     }
     let mut start = json!({"model_name": head.name, "model_version": head.version, "parameters": parameters});
     if let Some(id) = head.id {

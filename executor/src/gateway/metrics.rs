@@ -3,7 +3,10 @@
 use super::Gateway;
 use super::ledger::BUCKETS_S;
 use crate::agent::View;
+use crate::backend::Provider;
+use crate::devices::Seen;
 use crate::node::counts::{Batches, Labels};
+use crate::wire::Load;
 use std::fmt::Write;
 
 /// Text in Prometheus' format, one family after the other.
@@ -27,12 +30,39 @@ pub fn text(gateway: &Gateway) -> String {
     let (view, mut page) = (gateway.view(), Page(String::new()));
     let name = "apportion_agent_info";
     page.family(name, "gauge", "How this agent runs batches; emulated: it plays profiles back and runs nothing.");
-    page.sample(name, &[("backend", view.backend.name()), ("version", env!("CARGO_PKG_VERSION"))], 1);
+    let provider = view.provider.map_or("", Provider::name);
+    let version = env!("CARGO_PKG_VERSION");
+    page.sample(name, &[("backend", view.backend.name()), ("provider", provider), ("version", version)], 1);
+    devices(&gateway.handle.devices.look(), &mut page);
     requests(gateway, &view, &mut page);
     batches(&view, &mut page);
     drops(&view, &mut page);
     queues(&view, &mut page);
     page.0
+}
+
+/// Of each device what is known of it, by the labels of Triton's metrics.
+fn devices(seen: &[Seen], page: &mut Page) {
+    type Read = fn(&Seen) -> Option<f64>;
+    let families: [(&str, &str, Read); 3] = [
+        ("apportion_device_memory_used_bytes", "Memory of the device in use, by anybody.", |s| {
+            s.memory_used.map(|b| b as f64)
+        }),
+        ("apportion_device_memory_total_bytes", "All memory of the device.", |s| s.memory_total.map(|b| b as f64)),
+        ("apportion_device_utilization_ratio", "Part of the last moment in which the device ran anything.", |s| {
+            s.utilisation
+        }),
+    ];
+    for (name, help, read) in families {
+        let known: Vec<_> = seen.iter().filter_map(|s| Some((s, read(s)?))).collect();
+        if known.is_empty() {
+            continue;
+        }
+        page.family(name, "gauge", help);
+        for (device, value) in known {
+            page.sample(name, &[("device", &device.device.to_string()), ("gpu_uuid", &device.uuid)], value);
+        }
+    }
 }
 
 fn requests(gateway: &Gateway, view: &View, page: &mut Page) {
@@ -97,27 +127,58 @@ fn group(l: &Labels) -> [(&str, &str); 4] {
     [("model_name", &l.pipeline), ("task_name", &l.task), ("variant_name", &l.variant), ("accelerator_type", &l.hardware)]
 }
 
+/// Each replica's queue, and how its batches compare with the profile.
 fn queues(view: &View, page: &mut Page) {
-    let name = "apportion_replica_queries";
-    page.family(name, "gauge", "Queries that wait or run at each of this agent's replicas.");
-    for (id, queries) in view.queues.iter() {
-        let all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
-        let mut labels = Labels::default();
-        // One that is retired is in no plan any more; its queue has no other label than its number.
-        for (pipeline, p, replica) in all.filter(|(_, _, r)| r.id == *id) {
-            let group = &p.groups[&replica.group];
-            let (task, variant, hardware) =
-                (p.tasks[group.task].name.clone(), group.variant.clone(), group.hardware.clone());
-            labels = Labels { pipeline: pipeline.clone(), task, variant, hardware };
+    type Read = fn(usize, &Load) -> Option<f64>;
+    let families: [(&str, &str, Read); 3] = [
+        ("apportion_replica_queries", "Queries that wait or run at each of this agent's replicas.", |n, _| Some(n as f64)),
+        (
+            "apportion_replica_slowness_ratio",
+            "Time of its batches of the last second over what the profile says.",
+            |_, load| (load.slowness_ppm > 0).then(|| f64::from(load.slowness_ppm) / 1e6),
+        ),
+        (
+            "apportion_replica_interfered",
+            "1 if it has been slower than profiled for some seconds, though not overloaded.",
+            |_, load| Some(f64::from(u8::from(load.is_disturbed))),
+        ),
+    ];
+    let labels: Vec<(String, Labels)> = view.queues.iter().map(|(id, _)| (id.to_string(), replica(view, *id))).collect();
+    for (name, help, read) in families {
+        page.family(name, "gauge", help);
+        for ((id, queries), (number, labels)) in view.queues.iter().zip(&labels) {
+            let load = view.loads.get(id).copied().unwrap_or_default();
+            let [a, b, c, d] = group(labels);
+            if let Some(value) = read(*queries, &load) {
+                page.sample(name, &[a, b, c, d, ("replica", number)], value);
+            }
         }
-        let [a, b, c, d] = group(&labels);
-        page.sample(name, &[a, b, c, d, ("replica", &id.to_string())], queries);
     }
+}
+
+/// What a replica is of. One that is retired is in no plan any more; it has no other label than its number.
+fn replica(view: &View, id: u64) -> Labels {
+    let mut all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
+    let Some((pipeline, p, replica)) = all.find(|(_, _, r)| r.id == id) else { return Labels::default() };
+    let group = &p.groups[&replica.group];
+    let (task, variant, hardware) = (p.tasks[group.task].name.clone(), group.variant.clone(), group.hardware.clone());
+    Labels { pipeline: pipeline.clone(), task, variant, hardware }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_known_of_a_device_is_not_said() {
+        let mut page = Page(String::new());
+        devices(&[], &mut page);
+        assert_eq!(page.0, "");
+        let known = Seen { device: 1, uuid: "GPU-1".into(), memory_used: Some(5), ..Seen::default() };
+        devices(&[known, Seen::default()], &mut page);
+        let samples: Vec<&str> = page.0.lines().filter(|l| !l.starts_with('#')).collect();
+        assert_eq!(samples, ["apportion_device_memory_used_bytes{device=\"1\",gpu_uuid=\"GPU-1\"} 5"]);
+    }
 
     #[test]
     fn labels_are_escaped() {

@@ -23,6 +23,8 @@ pub mod proto {
 use crate::agent::{Handle, View};
 use crate::layout::Pipeline;
 use crate::node::Event;
+use crate::node::request::Terms;
+use crate::policies::LEVEL_OFFLINE;
 use crate::tensor::Tensor;
 use ledger::Ledger;
 use refusal::{Cause, Refusal, Served, served};
@@ -40,10 +42,15 @@ pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const REQUESTS_MAX: usize = 16_384;
 /// Most bytes of inputs of requests that wait for their answers at one gateway; more are refused at once.
 pub const WAITING_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// One of so many places is for offline requests.
+const OFFLINE_PARTS: usize = 4;
 /// In what the bytes are counted.
 const ROOM_BYTES: usize = 1024;
 /// What a client that comes too early is told to wait, in seconds.
 pub const RETRY_AFTER_S: u64 = 1;
+
+/// The header, in gRPC the metadata, that says which variants served a request that said what it needs.
+pub const VARIANTS: &str = "apportion-variants";
 
 /// How much may wait at one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +74,7 @@ pub struct Gateway {
     limits: Limits,
     places: Arc<Semaphore>,
     room: Arc<Semaphore>,
+    offline: Arc<Semaphore>,
     ledger: Arc<Ledger>,
 }
 
@@ -82,7 +90,8 @@ impl Gateway {
     pub fn with_limits(handle: Handle, limits: Limits) -> Self {
         let places = Arc::new(Semaphore::new(limits.requests_max));
         let room = Arc::new(Semaphore::new(limits.bytes_max / ROOM_BYTES));
-        Self { handle, limits, places, room, ledger: Arc::default() }
+        let offline = Arc::new(Semaphore::new(limits.requests_max / OFFLINE_PARTS));
+        Self { handle, limits, places, room, offline, ledger: Arc::default() }
     }
 
     /// What is there now.
@@ -95,16 +104,23 @@ impl Gateway {
     ///
     /// # Errors
     /// Why it has no answer.
-    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
         let (rows, began) = (inputs.first().map_or(0, Tensor::rows), Instant::now());
-        let answer = self.run(pipeline, inputs, timeout_ns).await;
+        let answer = self.run(pipeline, inputs, terms).await;
         self.ledger.ended(pipeline, rows, answer.is_ok(), began.elapsed());
         answer
     }
 
-    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
+        let timeout_ns = terms.timeout_ns;
         let full = |reason| Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
         let Limits { requests_max, bytes_max } = self.limits;
+        // Offline requests wait for long: most places are kept for others.
+        let is_offline = terms.level == LEVEL_OFFLINE;
+        let offline = is_offline.then(|| self.offline.clone().try_acquire_owned()).transpose();
+        let Ok(offline) = offline else {
+            return full(format!("{} offline requests wait for their answers", requests_max / OFFLINE_PARTS));
+        };
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             return full(format!("{requests_max} requests wait for their answers"));
         };
@@ -114,13 +130,13 @@ impl Gateway {
             return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
         let (reply, answer) = oneshot::channel();
-        let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns, reply };
+        let event = Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply };
         if self.handle.events.send(event).await.is_err() {
             return Err(Refusal::stopping());
         }
         // The place is free when the node has answered, even if the client has gone before.
         let answer = tokio::spawn(async move {
-            let _held = (place, room);
+            let _held = (place, room, offline);
             answer.await
         });
         let stopping = |_: tokio::task::JoinError| Refusal::stopping();
@@ -164,22 +180,33 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let (_, view) = watch::channel(View::default());
         let (_, ack) = watch::channel(None);
-        (Gateway::new(Handle { events, commands, view, ack, started: Instant::now() }), inbox)
+        (
+            Gateway::new(Handle {
+                events,
+                commands,
+                view,
+                ack,
+                started: Instant::now(),
+                devices: crate::devices::Devices::default(),
+            }),
+            inbox,
+        )
     }
 
     #[tokio::test]
     async fn a_full_gateway_refuses_at_once_and_takes_again_when_one_has_ended() {
         let (gateway, mut inbox) = gateway();
-        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], None))).collect();
+        let mut waiting: Vec<_> =
+            (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], Terms::default()))).collect();
         for request in &mut waiting {
             assert!(futures::poll!(request).is_pending());
         }
-        let refusal = gateway.infer("p", vec![], None).await.expect_err("one too many");
+        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("one too many");
         assert_eq!((refusal.cause, refusal.cause.http()), (Cause::Busy, 429));
         let Some(Event::Arrive { reply, .. }) = inbox.recv().await else { panic!("no request") };
         reply.send(crate::node::request::Answer::Failed("why".into())).expect("it waits");
         assert_eq!(waiting.remove(0).await.expect_err("failed").cause, Cause::Failed);
-        let mut next = Box::pin(gateway.infer("p", vec![], None));
+        let mut next = Box::pin(gateway.infer("p", vec![], Terms::default()));
         assert!(futures::poll!(&mut next).is_pending(), "its place is free");
         assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
     }
@@ -187,9 +214,16 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_nobody_answers_ends_with_its_timeout() {
         let (gateway, inbox) = gateway();
-        assert_eq!(gateway.infer("p", vec![], Some(1_000)).await.expect_err("late").cause, Cause::Late);
+        assert_eq!(
+            gateway
+                .infer("p", vec![], Terms { timeout_ns: Some(1_000), ..Terms::default() })
+                .await
+                .expect_err("late")
+                .cause,
+            Cause::Late
+        );
         drop(inbox);
-        let refusal = gateway.infer("p", vec![], None).await.expect_err("nobody there");
+        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("nobody there");
         assert_eq!(refusal, Refusal::stopping());
     }
 }

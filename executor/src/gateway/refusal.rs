@@ -1,5 +1,6 @@
 //! Why a request has no answer: one list of causes for all ways in.
 
+use crate::chooser::Chosen;
 use crate::node::request::{Answer, Piece};
 use apportion_serving::dropper::DropReason;
 
@@ -8,6 +9,8 @@ use apportion_serving::dropper::DropReason;
 pub enum Cause {
     /// The request is wrong.
     Invalid,
+    /// No variants do what it needs.
+    Unmet,
     /// There is no such pipeline.
     Unknown,
     /// The body is larger than may be.
@@ -28,8 +31,9 @@ pub enum Cause {
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Cause; 9] = [
+    pub const ALL: [Cause; 10] = [
         Self::Invalid,
+        Self::Unmet,
         Self::Unknown,
         Self::TooLarge,
         Self::Unreadable,
@@ -45,6 +49,7 @@ impl Cause {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
+            Self::Unmet => "unmet",
             Self::Unknown => "unknown",
             Self::TooLarge => "too_large",
             Self::Unreadable => "unreadable",
@@ -61,6 +66,7 @@ impl Cause {
     pub const fn http(self) -> u16 {
         match self {
             Self::Invalid => 400,
+            Self::Unmet => 422,
             Self::Unknown => 404,
             Self::TooLarge => 413,
             Self::Unreadable => 415,
@@ -76,6 +82,7 @@ impl Cause {
     pub const fn grpc(self) -> tonic::Code {
         match self {
             Self::Invalid | Self::TooLarge | Self::Unreadable => tonic::Code::InvalidArgument,
+            Self::Unmet => tonic::Code::FailedPrecondition,
             Self::Unknown => tonic::Code::NotFound,
             Self::Busy => tonic::Code::ResourceExhausted,
             Self::NotReady | Self::Dropped => tonic::Code::Unavailable,
@@ -151,6 +158,8 @@ pub struct Served {
     pub latency_ns: u64,
     /// Parts that were dropped and are left out.
     pub dropped: u32,
+    /// The variants that served it, if it said what it needs.
+    pub chosen: Option<Chosen>,
 }
 
 /// The node's answer.
@@ -159,7 +168,10 @@ pub struct Served {
 /// Why there is none.
 pub fn served(answer: Answer) -> Result<Served, Refusal> {
     Err(match answer {
-        Answer::Done { pieces, late, latency_ns, dropped } => return Ok(Served { pieces, late, latency_ns, dropped }),
+        Answer::Done { pieces, late, latency_ns, dropped, chosen } => {
+            return Ok(Served { pieces, late, latency_ns, dropped, chosen });
+        }
+        Answer::Unmet(why) => Refusal::because(Cause::Unmet, "the request's needs cannot be met", why),
         Answer::NotReady(why) => Refusal::because(Cause::NotReady, "the pipeline is not ready", why),
         Answer::Dropped(why) if why.ends_with(DropReason::Deadline.name()) => Refusal::late(why),
         Answer::Dropped(why) => Refusal::because(Cause::Dropped, "the request was dropped", why),

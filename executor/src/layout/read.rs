@@ -1,7 +1,7 @@
 //! From the message to the layout, and what is refused.
 
 use super::joins::waits;
-use super::{Edge, Group, Layout, Pipeline, Replica, Task};
+use super::{Choice, Edge, Group, Layout, Pipeline, Replica, Task};
 use crate::tensor::{Datatype, TensorSpec};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;
@@ -63,6 +63,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         backup: from.backup.iter().copied().collect(),
         waits,
         demand_qps: from.demand_qps,
+        choices: choices(from)?,
     };
     if StatePlanner::needs(serving.dropping).0 && pipeline.state_planner().is_none() {
         return Err(format!("dropping {}: {TooManyPaths}", serving.dropping));
@@ -129,11 +130,22 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Group
             service,
             share: if g.share > 0.0 { g.share } else { 1.0 },
             memory_mib: (g.memory_mib > 0.0 && g.device_memory_mib > 0.0).then_some((g.memory_mib, g.device_memory_mib)),
+            price_per_hour: g.price_per_hour,
             fanout,
         };
         groups.insert(g.group, group);
     }
     Ok(groups)
+}
+
+/// A choice names a group of each task, in their order.
+fn choices(from: &v1::PipelineTarget) -> Result<Vec<Choice>, String> {
+    let task_of = |group: &u64| from.groups.iter().find(|g| g.group == *group).map(|g| g.task);
+    let is_whole = |c: &v1::Choice| c.groups.iter().map(task_of).eq((0..from.tasks.len() as u32).map(Some));
+    match from.choices.iter().find(|c| !is_whole(c)) {
+        Some(wrong) => Err(format!("choice {:?}: expected one group of each task, in the order of tasks", wrong.groups)),
+        None => Ok(from.choices.iter().map(|c| Choice { groups: c.groups.clone(), accuracy: c.accuracy }).collect()),
+    }
 }
 
 fn chances(fanout: &v1::Fanout) -> Vec<(u32, f64)> {

@@ -52,6 +52,7 @@ impl Node {
         while let Some(output) = self.replicas.get_mut(&id).and_then(|r| r.station.poll_output()) {
             match output {
                 Output::StartBatch { .. } => self.start(id),
+                Output::Drop { query, reason } if reason != DropReason::Cancelled && self.take_back_offline(id, query) => {}
                 Output::Drop { query, reason } => {
                     let replica = self.replicas.get_mut(&id).expect("it has a station");
                     let work = replica.works.remove(&query.key).expect("it waited");
@@ -75,7 +76,7 @@ impl Node {
         let counts = replica.counted(&mut self.counts);
         counts.batches += 1;
         counts.queries += members.len() as u64;
-        counts.waited_ns += members.iter().map(|w| self.now_ns - w.arrived_ns).sum::<u64>();
+        counts.waited_ns += members.iter().filter(|w| !w.is_offline()).map(|w| self.now_ns - w.arrived_ns).sum::<u64>();
         let input = |spec: &TensorSpec| {
             let of = |w: &&Work| w.query.inputs.iter().find(|t| t.name == spec.name).cloned();
             let parts = members.iter().map(of).collect::<Option<Vec<Tensor>>>()?;
@@ -100,6 +101,8 @@ impl Node {
         let members: Vec<(u64, Span)> = members.map(|w| (w.query.key, now.since(w.arrived + budget))).collect();
         let works: Vec<(Work, Span)> =
             members.iter().map(|(key, behind)| (replica.works.remove(key).expect("it ran"), *behind)).collect();
+        let is_offline = works.iter().all(|(w, _)| w.is_offline());
+        replica.tally(works.len(), took.as_nanos() as u64, is_offline);
         let counts = replica.counted(&mut self.counts);
         counts.busy_ns += took.as_nanos() as u64;
         let ended = counts.sizes.entry(works.len()).or_default();
@@ -108,6 +111,7 @@ impl Node {
         self.drain(id);
         self.refit_idle(id);
         self.send_on(id, result, works);
+        self.run_offline();
     }
 
     /// Sends on what a batch has made.
@@ -167,7 +171,7 @@ impl Node {
                     *counted.entry(task.clone()).or_default() += 1;
                     let (credit, inputs) = (child.credit, child.inputs);
                     let (pipeline, origin, request) = (query.pipeline.clone(), query.origin, query.request);
-                    let (row, attempt) = (query.row, query.attempt);
+                    let (row, attempt, level, pins) = (query.row, query.attempt, query.level, query.pins.clone());
                     let (replica, hops, budget_ns, group, behind_ns) = (0, 0, 0, 0, 0);
                     let child = Query {
                         pipeline,
@@ -182,6 +186,8 @@ impl Node {
                         attempt,
                         group,
                         behind_ns,
+                        level,
+                        pins,
                         scopes,
                         inputs,
                     };
@@ -203,6 +209,7 @@ impl Node {
     pub(super) fn abandon(&mut self, id: u64, why: &str) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let works = std::mem::take(&mut replica.works);
+        replica.offline.clear();
         replica.renew_station();
         works.into_values().for_each(|work| self.pass_on(work, why));
     }

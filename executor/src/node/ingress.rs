@@ -1,14 +1,17 @@
 //! Requests at this agent's gateway: how they become queries, how their parts come back, and their one answer.
 
-use super::request::{Answer, Attempt, Pending, Piece};
+use super::request::{Answer, Attempt, Pending, Piece, Terms};
 use super::work::Sending;
 use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node};
 use crate::node::counts::BIN_NS;
+use crate::policies::LEVEL_OFFLINE;
 use crate::tensor::Tensor;
 use crate::wire::{Credit, End, Message, Query, Return};
 use apportion_domain::Span;
 use tokio::sync::oneshot;
 
+/// How long an offline request without a timeout waits for its answer, in nanoseconds.
+const OFFLINE_PATIENCE_NS: u64 = 3_600_000_000_000;
 /// How often a request is run, at most.
 const ATTEMPTS_MAX: usize = 4;
 /// After the loss of an agent, a request is run again when it is unanswered for this part of its SLO: long enough for most
@@ -16,22 +19,27 @@ const ATTEMPTS_MAX: usize = 4;
 const AGAIN_SLO_PARTS: u64 = 4;
 
 impl Node {
-    pub(super) fn arrive(
-        &mut self,
-        name: String,
-        inputs: Vec<Tensor>,
-        timeout_ns: Option<u64>,
-        reply: oneshot::Sender<Answer>,
-    ) {
+    pub(super) fn arrive(&mut self, name: String, inputs: Vec<Tensor>, terms: Terms, reply: oneshot::Sender<Answer>) {
         let Some(pipeline) = self.layout.pipelines.get(&name).cloned() else {
             let _gone = reply.send(Answer::NotReady(format!("pipeline {name} is not in the target")));
             return;
         };
         let rows = inputs.first().map_or(0, Tensor::rows) as u64;
         assert!(rows > 0, "the gateway refuses empty requests");
-        let counts = self.counts.pipelines.entry(name.clone()).or_default();
-        *counts.bins.entry(self.now_ns / BIN_NS).or_default() += rows as u32;
-        self.tally_offered(&name, rows as u32);
+        let chosen = terms.needs.map(|needs| self.choose(&name, &needs, rows as u32)).transpose();
+        let chosen = match chosen {
+            Ok(chosen) => chosen,
+            Err(answer) => {
+                let _gone = reply.send(answer);
+                return;
+            }
+        };
+        // Offline requests take what is left over: nothing is planned for them.
+        if terms.level != LEVEL_OFFLINE {
+            let counts = self.counts.pipelines.entry(name.clone()).or_default();
+            *counts.bins.entry(self.now_ns / BIN_NS).or_default() += rows as u32;
+            self.tally_offered(&name, rows as u32);
+        }
         let counts = self.counts.pipelines.entry(name.clone()).or_default();
         let task = pipeline.tasks[pipeline.root].name.clone();
         if self.leaving {
@@ -44,16 +52,31 @@ impl Node {
             let _gone = reply.send(Answer::NotReady(format!("no replica of task {task} is ready")));
             return;
         }
-        let patience_ns = self.patience_ns(&name);
-        let timed = timeout_ns.is_some_and(|t| t <= patience_ns);
-        let timeout_ns = timeout_ns.unwrap_or(u64::MAX);
-        let deadline_ns = self.now_ns.saturating_add(timeout_ns.min(pipeline.slo_ns));
+        let is_offline = terms.level == LEVEL_OFFLINE;
+        let patience_ns = if is_offline { OFFLINE_PATIENCE_NS } else { self.patience_ns(&name) };
+        let timed = terms.timeout_ns.is_some_and(|t| t <= patience_ns);
+        let timeout_ns = terms.timeout_ns.unwrap_or(u64::MAX);
+        let needed_ns = terms.needs.map_or(u64::MAX, |n| n.latency_ns_max);
+        let slo_ns = if is_offline { OFFLINE_PATIENCE_NS } else { pipeline.slo_ns };
+        let deadline_ns = self.now_ns.saturating_add(timeout_ns.min(needed_ns).min(slo_ns));
         let give_up_ns = self.now_ns.saturating_add(timeout_ns.min(patience_ns));
         self.request += 1;
         let (request, arrived_ns) = (self.request, self.now_ns);
         let (attempts, again_ns) = (Vec::new(), None);
         let pipeline = name;
-        let pending = Pending { pipeline, inputs, arrived_ns, deadline_ns, give_up_ns, timed, reply, attempts, again_ns };
+        let pending = Pending {
+            pipeline,
+            inputs,
+            terms,
+            chosen,
+            arrived_ns,
+            deadline_ns,
+            give_up_ns,
+            timed,
+            reply,
+            attempts,
+            again_ns,
+        };
         self.requests.insert(request, pending);
         self.attempt(request, &task);
     }
@@ -71,6 +94,7 @@ impl Node {
         pending.attempts.push(Attempt::default());
         let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
         let deadline_ns = pending.deadline_ns.cast_signed();
+        let (level, pins) = (pending.terms.level, pending.chosen.as_ref().map_or_else(Vec::new, |c| c.groups.clone()));
         let rows = inputs[0].rows();
         let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
         for row in 0..rows {
@@ -87,6 +111,8 @@ impl Node {
                 attempt,
                 group: 0,
                 behind_ns: 0,
+                level,
+                pins: pins.clone(),
                 scopes: Vec::new(),
                 inputs: columns.iter_mut().filter_map(Iterator::next).collect(),
             };
@@ -119,8 +145,19 @@ impl Node {
                 continue;
             };
             pending.again_ns = None;
+            self.choose_again(request);
             tracing::debug!(request, "a request is run again because an agent was lost");
             self.attempt(request, &root);
+        }
+    }
+
+    /// The variants of a request may have gone with the lost agent: others that do what it needs are taken, if there are any.
+    fn choose_again(&mut self, request: u64) {
+        let Some(pending) = self.requests.get(&request) else { return };
+        let Some(needs) = pending.terms.needs else { return };
+        let (name, rows) = (pending.pipeline.clone(), pending.inputs[0].rows() as u32);
+        if let (Ok(chosen), Some(pending)) = (self.choose(&name, &needs, rows), self.requests.get_mut(&request)) {
+            pending.chosen = Some(chosen);
         }
     }
 
@@ -196,7 +233,8 @@ impl Node {
             |failure| failure,
             |(mut pieces, dropped)| {
                 pieces.sort_by_key(|p| (p.row, p.order));
-                Answer::Done { pieces, late, latency_ns: self.now_ns - pending.arrived_ns, dropped }
+                let (latency_ns, chosen) = (self.now_ns - pending.arrived_ns, pending.chosen);
+                Answer::Done { pieces, late, latency_ns, dropped, chosen }
             },
         );
         let _client_gone = pending.reply.send(answer);

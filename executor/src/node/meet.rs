@@ -7,6 +7,7 @@
 //! that the gateway has given its request up.
 
 use super::request::Covered;
+use super::route::Way;
 use super::split::{Child, child_inputs};
 use super::work::Sending;
 use super::{Action, Node, Work};
@@ -126,7 +127,8 @@ impl Node {
             let task = &of.tasks[join].name;
             let outer = scopes.iter().find(|s| s.join == *task).map(|s| (s.agent, s.replica));
             let (agent, replica) = outer.unwrap_or_else(|| {
-                let choice = self.routes.place(&query.pipeline, Some(of), task, None, Span::ZERO).place();
+                let way = Way { only: query.pins.get(join).copied(), ..Way::default() };
+                let choice = self.routes.place((&query.pipeline, Some(of)), task, &way).place();
                 choice.map_or((self.agent, 0), |(place, ticket)| {
                     // The place gets no query yet, and nobody knows how many it will get.
                     self.routes.ended(&query.pipeline, task, ticket);

@@ -11,9 +11,13 @@
 
 mod batch;
 mod cancel;
+mod choose;
 pub mod counts;
 mod ingress;
+mod load;
 mod meet;
+mod moves;
+mod offline;
 pub mod replicas;
 pub mod request;
 pub mod route;
@@ -24,17 +28,19 @@ mod work;
 
 pub use cancel::CANCELLED_MAX;
 pub use meet::MEETINGS_MAX;
+pub use offline::OFFLINE_MAX;
 pub use work::PARKED_MAX;
 
+use crate::chooser::Chooser;
 use crate::layout::Layout;
 use crate::slot::Happened;
 use crate::tensor::Tensor;
-use crate::wire::{Announced, Coming, Message, Query};
+use crate::wire::{Announced, Coming, Load, Message, Query};
 use cancel::Cancelled;
 use counts::Counts;
 use meet::Meetings;
 use replicas::Replica;
-use request::{Answer, Pending};
+use request::{Answer, Pending, Terms};
 use route::{Routes, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,8 +66,8 @@ pub enum Event {
         pipeline: String,
         /// Its inputs.
         inputs: Vec<Tensor>,
-        /// After how many nanoseconds its answer is worth nothing; none if the pipeline's SLO alone says when it is late.
-        timeout_ns: Option<u64>,
+        /// What it says beyond them.
+        terms: Terms,
         /// Where the answer goes.
         reply: oneshot::Sender<Answer>,
     },
@@ -165,6 +171,10 @@ pub struct Node {
     parked: Vec<Parked>,
     swap: swap::Swap,
     steers: steer::Steers,
+    /// Of the pipelines whose requests have said what they need.
+    choosers: BTreeMap<String, Chooser>,
+    /// When the replicas' loads were last measured.
+    rolled_ns: u64,
 }
 
 #[derive(Debug, Default)]
@@ -173,6 +183,9 @@ struct Peer {
     ready: Vec<Announced>,
     coming: Vec<Coming>,
     yielding: Vec<u64>,
+    /// By replica.
+    loads: BTreeMap<u64, Load>,
+    failed: BTreeSet<u64>,
 }
 
 struct Sent {
@@ -210,6 +223,8 @@ impl Node {
             parked: Vec::new(),
             swap: swap::Swap::default(),
             steers: steer::Steers::default(),
+            choosers: BTreeMap::new(),
+            rolled_ns: 0,
         }
     }
 
@@ -219,7 +234,7 @@ impl Node {
         match event {
             Event::Obey(layout) => self.obey(layout),
             Event::Number(agent) => self.renumber(agent),
-            Event::Arrive { pipeline, inputs, timeout_ns, reply } => self.arrive(pipeline, inputs, timeout_ns, reply),
+            Event::Arrive { pipeline, inputs, terms, reply } => self.arrive(pipeline, inputs, terms, reply),
             Event::Message(message) => self.hear(message),
             Event::Unsent { hop, why } => self.shed(hop, &why),
             Event::PeerUp(agent) => {
@@ -231,7 +246,11 @@ impl Node {
             Event::Slot(replica, happened) => self.happen(replica, happened),
             Event::Tick => self.tick(),
             Event::Wake => self.wake(),
-            Event::Announce => self.announce(),
+            Event::Announce => {
+                self.roll_loads();
+                self.report_to_choosers();
+                self.announce();
+            }
             Event::Leave => self.stop(),
         }
         self.carry_out_cancels();
@@ -287,10 +306,12 @@ impl Node {
 
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Ready { agent, replicas, coming, yielding } => {
+            Message::Ready { agent, replicas, coming, yielding, loads, failed } => {
                 let peer = self.peers.entry(agent).or_default();
                 let is_new = (&peer.ready, &peer.coming) != (&replicas, &coming);
                 (peer.ready, peer.coming, peer.yielding) = (replicas, coming, yielding);
+                peer.loads = loads.into_iter().collect();
+                peer.failed = failed.into_iter().collect();
                 if is_new {
                     self.reroute();
                 }
@@ -317,6 +338,7 @@ impl Node {
         peer.connected = false;
         // Whoever answers there next may be a new process without these replicas; it says what it has.
         (peer.ready, peer.coming, peer.yielding) = Default::default();
+        (peer.loads, peer.failed) = Default::default();
         self.reroute();
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {
@@ -337,10 +359,13 @@ impl Node {
         let replicas: Vec<Announced> = self.replicas.values().filter(|r| r.takes()).map(Replica::announced).collect();
         let coming: Vec<Coming> = self.replicas.values().filter_map(Replica::coming).collect();
         let yielding = self.yielding();
+        let loads: Vec<(u64, Load)> = self.replicas.values().filter(|r| r.takes()).map(|r| (r.id, r.load)).collect();
+        let failed: Vec<u64> = self.replicas.values().filter(|r| r.has_failed()).map(|r| r.id).collect();
         for (agent, peer) in &self.peers {
             if peer.connected {
                 let (replicas, coming, yielding) = (replicas.clone(), coming.clone(), yielding.clone());
-                let ready = Message::Ready { agent: self.agent, replicas, coming, yielding };
+                let (loads, failed) = (loads.clone(), failed.clone());
+                let ready = Message::Ready { agent: self.agent, replicas, coming, yielding, loads, failed };
                 self.actions.push(Action::Send(*agent, ready));
             }
         }

@@ -1,16 +1,17 @@
 //! The replicas of this agent: what is loaded, what runs, and when an old one may go.
 
 use super::counts::{Batches, Counts, Labels};
+use super::load::Period;
 use super::{Action, Node, Work};
 use crate::layout::{self, Group, Layout, Pipeline, Task, difference};
 use crate::policies::Handle;
 use crate::slot::Happened;
 use crate::steering::EXTRA_BIT;
-use crate::wire::{Announced, Coming};
+use crate::wire::{Announced, Coming, Load};
 use apportion_domain::Moment;
 use apportion_serving::replica::{Input, Station};
 use apportion_serving::{Stride, View};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// After a replica has said that it takes no more, how long it waits for what is on its way.
@@ -55,10 +56,18 @@ pub struct Replica {
     pub view: Option<View>,
     /// What waits or runs, by the key of the station's handle.
     pub works: BTreeMap<u64, Work>,
+    /// Offline queries of `works` that wait for a gap, by key.
+    pub offline: VecDeque<u64>,
     /// Which child is next, where rows go to one of several.
     pub turns: Option<Stride>,
     /// When its station wants to be ticked, if later.
     pub wake_ns: Option<u64>,
+    /// What it did since the last announcement.
+    pub period: Period,
+    /// What was measured of it up to then.
+    pub load: Load,
+    /// For how many announcements it has been slower than profiled though it was not overloaded.
+    pub disturbed: u32,
     /// Its station is of an earlier target, and is made anew when its batch has ended.
     pub is_stale: bool,
 }
@@ -79,7 +88,11 @@ impl Replica {
             retired: false,
             view,
             works: BTreeMap::new(),
+            offline: VecDeque::new(),
             wake_ns: None,
+            period: Period::default(),
+            load: Load::default(),
+            disturbed: 0,
             is_stale: false,
         };
         this.renew_station();
@@ -143,6 +156,12 @@ impl Replica {
         self.state == State::Ready
     }
 
+    /// Whether it could not be loaded, or died.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        matches!(self.state, State::Failed(_))
+    }
+
     /// Whether it can run what still comes.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -201,7 +220,7 @@ impl Node {
             return;
         }
         // A new target is a new try for what has failed.
-        let failed = self.replicas.values().filter(|r| matches!(r.state, State::Failed(_))).map(|r| r.id);
+        let failed = self.replicas.values().filter(|r| r.has_failed()).map(|r| r.id);
         for id in failed.collect::<Vec<_>>() {
             self.replicas.remove(&id);
             self.actions.push(Action::Unload(id));
@@ -210,6 +229,7 @@ impl Node {
         let left = |agent: &u64| self.layout.agents.contains_key(agent) && !layout.agents.contains_key(agent);
         self.peers.retain(|agent, peer| peer.connected || !left(agent));
         self.layout = layout.clone();
+        self.choosers.clear();
         self.routes.keep(|pipeline| layout.pipelines.contains_key(pipeline));
         self.begin_steering(&layout);
         self.follow_layout(None);
@@ -250,19 +270,19 @@ impl Node {
 
     /// Makes the station of a replica anew if it is of an earlier target and runs nothing: what waits there waits on.
     pub(super) fn refit_idle(&mut self, id: u64) {
-        let now = Moment::from_nanos(self.now_ns);
         let is_due = |r: &&mut Replica| r.is_stale && r.station.running() == 0;
         let Some(replica) = self.replicas.get_mut(&id).filter(is_due) else { return };
         replica.renew_station();
         let handle = |(key, work): (&u64, &Work)| {
             let deadline = Moment::from_nanos(u64::try_from(work.deadline_ns).unwrap_or(0));
-            (Handle { key: *key, origin: work.query.origin, request: work.query.request }, deadline)
+            (work.handle(*key), deadline)
         };
-        let waiting: Vec<(Handle, Moment)> = replica.works.iter().map(handle).collect();
+        // What is offline waits for a gap again.
+        replica.offline = replica.works.iter().filter(|(_, w)| w.is_offline()).map(|(key, _)| *key).collect();
+        let online = replica.works.iter().filter(|(_, w)| !w.is_offline());
+        let waiting: Vec<(Handle, Moment)> = online.map(handle).collect();
         for (query, deadline) in waiting {
-            let Some(replica) = self.replicas.get_mut(&id) else { return };
-            replica.station.handle(now, Input::Arrive { query, deadline });
-            self.drain(id);
+            self.queue(id, query, deadline);
         }
         self.touched.insert(id);
     }
@@ -318,8 +338,8 @@ impl Node {
             }
         }
         let any = !stop.is_empty() || !unload.is_empty();
-        for id in stop {
-            self.replicas.get_mut(&id).expect("it is there").state = State::Draining(self.now_ns);
+        for id in &stop {
+            self.replicas.get_mut(id).expect("it is there").state = State::Draining(self.now_ns);
         }
         for id in unload {
             self.replicas.remove(&id);
@@ -329,6 +349,7 @@ impl Node {
             self.load_what_fits();
             self.changed();
         }
+        stop.into_iter().for_each(|id| self.pass_on_offline(id));
     }
 
     /// Whether its pipeline is gone or a ready replica of the target serves its task.
@@ -347,6 +368,7 @@ impl Node {
         self.expire_parked();
         self.attempt_again();
         self.give_up();
+        self.run_offline();
     }
 }
 

@@ -1,9 +1,28 @@
 //! A client's request at its gateway: which parts of it have come back.
 
+use crate::chooser::{Chosen, Needs};
+use crate::policies::LEVEL_DEFAULT;
 use crate::tensor::Tensor;
 use crate::wire::Credit;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
+
+/// What a request says beyond its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// After how many nanoseconds its answer is worth nothing; none if the pipeline's SLO alone says when it is late.
+    pub timeout_ns: Option<u64>,
+    /// How important it is: the lowest number comes first.
+    pub level: u32,
+    /// What it needs, if that is to decide which variants serve it.
+    pub needs: Option<Needs>,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None }
+    }
+}
 
 /// Rows that a sink made, with what orders them.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +50,11 @@ pub enum Answer {
         latency_ns: u64,
         /// Parts that were dropped and are left out.
         dropped: u32,
+        /// The variants that served it, if it said what it needs.
+        chosen: Option<Chosen>,
     },
+    /// No variants do what it needs; the nearest are named.
+    Unmet(String),
     /// No replica of the root is ready.
     NotReady(String),
     /// Shed, and why.
@@ -66,6 +89,10 @@ pub struct Pending {
     pub pipeline: String,
     /// Its inputs, to run it again.
     pub inputs: Vec<Tensor>,
+    /// What it said.
+    pub terms: Terms,
+    /// The variants of its latest run, if it said what it needs.
+    pub chosen: Option<Chosen>,
     /// When it came.
     pub arrived_ns: u64,
     /// When it should be answered.

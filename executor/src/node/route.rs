@@ -22,9 +22,12 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     epoch: u64,
-    from: Option<u64>,
+    sender: Sender,
     slot: u32,
 }
+
+/// Who sends: a group here (none: the gateway), and the group that it must send to, if its queries have chosen one.
+type Sender = (Option<u64>, Option<u64>);
 
 /// Where a query goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,11 +48,11 @@ impl Choice {
     }
 }
 
-/// The ready replicas of one task, and the router of each group here that sends to it (none: the gateway).
+/// The ready replicas of one task, and the router of each sender to it.
 #[derive(Default)]
 struct Ready {
     places: Vec<Place>,
-    senders: HashMap<Option<u64>, Router>,
+    senders: HashMap<Sender, Router>,
 }
 
 /// Ready replicas of all tasks.
@@ -113,19 +116,25 @@ impl Routes {
     /// A place for a query of `task` from a replica of group `from` (none: from the gateway), `behind` by so much. The group in
     /// proportion to the table's fractions over its ready groups, the replica within it as the plan's routing says. A sender
     /// without a table has the mean of all others'. If no group of the table is ready, the task's most accurate ready group,
-    /// be it of an earlier target.
-    pub fn place(&mut self, name: &str, of: Option<&Pipeline>, task: &str, from: Option<u64>, behind: Span) -> Choice {
-        let epoch = self.epoch;
+    /// be it of an earlier target. A query that has chosen a group (`only`) goes there and nowhere else.
+    pub fn place(&mut self, (name, of): (&str, Option<&Pipeline>), task: &str, way: &Way) -> Choice {
+        let (epoch, sender) = (self.epoch, (way.from, way.only));
         let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else { return Choice::Nowhere };
-        let sender = match ready.senders.entry(from) {
+        let router = match ready.senders.entry(sender) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
-                let Some(router) = router(&ready.places, of, task, from) else { return Choice::Nowhere };
+                let made = match way.only {
+                    Some(group) => router_to(&ready.places, group, of, way.from),
+                    None => router(&ready.places, of, task, way.from),
+                };
+                let Some(router) = made else { return Choice::Nowhere };
                 new.insert(router)
             }
         };
-        match sender.pick_behind(behind) {
-            Some(picked) => Choice::Place(ready.places[picked.target as usize], Ticket { epoch, from, slot: picked.slot }),
+        match router.pick_behind(way.behind) {
+            Some(picked) => {
+                Choice::Place(ready.places[picked.target as usize], Ticket { epoch, sender, slot: picked.slot })
+            }
             None => Choice::Behind,
         }
     }
@@ -134,24 +143,49 @@ impl Routes {
     pub fn ended(&mut self, pipeline: &str, task: &str, ticket: Ticket) {
         if ticket.epoch == self.epoch
             && let Some(ready) = self.tasks.get_mut(pipeline).and_then(|tasks| tasks.get_mut(task))
-            && let Some(router) = ready.senders.get_mut(&ticket.from)
+            && let Some(router) = ready.senders.get_mut(&ticket.sender)
         {
             router.ended(ticket.slot);
         }
     }
 }
 
+/// What a query brings along to be given a place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Way {
+    /// The group that sends it; none: the gateway.
+    pub from: Option<u64>,
+    /// The group that it must go to, if its request has chosen one.
+    pub only: Option<u64>,
+    /// By how much it is behind.
+    pub behind: Span,
+}
+
 fn place(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> Place {
     Place { agent, replica, group, accuracy_ppm }
 }
 
+/// The places of a group, by position.
+fn of_group(places: &[Place], group: u64) -> Vec<u32> {
+    (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
+}
+
+/// Senders that begin together should not all begin with the same replica.
+fn phase(from: Option<u64>) -> u32 {
+    from.unwrap_or(0) as u32
+}
+
+/// The router of one sender over the places of one group.
+fn router_to(places: &[Place], group: u64, pipeline: Option<&Pipeline>, from: Option<u64>) -> Option<Router> {
+    let within = pipeline.map_or(Within::Turns, |p| p.within);
+    let places = of_group(places, group);
+    if places.is_empty() { None } else { Router::new(within, &[(1.0, &places)], phase(from)) }
+}
+
 /// The router of one sender over the places of one task.
 fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Option<u64>) -> Option<Router> {
-    let of_group = |group: u64| -> Vec<u32> {
-        (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
-    };
-    // Senders that begin together should not all begin with the same replica.
-    let phase = from.unwrap_or(0) as u32;
+    let of_group = |group: u64| of_group(places, group);
+    let phase = phase(from);
     let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
     let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
         let table = table(pipeline, task, from);
@@ -200,6 +234,24 @@ mod tests {
         (agent, Announced { replica, group, pipeline: "p".into(), task: "b".into(), accuracy_ppm })
     }
 
+    fn to_b(routes: &mut Routes, of: Option<&Pipeline>, from: Option<u64>, behind_ns: u64) -> Choice {
+        routes.place(("p", of), "b", &Way { from, only: None, behind: Span::from_nanos(behind_ns) })
+    }
+
+    #[test]
+    fn a_query_that_has_chosen_its_group_goes_there_in_turns_or_nowhere() {
+        let pipeline = pipeline();
+        let mut routes = Routes::default();
+        routes.set([ready(1, 20, 2, 5), ready(1, 30, 3, 6), ready(2, 31, 3, 6)].into_iter());
+        let mut to = |group: u64| {
+            let way = Way { only: Some(group), ..Way::default() };
+            routes.place(("p", Some(&pipeline)), "b", &way).place().map(|(place, _)| place.replica)
+        };
+        let mut seen = [to(3), to(3)];
+        seen.sort_unstable();
+        assert_eq!((seen, to(2), to(4)), ([Some(30), Some(31)], Some(20), None));
+    }
+
     fn pipeline() -> Pipeline {
         Pipeline::clone(&lay_out(&chain()).expect("valid").pipelines["p"])
     }
@@ -213,7 +265,7 @@ mod tests {
         routes.set([ready(1, 20, 2, 5), ready(2, 21, 2, 5), ready(2, 30, 3, 6)].into_iter());
         let mut count = HashMap::new();
         for _ in 0..800 {
-            let (place, _) = routes.place("p", Some(&pipeline), "b", Some(1), Span::ZERO).place().expect("ready");
+            let (place, _) = to_b(&mut routes, Some(&pipeline), Some(1), 0).place().expect("ready");
             *count.entry(place.replica).or_insert(0) += 1;
         }
         assert_eq!([20, 21, 30].map(|r| count[&r]), [300, 300, 200]);
@@ -224,9 +276,9 @@ mod tests {
         let pipeline = pipeline();
         let mut routes = Routes::default();
         routes.set([ready(1, 80, 8, 5), ready(2, 90, 9, 6)].into_iter());
-        assert_eq!(routes.place("p", Some(&pipeline), "b", Some(1), Span::ZERO).place().map(|(p, _)| p.replica), Some(90));
-        assert_eq!(routes.place("p", None, "b", None, Span::ZERO).place().map(|(p, _)| p.replica), Some(90));
-        assert_eq!(routes.place("p", Some(&pipeline), "a", None, Span::ZERO), Choice::Nowhere);
+        assert_eq!(to_b(&mut routes, Some(&pipeline), Some(1), 0).place().map(|(p, _)| p.replica), Some(90));
+        assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(90));
+        assert_eq!(routes.place(("p", Some(&pipeline)), "a", &Way::default()), Choice::Nowhere);
     }
 
     #[test]
@@ -235,8 +287,7 @@ mod tests {
         pipeline.within = Within::LeastOutstanding;
         let mut routes = Routes::default();
         routes.set([ready(1, 20, 2, 5), ready(2, 21, 2, 5)].into_iter());
-        let pick =
-            |routes: &mut Routes| routes.place("p", Some(&pipeline), "b", Some(1), Span::ZERO).place().expect("ready");
+        let pick = |routes: &mut Routes| to_b(routes, Some(&pipeline), Some(1), 0).place().expect("ready");
         let tickets: Vec<_> = (0..4).map(|_| pick(&mut routes)).collect();
         assert_eq!(tickets.iter().filter(|(p, _)| p.replica == 20).count(), 2);
         let of_20 = tickets.iter().filter(|(p, _)| p.replica == 20).map(|(_, ticket)| *ticket);
@@ -257,7 +308,7 @@ mod tests {
         assert_eq!(routes.replicas("p", "b").collect::<Vec<_>>(), [20]);
         routes.set(std::iter::empty());
         routes.add_last(1, ready(1, 30, 3, 9).1);
-        assert_eq!(routes.place("p", None, "b", None, Span::ZERO).place().map(|(p, _)| p.replica), Some(30));
+        assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(30));
     }
 
     #[test]
@@ -271,13 +322,13 @@ mod tests {
         let all = || [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter();
         routes.set(all());
         let mut pick = |of: &Pipeline, behind| {
-            let choice = routes.place("p", Some(of), "b", Some(1), Span::from_nanos(behind));
+            let choice = to_b(&mut routes, Some(of), Some(1), behind);
             (choice.place().map(|(place, _)| place.replica), choice == Choice::Behind)
         };
         assert_eq!([0, 15, 16].map(|b| pick(&pipeline, b)), [(Some(20), false), (Some(30), false), (None, true)]);
         pipeline.serving.dropping = Dropping::PerTask;
         routes.set(all());
-        let choice = routes.place("p", Some(&pipeline), "b", Some(1), Span::from_nanos(1));
+        let choice = to_b(&mut routes, Some(&pipeline), Some(1), 1);
         assert_eq!(choice, Choice::Behind, "without rerouting there is no backup");
     }
 
@@ -290,7 +341,7 @@ mod tests {
         pipeline.tables.insert((Some(4), 1), vec![(2, 0.5), (3, 0.5)]);
         let mut routes = Routes::default();
         routes.set([ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter());
-        let picks = (0..400).map(|_| routes.place("p", Some(&pipeline), "b", None, Span::ZERO).place().expect("ready").0);
+        let picks = (0..400).map(|_| to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0);
         assert_eq!(picks.filter(|place| place.replica == 30).count(), 100);
     }
 }

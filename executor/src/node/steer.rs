@@ -3,8 +3,9 @@
 //! the host is lost, the next takes over with a higher term; a new target ends what was steered for the last one.
 
 use super::counts::BIN_NS;
+use super::moves::Moves;
 use super::{Action, Node};
-use crate::layout::{Group, Layout, Pipeline};
+use crate::layout::{self, Group, Layout, Pipeline};
 use crate::steering::{self, EXTRA_BIT, EXTRAS_MAX, free_shares, routes_alike};
 use crate::wire::Message;
 use apportion_domain::{Fence, Moment, Span};
@@ -27,7 +28,7 @@ const GONE_NS: u64 = 3_000_000_000;
 /// An epoch has the host's term above these bits.
 const TERM_BITS: u32 = 32;
 /// What a device's fractions may lack of a share for rounding.
-const SLACK: f64 = 1e-6;
+pub(super) const SLACK: f64 = 1e-6;
 
 /// What an agent measured of one pipeline since its last report.
 #[derive(Debug, Default)]
@@ -37,13 +38,16 @@ pub(super) struct Tally {
     made: BTreeMap<u64, (u64, Vec<u64>)>,
 }
 
-struct Hosted {
+pub(super) struct Hosted {
     steward: Steward,
     /// Replicas that each group should have, by its position.
-    wanted: Vec<u32>,
-    last: v1::Steering,
+    pub(super) wanted: Vec<u32>,
+    pub(super) last: v1::Steering,
     /// Extra replicas that this host has given numbers to.
     numbered: u64,
+    pub(super) moves: Moves,
+    /// Devices on which a group's extra replica could not be loaded.
+    refused: BTreeSet<(u64, (u64, u32))>,
 }
 
 /// What an agent knows of steering.
@@ -54,7 +58,7 @@ pub(super) struct Steers {
     obeyed_ns: u64,
     steered: BTreeSet<String>,
     tallies: BTreeMap<String, Tally>,
-    hosted: BTreeMap<String, Hosted>,
+    pub(super) hosted: BTreeMap<String, Hosted>,
     /// What is in force, by pipeline.
     applied: BTreeMap<String, v1::Steering>,
     /// Since when agents are lost.
@@ -119,7 +123,7 @@ impl Node {
         self.layout.agents.keys().copied().find(|agent| self.is_live(*agent))
     }
 
-    fn is_live(&self, agent: u64) -> bool {
+    pub(super) fn is_live(&self, agent: u64) -> bool {
         agent == self.agent
             || self.steers.is_settling(self.now_ns)
             || self.peers.get(&agent).is_some_and(|peer| peer.connected)
@@ -139,7 +143,7 @@ impl Node {
         self.steers.lost_ns.retain(|agent, _| agents.contains_key(agent));
     }
 
-    fn is_gone(&self, agent: u64) -> bool {
+    pub(super) fn is_gone(&self, agent: u64) -> bool {
         self.steers.lost_ns.get(&agent).is_some_and(|since| self.now_ns >= since + GONE_NS)
     }
 
@@ -184,7 +188,8 @@ impl Node {
                 Ok(steward) => {
                     tracing::info!(pipeline = name, term = epoch >> TERM_BITS, "this agent steers");
                     let last = v1::Steering { host: self.agent, epoch, ..last };
-                    let hosted = Hosted { steward, wanted, last, numbered: 0 };
+                    let moves = Moves::of(&last, self.now_ns);
+                    let hosted = Hosted { steward, wanted, last, numbered: 0, moves, refused: BTreeSet::new() };
                     self.steers.hosted.insert(name, hosted);
                 }
                 Err(error) => tracing::error!(pipeline = name, %error, "it cannot be steered"),
@@ -267,10 +272,12 @@ impl Node {
             if !decided.replicas.is_empty() {
                 hosted.wanted.clone_from(&decided.replicas);
             }
-            let extras = std::mem::take(&mut next.extras);
-            next = v1::Steering { extras, ..steering::tell(&of, &decided) };
+            let (extras, moved) = (std::mem::take(&mut next.extras), std::mem::take(&mut next.moved));
+            next = v1::Steering { extras, moved, ..steering::tell(&of, &decided) };
         }
+        self.begin_move(name, &of);
         next.extras = self.place_extras(name, &of, next.extras);
+        next.moved = self.end_moves(name, &of, &next.extras);
         let Some(hosted) = self.steers.hosted.get_mut(name) else { return };
         next.host = self.agent;
         next.pipeline = name.to_string();
@@ -289,7 +296,7 @@ impl Node {
     }
 
     /// Ready replicas of each group, of this target.
-    fn ready_by_group(&self, of: &Pipeline) -> BTreeMap<u64, u32> {
+    pub(super) fn ready_by_group(&self, of: &Pipeline) -> BTreeMap<u64, u32> {
         let here = self.replicas.values().filter(|r| r.takes()).map(|r| r.id);
         let there = self.peers.values().filter(|p| p.connected).flat_map(|p| p.ready.iter().map(|r| r.replica));
         let ready: BTreeSet<u64> = here.chain(there).collect();
@@ -305,14 +312,22 @@ impl Node {
     fn place_extras(&mut self, name: &str, of: &Pipeline, had: Vec<v1::ReplicaTarget>) -> Vec<v1::ReplicaTarget> {
         let Some(hosted) = self.steers.hosted.get(name) else { return had };
         let mut extras: Vec<v1::ReplicaTarget> = had.into_iter().filter(|r| !self.is_gone(r.agent)).collect();
-        let is_usable = |agent: u64| self.is_live(agent) && !self.is_gone(agent);
-        let mut free = free_shares(&self.layout, is_usable);
-        for extra in &extras {
-            if let Some(left) = free.get_mut(&(extra.agent, extra.device)) {
-                *left += of.groups[&extra.group].share;
-            }
+        let failed: Vec<v1::ReplicaTarget> = extras.extract_if(.., |r| self.has_failed(r)).collect();
+        let mut refused = hosted.refused.clone();
+        for r in failed {
+            tracing::warn!(
+                replica = r.replica,
+                agent = r.agent,
+                device = r.device,
+                "an added replica failed: it is tried elsewhere"
+            );
+            refused.insert((r.group, (r.agent, r.device)));
         }
-        let goals = self.goals(of, &hosted.wanted, &free);
+        let mut free = self.free_without(of, &extras);
+        let leaving = hosted.moves.replicas();
+        let homes: BTreeSet<(u64, u32)> =
+            of.replicas.iter().filter(|r| leaving.contains(&r.id)).map(|r| (r.agent, r.device)).collect();
+        let goals = self.goals(of, &hosted.wanted, &free, leaving);
         for (id, goal) in &goals {
             let count = |extras: &[v1::ReplicaTarget]| extras.iter().filter(|r| r.group == *id).count();
             while count(&extras) > *goal
@@ -332,12 +347,15 @@ impl Node {
             while extras.iter().filter(|r| r.group == id).count() < goal && extras.len() < EXTRAS_MAX {
                 let fits = |(device, left): &(&(u64, u32), &f64)| {
                     let hardware = self.layout.devices.get(&device.0).map(|(hardware, _)| hardware);
-                    hardware == Some(&group.hardware) && **left + SLACK >= group.share
+                    let is_open = !refused.contains(&(id, **device)) && !homes.contains(device);
+                    hardware == Some(&group.hardware) && **left + SLACK >= group.share && is_open
                 };
+                let moves = of.replicas.iter().any(|r| r.group == id && leaving.contains(&r.id));
                 let on_agent = |agent: u64| extras.iter().filter(|r| r.agent == agent).count();
-                // The fullest that has room, so that fractions pack; then the agent with the fewest extras.
-                let best =
-                    free.iter().filter(fits).min_by_key(|(device, left)| ((**left * 8.0) as u64, on_agent(device.0)));
+                // The fullest that has room, so that fractions pack, or the emptiest for what others disturb; then the agent with
+                // the fewest extras.
+                let rank = |left: f64| if moves { ((1.0 - left).max(0.0) * 8.0) as u64 } else { (left * 8.0) as u64 };
+                let best = free.iter().filter(fits).min_by_key(|(device, left)| (rank(**left), on_agent(device.0)));
                 let Some((&(agent, device), _)) = best else { break };
                 *free.get_mut(&(agent, device)).expect("it was found") -= group.share;
                 numbered += 1;
@@ -347,12 +365,30 @@ impl Node {
         }
         if let Some(hosted) = self.steers.hosted.get_mut(name) {
             hosted.numbered = numbered;
+            hosted.refused = refused;
         }
         extras
     }
 
+    /// What is left of the usable devices without these extra replicas.
+    pub(super) fn free_without(&self, of: &Pipeline, extras: &[v1::ReplicaTarget]) -> BTreeMap<(u64, u32), f64> {
+        let mut free = free_shares(&self.layout, |agent| self.is_live(agent) && !self.is_gone(agent));
+        for extra in extras {
+            if let Some(left) = free.get_mut(&(extra.agent, extra.device)) {
+                *left += of.groups[&extra.group].share;
+            }
+        }
+        free
+    }
+
     /// Extra replicas of each group, where so much of each device is free for them.
-    fn goals(&self, of: &Pipeline, wanted: &[u32], free: &BTreeMap<(u64, u32), f64>) -> Vec<(u64, usize)> {
+    pub(super) fn goals(
+        &self,
+        of: &Pipeline,
+        wanted: &[u32],
+        free: &BTreeMap<(u64, u32), f64>,
+        leaving: &BTreeSet<u64>,
+    ) -> Vec<(u64, usize)> {
         let staffed = of.staffed();
         let mut types: Vec<&str> = staffed.iter().map(|(_, g, _)| g.hardware.as_str()).collect();
         types.sort_unstable();
@@ -362,7 +398,8 @@ impl Node {
                 free.iter().filter(|(at, _)| self.layout.devices.get(&at.0).is_some_and(|(hardware, _)| hardware == name));
             Some(of_type.map(|(_, left)| ((left + SLACK) * 8.0) as u64).sum())
         };
-        let lives = |id: u64| of.replicas.iter().filter(|r| r.group == id && !self.is_gone(r.agent)).count() as u32;
+        let stays = |r: &&layout::Replica| !self.is_gone(r.agent) && !leaving.contains(&r.id);
+        let lives = |id: u64| of.replicas.iter().filter(|r| r.group == id).filter(stays).count() as u32;
         let want = |((id, group, planned), wanted): (&(u64, &Group, u32), &u32)| Want {
             has: lives(*id),
             wanted: *planned.max(wanted),
@@ -398,6 +435,7 @@ impl Node {
             let mut layout = Layout::clone(&self.layout);
             layout.pipelines.insert(name.clone(), Arc::new(of.steered(&told)));
             self.layout = Arc::new(layout);
+            self.choosers.remove(&name);
         }
         self.steers.applied.insert(name.clone(), told);
         if is_rerouted {

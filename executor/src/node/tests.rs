@@ -8,10 +8,20 @@ fn sending() -> (Node, u64, oneshot::Receiver<Answer>) {
     node.handle(0, Event::Obey(Arc::new(lay_out(&chain()).expect("a valid target"))));
     node.handle(0, Event::PeerUp(1));
     let ready = Announced { replica: 1, group: 1, pipeline: "p".into(), task: "a".into(), accuracy_ppm: 0 };
-    node.handle(0, Event::Message(Message::Ready { agent: 1, replicas: vec![ready], coming: vec![], yielding: vec![] }));
+    node.handle(
+        0,
+        Event::Message(Message::Ready {
+            agent: 1,
+            replicas: vec![ready],
+            coming: vec![],
+            yielding: vec![],
+            loads: vec![],
+            failed: vec![],
+        }),
+    );
     let input = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
     let (reply, answer) = oneshot::channel();
-    node.handle(1, Event::Arrive { pipeline: "p".into(), inputs: vec![input], timeout_ns: None, reply });
+    node.handle(1, Event::Arrive { pipeline: "p".into(), inputs: vec![input], terms: Terms::default(), reply });
     let hops = node.flush().into_iter().filter_map(|action| match action {
         Action::Send(1, Message::Query { hop, .. }) => Some(hop),
         _ => None,
@@ -34,7 +44,10 @@ fn a_query_for_which_there_is_no_room_is_shed_once_and_its_client_hears_why() {
 }
 
 mod joins;
+mod moves;
+mod offline;
 mod policies;
 mod steer;
 mod swap;
+mod terms;
 mod world;

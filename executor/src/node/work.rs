@@ -1,6 +1,7 @@
 //! The way of a query: to a place, into a replica's queue, or back when it is not served.
 
-use super::route::Choice;
+use super::replicas::Replica;
+use super::route::{Choice, Way};
 use super::{Action, Node, Sender, Sent, Work};
 use crate::policies::Handle;
 use crate::wire::{End, Message, Query};
@@ -38,6 +39,32 @@ impl Parked {
     }
 }
 
+impl Work {
+    /// What its station knows it by.
+    pub(super) fn handle(&self, key: u64) -> Handle {
+        Handle { key, origin: self.query.origin, request: self.query.request, level: self.query.level }
+    }
+}
+
+impl Replica {
+    /// How many of those that wait here a new query of this level passes: the last ones that are less important. One that would be on
+    /// time where it stands, and late one place further back, is not passed, nor is one that is late by more than the SLO: its
+    /// turn has come.
+    fn passes(&self, level: u32, now: Moment) -> u32 {
+        let (execution_ns, batch) = (self.group.execution().as_nanos(), self.group.batch);
+        // Full batches for those before and its own one; the batch that runs may be about to end, or have just begun.
+        let done = |place: usize, running: usize| {
+            now + Span::from_nanos(execution_ns.saturating_mul((place / batch + 1 + running) as u64))
+        };
+        let slo = Span::from_nanos(self.of.slo_ns);
+        let keeps_place = |place: usize, deadline: Moment| {
+            (done(place, 0) <= deadline && deadline < done(place + 1, 1)) || deadline + slo < now
+        };
+        let waiting = self.station.waiting().iter().enumerate().rev();
+        waiting.take_while(|(at, w)| w.query.level > level && !keeps_place(*at, w.deadline)).count() as u32
+    }
+}
+
 impl Node {
     /// Sends a query to a place, here or there. One that is too far behind is dropped; one whose task has no replica waits for
     /// one that is coming, and has failed if there is none.
@@ -53,7 +80,11 @@ impl Node {
             return self.send(query, to.deadline_ns, place, None);
         }
         let pipeline = self.layout.pipelines.get(&query.pipeline);
-        match self.routes.place(&query.pipeline, pipeline.map(AsRef::as_ref), &query.task, to.from, to.behind) {
+        let pipeline = pipeline.map(AsRef::as_ref);
+        let at = || pipeline.and_then(|p| p.position(&query.task));
+        let only = if query.pins.is_empty() { None } else { at().and_then(|at| query.pins.get(at).copied()) };
+        let way = Way { from: to.from, only, behind: to.behind };
+        match self.routes.place((&query.pipeline, pipeline), &query.task, &way) {
             Choice::Place(place, ticket) => {
                 self.send(query, to.deadline_ns, (place.agent, place.replica), Some(ticket));
             }
@@ -80,8 +111,8 @@ impl Node {
 
     /// Takes a query into its replica's queue, or passes it on if that replica is not up.
     pub(super) fn accept(&mut self, work: Work) {
-        let (id, origin, request) = (work.query.replica, work.query.origin, work.query.request);
-        if self.cancelled.contains(origin, request) {
+        let id = work.query.replica;
+        if self.cancelled.contains(work.query.origin, work.query.request) {
             return self.taken(&work);
         }
         if work.query.waits() {
@@ -90,12 +121,26 @@ impl Node {
         let Some(replica) = self.replicas.get_mut(&id).filter(|r| r.is_up()) else {
             return self.pass_on(work, "its replica is gone");
         };
+        if work.is_offline() {
+            return self.accept_offline(id, work);
+        }
         self.key += 1;
-        let query = Handle { key: self.key, origin, request };
+        let query = work.handle(self.key);
         let deadline = Moment::from_nanos(u64::try_from(work.deadline_ns).unwrap_or(0));
         replica.works.insert(self.key, work);
-        replica.station.handle(Moment::from_nanos(self.now_ns), Input::Arrive { query, deadline });
+        self.queue(id, query, deadline);
         self.touched.insert(id);
+    }
+
+    /// A query that this agent has taken joins its replica's queue, before those that are less important.
+    pub(super) fn queue(&mut self, id: u64, query: Handle, deadline: Moment) {
+        let now = Moment::from_nanos(self.now_ns);
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        let input = match replica.passes(query.level, now) {
+            0 => Input::Arrive { query, deadline },
+            passes => Input::Overtake { query, deadline, passes },
+        };
+        replica.station.handle(now, input);
         self.drain(id);
     }
 
@@ -157,7 +202,9 @@ impl Node {
 
     /// Sends on what waits for a replica, now that there are others, or none is coming any more.
     pub(super) fn unpark(&mut self) {
-        for Parked { query, to, until_ns } in std::mem::take(&mut self.parked) {
+        let mut parked = std::mem::take(&mut self.parked);
+        parked.sort_by_key(|p| p.query.level);
+        for Parked { query, to, until_ns } in parked {
             let reaches = self.routes.reaches(&query.pipeline, &query.task);
             if !reaches && self.is_coming(&query.pipeline, &query.task) {
                 self.parked.push(Parked { query, to, until_ns });

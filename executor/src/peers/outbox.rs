@@ -126,6 +126,8 @@ mod tests {
             attempt: 0,
             group: 0,
             behind_ns: 0,
+            level: 0,
+            pins: vec![],
             scopes: vec![],
             inputs: vec![tensor],
         };

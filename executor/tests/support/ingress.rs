@@ -1,5 +1,5 @@
-//! One agent with three pipelines for the tests of the ways in: `toy`, `slow`, which is `toy` with batches that take long,
-//! and `echo`, which takes one input of each datatype and gives it back.
+//! One agent with four pipelines for the tests of the ways in: `toy`, `slow`, which is `toy` with batches that take long,
+//! `pick`, whose requests may choose between `sum` and the less accurate `double`, and `echo`, which takes one input of each datatype and gives it back.
 
 use super::agents::Agent;
 use super::control::{Control, TOKEN};
@@ -60,7 +60,7 @@ fn echo() -> v1::PipelineTarget {
 
 /// Starts it; the control plane goes with it.
 pub async fn start(folder: &Path) -> (Control, Agent) {
-    let control = Control::start(&["split", "sum", SLOW, "echo"]).await;
+    let control = Control::start(&["split", "sum", "double", SLOW, "echo"]).await;
     let agent = Agent::start_with("a1", &control.url, TOKEN, folder, Loader::files(load));
     let of = |id, task, variant| Group { id, task, variant, agents: &[1] };
     let addresses = [(1, agent.data.clone())];
@@ -68,9 +68,16 @@ pub async fn start(folder: &Path) -> (Control, Agent) {
     let mut slow = target(1, &addresses, &[of(3, 0, "split"), of(4, 1, SLOW)]).pipelines.remove(0);
     slow.name = "slow".into();
     all.pipelines[0].slo_ns = 30_000_000_000;
-    all.pipelines.extend([slow, echo()]);
+    let mut pick = target(1, &addresses, &[of(5, 0, "split"), of(6, 1, "sum"), of(7, 1, "double")]).pipelines.remove(0);
+    pick.name = "pick".into();
+    let choice = |sum: u64, accuracy| v1::Choice { groups: vec![5, sum], accuracy };
+    pick.choices = vec![choice(6, 0.9), choice(7, 0.5)];
+    // Batches of `double` take longer in the plan, so that only `sum` is quick.
+    pick.groups[2].service[0].latency_ns = 50_000_000;
+    pick.groups[1].price_per_hour = 9.0;
+    all.pipelines.extend([slow, pick, echo()]);
     control.send(all);
-    for pipeline in ["toy", "slow", "echo"] {
+    for pipeline in ["toy", "slow", "pick", "echo"] {
         agent.ready(pipeline).await;
     }
     (control, agent)

@@ -27,7 +27,7 @@ fn blank(spec: &TensorSpec, rows: usize) -> Tensor {
 }
 
 fn load(library: &Path, file: &str) -> OnnxBackend {
-    OnnxBackend::load(library, &digits(file), THREADS_DEFAULT).expect("the example's file loads")
+    OnnxBackend::load(library, &digits(file), Running::on_cpu(THREADS_DEFAULT)).expect("the example's file loads")
 }
 
 #[test]
@@ -124,14 +124,14 @@ fn files_that_are_no_variants_are_refused() {
     let junk = folder.path().join("junk.onnx");
     std::fs::write(&junk, b"not a graph").expect("a file");
     for file in [junk, folder.path().join("absent.onnx"), folder.path().to_owned()] {
-        let error = OnnxBackend::load(&library, &file, 1).err().expect("no variant");
+        let error = OnnxBackend::load(&library, &file, Running::on_cpu(1)).err().expect("no variant");
         assert!(matches!(&error, BackendError::Load { .. }), "{error}");
         assert!(error.to_string().contains(&file.display().to_string()), "{error}");
     }
     let copy = folder.path().join("libonnxruntime.so");
     std::fs::copy(&library, &copy).expect("a copy");
     load(&library, "read-s.onnx");
-    let error = OnnxBackend::load(&copy, &digits("read-s.onnx"), 1).err().expect("a second library");
+    let error = OnnxBackend::load(&copy, &digits("read-s.onnx"), Running::on_cpu(1)).err().expect("a second library");
     assert!(matches!(&error, BackendError::Runtime(m) if m.contains("already uses")), "{error}");
 }
 
@@ -161,15 +161,46 @@ fn texts_and_bf16_go_through_the_runtime_as_they_are() {
     ] {
         let file = folder.path().join(format!("{element}.onnx"));
         std::fs::write(&file, identity(element)).expect("writes");
-        let mut backend = OnnxBackend::load(&library, &file, 1).expect("loads");
+        let mut backend = OnnxBackend::load(&library, &file, Running::on_cpu(1)).expect("loads");
         let input = tensor("x", datatype, &[2], Bytes::copy_from_slice(data));
         let outputs = backend.run(&[input]).expect("runs");
         assert_eq!((outputs[0].datatype, &outputs[0].data[..]), (datatype, data));
         assert_eq!(outputs[0].shape, [2]);
     }
-    let mut backend = OnnxBackend::load(&library, &folder.path().join("8.onnx"), 1).expect("loads");
+    let mut backend = OnnxBackend::load(&library, &folder.path().join("8.onnx"), Running::on_cpu(1)).expect("loads");
     for data in [&[1, 0, 0, 0, 0xff][..], &[1, 0, 0, 0, 0]] {
         let error = backend.run(&[tensor("x", Datatype::Bytes, &[1], Bytes::copy_from_slice(data))]).expect_err("no text");
         assert!(error.to_string().contains("UTF-8 without a zero"), "{error}");
+    }
+}
+
+#[test]
+fn what_runs_on_the_cpu_says_so_node_by_node() {
+    let Some(library) = library() else { return };
+    for file in ["find-s.onnx", "read-s.onnx"] {
+        let placed = load(&library, file).placed().clone();
+        assert!(placed.nodes(Provider::Cpu.runtime_name()) > 0, "{file}: {placed:?}");
+        assert_eq!(placed.elsewhere(Provider::Cpu), None, "{file}");
+        assert!(placed.elsewhere(Provider::Cuda).is_some_and(|e| e.contains("on CPUExecutionProvider")), "{file}");
+    }
+}
+
+/// With the CPU's library the provider is not there; with CUDA's, its own libraries or the device are not. Where all is there, the
+/// nodes run on it.
+#[test]
+fn cuda_is_used_or_refused_and_never_replaced_by_the_cpu() {
+    let Some(library) = library() else { return };
+    let running = Running { provider: Provider::Cuda, device: 0, threads: 1 };
+    let file = digits("read-s.onnx");
+    match OnnxBackend::load(&library, &file, running) {
+        Ok(backend) => assert!(backend.placed().nodes(Provider::Cuda.runtime_name()) > 0, "{:?}", backend.placed()),
+        Err(error) => {
+            let text = error.to_string();
+            let says =
+                [&file.display().to_string(), "CUDAExecutionProvider on device 0", "built with: CPUExecutionProvider"];
+            assert!(says.iter().all(|s| text.contains(s)), "{text}");
+            assert!(text.contains("scripts/setup cuda") && text.contains("--provider cpu"), "{text}");
+            assert!(matches!(error, BackendError::Provider { .. }));
+        }
     }
 }

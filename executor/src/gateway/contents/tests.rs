@@ -58,7 +58,7 @@ fn parameters_and_outputs_are_read() {
     message.parameters.insert("priority".into(), choice(ParameterChoice::Uint64Param(1)));
     message.outputs.push(InferRequestedOutputTensor { name: "o".into(), ..Default::default() });
     let read_back = read(message.clone()).expect("valid");
-    assert_eq!(read_back.settings, Settings { timeout_ns: Some(7_000), priority: 1, binary: false });
+    assert_eq!(read_back.settings, Settings { timeout_ns: Some(7_000), priority: 1, ..Settings::default() });
     assert_eq!((read_back.outputs[0].name.as_str(), read_back.raw), ("o", true));
     let mut wrong = message.clone();
     wrong.parameters.insert("timeout".into(), choice(ParameterChoice::StringParam("soon".into())));

@@ -26,7 +26,7 @@ fn json_and_binary_inputs_are_mixed_in_their_order() {
     let (body, length) = body(json, &[1, 2, 3, 4]);
     let request = read(&body, Some(&length)).expect("valid");
     assert_eq!(request.id.as_deref(), Some("a"));
-    assert_eq!(request.settings, Settings { timeout_ns: Some(5_000), priority: 0, binary: true });
+    assert_eq!(request.settings, Settings { timeout_ns: Some(5_000), binary: true, ..Settings::default() });
     assert_eq!(request.outputs.iter().map(|o| o.binary).collect::<Vec<_>>(), [Some(false), None]);
     let specs = [spec("z", Datatype::Bf16, &[-1]), spec("x", Datatype::Uint8, &[-1, 2]), spec("y", Datatype::Fp32, &[-1])];
     let tensors = inputs(request.inputs, &specs).expect("valid");
@@ -105,7 +105,7 @@ fn an_answer_is_read_by_the_protocols_rules() {
         (tensor("h", Datatype::Fp16, &[7, 8]), true),
         (tensor("t", Datatype::Bytes, &[1, 0, 0, 0, 9]), true),
     ];
-    let head = Head { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5, dropped: 0 };
+    let head = Head { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5, dropped: 0, chosen: None };
     let (body, length) = write(&head, &outputs).expect("written");
     let read = client(&body, length);
     assert_eq!(read[0], ("a\"b".into(), Err(json!([1]))));

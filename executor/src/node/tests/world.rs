@@ -11,6 +11,7 @@ pub const MS: u64 = 1_000_000;
 /// How long a message takes.
 const HOP_NS: u64 = 10_000;
 const TICK_NS: u64 = 20 * MS;
+const ANNOUNCE_NS: u64 = 1_000 * MS;
 
 /// What a batch of a task makes of its inputs.
 pub type Runs = fn(&str, &[Tensor]) -> Vec<Tensor>;
@@ -26,6 +27,12 @@ pub struct World {
     pub batches: Vec<(u64, u64, usize)>,
     /// Replicas that are loaded, by agent.
     pub loaded: BTreeMap<u64, BTreeSet<u64>>,
+    /// How much longer than profiled a batch takes where so many replicas are loaded.
+    pub slowness: fn(usize) -> f64,
+    /// Agents at which nothing more can be loaded.
+    pub broken: fn(u64) -> bool,
+    /// Where that was tried.
+    pub failures: Vec<u64>,
 }
 
 /// Numbers as a tensor of one column.
@@ -58,9 +65,13 @@ impl World {
             runs,
             batches: Vec::new(),
             loaded: BTreeMap::new(),
+            slowness: |_| 1.0,
+            broken: |_| false,
+            failures: Vec::new(),
         };
         for agent in 1..=agents {
             this.put(TICK_NS, agent, Event::Tick);
+            this.put(ANNOUNCE_NS, agent, Event::Announce);
             for peer in (1..=agents).filter(|peer| *peer != agent) {
                 this.put(0, agent, Event::PeerUp(peer));
             }
@@ -82,9 +93,14 @@ impl World {
 
     /// A request at an agent's gateway, with these rows of `x`.
     pub fn ask(&mut self, agent: u64, pipeline: &str, rows: &[f32]) -> oneshot::Receiver<Answer> {
+        self.ask_on(agent, pipeline, rows, Terms::default())
+    }
+
+    /// The same on these terms.
+    pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: Terms) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
         let inputs = vec![numbers("x", rows)];
-        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns: None, reply });
+        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply });
         answer
     }
 
@@ -113,8 +129,10 @@ impl World {
         let mut touched = BTreeSet::new();
         while let Some(entry) = self.agenda.first_entry().filter(|e| e.key().0 <= self.now_ns) {
             let (agent, event) = entry.remove();
-            if matches!(event, Event::Tick) {
-                self.put(TICK_NS, agent, Event::Tick);
+            match event {
+                Event::Tick => self.put(TICK_NS, agent, Event::Tick),
+                Event::Announce => self.put(ANNOUNCE_NS, agent, Event::Announce),
+                _ => {}
             }
             if let Some(node) = self.nodes.get_mut(&agent) {
                 node.handle(self.now_ns, event);
@@ -136,6 +154,10 @@ impl World {
     fn act(&mut self, agent: u64, action: Action) {
         match action {
             Action::Send(to, message) => self.put(HOP_NS, to, Event::Message(message)),
+            Action::Load(replica, _) if (self.broken)(agent) => {
+                self.failures.push(agent);
+                self.put(self.load_ns, agent, Event::Slot(replica, Happened::Failed("it does not load".into())));
+            }
             Action::Load(replica, _) => {
                 self.loaded.entry(agent).or_default().insert(replica);
                 self.put(self.load_ns, agent, Event::Slot(replica, Happened::Ready));
@@ -146,8 +168,9 @@ impl World {
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
                 let outputs = (self.runs)(&of.task().name, &inputs);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
-                let happened = Happened::Batch(Ok(outputs), hold);
-                self.put(hold.as_nanos() as u64, agent, Event::Slot(replica, happened));
+                let took = hold.mul_f64((self.slowness)(self.loaded[&agent].len()));
+                let happened = Happened::Batch(Ok(outputs), took);
+                self.put(took.as_nanos() as u64, agent, Event::Slot(replica, happened));
             }
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);

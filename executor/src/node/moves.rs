@@ -1,0 +1,116 @@
+//! Moving what others disturb (INFaaS section 4.1, "mitigating performance degradation"): the host of a pipeline's steward gives a
+//! replica that is slower than profiled, and shares its device, another device. The new one is an extra replica; when it is
+//! ready, the plan's own is let go. One at a time, so that what was measured is still true when the next one moves.
+
+use super::Node;
+use super::steer::SLACK;
+use crate::layout::{Pipeline, Replica};
+use apportion_protocol::v1;
+use std::collections::BTreeSet;
+
+/// After a move, so long until the next: the disturbed have to be measured anew.
+const REST_NS: u64 = 5_000_000_000;
+
+/// The replicas of the plan that extras stand in for, or will.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    replicas: BTreeSet<u64>,
+    ended_ns: u64,
+    /// Those for which there is no room, and that was said.
+    stuck: BTreeSet<u64>,
+}
+
+impl Moves {
+    /// Those of the steering that is in force when a host begins.
+    pub fn of(last: &v1::Steering, now_ns: u64) -> Self {
+        Self { replicas: last.moved.iter().copied().collect(), ended_ns: now_ns, stuck: BTreeSet::new() }
+    }
+
+    /// Those that leave or have left.
+    pub fn replicas(&self) -> &BTreeSet<u64> {
+        &self.replicas
+    }
+}
+
+impl Node {
+    /// Whether a replica was said to have failed by the agent that should have it.
+    pub(super) fn has_failed(&self, r: &v1::ReplicaTarget) -> bool {
+        let here = r.agent == self.agent && self.replicas.get(&r.replica).is_some_and(super::Replica::has_failed);
+        here || self.peers.get(&r.agent).is_some_and(|peer| peer.failed.contains(&r.replica))
+    }
+
+    fn is_disturbed(&self, r: &Replica) -> bool {
+        if r.agent == self.agent {
+            return self.replicas.get(&r.id).is_some_and(|r| r.load.is_disturbed);
+        }
+        let peer = self.peers.get(&r.agent).filter(|peer| peer.connected);
+        peer.and_then(|peer| peer.loads.get(&r.id)).is_some_and(|load| load.is_disturbed)
+    }
+
+    /// Whether another replica, of any pipeline, stands on its device.
+    fn shares_device(&self, r: &Replica) -> bool {
+        let all = self.layout.pipelines.values().flat_map(|p| &p.replicas);
+        all.filter(|other| (other.agent, other.device) == (r.agent, r.device)).any(|other| other.id != r.id)
+    }
+
+    /// Begins to move a disturbed replica, if there is one and the last move is over.
+    pub(super) fn begin_move(&mut self, name: &str, of: &Pipeline) {
+        let Some(hosted) = self.steers.hosted.get(name) else { return };
+        let is_moving = hosted.moves.replicas.iter().any(|id| !hosted.last.moved.contains(id));
+        if is_moving || self.now_ns < hosted.moves.ended_ns + REST_NS {
+            return;
+        }
+        let stays = |r: &&Replica| !hosted.moves.replicas.contains(&r.id);
+        let mut staying = of.replicas.iter().filter(stays);
+        let Some(replica) = staying.find(|r| self.is_disturbed(r) && self.shares_device(r)) else { return };
+        let group = &of.groups[&replica.group];
+        let free = self.free_without(of, &[]);
+        let has_room = free.iter().any(|(at, left)| {
+            let hardware = self.layout.devices.get(&at.0).map(|(hardware, _)| hardware);
+            *at != (replica.agent, replica.device) && hardware == Some(&group.hardware) && left + SLACK >= group.share
+        });
+        let (id, variant) = (replica.id, group.variant.clone());
+        let Some(hosted) = self.steers.hosted.get_mut(name) else { return };
+        if has_room {
+            tracing::info!(pipeline = name, replica = id, variant, "a disturbed replica moves to another device");
+            hosted.moves.replicas.insert(id);
+        } else if hosted.moves.stuck.insert(id) {
+            tracing::warn!(
+                pipeline = name,
+                replica = id,
+                variant,
+                "a replica is disturbed, and no other device has room for it"
+            );
+        }
+    }
+
+    /// The replicas that may be let go: those that were, and those whose stand-ins are ready, beyond the extras that the load needs.
+    pub(super) fn end_moves(&mut self, name: &str, of: &Pipeline, extras: &[v1::ReplicaTarget]) -> Vec<u64> {
+        let Some(hosted) = self.steers.hosted.get(name) else { return Vec::new() };
+        let mut moved = hosted.last.moved.clone();
+        let leaving = hosted.moves.replicas.iter().copied().find(|id| !moved.contains(id));
+        let Some(replica) = leaving.and_then(|id| of.replicas.iter().find(|r| r.id == id)) else { return moved };
+        let free = self.free_without(of, extras);
+        let gone: BTreeSet<u64> = moved.iter().copied().collect();
+        let goals = self.goals(of, &hosted.wanted, &free, &gone);
+        let needed = goals.iter().find(|(id, _)| *id == replica.group).map_or(0, |(_, count)| *count);
+        let is_ready = |r: &&v1::ReplicaTarget| r.group == replica.group && self.is_announced(r);
+        if extras.iter().filter(is_ready).count() > needed {
+            moved.push(replica.id);
+            let now_ns = self.now_ns;
+            if let Some(hosted) = self.steers.hosted.get_mut(name) {
+                hosted.moves.ended_ns = now_ns;
+            }
+        }
+        moved
+    }
+
+    /// Whether a replica takes queries, as its agent says.
+    fn is_announced(&self, r: &v1::ReplicaTarget) -> bool {
+        if r.agent == self.agent {
+            return self.replicas.get(&r.replica).is_some_and(super::Replica::takes);
+        }
+        let peer = self.peers.get(&r.agent).filter(|peer| peer.connected);
+        peer.is_some_and(|peer| peer.ready.iter().any(|ready| ready.replica == r.replica))
+    }
+}
