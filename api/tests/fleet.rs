@@ -17,7 +17,11 @@ async fn store_plan(service: &Service, replicas: u32) -> String {
     let assignment = |task: &str, variant: &str, replicas: u32| json!({"task": task, "variant": variant, "hardware": "demo", "batch": 2, "replicas": replicas});
     let pipeline =
         json!({"name": "digits", "assignments": [assignment("find", "find-s", replicas), assignment("read", "read-s", 1)]});
-    let plan = json!({"version": 1, "pipelines": [pipeline]});
+    store_document(service, &json!({"version": 1, "pipelines": [pipeline]})).await
+}
+
+/// Stores this plan as one that has succeeded.
+async fn store_document(service: &Service, plan: &Value) -> String {
     let mut db = sqlx::PgConnection::connect(&service.url).await.expect("our own database");
     let at = chrono::Utc::now();
     let row = apportion_api::store::plans::PlanRow {
@@ -25,7 +29,7 @@ async fn store_plan(service: &Service, replicas: u32) -> String {
         state: "succeeded".into(),
         problem: json!({}),
         options: json!({}),
-        plan: Some(plan),
+        plan: Some(plan.clone()),
         error: None,
         created_at: at,
         started_at: Some(at),
@@ -132,7 +136,7 @@ async fn a_target_is_compared_placed_pushed_and_acknowledged() {
     assert_eq!(pipeline.groups[0].file_digest, "aa".repeat(32));
 
     let replicas =
-        vec![v1::ReplicaState { replica: 1, state: v1::replica_state::State::Ready.into(), error: String::new() }];
+        vec![v1::ReplicaState { replica: 1, state: v1::replica_state::State::Ready.into(), ..Default::default() }];
     a.say(agent_message::Message::Ack(v1::Ack { fence: pushed.fence, applied: true, error: String::new(), replicas }))
         .await;
     // Which of the two registered first, and so comes first in the list, is open.
@@ -233,5 +237,41 @@ async fn what_devices_say_is_shown_and_what_is_not_known_is_null() {
     let one = |device, uuid: &str, used: Value, total: Value, ratio: Value| json!({"device": device, "uuid": uuid, "memory_used": used, "memory_total": total, "utilisation": ratio});
     let null = || Value::Null;
     assert_eq!(seen, json!([one(0, "GPU-1", 5.into(), 9.into(), 0.25.into()), one(1, "GPU-2", null(), null(), null())]));
+    s.running.stop().await;
+}
+
+/// Says that a replica of the target could not be loaded.
+async fn fail(agent: &support::agent::Agent, target: &v1::Target, replica: u64) {
+    let (state, error) = (v1::replica_state::State::Failed.into(), "out of memory".to_string());
+    let replicas = vec![v1::ReplicaState { replica, state, error: error.clone(), ..Default::default() }];
+    agent.say(agent_message::Message::Ack(v1::Ack { fence: target.fence, applied: false, error, replicas })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_cannot_be_loaded_goes_to_another_device_and_a_plan_applied_anew_tries_again() {
+    let s = with_pipeline().await;
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let beat = agent.report();
+    let only_read = json!({"version": 1, "pipelines": [{"name": "digits", "assignments": [
+        {"task": "read", "variant": "read-s", "hardware": "demo", "batch": 2, "replicas": 1}]}]});
+    let plan = store_document(&s, &only_read).await;
+    assert_eq!(s.put_target(0, &json!([plan])).await.0, 200);
+    let first = agent.target(1).await;
+    let at = |t: &v1::Target| t.pipelines[0].replicas.iter().map(|r| (r.replica, r.device)).collect::<Vec<_>>();
+    let [(replica, device)] = at(&first)[..] else { panic!("one replica") };
+    fail(&agent, &first, replica).await;
+    let second = agent.target(2).await;
+    let [(moved, elsewhere)] = at(&second)[..] else { panic!("one replica: {:?}", at(&second)) };
+    assert!(moved > replica && elsewhere != device, "{:?}", at(&second));
+    assert!(s.get("/v1/target").await.1["reason"].as_str().is_some_and(|r| r.contains("replicas have failed")));
+    // The other of its two devices fails too: there is no third.
+    fail(&agent, &second, moved).await;
+    let third = agent.target(3).await;
+    assert_eq!(at(&third), []);
+    let plan = store_document(&s, &only_read).await;
+    assert_eq!(s.put_target(3, &json!([plan])).await.0, 200, "who applies a plan gives everything another chance");
+    assert_eq!(at(&agent.target(4).await).len(), 1);
+    beat.abort();
     s.running.stop().await;
 }

@@ -258,20 +258,23 @@ def priority_overtakes():
     """`slow` runs batches of 4 in 0.4 s: of 16 requests, the last with the highest priority is not answered last."""
     order = queue.Queue()
     one = np.array([[1, 1]], dtype=np.float32)
-    with http.InferenceServerClient(HTTP, concurrency=32) as client:
-        def ask(name, **terms):
-            def wait(request):
-                request.get_result(timeout=PATIENCE_S)
+
+    def ask(name, **terms):
+        def run():
+            # A client of this library belongs to one thread.
+            with http.InferenceServerClient(HTTP) as client:
+                client.infer("slow", toy(http, one), **terms)
                 order.put(name)
-            request = client.async_infer("slow", toy(http, one), **terms)
-            thread = threading.Thread(target=wait, args=(request,))
-            thread.start()
-            return thread
-        threads = [ask("usual", timeout=int(PATIENCE_S * 1e6)) for _ in range(16)]
-        time.sleep(0.2)
-        threads.append(ask("urgent", priority=1, timeout=int(PATIENCE_S * 1e6)))
-        for thread in threads:
-            thread.join()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    threads = [ask("usual", timeout=int(PATIENCE_S * 1e6)) for _ in range(16)]
+    time.sleep(0.2)
+    threads.append(ask("urgent", priority=1, timeout=int(PATIENCE_S * 1e6)))
+    for thread in threads:
+        thread.join()
     answered = [order.get() for _ in range(17)]
     assert answered.index("urgent") <= 12, answered
     answers = queue.Queue()

@@ -35,6 +35,30 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn waiting(query: u8, now: u64, rest: u64) -> Waiting<u8> {
+    Waiting { query, arrived: Moment::from_nanos(now), deadline: Moment::from_nanos(now + rest) }
+}
+
+/// One more joins both, before the last `passes` ones, or where its deadline belongs.
+fn add(
+    queue: &mut Queue<u8>,
+    expected: &mut Vec<Waiting<u8>>,
+    waiting: Waiting<u8>,
+    (is_sorted, len_max, passes): (bool, usize, usize),
+) -> Result<(), TestCaseError> {
+    let is_taken = match passes {
+        _ if is_sorted => queue.insert(waiting),
+        0 => queue.push(waiting),
+        _ => queue.push_before(waiting, passes),
+    };
+    prop_assert_eq!(is_taken, expected.len() < len_max);
+    if is_taken {
+        let sorted = expected.iter().take_while(|w| w.deadline <= waiting.deadline).count();
+        expected.insert(if is_sorted { sorted } else { expected.len().saturating_sub(passes) }, waiting);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
@@ -46,26 +70,11 @@ proptest! {
             match op {
                 Op::Add(query, gap, rest) => {
                     now += gap;
-                    let (arrived, deadline) = (Moment::from_nanos(now), Moment::from_nanos(now + rest));
-                    let waiting = Waiting { query, arrived, deadline };
-                    let is_taken = if is_sorted { queue.insert(waiting) } else { queue.push(waiting) };
-                    prop_assert_eq!(is_taken, expected.len() < len_max);
-                    if is_taken {
-                        let after = expected.iter().take_while(|w| !is_sorted || w.deadline <= deadline).count();
-                        expected.insert(after, waiting);
-                    }
+                    add(&mut queue, &mut expected, waiting(query, now, rest), (is_sorted, len_max, 0))?;
                 }
                 Op::Overtake(query, gap, passes) => {
                     now += gap;
-                    let at = Moment::from_nanos(now);
-                    let waiting = Waiting { query, arrived: at, deadline: at };
-                    let is_taken = if is_sorted { queue.insert(waiting) } else { queue.push_before(waiting, passes) };
-                    prop_assert_eq!(is_taken, expected.len() < len_max);
-                    if is_taken {
-                        let sorted = expected.iter().take_while(|w| w.deadline <= at).count();
-                        let place = if is_sorted { sorted } else { expected.len().saturating_sub(passes) };
-                        expected.insert(place, waiting);
-                    }
+                    add(&mut queue, &mut expected, waiting(query, now, 0), (is_sorted, len_max, passes))?;
                 }
                 Op::Pop => prop_assert_eq!(queue.pop(), if expected.is_empty() { None } else { Some(expected.remove(0)) }),
                 Op::PopLast => prop_assert_eq!(queue.pop_last(), expected.pop()),

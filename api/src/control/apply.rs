@@ -71,9 +71,14 @@ pub enum ApplyError {
 pub fn describe(shortages: &[Shortage]) -> String {
     let one = |s: &Shortage| {
         let missing = s.wanted - s.placed;
+        let (key, hardware) = (&s.key, &s.key.group.hardware);
+        let refused = match s.refused {
+            0 => String::new(),
+            n => format!(" but {n} on which one could not be loaded (GET /v1/agents has the reasons)"),
+        };
         format!(
-            "{missing} of {} replicas of {}/{} have no live {} device",
-            s.wanted, s.key.pipeline, s.key.group, s.key.group.hardware
+            "{missing} of {} replicas of {}/{} have no live {hardware} device{refused}",
+            s.wanted, key.pipeline, key.group
         )
     };
     shortages.iter().map(one).collect::<Vec<_>>().join("; ")
@@ -115,11 +120,16 @@ async fn apply_in(tx: &mut PgConnection, proposal: &Proposal) -> Result<Applied,
     let facts = specs.iter().map(|(name, spec)| Ok((name.clone(), documents::facts(spec)?)));
     let facts: BTreeMap<String, PipelineFacts> = facts.collect::<Result<_, BadInput>>()?;
     let fleet = Fleet::new(store::agents::list(&mut *tx).await?);
-    let before: Placement = serde_json::from_value(current.placement.clone()).unwrap_or_else(|error| {
+    let mut before: Placement = serde_json::from_value(current.placement.clone()).unwrap_or_else(|error| {
         tracing::error!(%error, "the stored placement cannot be read; everything is placed afresh");
         // Numbers must not be used again, and every one so far is below this: each target takes few.
         Placement { next_id: (current.generation as u64 + 1) << 32, ..Placement::default() }
     });
+    match proposal.specs {
+        Specs::InForce => before.refuse(&fleet.failed()),
+        // Who applies plans gives everything another chance.
+        Specs::Registered => before.refused.clear(),
+    }
     let (placement, shortages) = reconcile(&before, &wanted(&parts, &facts)?, &fleet.devices());
     if !shortages.is_empty() && !proposal.partial {
         return Err(ApplyError::Devices(shortages));

@@ -3,7 +3,7 @@
 use super::reconcile::Device;
 use crate::store::agents::AgentRow;
 use apportion_protocol::v1;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Live agents by number.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +61,13 @@ impl Fleet {
             devices: a.devices as u32,
         };
         self.0.iter().map(peer).collect()
+    }
+
+    /// Replicas that agents say could not be loaded, or died.
+    #[must_use]
+    pub fn failed(&self) -> BTreeSet<u64> {
+        let replicas = self.0.iter().filter_map(|a| a.ack.as_ref()?["replicas"].as_array()).flatten();
+        replicas.filter(|r| r["state"] == "failed").filter_map(|r| r["replica"].as_u64()).collect()
     }
 
     /// Whether there is nobody.

@@ -4,13 +4,14 @@
 use super::apply::{ApplyError, Proposal, Specs, apply, describe};
 use super::demand::Demand;
 use super::fleet::{Fleet, Signature};
+use super::reconcile::GroupKey;
 use super::replan::{Round, Wish, round};
 use super::sessions::SILENCE_MAX;
 use crate::app::{App, now};
 use crate::documents;
 use crate::store;
 use apportion_wire::{PipelineSpec, ReplanSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ const IMPROVE_AFTER: Duration = Duration::from_secs(15);
 const KEEP_HEADROOM: f64 = 0.5;
 /// A large change that moves the demand to plan for by less than this share changes no plan (the demand may have a floor).
 const DEMAND_MOVES: f64 = 0.1;
+/// A variant that could not be loaded anywhere is planned with again after so long: memory may have become free.
+const BROKEN_FOR: Duration = Duration::from_secs(600);
 /// How long arrivals and decisions are kept.
 const KEEP_ARRIVALS_S: i64 = 24 * 3_600;
 /// Days that decisions are kept.
@@ -110,7 +113,9 @@ struct Leader {
     app: App,
     begin: Instant,
     fleet: Fleet,
-    signature: Option<Signature>,
+    signature: Option<(Signature, BTreeSet<u64>)>,
+    /// Variants of which no replica could be loaded on any device of a hardware type, and since when that is known.
+    broken: BTreeMap<GroupKey, Instant>,
     watched: BTreeMap<String, Watched>,
     why: Option<String>,
     running: Option<(JoinHandle<RoundResult>, Arc<AtomicBool>)>,
@@ -130,6 +135,7 @@ impl Leader {
             begin: Instant::now(),
             fleet: Fleet::default(),
             signature: None,
+            broken: BTreeMap::new(),
             watched: BTreeMap::new(),
             why: None,
             running: None,
@@ -157,11 +163,13 @@ impl Leader {
         let fleet = Fleet::new(store::agents::list(&mut db).await?);
         let has_target = store::target::get(&mut db).await?.generation > 0;
         drop(db);
-        let signature = fleet.signature();
+        let signature = (fleet.signature(), fleet.failed());
         if self.signature.as_ref() == Some(&signature) {
             return Ok(());
         }
         let first = self.signature.is_none();
+        let is_failure = self.signature.as_ref().is_some_and(|(known, _)| *known == signature.0);
+        let why = if is_failure { "replicas have failed, or come up again" } else { "the fleet has changed" };
         self.fleet = fleet;
         if has_target {
             let plans = store::target::get(&mut *self.app.pool.acquire().await?).await?.plans;
@@ -171,17 +179,27 @@ impl Leader {
                 replaces: None,
                 partial: true,
                 specs: Specs::InForce,
-                reason: "the fleet has changed".into(),
+                reason: why.into(),
             };
             let applied = apply(&self.app, &proposal).await?;
+            let broken = applied.shortages.iter().filter(|s| s.placed == 0 && s.refused > 0);
+            let mut is_broken = false;
+            for key in broken.map(|s| s.key.clone()) {
+                is_broken |= self.broken.insert(key, Instant::now()).is_none();
+            }
             if !applied.shortages.is_empty() {
                 tracing::warn!(missing = describe(&applied.shortages), "the target is not complete");
+            }
+            if is_failure && !is_broken {
+                // Other devices have taken over what failed: the plan is as good as it was.
+                self.signature = Some(signature);
+                return Ok(());
             }
         }
         self.signature = Some(signature);
         if !first || !has_target {
             self.stop_round();
-            self.hurry("the fleet has changed");
+            self.hurry(if is_failure { "a variant cannot be loaded" } else { why });
         }
         Ok(())
     }
@@ -201,6 +219,7 @@ impl Leader {
             if spec.tasks.iter().any(|t| t.variants.iter().all(|v| v.profile.as_ref().is_none_or(Vec::is_empty))) {
                 continue;
             }
+            let spec = self.without_broken(spec);
             let watched = self.watched.entry(row.name.clone()).or_default();
             if watched.version != row.version {
                 watched.version = row.version;
@@ -211,6 +230,42 @@ impl Leader {
         }
         self.watched.retain(|name, _| pipelines.iter().any(|(spec, _)| &spec.name == name));
         Ok(pipelines)
+    }
+
+    /// The spec without what cannot be loaded, as long as each task has something left: better a plan that fails in part than none.
+    fn without_broken(&mut self, spec: PipelineSpec) -> PipelineSpec {
+        self.broken.retain(|_, since| since.elapsed() < BROKEN_FOR);
+        let mut kept = spec.clone();
+        for task in &mut kept.tasks {
+            for variant in &mut task.variants {
+                let digest = variant.model_digest.clone().unwrap_or_default();
+                let is_broken = |hardware: &str, share: f64| {
+                    self.broken.keys().any(|key| {
+                        let of = &key.group;
+                        let names = (&key.pipeline, &of.task, &of.variant, of.hardware.as_str(), &key.digest);
+                        names == (&spec.name, &task.name, &variant.name, hardware, &digest)
+                            && (of.share.value() - share).abs() < 1e-9
+                    })
+                };
+                if let Some(rows) = &mut variant.profile {
+                    rows.retain(|row| !is_broken(&row.hardware, row.share.unwrap_or(1.0)));
+                }
+            }
+            task.variants.retain(|v| v.profile.as_ref().is_none_or(|rows| !rows.is_empty()));
+        }
+        if kept.tasks.iter().any(|task| task.variants.is_empty()) {
+            return spec;
+        }
+        let names = |of: &PipelineSpec| -> BTreeSet<String> {
+            let of_task = |t: &apportion_wire::spec::TaskSpec| {
+                t.variants.iter().map(|v| format!("{}:{}", t.name, v.name)).collect::<Vec<_>>()
+            };
+            of.tasks.iter().flat_map(of_task).collect()
+        };
+        let known = names(&kept);
+        // The table's keys are `task:variant>task:variant`.
+        kept.path_accuracy.retain(|path, _| path.split('>').all(|stage| known.contains(stage)));
+        kept
     }
 
     /// Takes the seconds into account that are complete by now.

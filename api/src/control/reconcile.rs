@@ -73,6 +73,17 @@ pub struct PlacedReplica {
     pub device: u32,
 }
 
+/// A device on which a group's replica could not be loaded, or died: no other one is put there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// The group.
+    pub group: u64,
+    /// The agent.
+    pub agent: u64,
+    /// The device of that agent.
+    pub device: u32,
+}
+
 /// Who stands where.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Placement {
@@ -82,11 +93,14 @@ pub struct Placement {
     pub groups: Vec<PlacedGroup>,
     /// Replicas on devices.
     pub replicas: Vec<PlacedReplica>,
+    /// Where replicas could not be loaded since plans were last applied.
+    #[serde(default)]
+    pub refused: Vec<Refused>,
 }
 
 impl Default for Placement {
     fn default() -> Self {
-        Self { next_id: 1, groups: Vec::new(), replicas: Vec::new() }
+        Self { next_id: 1, groups: Vec::new(), replicas: Vec::new(), refused: Vec::new() }
     }
 }
 
@@ -95,6 +109,20 @@ impl Placement {
     #[must_use]
     pub fn group(&self, id: u64) -> Option<&PlacedGroup> {
         self.groups.iter().find(|g| g.id == id)
+    }
+
+    fn refuses(&self, group: u64, (agent, device): (u64, u32)) -> bool {
+        self.refused.contains(&Refused { group, agent, device })
+    }
+
+    /// These replicas have failed where they stand: they are to stand elsewhere.
+    pub fn refuse(&mut self, failed: &BTreeSet<u64>) {
+        for r in self.replicas.iter().filter(|r| failed.contains(&r.id)) {
+            let refused = Refused { group: r.group, agent: r.agent, device: r.device };
+            if !self.refused.contains(&refused) {
+                self.refused.push(refused);
+            }
+        }
     }
 
     fn new_id(&mut self) -> u64 {
@@ -126,6 +154,8 @@ pub struct Shortage {
     pub wanted: u32,
     /// Replicas that found a device.
     pub placed: u32,
+    /// Devices on which one could not be loaded.
+    pub refused: u32,
 }
 
 /// Free eighths of every device.
@@ -146,7 +176,8 @@ pub fn reconcile(current: &Placement, wanted: &[Wanted], devices: &[Device]) -> 
 }
 
 fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], keep: bool) -> (Placement, Vec<Shortage>) {
-    let mut next = Placement { next_id: current.next_id, groups: Vec::new(), replicas: Vec::new() };
+    let refused = current.refused.clone();
+    let mut next = Placement { next_id: current.next_id, groups: Vec::new(), replicas: Vec::new(), refused };
     let mut free: Free = devices.iter().map(|d| ((d.agent, d.device), Share::WHOLE.eighths())).collect();
     let mut placed = Vec::with_capacity(wanted.len());
     for want in wanted {
@@ -162,7 +193,7 @@ fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], keep: bool)
     order.sort_by_key(|&i| Reverse(wanted[i].key.group.share));
     for i in order {
         while placed[i] < wanted[i].replicas {
-            let Some(device) = choose(&wanted[i], next.groups[i].id, &next.replicas, devices, &free, &loaded) else {
+            let Some(device) = choose(&wanted[i], next.groups[i].id, &next, devices, &free, &loaded) else {
                 break;
             };
             let eighths = wanted[i].key.group.share.eighths();
@@ -173,10 +204,13 @@ fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], keep: bool)
         }
     }
     next.replicas.sort_by_key(|r| r.id);
-    let shortage = |(want, &placed): (&Wanted, &u32)| {
-        (placed < want.replicas).then(|| Shortage { key: want.key.clone(), wanted: want.replicas, placed })
+    next.refused.retain(|r| next.groups.iter().any(|g| g.id == r.group));
+    let shortage = |((want, &placed), group): ((&Wanted, &u32), &PlacedGroup)| {
+        let refused = next.refused.iter().filter(|r| r.group == group.id).count() as u32;
+        (placed < want.replicas).then(|| Shortage { key: want.key.clone(), wanted: want.replicas, placed, refused })
     };
-    (next, wanted.iter().zip(&placed).filter_map(shortage).collect())
+    let shortages = wanted.iter().zip(&placed).zip(&next.groups).filter_map(shortage).collect();
+    (next, shortages)
 }
 
 fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
@@ -198,7 +232,7 @@ fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], 
     for replica in current.replicas.iter().filter(|r| r.group == id) {
         let place = (replica.agent, replica.device);
         let right = devices.iter().any(|d| (d.agent, d.device) == place && d.hardware == want.key.group.hardware);
-        if kept.len() as u32 == want.replicas || !right || free[&place] < eighths {
+        if kept.len() as u32 == want.replicas || !right || free[&place] < eighths || current.refuses(id, place) {
             continue;
         }
         *free.get_mut(&place).expect("a device of the list") -= eighths;
@@ -212,13 +246,17 @@ fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], 
 fn choose(
     want: &Wanted,
     group: u64,
-    replicas: &[PlacedReplica],
+    next: &Placement,
     devices: &[Device],
     free: &Free,
     loaded: &BTreeSet<(u64, u32)>,
 ) -> Option<(u64, u32)> {
     let share = want.key.group.share.eighths();
-    let fits = |d: &&Device| d.hardware == want.key.group.hardware && free[&(d.agent, d.device)] >= share;
+    let replicas = &next.replicas;
+    let fits = |d: &&Device| {
+        let place = (d.agent, d.device);
+        d.hardware == want.key.group.hardware && free[&place] >= share && !next.refuses(group, place)
+    };
     let rank = |d: &&Device| {
         let place = (d.agent, d.device);
         let of_group = replicas.iter().filter(|r| r.agent == d.agent && r.group == group).count();
@@ -295,7 +333,33 @@ mod tests {
     fn what_finds_no_device_is_reported_and_the_rest_is_placed() {
         let (placed, missing) = reconcile(&Placement::default(), &[want("a", 2), want("b", 2)], &devices(&[(1, 3)]));
         assert_eq!(placed.replicas.len(), 3);
-        assert_eq!(missing, [Shortage { key: key("b", Share::WHOLE), wanted: 2, placed: 1 }]);
+        assert_eq!(missing, [Shortage { key: key("b", Share::WHOLE), wanted: 2, placed: 1, refused: 0 }]);
+    }
+
+    #[test]
+    fn what_failed_on_a_device_stands_on_another_one_until_there_is_none() {
+        let fleet = devices(&[(1, 1), (2, 1), (3, 1)]);
+        let wanted = [want("a", 1), want("b", 1)];
+        let (mut placed, _) = reconcile(&Placement::default(), &wanted, &fleet);
+        assert_eq!(places(&placed), ["a@1.0", "b@2.0"]);
+        let fail_a = |placed: &mut Placement| {
+            let of_a = placed.replicas.iter().find(|r| placed.group(r.group).is_some_and(|g| g.variant == "a"));
+            placed.refuse(&of_a.map(|r| r.id).into_iter().collect());
+        };
+        fail_a(&mut placed);
+        let (mut second, missing) = reconcile(&placed, &wanted, &fleet);
+        assert_eq!((places(&second), missing), (vec!["a@3.0".to_string(), "b@2.0".into()], vec![]));
+        let number = |p: &Placement| p.replicas.iter().map(|r| r.id).max();
+        assert!(number(&second) > number(&placed), "another place is another replica");
+        fail_a(&mut second);
+        let (third, missing) = reconcile(&second, &wanted, &fleet);
+        assert_eq!(places(&third), ["b@2.0"], "the only other device is taken");
+        assert_eq!(missing, [Shortage { key: key("a", Share::WHOLE), wanted: 1, placed: 0, refused: 2 }]);
+        assert_eq!(reconcile(&third, &wanted, &fleet), (third.clone(), missing), "and again nothing changes");
+        let (fourth, _) = reconcile(&third, &wanted, &devices(&[(1, 1), (2, 1), (3, 1), (4, 1)]));
+        assert_eq!(places(&fourth), ["a@4.0", "b@2.0"]);
+        let (gone, _) = reconcile(&fourth, &wanted[1..], &fleet);
+        assert_eq!(gone.refused, [], "a group that is gone leaves nothing behind");
     }
 
     #[test]
@@ -329,6 +393,7 @@ mod tests {
                 PlacedReplica { id: 2, group: 1, agent: 1, device: 0 },
                 PlacedReplica { id: 3, group: 1, agent: 2, device: 0 },
             ],
+            refused: vec![],
         };
         let (placed, missing) = reconcile(&scattered, &[half, want("a", 1)], &fleet);
         assert!(missing.is_empty(), "{missing:?}");

@@ -171,7 +171,8 @@ pub fn served(answer: Answer) -> Result<Served, Refusal> {
         Answer::Done { pieces, late, latency_ns, dropped, chosen } => {
             return Ok(Served { pieces, late, latency_ns, dropped, chosen });
         }
-        Answer::Unmet(why) => Refusal::because(Cause::Unmet, "the request's needs cannot be met", why),
+        // Clients of the protocol show the error alone, and this one says what would be right.
+        Answer::Unmet(why) => Refusal { cause: Cause::Unmet, error: why, reason: None },
         Answer::NotReady(why) => Refusal::because(Cause::NotReady, "the pipeline is not ready", why),
         Answer::Dropped(why) if why.ends_with(DropReason::Deadline.name()) => Refusal::late(why),
         Answer::Dropped(why) => Refusal::because(Cause::Dropped, "the request was dropped", why),

@@ -1,6 +1,6 @@
 //! Batches: when they start, what goes into them, and what becomes of their members.
 
-use super::split::{Branching, Fate, fate, rows_of};
+use super::split::{Branching, Ended, Fate, rows_of};
 use super::work::Sending;
 use super::{Action, Node, Work};
 use crate::layout::Pipeline;
@@ -120,10 +120,9 @@ impl Node {
         let (of, group, name, at) = (replica.of.clone(), replica.group_id, replica.pipeline.clone(), replica.group.task);
         let split = result.and_then(|outputs| rows_of(&outputs, works.len()).map(|rows| (outputs, rows)));
         let split = split.and_then(|(outputs, rows)| {
-            let mut branching = Branching::of(&outputs, replica.turns.as_mut())?;
-            let fate_of = |(work, rows): (&(Work, Span), &Vec<usize>)| {
-                fate(&of.tasks[at], &of.tasks, work.0.query.credit, &outputs, rows, &mut branching)
-            };
+            let branching = Branching::of(&outputs, replica.turns.as_mut())?;
+            let mut ended = Ended { task: &of.tasks[at], tasks: &of.tasks, outputs: &outputs, branching };
+            let fate_of = |(work, rows): (&(Work, Span), &Vec<usize>)| ended.fate(work.0.query.credit, rows);
             let fates: Vec<Fate> = works.iter().zip(&rows).map(fate_of).collect();
             Ok((outputs, rows, fates))
         });

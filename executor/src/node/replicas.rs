@@ -213,6 +213,7 @@ impl Node {
             }
         }
         self.changed();
+        self.replicas.keys().copied().collect::<Vec<_>>().into_iter().for_each(|id| self.pass_on_offline(id));
     }
 
     pub(super) fn obey(&mut self, layout: Arc<Layout>) {

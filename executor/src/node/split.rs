@@ -86,47 +86,48 @@ pub fn rows_of(outputs: &[Tensor], members: usize) -> Result<Vec<Vec<usize>>, St
     Ok(rows)
 }
 
-/// The fate of a member whose output rows are `rows`.
-#[must_use]
-pub fn fate(
-    task: &Task,
-    tasks: &[Task],
-    credit: Credit,
-    outputs: &[Tensor],
-    rows: &[usize],
-    branching: &mut Branching<'_>,
-) -> Fate {
-    if task.is_sink() {
-        let mine = outputs.iter().filter(|t| t.name != PARENT).map(|t| pick(t, rows)).collect();
-        return Fate::End(End::Leaf { task: task.name.clone(), outputs: mine });
-    }
-    if rows.is_empty() || task.children.is_empty() {
-        return Fate::End(End::Leaf { task: String::new(), outputs: Vec::new() });
-    }
-    match children(task, tasks, credit, outputs, rows, branching) {
-        Ok(children) => Fate::Children(children),
-        Err(reason) => Fate::End(End::Failed(reason)),
-    }
+/// A batch that has ended, from which its members' fates follow.
+pub struct Ended<'a> {
+    /// The task that ran it.
+    pub task: &'a Task,
+    /// All tasks of the pipeline.
+    pub tasks: &'a [Task],
+    /// What it made.
+    pub outputs: &'a [Tensor],
+    /// To which children its rows go.
+    pub branching: Branching<'a>,
 }
 
-fn children(
-    task: &Task,
-    tasks: &[Task],
-    credit: Credit,
-    outputs: &[Tensor],
-    rows: &[usize],
-    branching: &mut Branching<'_>,
-) -> Result<Vec<Child>, String> {
-    let mut places = Vec::with_capacity(rows.len() * task.children.len());
-    for row in rows {
-        places.extend(branching.children(task, *row)?.map(|edge| (*row, &task.children[edge])));
+impl Ended<'_> {
+    /// The fate of a member whose output rows are `rows`.
+    #[must_use]
+    pub fn fate(&mut self, credit: Credit, rows: &[usize]) -> Fate {
+        if self.task.is_sink() {
+            let mine = self.outputs.iter().filter(|t| t.name != PARENT).map(|t| pick(t, rows)).collect();
+            return Fate::End(End::Leaf { task: self.task.name.clone(), outputs: mine });
+        }
+        if rows.is_empty() || self.task.children.is_empty() {
+            return Fate::End(End::Leaf { task: String::new(), outputs: Vec::new() });
+        }
+        match self.children(credit, rows) {
+            Ok(children) => Fate::Children(children),
+            Err(reason) => Fate::End(End::Failed(reason)),
+        }
     }
-    let child = |(i, (row, edge)): (usize, &(usize, &crate::layout::Edge))| {
-        let credit = credit.part(i as u64, places.len() as u64);
-        let credit = credit.ok_or_else(|| format!("task {}: the request has too many queries", task.name))?;
-        Ok(Child { to: edge.to, credit, row: *row, inputs: child_inputs(&tasks[edge.to], &edge.map, outputs, *row)? })
-    };
-    places.iter().enumerate().map(child).collect()
+
+    fn children(&mut self, credit: Credit, rows: &[usize]) -> Result<Vec<Child>, String> {
+        let Self { task, tasks, outputs, branching } = self;
+        let mut places = Vec::with_capacity(rows.len() * task.children.len());
+        for row in rows {
+            places.extend(branching.children(task, *row)?.map(|edge| (*row, &task.children[edge])));
+        }
+        let child = |(i, (row, edge)): (usize, &(usize, &crate::layout::Edge))| {
+            let credit = credit.part(i as u64, places.len() as u64);
+            let credit = credit.ok_or_else(|| format!("task {}: the request has too many queries", task.name))?;
+            Ok(Child { to: edge.to, credit, row: *row, inputs: child_inputs(&tasks[edge.to], &edge.map, outputs, *row)? })
+        };
+        places.iter().enumerate().map(child).collect()
+    }
 }
 
 /// Inputs of a child from one row of its parent's outputs.
@@ -178,8 +179,9 @@ mod tests {
         let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
         tasks[0].children = vec![Edge { to: 1, map: vec![("x".into(), "y".into())], ratio: 1.0 }];
         let outputs = [int64("y", &[5, 6, 7]), int64(PARENT, &[0, 0, 0])];
-        let mut all = Branching::of(&outputs, None).expect("all");
-        let Fate::Children(children) = fate(&tasks[0], &tasks, Credit::WHOLE, &outputs, &[0, 1, 2], &mut all) else {
+        let branching = Branching::of(&outputs, None).expect("all");
+        let mut ended = Ended { task: &tasks[0], tasks: &tasks, outputs: &outputs, branching };
+        let Fate::Children(children) = ended.fate(Credit::WHOLE, &[0, 1, 2]) else {
             panic!("no children");
         };
         let mut next = 0;

@@ -51,6 +51,10 @@ impl Replica {
     /// time where it stands, and late one place further back, is not passed, nor is one that is late by more than the SLO: its
     /// turn has come.
     fn passes(&self, level: u32, now: Moment) -> u32 {
+        let waiting = self.station.waiting();
+        if waiting.last().is_none_or(|last| last.query.level <= level) {
+            return 0;
+        }
         let (execution_ns, batch) = (self.group.execution().as_nanos(), self.group.batch);
         // Full batches for those before and its own one; the batch that runs may be about to end, or have just begun.
         let done = |place: usize, running: usize| {
@@ -60,8 +64,8 @@ impl Replica {
         let keeps_place = |place: usize, deadline: Moment| {
             (done(place, 0) <= deadline && deadline < done(place + 1, 1)) || deadline + slo < now
         };
-        let waiting = self.station.waiting().iter().enumerate().rev();
-        waiting.take_while(|(at, w)| w.query.level > level && !keeps_place(*at, w.deadline)).count() as u32
+        let from_last = waiting.iter().enumerate().rev();
+        from_last.take_while(|(at, w)| w.query.level > level && !keeps_place(*at, w.deadline)).count() as u32
     }
 }
 

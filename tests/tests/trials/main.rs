@@ -2,6 +2,7 @@
 //!
 //! Each trial takes about a minute; `APPORTION_TRIAL_S` sets the length of those that can go on for longer.
 
+mod broken;
 mod changes;
 mod faults;
 mod fidelity;
