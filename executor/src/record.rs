@@ -7,8 +7,8 @@ use crate::layout::lay_out;
 use crate::node::request::Answer;
 use crate::node::{Action, Event, Node};
 use crate::slot::Happened;
-use crate::unwire::{decode, take, tensors, text, u8, u64};
-use crate::wire::{End, FrameError, Out, encode, put_end, put_tensors, put_text};
+use crate::unwire::{decode, take, tensors, text, trace, u8, u64};
+use crate::wire::{End, FrameError, Out, encode, put_end, put_tensors, put_text, put_trace};
 use apportion_protocol::v1;
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message as _;
@@ -125,7 +125,7 @@ impl Recorder {
             return event;
         }
         self.write(out);
-        let Event::Arrive { pipeline, inputs, timeout_ns, reply } = event else { return event };
+        let Event::Arrive { pipeline, inputs, timeout_ns, trace, reply } = event else { return event };
         // The answer passes through here on its way to the client.
         let (passing, answer) = oneshot::channel();
         self.requests += 1;
@@ -139,7 +139,7 @@ impl Recorder {
             this.write(out);
             let _client_gone = reply.send(answer);
         });
-        Event::Arrive { pipeline, inputs, timeout_ns, reply: passing }
+        Event::Arrive { pipeline, inputs, timeout_ns, trace, reply: passing }
     }
 
     /// What followed from all events since the last time.
@@ -167,11 +167,12 @@ fn put_event(out: &mut Out, event: &Event) -> bool {
             out.open.put_u8(1);
             out.open.put_u64(*agent);
         }
-        Event::Arrive { pipeline, inputs, timeout_ns, .. } => {
+        Event::Arrive { pipeline, inputs, timeout_ns, trace, .. } => {
             out.open.put_u8(2);
             put_text(out, pipeline);
             out.open.put_u8(timeout_ns.is_some().into());
             out.open.put_u64(timeout_ns.unwrap_or(0));
+            put_trace(out, *trace);
             put_tensors(out, inputs);
         }
         Event::Message(message) => {
@@ -230,7 +231,8 @@ fn event(from: &mut Bytes, reply: oneshot::Sender<Answer>) -> Result<Event, Fram
         1 => Event::Number(u64(from)?),
         2 => {
             let (pipeline, is_timed, ns) = (text(from)?, u8(from)? > 0, u64(from)?);
-            Event::Arrive { pipeline, inputs: tensors(from)?, timeout_ns: is_timed.then_some(ns), reply }
+            let (timeout_ns, trace) = (is_timed.then_some(ns), trace(from)?);
+            Event::Arrive { pipeline, inputs: tensors(from)?, timeout_ns, trace, reply }
         }
         3 => Event::Message(decode(std::mem::take(from))?),
         4 => Event::Unsent { hop: u64(from)?, why: text(from)? },
@@ -295,6 +297,11 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(*replica);
             }
             Action::Acknowledge => out.open.put_u8(6),
+            Action::Span(span) => {
+                out.open.put_u8(7);
+                put_trace(&mut out, Some(span.trace));
+                out.open.put_u64(span.id);
+            }
         }
     }
     digest(out)

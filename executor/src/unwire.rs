@@ -1,6 +1,7 @@
 //! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
 
 use crate::tensor::{Datatype, Tensor, holds};
+use crate::trace::Trace;
 use crate::wire::{Announced, Brought, Coming, Credit, End, FrameError, Message, Part, Query, RANK_MAX, Return, Scope};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
@@ -69,9 +70,18 @@ fn query(from: &mut Bytes) -> Result<Query, FrameError> {
         attempt: u8(from)?,
         group: u64(from)?,
         behind_ns: u64(from)?,
+        trace: trace(from)?,
         scopes: scopes(from)?,
         inputs: tensors(from)?,
     })
+}
+
+pub(crate) fn trace(from: &mut Bytes) -> Result<Option<Trace>, FrameError> {
+    match u8(from)? {
+        0 => Ok(None),
+        1 => Ok(Some(Trace { id: take(from, 16)?.get_u128(), parent: u64(from)? })),
+        _ => Err(FrameError::Field("trace")),
+    }
 }
 
 fn scopes(from: &mut Bytes) -> Result<Vec<Scope>, FrameError> {
@@ -200,6 +210,7 @@ mod tests {
             attempt: 1,
             group: 8,
             behind_ns: 9,
+            trace: Some(Trace { id: 10, parent: 11 }),
             scopes: vec![scope],
             inputs: vec![tensor],
         };

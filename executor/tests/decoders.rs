@@ -7,6 +7,7 @@ use apportion_executor::frames::Cutter;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
 use apportion_executor::gateway::proto::{InferTensorContents, ModelInferRequest};
 use apportion_executor::tensor::{Datatype, Tensor};
+use apportion_executor::trace::Trace;
 use apportion_executor::wire::{self, Announced, Brought, Coming, Credit, End, Message, Part, Query, Return, Scope};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
@@ -140,6 +141,7 @@ fn messages() -> Vec<Message> {
         attempt: 0,
         group: 2,
         behind_ns: 3,
+        trace: Some(Trace { id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, parent: 0xb7ad_6b71_6920_3331 }),
         scopes: vec![scope],
         inputs: vec![tensor.clone()],
     };

@@ -64,7 +64,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
     let loader = move |file: &Path| Ok(Box::new(OnnxBackend::load(&library, file, 1)?) as Box<dyn Backend>);
     let files = Files::open(state.path()).expect("opens");
-    let handle = agent::start(Options { loader: Loader::files(loader), pace: false, files, record: None });
+    let handle = agent::start(Options { loader: Loader::files(loader), pace: false, files, record: None, tracer: None });
     handle.commands.send(Command::Welcome(1, String::new())).await.expect("the loop runs");
     handle.commands.send(Command::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();
@@ -78,7 +78,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let rows = 16;
     let image = canvases(&example.join("validation/image.npy"), &inputs[0], rows);
     let (reply, answer) = oneshot::channel();
-    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], timeout_ns: None, reply };
+    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], timeout_ns: None, trace: None, reply };
     handle.events.send(arrive).await.expect("the loop runs");
     let Ok(Answer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
     let found = pieces.iter().filter(|p| p.task == "read").count();

@@ -23,12 +23,17 @@ pub mod proto {
 use crate::agent::{Handle, View};
 use crate::layout::Pipeline;
 use crate::node::Event;
+use crate::node::request::Answer;
+use crate::telemetry::{Caller, Ingress};
 use crate::tensor::Tensor;
+use crate::trace::Trace;
 use ledger::Ledger;
 use refusal::{Cause, Refusal, Served, served};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Extensions of the protocol that are there, by their names in Triton.
 pub const EXTENSIONS: [&str; 4] = ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"];
@@ -91,18 +96,40 @@ impl Gateway {
         self.handle.view.borrow().clone()
     }
 
+    /// What a request's headers say of its trace; none if there are no traces here.
+    fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Option<Caller> {
+        self.handle.tracer.as_ref().map(|tracer| tracer.caller(header))
+    }
+
+    /// The span of a request that has come; none if it is not sampled.
+    fn begin(&self, caller: Option<&Caller>, name: &'static str) -> Option<Ingress> {
+        self.handle.tracer.as_ref()?.begin(caller?, name)
+    }
+
     /// Runs a request whose inputs were checked.
     ///
     /// # Errors
     /// Why it has no answer.
-    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+    pub async fn infer(
+        &self,
+        pipeline: &str,
+        inputs: Vec<Tensor>,
+        timeout_ns: Option<u64>,
+        trace: Option<Trace>,
+    ) -> Result<Served, Refusal> {
         let (rows, began) = (inputs.first().map_or(0, Tensor::rows), Instant::now());
-        let answer = self.run(pipeline, inputs, timeout_ns).await;
+        let answer = self.run(pipeline, inputs, timeout_ns, trace).await;
         self.ledger.ended(pipeline, rows, answer.is_ok(), began.elapsed());
         answer
     }
 
-    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, timeout_ns: Option<u64>) -> Result<Served, Refusal> {
+    async fn run(
+        &self,
+        pipeline: &str,
+        inputs: Vec<Tensor>,
+        timeout_ns: Option<u64>,
+        trace: Option<Trace>,
+    ) -> Result<Served, Refusal> {
         let full = |reason| Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
         let Limits { requests_max, bytes_max } = self.limits;
         let Ok(place) = self.places.clone().try_acquire_owned() else {
@@ -114,24 +141,50 @@ impl Gateway {
             return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
         let (reply, answer) = oneshot::channel();
-        let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns, reply };
+        let event = Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns, trace, reply };
         if self.handle.events.send(event).await.is_err() {
             return Err(Refusal::stopping());
         }
-        // The place is free when the node has answered, even if the client has gone before.
-        let answer = tokio::spawn(async move {
-            let _held = (place, room);
-            answer.await
-        });
-        let stopping = |_: tokio::task::JoinError| Refusal::stopping();
+        let waiting = Waiting { answer: Some(answer), held: Some((place, room)) };
         let answer = match timeout_ns {
             // The loop looks at its clock now and then only; the client is told at once.
-            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), answer).await,
-            None => Ok(answer.await),
+            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), waiting).await,
+            None => Ok(waiting.await),
         };
         let late = || Refusal::late("its timeout has passed");
-        let done = served(answer.map_err(|_| late())?.map_err(stopping)?.map_err(|_| Refusal::stopping())?)?;
+        let done = served(answer.map_err(|_| late())?.map_err(|_| Refusal::stopping())?)?;
         if timeout_ns.is_some_and(|ns| done.latency_ns > ns) { Err(late()) } else { Ok(done) }
+    }
+}
+
+/// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered, even if
+/// the client has gone before.
+struct Waiting {
+    answer: Option<oneshot::Receiver<Answer>>,
+    held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
+}
+
+impl Future for Waiting {
+    type Output = Result<Answer, oneshot::error::RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.answer.as_mut().expect("it is not polled after its end");
+        let ended = std::task::ready!(Pin::new(answer).poll(context));
+        (self.answer, self.held) = (None, None);
+        Poll::Ready(ended)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Without a runtime the gateway is gone as well.
+        if let (Some(answer), Ok(runtime)) = (self.answer.take(), tokio::runtime::Handle::try_current()) {
+            let held = self.held.take();
+            runtime.spawn(async move {
+                let _answered = answer.await;
+                drop(held);
+            });
+        }
     }
 }
 
@@ -164,22 +217,22 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let (_, view) = watch::channel(View::default());
         let (_, ack) = watch::channel(None);
-        (Gateway::new(Handle { events, commands, view, ack, started: Instant::now() }), inbox)
+        (Gateway::new(Handle { events, commands, view, ack, started: Instant::now(), tracer: None }), inbox)
     }
 
     #[tokio::test]
     async fn a_full_gateway_refuses_at_once_and_takes_again_when_one_has_ended() {
         let (gateway, mut inbox) = gateway();
-        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], None))).collect();
+        let mut waiting: Vec<_> = (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], None, None))).collect();
         for request in &mut waiting {
             assert!(futures::poll!(request).is_pending());
         }
-        let refusal = gateway.infer("p", vec![], None).await.expect_err("one too many");
+        let refusal = gateway.infer("p", vec![], None, None).await.expect_err("one too many");
         assert_eq!((refusal.cause, refusal.cause.http()), (Cause::Busy, 429));
         let Some(Event::Arrive { reply, .. }) = inbox.recv().await else { panic!("no request") };
         reply.send(crate::node::request::Answer::Failed("why".into())).expect("it waits");
         assert_eq!(waiting.remove(0).await.expect_err("failed").cause, Cause::Failed);
-        let mut next = Box::pin(gateway.infer("p", vec![], None));
+        let mut next = Box::pin(gateway.infer("p", vec![], None, None));
         assert!(futures::poll!(&mut next).is_pending(), "its place is free");
         assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
     }
@@ -187,9 +240,9 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_nobody_answers_ends_with_its_timeout() {
         let (gateway, inbox) = gateway();
-        assert_eq!(gateway.infer("p", vec![], Some(1_000)).await.expect_err("late").cause, Cause::Late);
+        assert_eq!(gateway.infer("p", vec![], Some(1_000), None).await.expect_err("late").cause, Cause::Late);
         drop(inbox);
-        let refusal = gateway.infer("p", vec![], None).await.expect_err("nobody there");
+        let refusal = gateway.infer("p", vec![], None, None).await.expect_err("nobody there");
         assert_eq!(refusal, Refusal::stopping());
     }
 }

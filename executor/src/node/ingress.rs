@@ -5,6 +5,7 @@ use super::work::Sending;
 use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node};
 use crate::node::counts::BIN_NS;
 use crate::tensor::Tensor;
+use crate::trace::Trace;
 use crate::wire::{Credit, End, Message, Query, Return};
 use apportion_domain::Span;
 use tokio::sync::oneshot;
@@ -21,6 +22,7 @@ impl Node {
         name: String,
         inputs: Vec<Tensor>,
         timeout_ns: Option<u64>,
+        trace: Option<Trace>,
         reply: oneshot::Sender<Answer>,
     ) {
         let Some(pipeline) = self.layout.pipelines.get(&name).cloned() else {
@@ -53,7 +55,8 @@ impl Node {
         let (request, arrived_ns) = (self.request, self.now_ns);
         let (attempts, again_ns) = (Vec::new(), None);
         let pipeline = name;
-        let pending = Pending { pipeline, inputs, arrived_ns, deadline_ns, give_up_ns, timed, reply, attempts, again_ns };
+        let pending =
+            Pending { pipeline, inputs, arrived_ns, deadline_ns, give_up_ns, timed, trace, reply, attempts, again_ns };
         self.requests.insert(request, pending);
         self.attempt(request, &task);
     }
@@ -70,7 +73,7 @@ impl Node {
         let attempt = u8::try_from(pending.attempts.len()).expect("few attempts");
         pending.attempts.push(Attempt::default());
         let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
-        let deadline_ns = pending.deadline_ns.cast_signed();
+        let (deadline_ns, trace) = (pending.deadline_ns.cast_signed(), pending.trace);
         let rows = inputs[0].rows();
         let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
         for row in 0..rows {
@@ -87,6 +90,7 @@ impl Node {
                 attempt,
                 group: 0,
                 behind_ns: 0,
+                trace,
                 scopes: Vec::new(),
                 inputs: columns.iter_mut().filter_map(Iterator::next).collect(),
             };

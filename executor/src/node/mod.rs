@@ -17,6 +17,7 @@ mod meet;
 pub mod replicas;
 pub mod request;
 pub mod route;
+mod spans;
 pub mod split;
 mod steer;
 mod swap;
@@ -29,6 +30,7 @@ pub use work::PARKED_MAX;
 use crate::layout::Layout;
 use crate::slot::Happened;
 use crate::tensor::Tensor;
+use crate::trace::{Span, SpanIds, Trace};
 use crate::wire::{Announced, Coming, Message, Query};
 use cancel::Cancelled;
 use counts::Counts;
@@ -62,6 +64,8 @@ pub enum Event {
         inputs: Vec<Tensor>,
         /// After how many nanoseconds its answer is worth nothing; none if the pipeline's SLO alone says when it is late.
         timeout_ns: Option<u64>,
+        /// The trace that it belongs to, if it is sampled.
+        trace: Option<Trace>,
         /// Where the answer goes.
         reply: oneshot::Sender<Answer>,
     },
@@ -105,6 +109,8 @@ pub enum Action {
     Unload(u64),
     /// The replicas' states or the target in force changed: acknowledge.
     Acknowledge,
+    /// Send out a span that has ended.
+    Span(Box<Span>),
 }
 
 /// A query that waits or runs here.
@@ -144,6 +150,7 @@ pub struct Node {
     routes: Routes,
     sent: BTreeMap<u64, Sent>,
     hop: u64,
+    span_ids: SpanIds,
     requests: BTreeMap<u64, Pending>,
     request: u64,
     counts: Counts,
@@ -180,6 +187,7 @@ struct Sent {
     query: Query,
     deadline_ns: i64,
     ticket: Option<Ticket>,
+    span: Option<spans::Hop>,
 }
 
 impl Node {
@@ -196,6 +204,7 @@ impl Node {
             routes: Routes::default(),
             sent: BTreeMap::new(),
             hop: 0,
+            span_ids: SpanIds::new(agent ^ first_request.rotate_left(32)),
             requests: BTreeMap::new(),
             request: first_request,
             counts: Counts::default(),
@@ -219,7 +228,9 @@ impl Node {
         match event {
             Event::Obey(layout) => self.obey(layout),
             Event::Number(agent) => self.renumber(agent),
-            Event::Arrive { pipeline, inputs, timeout_ns, reply } => self.arrive(pipeline, inputs, timeout_ns, reply),
+            Event::Arrive { pipeline, inputs, timeout_ns, trace, reply } => {
+                self.arrive(pipeline, inputs, timeout_ns, trace, reply);
+            }
             Event::Message(message) => self.hear(message),
             Event::Unsent { hop, why } => self.shed(hop, &why),
             Event::PeerUp(agent) => {
@@ -301,6 +312,7 @@ impl Node {
             }
             Message::Taken { hop } => {
                 if let Some(sent) = self.sent.remove(&hop) {
+                    self.end_hop(&sent, None);
                     self.ended(&sent.query, sent.ticket);
                 }
             }
@@ -321,6 +333,7 @@ impl Node {
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {
             let sent = self.sent.remove(&hop).expect("it was there");
+            self.end_hop(&sent, Some("its agent was lost"));
             // What was to meet others there cannot meet them elsewhere: its gateway runs the request again.
             if sent.query.waits() {
                 continue;

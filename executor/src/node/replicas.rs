@@ -53,6 +53,8 @@ pub struct Replica {
     pub station: Station<Handle>,
     /// What its station was last told of the other tasks.
     pub view: Option<View>,
+    /// When its last batch began.
+    pub begun_ns: u64,
     /// What waits or runs, by the key of the station's handle.
     pub works: BTreeMap<u64, Work>,
     /// Which child is next, where rows go to one of several.
@@ -78,6 +80,7 @@ impl Replica {
             state: State::Loading,
             retired: false,
             view,
+            begun_ns: 0,
             works: BTreeMap::new(),
             wake_ns: None,
             is_stale: false,

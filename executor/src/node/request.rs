@@ -1,6 +1,7 @@
 //! A client's request at its gateway: which parts of it have come back.
 
 use crate::tensor::Tensor;
+use crate::trace::Trace;
 use crate::wire::Credit;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
@@ -74,6 +75,8 @@ pub struct Pending {
     pub give_up_ns: u64,
     /// Whether that is the timeout that it came with.
     pub timed: bool,
+    /// The trace that it belongs to.
+    pub trace: Option<Trace>,
     /// Who waits.
     pub reply: oneshot::Sender<Answer>,
     /// Its runs; the first to be whole answers it.

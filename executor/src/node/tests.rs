@@ -11,7 +11,7 @@ fn sending() -> (Node, u64, oneshot::Receiver<Answer>) {
     node.handle(0, Event::Message(Message::Ready { agent: 1, replicas: vec![ready], coming: vec![], yielding: vec![] }));
     let input = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
     let (reply, answer) = oneshot::channel();
-    node.handle(1, Event::Arrive { pipeline: "p".into(), inputs: vec![input], timeout_ns: None, reply });
+    node.handle(1, Event::Arrive { pipeline: "p".into(), inputs: vec![input], timeout_ns: None, trace: None, reply });
     let hops = node.flush().into_iter().filter_map(|action| match action {
         Action::Send(1, Message::Query { hop, .. }) => Some(hop),
         _ => None,
@@ -35,6 +35,7 @@ fn a_query_for_which_there_is_no_room_is_shed_once_and_its_client_hears_why() {
 
 mod joins;
 mod policies;
+mod spans;
 mod steer;
 mod swap;
 mod world;

@@ -26,6 +26,10 @@ pub struct World {
     pub batches: Vec<(u64, u64, usize)>,
     /// Replicas that are loaded, by agent.
     pub loaded: BTreeMap<u64, BTreeSet<u64>>,
+    /// The trace of the requests to come.
+    pub trace: Option<Trace>,
+    /// Spans, and of which agent they are.
+    pub spans: Vec<(u64, Span)>,
 }
 
 /// Numbers as a tensor of one column.
@@ -58,6 +62,8 @@ impl World {
             runs,
             batches: Vec::new(),
             loaded: BTreeMap::new(),
+            trace: None,
+            spans: Vec::new(),
         };
         for agent in 1..=agents {
             this.put(TICK_NS, agent, Event::Tick);
@@ -84,7 +90,7 @@ impl World {
     pub fn ask(&mut self, agent: u64, pipeline: &str, rows: &[f32]) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
         let inputs = vec![numbers("x", rows)];
-        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns: None, reply });
+        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, timeout_ns: None, trace: self.trace, reply });
         answer
     }
 
@@ -152,6 +158,7 @@ impl World {
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);
             }
+            Action::Span(span) => self.spans.push((agent, *span)),
             Action::Acknowledge | Action::Prefetch(_) => {}
         }
     }
