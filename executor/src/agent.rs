@@ -10,8 +10,9 @@ use crate::node::replicas::{Replica, State};
 use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
-use crate::slot::{Happened, Slot};
+use crate::slot::{Happened, Ran, Slot};
 use crate::steering::EXTRA_BIT;
+use crate::telemetry::Tracer;
 use crate::wire::{End, Load, Message, Return};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
@@ -23,6 +24,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Events taken before batches are started.
 const EVENTS_MAX: usize = 256;
+/// Quick batches of one replica that are run one after the other before others get their turn: connections, and what has come.
+const ROUNDS_MAX: u32 = 16;
 /// How often time passes for the node.
 const TICK: Duration = Duration::from_millis(20);
 /// How often readiness is said again, lest a lost message mislead a sender for long.
@@ -91,6 +94,8 @@ pub struct Handle {
     pub started: Instant,
     /// What can say how the agent's devices are; [`start`] knows of none.
     pub devices: Devices,
+    /// Where its spans go.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 /// How an agent runs its replicas.
@@ -104,6 +109,8 @@ pub struct Options {
     pub files: Files,
     /// Where all that the node is told is recorded, and what it does.
     pub record: Option<PathBuf>,
+    /// Where spans go, if anywhere.
+    pub tracer: Option<Arc<Tracer>>,
 }
 
 struct Loop {
@@ -113,6 +120,8 @@ struct Loop {
     alarm: Option<Alarm>,
     recorder: Option<Recorder>,
     slots: HashMap<u64, Slot>,
+    /// Quick batches have ended that the node has not acted upon yet.
+    is_more: bool,
     agent: u64,
     files_url: String,
     target: Option<v1::Target>,
@@ -134,8 +143,8 @@ pub fn start(options: Options) -> Handle {
         watch::channel(View { backend, provider, ..View::default() })
     };
     let (ack, acknowledged) = watch::channel(None);
-    let (started, devices) = (Instant::now(), Devices::default());
-    let handle = Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started, devices };
+    let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
+    let handle = Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started, devices, tracer };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
@@ -155,6 +164,7 @@ pub fn start(options: Options) -> Handle {
         options,
         peers: Peers::new(events),
         slots: HashMap::new(),
+        is_more: false,
         agent,
         files_url: String::new(),
         target: None,
@@ -201,6 +211,8 @@ impl Loop {
                     }
                     self.look();
                 }
+                // The connections' turn has come before.
+                () = tokio::task::yield_now(), if self.is_more => {}
             }
             self.carry_out();
             self.sleep();
@@ -342,8 +354,14 @@ impl Loop {
         self.ack.send_replace(Some(v1::Ack { fence: target.fence, applied, error, replicas }));
     }
 
+    /// Carries out what the node asks for; what follows from quick batches too, as far as [`ROUNDS_MAX`] allows.
     fn carry_out(&mut self) {
-        let mut acknowledge = false;
+        self.is_more = (0..ROUNDS_MAX).all(|_| self.carry_out_once());
+    }
+
+    /// Whether the node was told something that it has not acted upon yet.
+    fn carry_out_once(&mut self) -> bool {
+        let (mut acknowledge, mut is_more) = (false, false);
         let actions = self.node.flush();
         if let Some(recorder) = &self.recorder {
             recorder.actions(&actions);
@@ -352,23 +370,34 @@ impl Loop {
             match action {
                 Action::Send(agent, message) => self.send(agent, message),
                 Action::Load(replica, digest) => self.fetch(replica, digest),
-                Action::Run(replica, inputs, hold) => {
-                    let hold = if self.options.pace { hold } else { Duration::ZERO };
-                    if !self.slots.get(&replica).is_some_and(|slot| slot.run(inputs, hold)) {
-                        self.feed(Event::Slot(replica, Happened::Failed("its thread is gone".into())));
-                    }
+                Action::Run(replica, inputs, expected) => {
+                    let hold = if self.options.pace { expected } else { Duration::ZERO };
+                    let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(inputs, expected, hold));
+                    let happened = match ran {
+                        Some(Ran::Later) => continue,
+                        Some(Ran::Now(happened)) => happened,
+                        None => Happened::Failed("its thread is gone".into()),
+                    };
+                    self.feed(Event::Slot(replica, happened));
+                    is_more = true;
                 }
                 Action::Prefetch(digests) => self.prefetch(digests),
                 Action::Unload(replica) => {
                     self.slots.remove(&replica);
                 }
                 Action::Acknowledge => acknowledge = true,
+                Action::Span(span) => {
+                    if let Some(tracer) = &self.options.tracer {
+                        tracer.export(*span, self.handle.started);
+                    }
+                }
             }
         }
         if acknowledge {
             self.acknowledge();
             self.look();
         }
+        is_more
     }
 
     fn send(&mut self, agent: u64, message: Message) {

@@ -12,10 +12,15 @@ use std::io::IoSlice;
 
 /// Largest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Largest small message: it goes whole, and before larger ones.
+pub const SMALL_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a message in one chunk.
-pub const CHUNK_BYTES_MAX: usize = 64 * 1024;
+pub const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of chunks of large messages that are written at once: what a small message may have to wait for.
-pub const BURST_BYTES_MAX: usize = 4 * CHUNK_BYTES_MAX;
+pub const BURST_BYTES_MAX: usize = CHUNK_BYTES_MAX;
+/// A message of at most so many bytes is copied out of the buffer that it was read into: cheaper than to keep that buffer for
+/// it and to read on into another, which costs the pages of fresh memory each time.
+const COPIED_BYTES_MAX: usize = 16 * 1024;
 /// Most messages that are cut at the same time; others wait their turn.
 pub const STREAMS_MAX: usize = 64;
 /// Bytes of all messages that have begun to come and are not complete; a sender that has more open is broken.
@@ -88,7 +93,7 @@ struct Stream {
 /// Cuts messages into chunks.
 #[derive(Default)]
 pub struct Cutter {
-    /// Messages of one chunk: they go first, in their order.
+    /// Those of at most [`SMALL_BYTES_MAX`]: they go first, in their order.
     small: VecDeque<Pieces>,
     /// Larger ones, by whose turn it is.
     large: VecDeque<Stream>,
@@ -110,7 +115,7 @@ impl Cutter {
         self.small.is_empty() && self.large.is_empty()
     }
 
-    /// Whether another message of one chunk should be taken now.
+    /// Whether another small message should be taken now.
     #[must_use]
     pub fn has_room_for_small(&self) -> bool {
         self.small.len() < STREAMS_MAX
@@ -133,7 +138,7 @@ impl Cutter {
     pub fn take(&mut self, message: Pieces) {
         let rest = len(&message);
         assert!((1..=MESSAGE_BYTES_MAX).contains(&rest), "the length was checked");
-        if rest <= CHUNK_BYTES_MAX {
+        if rest <= SMALL_BYTES_MAX {
             self.small.push_back(message);
             return;
         }
@@ -144,11 +149,11 @@ impl Cutter {
         self.large.push_back(Stream { number, whole: rest, rest, pieces: message });
     }
 
-    /// What to write next: the small messages, up to one chunk's length of them, and some chunks of the large messages whose
-    /// turn it is. So neither kind keeps the other from getting on.
+    /// What to write next: the small messages, up to [`SMALL_BYTES_MAX`] of them, and a chunk of the large message whose turn it
+    /// is. So neither kind keeps the other from getting on.
     pub fn burst(&mut self) -> Burst {
         let mut burst = Burst::default();
-        while burst.len < CHUNK_BYTES_MAX
+        while burst.len < SMALL_BYTES_MAX
             && let Some(message) = self.small.pop_front()
         {
             let length = len(&message);
@@ -256,13 +261,14 @@ impl Joiner {
             let field = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
             let (stream, rest, length) = (field(0), field(4) as usize, field(8) as usize);
             self.check(stream, rest, length)?;
-            if rest == length && !self.open.contains_key(&stream) {
-                // A whole message is not copied: it keeps the memory that it was read into.
+            if rest == length && length <= COPIED_BYTES_MAX && !self.open.contains_key(&stream) {
                 if buffer.len() < HEAD_BYTES + length {
                     return Ok(None);
                 }
                 buffer.advance(HEAD_BYTES);
-                return Ok(Some(buffer.split_to(length).freeze()));
+                let message = Bytes::copy_from_slice(&buffer[..length]);
+                buffer.advance(length);
+                return Ok(Some(message));
             }
             buffer.advance(HEAD_BYTES);
             if !self.open.contains_key(&stream) {
@@ -279,6 +285,8 @@ impl Joiner {
         }
         match self.open.get(&stream) {
             Some(open) if open.rest != rest => Err(JoinError::Gap { stream, rest, expected: open.rest }),
+            // What ends with this chunk is not open for long.
+            None if length == rest => Ok(()),
             None if self.open.len() >= STREAMS_MAX || self.open_bytes + rest > OPEN_BYTES_MAX => Err(JoinError::TooMuch),
             _ => Ok(()),
         }

@@ -21,6 +21,8 @@ pub mod policies;
 pub mod record;
 pub mod slot;
 pub mod steering;
+pub mod telemetry;
 pub mod tensor;
+pub mod trace;
 pub mod unwire;
 pub mod wire;

@@ -8,6 +8,7 @@ use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::files::Files;
 use apportion_executor::gateway::{self, Gateway, Limits, REQUESTS_MAX, WAITING_BYTES_MAX};
 use apportion_executor::peers;
+use apportion_executor::telemetry::Tracer;
 use clap::Parser;
 use std::error::Error;
 use std::io::Write;
@@ -17,6 +18,11 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+
+/// Tensors are allocated by one thread and freed by another, many thousand times a second, and large ones must not cost fresh
+/// pages each time: the system's allocator gives them back to the system and takes them again.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How long a stopping agent waits for what it has begun.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
@@ -45,6 +51,11 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|s: &f64| (0.01..=3_600.0).contains(s));
     seconds.ok_or_else(|| "expected seconds from 0.01 to 3600".into())
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|r: &f64| (0.0..=1.0).contains(r));
+    ratio.ok_or_else(|| "expected a number from 0 to 1".into())
 }
 
 /// Serves its part of the fleet's target on this machine's devices.
@@ -98,6 +109,12 @@ struct Flags {
     /// MiB of inputs that those requests may have
     #[arg(long, default_value_t = WAITING_BYTES_MAX >> 20, value_parser = at_least_one)]
     inputs_mib_max: usize,
+    /// Where spans of traced requests go: an OTLP endpoint over gRPC, for example http://127.0.0.1:4317 [default: no traces]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    otlp_endpoint: Option<String>,
+    /// How many of the requests that do not say whether they are sampled are traced, from 0 to 1
+    #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", default_value_t = 1.0, value_parser = ratio)]
+    trace_ratio: f64,
     /// Record all that the agent's machines are told and do into this file, to replay it
     #[arg(long, hide = true)]
     record: Option<PathBuf>,
@@ -211,7 +228,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let identity = Identity {
         join: flags.join,
         token: flags.token,
-        name,
+        name: name.clone(),
         hardware: flags.hardware,
         devices: flags.devices,
         ingress_http: http.local_addr()?.to_string(),
@@ -234,8 +251,11 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
     let files = Files::open(&directory)?;
-    let started = agent::start(Options { loader, pace: flags.pace, files, record: flags.record });
-    let handle = agent::Handle { devices, ..started };
+    // An empty variable of the environment is as good as none.
+    let endpoint = flags.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
+    let tracer = endpoint.map(|at| Tracer::new(&at, flags.trace_ratio, &name)).transpose()?;
+    let options = Options { loader, pace: flags.pace, files, record: flags.record, tracer: tracer.clone() };
+    let handle = agent::Handle { devices, ..agent::start(options) };
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));
     let limits = Limits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };
@@ -263,6 +283,9 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     stopping.stop(true).await;
     // Idle connections would hold it for ever; what was asked before is answered by now.
     let _hurried = tokio::time::timeout(CLOSE_MAX, grpc).await;
+    if let Some(tracer) = tracer {
+        tokio::task::spawn_blocking(move || tracer.close()).await?;
+    }
     Ok(())
 }
 

@@ -8,8 +8,8 @@ use crate::layout::lay_out;
 use crate::node::request::{Answer, Terms};
 use crate::node::{Action, Event, Node};
 use crate::slot::Happened;
-use crate::unwire::{decode, take, tensors, text, u8, u64};
-use crate::wire::{End, FrameError, Out, encode, put_end, put_tensors, put_text};
+use crate::unwire::{decode, take, tensors, text, trace, u8, u64};
+use crate::wire::{End, FrameError, Out, encode, put_end, put_tensors, put_text, put_trace};
 use apportion_protocol::v1;
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message as _;
@@ -177,6 +177,7 @@ fn put_event(out: &mut Out, event: &Event) -> bool {
             out.open.put_u8(terms.needs.is_some().into());
             out.open.put_u64(terms.needs.map_or(0, |n| n.accuracy_ppm_min.into()));
             out.open.put_u64(terms.needs.map_or(0, |n| n.latency_ns_max));
+            put_trace(out, terms.trace);
             put_tensors(out, inputs);
         }
         Event::Message(message) => {
@@ -238,7 +239,7 @@ fn event(from: &mut Bytes, reply: oneshot::Sender<Answer>) -> Result<Event, Fram
             let level = small(from)?;
             let (has_needs, accuracy_ppm_min, latency_ns_max) = (u8(from)? > 0, small(from)?, u64(from)?);
             let needs = has_needs.then_some(Needs { accuracy_ppm_min, latency_ns_max });
-            let terms = Terms { timeout_ns: is_timed.then_some(ns), level, needs };
+            let terms = Terms { timeout_ns: is_timed.then_some(ns), level, needs, trace: trace(from)? };
             Event::Arrive { pipeline, inputs: tensors(from)?, terms, reply }
         }
         3 => Event::Message(decode(std::mem::take(from))?),
@@ -308,6 +309,11 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(*replica);
             }
             Action::Acknowledge => out.open.put_u8(6),
+            Action::Span(span) => {
+                out.open.put_u8(7);
+                put_trace(&mut out, Some(span.trace));
+                out.open.put_u64(span.id);
+            }
         }
     }
     digest(out)

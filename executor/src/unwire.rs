@@ -1,6 +1,7 @@
 //! Reading what [`crate::wire`] writes. Any bytes may come: a frame that is none is an error and never a panic.
 
 use crate::tensor::{Datatype, Tensor, holds};
+use crate::trace::Trace;
 use crate::wire::{
     Announced, Brought, Coming, Credit, End, FrameError, Load, Message, Part, Query, RANK_MAX, Return, Scope,
 };
@@ -84,6 +85,7 @@ fn query(from: &mut Bytes) -> Result<Query, FrameError> {
         behind_ns: u64(from)?,
         level: u32(from)?,
         pins: pins(from)?,
+        trace: trace(from)?,
         scopes: scopes(from)?,
         inputs: tensors(from)?,
     })
@@ -96,6 +98,14 @@ fn pins(from: &mut Bytes) -> Result<Vec<u64>, FrameError> {
         pins.push(u64(from)?);
     }
     Ok(pins)
+}
+
+pub(crate) fn trace(from: &mut Bytes) -> Result<Option<Trace>, FrameError> {
+    match u8(from)? {
+        0 => Ok(None),
+        1 => Ok(Some(Trace { id: take(from, 16)?.get_u128(), parent: u64(from)? })),
+        _ => Err(FrameError::Field("trace")),
+    }
 }
 
 fn scopes(from: &mut Bytes) -> Result<Vec<Scope>, FrameError> {
@@ -226,6 +236,7 @@ mod tests {
             behind_ns: 9,
             level: 10,
             pins: vec![8, 11],
+            trace: Some(Trace { id: 10, parent: 11 }),
             scopes: vec![scope],
             inputs: vec![tensor],
         };

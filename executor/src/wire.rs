@@ -3,6 +3,7 @@
 
 use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
+use crate::trace::Trace;
 use apportion_protocol::v1;
 use bytes::{BufMut, BytesMut};
 use prost::Message as _;
@@ -68,6 +69,8 @@ pub struct Query {
     pub level: u32,
     /// The group that serves it at each task, by position, if its request has chosen them; else empty.
     pub pins: Vec<u64>,
+    /// The trace that it belongs to.
+    pub trace: Option<Trace>,
     /// Forks above it whose joins wait for what it brings.
     pub scopes: Vec<Scope>,
     /// One row for each input of the task.
@@ -370,6 +373,7 @@ fn put_query(out: &mut Out, query: &Query) {
     out.open.put_u32(query.level);
     out.open.put_u16(query.pins.len() as u16);
     query.pins.iter().for_each(|group| out.open.put_u64(*group));
+    put_trace(out, query.trace);
     out.open.put_u16(query.scopes.len() as u16);
     for scope in &query.scopes {
         put_text(out, &scope.join);
@@ -417,6 +421,14 @@ pub(crate) fn put_end(out: &mut Out, end: &End) {
             out.open.put_u8(2);
             put_text(out, reason);
         }
+    }
+}
+
+pub(crate) fn put_trace(out: &mut Out, trace: Option<Trace>) {
+    out.open.put_u8(trace.is_some().into());
+    if let Some(Trace { id, parent }) = trace {
+        out.open.put_u128(id);
+        out.open.put_u64(parent);
     }
 }
 

@@ -210,7 +210,13 @@ fn start_agent(number: u64, join: &str) -> Agent {
                     let data = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
                     let own = data.local_addr().expect("bound").to_string();
                     let files = Files::open(directory.path()).expect("opens");
-                    let handle = agent::start(Options { loader: Loader::files(numbers), pace: false, files, record: None });
+                    let handle = agent::start(Options {
+                        loader: Loader::files(numbers),
+                        pace: false,
+                        files,
+                        record: None,
+                        tracer: None,
+                    });
                     tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
                     let identity = Identity {
                         join: join.to_string(),

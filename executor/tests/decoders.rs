@@ -7,6 +7,7 @@ use apportion_executor::frames::Cutter;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
 use apportion_executor::gateway::proto::{InferTensorContents, ModelInferRequest};
 use apportion_executor::tensor::{Datatype, Tensor};
+use apportion_executor::trace::Trace;
 use apportion_executor::wire::{self, Announced, Brought, Coming, Credit, End, Load, Message, Part, Query, Return, Scope};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
@@ -142,6 +143,7 @@ fn messages() -> Vec<Message> {
         behind_ns: 3,
         level: 100,
         pins: vec![2],
+        trace: Some(Trace { id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, parent: 0xb7ad_6b71_6920_3331 }),
         scopes: vec![scope],
         inputs: vec![tensor.clone()],
     };

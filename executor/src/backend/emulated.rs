@@ -5,6 +5,7 @@ use super::batch::check_inputs;
 use super::{Backend, BackendError, Signature, Wanted};
 use crate::layout::Group;
 use crate::node::split::{CHILD, PARENT};
+use crate::slot::wait_until;
 use crate::tensor::{Tensor, TensorSpec};
 use std::time::{Duration, Instant};
 
@@ -125,11 +126,7 @@ impl Backend for EmulatedBackend {
                 made.chain([whole_numbers(PARENT, &parents), whole_numbers(CHILD, &children)]).collect()
             }
         };
-        let takes = Duration::from_nanos(self.group.latency_ns(rows));
-        let left = takes.saturating_sub(start.elapsed());
-        if !left.is_zero() {
-            std::thread::sleep(left);
-        }
+        wait_until(start + Duration::from_nanos(self.group.latency_ns(rows)));
         Ok(outputs)
     }
 }

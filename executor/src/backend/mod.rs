@@ -76,7 +76,7 @@ pub enum BackendError {
     Run(String),
 }
 
-/// A loaded variant on one device. One thread owns it.
+/// A loaded variant on one device. One thread at a time uses it.
 pub trait Backend: Send {
     /// What it takes and makes.
     fn signature(&self) -> &Signature;

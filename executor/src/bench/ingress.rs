@@ -24,7 +24,8 @@ pub(super) fn measure(pair: &Pair, each: Duration) -> Result<Vec<Figure>, BenchE
     runtime.block_on(async {
         let figure = |what: &str, agents, plain| Figure { what: what.into(), unit: "requests/s", agents, plain, aim: AIM };
         let mut figures = Vec::new();
-        for (what, request) in [("HTTP, JSON", json_request()), ("HTTP, binary tensors", binary_request())] {
+        let binary = binary_request(FEW, ("FP32", FEW_NUMBERS), &few_bytes());
+        for (what, request) in [("HTTP, JSON", json_request()), ("HTTP, binary tensors", binary)] {
             let answer = exchange(&mut TcpStream::connect(pair.http).await?, &request).await?;
             let server = plain::Http::start(answer)?;
             let plain = http(server.address, &request, each).await?;
@@ -40,29 +41,37 @@ pub(super) fn measure(pair: &Pair, each: Duration) -> Result<Vec<Figure>, BenchE
     })
 }
 
-fn post(headers: &str, body: &[u8]) -> Vec<u8> {
+fn post(pipeline: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
-    let head = format!("POST /v2/models/{FEW}/infer HTTP/1.1\r\nHost: bench\r\n{headers}Content-Length: {length}\r\n\r\n");
+    let head =
+        format!("POST /v2/models/{pipeline}/infer HTTP/1.1\r\nHost: bench\r\n{headers}Content-Length: {length}\r\n\r\n");
     [head.as_bytes(), body].concat()
 }
 
 fn json_request() -> Vec<u8> {
     let data: Vec<f64> = (0..FEW_NUMBERS).map(|i| i as f64 + 0.5).collect();
     let input = json!({"name": "x", "datatype": "FP32", "shape": [1, FEW_NUMBERS], "data": data});
-    post("Content-Type: application/json\r\n", json!({"inputs": [input]}).to_string().as_bytes())
+    post(FEW, "Content-Type: application/json\r\n", json!({"inputs": [input]}).to_string().as_bytes())
 }
 
 fn few_bytes() -> Vec<u8> {
     (0..FEW_NUMBERS).flat_map(|i| (i as f32 + 0.5).to_le_bytes()).collect()
 }
 
-fn binary_request() -> Vec<u8> {
-    let data = few_bytes();
+/// A request with one row of a tensor `x` as bytes.
+fn binary_request(pipeline: &str, (datatype, count): (&str, usize), data: &[u8]) -> Vec<u8> {
     let parameters = json!({"binary_data_size": data.len()});
-    let input = json!({"name": "x", "datatype": "FP32", "shape": [1, FEW_NUMBERS], "parameters": parameters});
+    let input = json!({"name": "x", "datatype": datatype, "shape": [1, count], "parameters": parameters});
     let json = json!({"inputs": [input], "parameters": {"binary_data_output": true}}).to_string();
     let headers = format!("Content-Type: application/octet-stream\r\n{HEADER_LENGTH}: {}\r\n", json.len());
-    post(&headers, &[json.as_bytes(), &data].concat())
+    post(pipeline, &headers, &[json.as_bytes(), data].concat())
+}
+
+/// Answers per second to requests with a tensor of so many bytes over HTTP.
+pub(super) fn binary_rate(pair: &Pair, pipeline: &str, bytes: usize, each: Duration) -> Result<f64, BenchError> {
+    let request = binary_request(pipeline, ("UINT8", bytes), &vec![0; bytes]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(http(pair.http, &request, each))
 }
 
 fn grpc_request() -> ModelInferRequest {

@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn all_figures_are_there_and_are_figures() {
         let figures = run(Options { each: Duration::from_millis(100) }, |_| {}).expect("figures");
-        assert_eq!(figures.len(), 7, "{figures:?}");
+        assert_eq!(figures.len(), 12, "{figures:?}");
         for figure in &figures {
-            // The difference of two medians may be anything on a busy machine; all others are of something that happened.
+            // The difference of two ranks may be anything on a busy machine; all others are of something that happened.
             let positive = figure.what.contains("added") || figure.agents > 0.0;
             assert!(positive && figure.agents.is_finite() && figure.plain.is_none_or(|p| p > 0.0), "{figure:?}");
         }

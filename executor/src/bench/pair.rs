@@ -13,9 +13,8 @@ use crate::tensor::{Datatype, Tensor};
 use apportion_protocol::v1;
 use bytes::Bytes;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// A task at the gateway's own agent, one at the other, one with large tensors there, and one with a few numbers here.
@@ -69,7 +68,7 @@ impl Pair {
         for (number, sockets) in [(1, first), (2, second)] {
             let files = Files::open(&state.path().join(number.to_string())).map_err(disk)?;
             files.keep_target(number, &target).map_err(disk)?;
-            let (up, started) = mpsc::channel();
+            let (up, started) = std::sync::mpsc::channel();
             let stopped = stop.clone();
             threads.push(std::thread::spawn(move || {
                 actix_web::rt::System::new().block_on(serve(sockets, files, up, stopped));
@@ -88,17 +87,22 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Puts a request to the first agent's loop.
+    /// Puts a request to the first agent's loop and waits for its answer.
     pub(super) async fn ask(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<u64, BenchError> {
+        latency_ns(self.put(pipeline, inputs)?.await)
+    }
+
+    /// Puts a request to the first agent's loop; its answer comes here.
+    pub(super) fn put(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<oneshot::Receiver<Answer>, BenchError> {
         let (reply, answer) = oneshot::channel();
         let event = Event::Arrive { pipeline: pipeline.into(), inputs, terms: Terms::default(), reply };
-        self.handle.events.send(event).await.map_err(|_| BenchError::Agents("the loop ended".into()))?;
-        latency_ns(answer.await)
+        let error = |e: mpsc::error::TrySendError<Event>| BenchError::Agents(format!("the loop takes no request: {e}"));
+        self.handle.events.try_send(event).map_err(error).map(|()| answer)
     }
 }
 
 /// Latency of a request that was answered, by the clock of its gateway.
-pub(super) fn latency_ns(answer: Result<Answer, oneshot::error::RecvError>) -> Result<u64, BenchError> {
+pub(super) fn latency_ns<E: std::fmt::Debug>(answer: Result<Answer, E>) -> Result<u64, BenchError> {
     match answer {
         Ok(Answer::Done { latency_ns, .. }) => Ok(latency_ns),
         other => Err(BenchError::Agents(format!("a request was not answered: {other:?}"))),
@@ -119,11 +123,16 @@ fn disk(error: FileError) -> BenchError {
     BenchError::System(std::io::Error::other(error))
 }
 
-async fn serve(sockets: Sockets, files: Files, up: mpsc::Sender<std::io::Result<Handle>>, stop: CancellationToken) {
+async fn serve(
+    sockets: Sockets,
+    files: Files,
+    up: std::sync::mpsc::Sender<std::io::Result<Handle>>,
+    stop: CancellationToken,
+) {
     let started = (|| {
         let data = tokio::net::TcpListener::from_std(sockets.data)?;
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)?;
-        let handle = agent::start(Options { loader: Loader::Emulated, pace: false, files, record: None });
+        let handle = agent::start(Options { loader: Loader::Emulated, pace: false, files, record: None, tracer: None });
         let gateway = Gateway::new(handle.clone());
         tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
         tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), stop.clone()));

@@ -6,7 +6,11 @@ use super::proto::infer_parameter::ParameterChoice;
 use super::proto::{self, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use super::refusal::Refusal;
 use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, contents, find, version};
+use crate::node::request::Terms;
+use crate::telemetry::{Caller, Ingress};
+use crate::trace::Trace;
 use futures::stream::{BoxStream, Stream, StreamExt};
+use opentelemetry::KeyValue;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::MetadataMap;
@@ -19,6 +23,9 @@ pub const STREAM_REQUESTS_MAX: usize = 256;
 const ENVELOPE_BYTES_MAX: usize = 1024 * 1024;
 /// The parameter of an answer that says which variants served.
 const PARAMETER_VARIANTS: &str = "variants";
+/// The methods as spans name them, and the names of their spans.
+const INFER: &str = "inference.GRPCInferenceService/ModelInfer";
+const STREAM_INFER: &str = "inference.GRPCInferenceService/ModelStreamInfer";
 /// Tells a client, in milliseconds, when to try again (gRPC's retry design, A6).
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
@@ -47,6 +54,11 @@ impl From<Refusal> for Status {
     }
 }
 
+/// What a call's metadata say of its trace.
+fn caller(gateway: &Gateway, metadata: &MetadataMap) -> Option<Caller> {
+    gateway.caller(&|name| metadata.get(name).and_then(|value| value.to_str().ok()))
+}
+
 /// The time that gRPC itself gives a call (`grpc-timeout`: at most eight digits and a unit), in nanoseconds.
 fn call_timeout_ns(metadata: &MetadataMap) -> Option<u64> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
@@ -68,6 +80,7 @@ async fn answer(
     gateway: &Gateway,
     message: ModelInferRequest,
     call_ns: Option<u64>,
+    trace: Option<Trace>,
 ) -> Result<ModelInferResponse, Refusal> {
     let view = gateway.view();
     let (name, id) = (message.model_name.clone(), message.id.clone());
@@ -75,7 +88,8 @@ async fn answer(
     let asked = contents::read(message).map_err(Refusal::invalid)?;
     let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
     check_wanted(&asked.outputs, &output_specs(pipeline)).map_err(Refusal::invalid)?;
-    let served = gateway.infer(&name, inputs, asked.settings.terms(call_ns)).await?;
+    let terms = Terms { trace, ..asked.settings.terms(call_ns) };
+    let served = gateway.infer(&name, inputs, terms).await?;
     let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
     let outputs = select(outputs, &asked.outputs, asked.raw)?.into_iter().map(|(tensor, _)| tensor).collect();
     let (outputs, raw_output_contents) = contents::write(outputs, asked.raw);
@@ -99,36 +113,54 @@ async fn answer(
     Ok(ModelInferResponse { model_name: name, model_version, id, parameters, outputs, raw_output_contents })
 }
 
-/// As [`answer`]; a refusal is counted.
+/// As [`answer`]; a refusal is counted, and the request has its span.
 async fn counted(
     gateway: &Gateway,
     message: ModelInferRequest,
     call_ns: Option<u64>,
+    (caller, method): (Option<&Caller>, &'static str),
 ) -> Result<ModelInferResponse, Refusal> {
     let name = message.model_name.clone();
-    let answer = answer(gateway, message, call_ns).await;
+    let span = gateway.begin(caller, method);
+    let answer = answer(gateway, message, call_ns, span.as_ref().map(Ingress::trace)).await;
+    if let Some(span) = span {
+        let code = answer.as_ref().err().map_or(tonic::Code::Ok, |refusal| refusal.cause.grpc());
+        let attributes = vec![
+            KeyValue::new("rpc.system.name", "grpc"),
+            KeyValue::new("rpc.method", method),
+            KeyValue::new("rpc.response.status_code", code as i64),
+            KeyValue::new("apportion.pipeline", name.clone()),
+        ];
+        let error = answer.as_ref().err().filter(|refusal| refusal.cause.http() >= 500);
+        span.end(attributes, error.map(Refusal::line));
+    }
     answer.inspect_err(|refusal| gateway.ledger.refused(&name, refusal.cause))
 }
 
 /// Answers the requests of a stream in their order; up to [`STREAM_REQUESTS_MAX`] of them run at once. A request that is
 /// refused is answered with its error, and the stream goes on; only a message that is none ends it.
-fn answers<S>(gateway: Gateway, requests: S) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>>
+fn answers<S>(
+    gateway: Gateway,
+    caller: Option<Caller>,
+    requests: S,
+) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>>
 where
     S: Stream<Item = Result<ModelInferRequest, Status>> + Send + 'static,
 {
     let one = move |request: Result<ModelInferRequest, Status>| {
-        let gateway = gateway.clone();
+        let (gateway, caller) = (gateway.clone(), caller.clone());
         async move {
             let message = request?;
             let (name, id) = (message.model_name.clone(), message.id.clone());
             let last = proto::InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
-            let (error_message, mut response) = match counted(&gateway, message, None).await {
-                Ok(response) => (String::new(), response),
-                // The client tells by the id which of its requests it was.
-                Err(refusal) => {
-                    (refusal.line(), ModelInferResponse { model_name: name, id, ..ModelInferResponse::default() })
-                }
-            };
+            let (error_message, mut response) =
+                match counted(&gateway, message, None, (caller.as_ref(), STREAM_INFER)).await {
+                    Ok(response) => (String::new(), response),
+                    // The client tells by the id which of its requests it was.
+                    Err(refusal) => {
+                        (refusal.line(), ModelInferResponse { model_name: name, id, ..ModelInferResponse::default() })
+                    }
+                };
             // Triton's mark of a request's last answer: here every request has one.
             response.parameters.insert("triton_final_response".into(), last);
             Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
@@ -192,7 +224,8 @@ impl GrpcInferenceService for Gateway {
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Replied<ModelInferResponse> {
         let call_ns = call_timeout_ns(request.metadata());
-        let answer = counted(self, request.into_inner(), call_ns).await?;
+        let caller = caller(self, request.metadata());
+        let answer = counted(self, request.into_inner(), call_ns, (caller.as_ref(), INFER)).await?;
         let variants = answer.parameters.get(PARAMETER_VARIANTS).and_then(|p| match &p.parameter_choice {
             Some(ParameterChoice::StringParam(variants)) => variants.parse().ok(),
             _ => None,
@@ -210,6 +243,7 @@ impl GrpcInferenceService for Gateway {
         &self,
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Replied<Self::ModelStreamInferStream> {
-        Ok(Response::new(answers(self.clone(), request.into_inner())))
+        let caller = caller(self, request.metadata());
+        Ok(Response::new(answers(self.clone(), caller, request.into_inner())))
     }
 }

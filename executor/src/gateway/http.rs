@@ -4,12 +4,19 @@ use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, HEADER_LENGTH, Head};
 use super::refusal::{Cause, Refusal};
 use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, find, metrics, version};
+use crate::node::request::Terms;
+use crate::telemetry::Ingress;
+use crate::trace::Trace;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_ENCODING, HeaderValue};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, error::PayloadError, web};
+use opentelemetry::KeyValue;
 use serde_json::{Value, json};
 use std::net::TcpListener;
 
+/// The route of requests as spans name it, and the name of their spans.
+const ROUTE: &str = "/v2/models/{pipeline}/infer";
+const INFER: &str = "POST /v2/models/{pipeline}/infer";
 /// Threads that read and write bodies.
 const WORKERS: usize = 2;
 /// The server on a bound socket; it runs when it is awaited.
@@ -141,7 +148,21 @@ async fn infer(
     request: HttpRequest,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> HttpResponse {
-    match answer(&gateway, &request, body).await {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let span = gateway.begin(gateway.caller(&header).as_ref(), INFER);
+    let answer = answer(&gateway, &request, body, span.as_ref().map(Ingress::trace)).await;
+    if let Some(span) = span {
+        let (status, error) = answer.as_ref().map_or_else(|refusal| (refusal.cause.http(), Some(refusal)), |_| (200, None));
+        let attributes = vec![
+            KeyValue::new("http.request.method", "POST"),
+            KeyValue::new("http.route", ROUTE),
+            KeyValue::new("http.response.status_code", i64::from(status)),
+            KeyValue::new("apportion.pipeline", named(&request).to_owned()),
+        ];
+        // A client's mistake is no error of the server's span: OpenTelemetry's semantic conventions for HTTP.
+        span.end(attributes, error.filter(|_| status >= 500).map(Refusal::line));
+    }
+    match answer {
         Ok((body, length, variants)) => {
             let mut response = HttpResponse::Ok();
             // Names that no header can have are in the body alone.
@@ -166,6 +187,7 @@ async fn answer(
     gateway: &Gateway,
     request: &HttpRequest,
     body: Result<web::Bytes, actix_web::Error>,
+    trace: Option<Trace>,
 ) -> Result<(Vec<u8>, Option<usize>, Option<String>), Refusal> {
     let name = named(request);
     let view = gateway.view();
@@ -182,7 +204,8 @@ async fn answer(
     let specs = output_specs(pipeline);
     check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
     json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
-    let served = gateway.infer(name, inputs, asked.settings.terms(None)).await?;
+    let terms = Terms { trace, ..asked.settings.terms(None) };
+    let served = gateway.infer(name, inputs, terms).await?;
     let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
     let outputs = select(outputs, &asked.outputs, asked.settings.binary)?;
     let head = Head {

@@ -133,7 +133,7 @@ impl Settings {
             n => u32::try_from(n).unwrap_or(u32::MAX).min(LEVEL_OFFLINE - 1),
         };
         let timeout_ns = [self.timeout_ns, call_ns].into_iter().flatten().min();
-        Terms { timeout_ns, level, needs: has_needs.then_some(needs) }
+        Terms { timeout_ns, level, needs: has_needs.then_some(needs), trace: None }
     }
 }
 
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn needs_and_levels_follow_from_the_parameters() {
         let mut settings = Settings::default();
-        assert_eq!(settings.terms(Some(7)), Terms { timeout_ns: Some(7), level: LEVEL_DEFAULT, needs: None });
+        assert_eq!(settings.terms(Some(7)), Terms { timeout_ns: Some(7), level: LEVEL_DEFAULT, needs: None, trace: None });
         let mut set = |name: &str, value: Parameter| settings.set(name, &value);
         for wrong in [Parameter::Real(1.5), Parameter::Whole(2), Parameter::Bool(true), Parameter::Text("high".into())] {
             assert!(set("accuracy_min", wrong).expect_err("no part").contains("expected a part from 0 to 1"));
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(set("priority", Parameter::Whole(i128::from(u64::MAX))), Ok(()));
         let needs = Needs { accuracy_ppm_min: 900_000, latency_ns_max: 20_000 };
         let least = LEVEL_OFFLINE - 1;
-        assert_eq!(settings.terms(None), Terms { timeout_ns: None, level: least, needs: Some(needs) });
+        assert_eq!(settings.terms(None), Terms { timeout_ns: None, level: least, needs: Some(needs), trace: None });
         assert_eq!(settings.set("offline", &Parameter::Bool(true)), Ok(()));
         assert_eq!(settings.terms(None).level, LEVEL_OFFLINE, "whatever its priority");
     }

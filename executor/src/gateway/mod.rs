@@ -23,14 +23,17 @@ pub mod proto {
 use crate::agent::{Handle, View};
 use crate::layout::Pipeline;
 use crate::node::Event;
-use crate::node::request::Terms;
+use crate::node::request::{Answer, Terms};
 use crate::policies::LEVEL_OFFLINE;
+use crate::telemetry::{Caller, Ingress};
 use crate::tensor::Tensor;
 use ledger::Ledger;
 use refusal::{Cause, Refusal, Served, served};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Extensions of the protocol that are there, by their names in Triton.
 pub const EXTENSIONS: [&str; 4] = ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"];
@@ -100,6 +103,16 @@ impl Gateway {
         self.handle.view.borrow().clone()
     }
 
+    /// What a request's headers say of its trace; none if there are no traces here.
+    fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Option<Caller> {
+        self.handle.tracer.as_ref().map(|tracer| tracer.caller(header))
+    }
+
+    /// The span of a request that has come; none if it is not sampled.
+    fn begin(&self, caller: Option<&Caller>, name: &'static str) -> Option<Ingress> {
+        self.handle.tracer.as_ref()?.begin(caller?, name)
+    }
+
     /// Runs a request whose inputs were checked.
     ///
     /// # Errors
@@ -134,20 +147,46 @@ impl Gateway {
         if self.handle.events.send(event).await.is_err() {
             return Err(Refusal::stopping());
         }
-        // The place is free when the node has answered, even if the client has gone before.
-        let answer = tokio::spawn(async move {
-            let _held = (place, room, offline);
-            answer.await
-        });
-        let stopping = |_: tokio::task::JoinError| Refusal::stopping();
+        let waiting = Waiting { answer: Some(answer), held: Some((place, room, offline)) };
         let answer = match timeout_ns {
             // The loop looks at its clock now and then only; the client is told at once.
-            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), answer).await,
-            None => Ok(answer.await),
+            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), waiting).await,
+            None => Ok(waiting.await),
         };
         let late = || Refusal::late("its timeout has passed");
-        let done = served(answer.map_err(|_| late())?.map_err(stopping)?.map_err(|_| Refusal::stopping())?)?;
+        let done = served(answer.map_err(|_| late())?.map_err(|_| Refusal::stopping())?)?;
         if timeout_ns.is_some_and(|ns| done.latency_ns > ns) { Err(late()) } else { Ok(done) }
+    }
+}
+
+/// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered, even if
+/// the client has gone before.
+struct Waiting {
+    answer: Option<oneshot::Receiver<Answer>>,
+    held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)>,
+}
+
+impl Future for Waiting {
+    type Output = Result<Answer, oneshot::error::RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.answer.as_mut().expect("it is not polled after its end");
+        let ended = std::task::ready!(Pin::new(answer).poll(context));
+        (self.answer, self.held) = (None, None);
+        Poll::Ready(ended)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Without a runtime the gateway is gone as well.
+        if let (Some(answer), Ok(runtime)) = (self.answer.take(), tokio::runtime::Handle::try_current()) {
+            let held = self.held.take();
+            runtime.spawn(async move {
+                let _answered = answer.await;
+                drop(held);
+            });
+        }
     }
 }
 
@@ -180,17 +219,9 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let (_, view) = watch::channel(View::default());
         let (_, ack) = watch::channel(None);
-        (
-            Gateway::new(Handle {
-                events,
-                commands,
-                view,
-                ack,
-                started: Instant::now(),
-                devices: crate::devices::Devices::default(),
-            }),
-            inbox,
-        )
+        let devices = crate::devices::Devices::default();
+        let started = Instant::now();
+        (Gateway::new(Handle { events, commands, view, ack, started, devices, tracer: None }), inbox)
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use super::{Action, Node, Work};
 use crate::layout::Pipeline;
 use crate::slot::concatenate;
 use crate::tensor::{Tensor, TensorSpec};
+use crate::trace::Batch;
 use crate::wire::{End, Query};
 use apportion_domain::{Moment, Span};
 use apportion_serving::DropReason;
@@ -55,8 +56,9 @@ impl Node {
                 Output::Drop { query, reason } if reason != DropReason::Cancelled && self.take_back_offline(id, query) => {}
                 Output::Drop { query, reason } => {
                     let replica = self.replicas.get_mut(&id).expect("it has a station");
-                    let work = replica.works.remove(&query.key).expect("it waited");
+                    let mut work = replica.works.remove(&query.key).expect("it waited");
                     *replica.counted(&mut self.counts).drops.entry(reason.name()).or_default() += 1;
+                    self.end_visit(id, &mut work, None, Some(reason.name()));
                     self.taken(&work);
                     // The gateway that cancels a request has answered it.
                     if reason != DropReason::Cancelled {
@@ -70,6 +72,7 @@ impl Node {
 
     fn start(&mut self, id: u64) {
         let replica = self.replicas.get_mut(&id).expect("it has a batch");
+        replica.begun_ns = self.now_ns;
         let keys: Vec<u64> = replica.station.batch(0).iter().map(|w| w.query.key).collect();
         let hold = Duration::from_nanos(replica.group.latency_ns(keys.len()));
         let members: Vec<&Work> = keys.iter().map(|k| &replica.works[k]).collect();
@@ -103,6 +106,9 @@ impl Node {
             members.iter().map(|(key, behind)| (replica.works.remove(key).expect("it ran"), *behind)).collect();
         let is_offline = works.iter().all(|(w, _)| w.is_offline());
         replica.tally(works.len(), took.as_nanos() as u64, is_offline);
+        let waited_ns = replica.station.batch_wait(0).as_nanos() / (works.len() as u64).max(1);
+        let (size, begun_ns, wait) = (works.len(), replica.begun_ns, Duration::from_nanos(waited_ns));
+        let batch = Batch { size, begun_ns, execution: took, wait };
         let counts = replica.counted(&mut self.counts);
         counts.busy_ns += took.as_nanos() as u64;
         let ended = counts.sizes.entry(works.len()).or_default();
@@ -110,12 +116,12 @@ impl Node {
         self.touched.insert(id);
         self.drain(id);
         self.refit_idle(id);
-        self.send_on(id, result, works);
+        self.send_on(id, result, works, batch);
         self.run_offline();
     }
 
     /// Sends on what a batch has made.
-    fn send_on(&mut self, id: u64, result: Result<Vec<Tensor>, String>, works: Vec<(Work, Span)>) {
+    fn send_on(&mut self, id: u64, result: Result<Vec<Tensor>, String>, works: Vec<(Work, Span)>, batch: Batch) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let (of, group, name, at) = (replica.of.clone(), replica.group_id, replica.pipeline.clone(), replica.group.task);
         let split = result.and_then(|outputs| rows_of(&outputs, works.len()).map(|rows| (outputs, rows)));
@@ -132,7 +138,9 @@ impl Node {
         });
         let ended = works.len() as u64;
         let mut children: BTreeMap<String, u64> = BTreeMap::new();
-        for (((work, behind), fate), rows) in works.into_iter().zip(fates).zip(&rows) {
+        for (((mut work, behind), fate), rows) in works.into_iter().zip(fates).zip(&rows) {
+            let failed = if let Fate::End(End::Failed(reason)) = &fate { Some(reason.as_str()) } else { None };
+            self.end_visit(id, &mut work, Some(batch), failed);
             // What ran although its request is not wanted any more makes nothing.
             if !self.cancelled.contains(work.query.origin, work.query.request) {
                 let to = Sending { deadline_ns: work.deadline_ns, from: Some(group), behind };
@@ -172,6 +180,7 @@ impl Node {
                     let (pipeline, origin, request) = (query.pipeline.clone(), query.origin, query.request);
                     let (row, attempt, level, pins) = (query.row, query.attempt, query.level, query.pins.clone());
                     let (replica, hops, budget_ns, group, behind_ns) = (0, 0, 0, 0, 0);
+                    let trace = query.trace;
                     let child = Query {
                         pipeline,
                         task,
@@ -187,6 +196,7 @@ impl Node {
                         behind_ns,
                         level,
                         pins,
+                        trace,
                         scopes,
                         inputs,
                     };

@@ -94,7 +94,8 @@ impl Node {
         pending.attempts.push(Attempt::default());
         let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
         let deadline_ns = pending.deadline_ns.cast_signed();
-        let (level, pins) = (pending.terms.level, pending.chosen.as_ref().map_or_else(Vec::new, |c| c.groups.clone()));
+        let Terms { level, trace, .. } = pending.terms;
+        let pins = pending.chosen.as_ref().map_or_else(Vec::new, |c| c.groups.clone());
         let rows = inputs[0].rows();
         let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
         for row in 0..rows {
@@ -113,6 +114,7 @@ impl Node {
                 behind_ns: 0,
                 level,
                 pins: pins.clone(),
+                trace,
                 scopes: Vec::new(),
                 inputs: columns.iter_mut().filter_map(Iterator::next).collect(),
             };

@@ -21,6 +21,7 @@ mod offline;
 pub mod replicas;
 pub mod request;
 pub mod route;
+mod spans;
 pub mod split;
 mod steer;
 mod swap;
@@ -35,6 +36,7 @@ use crate::chooser::Chooser;
 use crate::layout::Layout;
 use crate::slot::Happened;
 use crate::tensor::Tensor;
+use crate::trace::{Span, SpanIds};
 use crate::wire::{Announced, Coming, Load, Message, Query};
 use cancel::Cancelled;
 use counts::Counts;
@@ -111,6 +113,8 @@ pub enum Action {
     Unload(u64),
     /// The replicas' states or the target in force changed: acknowledge.
     Acknowledge,
+    /// Send out a span that has ended.
+    Span(Box<Span>),
 }
 
 /// A query that waits or runs here.
@@ -150,6 +154,7 @@ pub struct Node {
     routes: Routes,
     sent: BTreeMap<u64, Sent>,
     hop: u64,
+    span_ids: SpanIds,
     requests: BTreeMap<u64, Pending>,
     request: u64,
     counts: Counts,
@@ -193,6 +198,7 @@ struct Sent {
     query: Query,
     deadline_ns: i64,
     ticket: Option<Ticket>,
+    span: Option<spans::Hop>,
 }
 
 impl Node {
@@ -209,6 +215,7 @@ impl Node {
             routes: Routes::default(),
             sent: BTreeMap::new(),
             hop: 0,
+            span_ids: SpanIds::new(agent ^ first_request.rotate_left(32)),
             requests: BTreeMap::new(),
             request: first_request,
             counts: Counts::default(),
@@ -322,6 +329,7 @@ impl Node {
             }
             Message::Taken { hop } => {
                 if let Some(sent) = self.sent.remove(&hop) {
+                    self.end_hop(&sent, None);
                     self.ended(&sent.query, sent.ticket);
                 }
             }
@@ -343,6 +351,7 @@ impl Node {
         let lost: Vec<u64> = self.sent.iter().filter(|(_, s)| s.agent == agent).map(|(hop, _)| *hop).collect();
         for hop in lost {
             let sent = self.sent.remove(&hop).expect("it was there");
+            self.end_hop(&sent, Some("its agent was lost"));
             // What was to meet others there cannot meet them elsewhere: its gateway runs the request again.
             if sent.query.waits() {
                 continue;

@@ -54,6 +54,8 @@ pub struct Replica {
     pub station: Station<Handle>,
     /// What its station was last told of the other tasks.
     pub view: Option<View>,
+    /// When its last batch began.
+    pub begun_ns: u64,
     /// What waits or runs, by the key of the station's handle.
     pub works: BTreeMap<u64, Work>,
     /// Offline queries of `works` that wait for a gap, by key.
@@ -87,6 +89,7 @@ impl Replica {
             state: State::Loading,
             retired: false,
             view,
+            begun_ns: 0,
             works: BTreeMap::new(),
             offline: VecDeque::new(),
             wake_ns: None,

@@ -3,6 +3,7 @@
 use crate::chooser::{Chosen, Needs};
 use crate::policies::LEVEL_DEFAULT;
 use crate::tensor::Tensor;
+use crate::trace::Trace;
 use crate::wire::Credit;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
@@ -16,11 +17,13 @@ pub struct Terms {
     pub level: u32,
     /// What it needs, if that is to decide which variants serve it.
     pub needs: Option<Needs>,
+    /// The trace that it belongs to, if it is sampled.
+    pub trace: Option<Trace>,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None }
+        Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None, trace: None }
     }
 }
 

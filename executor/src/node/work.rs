@@ -109,7 +109,10 @@ impl Node {
         }
         self.hop += 1;
         query.budget_ns = deadline_ns.saturating_sub(self.now_ns.cast_signed());
-        self.sent.insert(self.hop, Sent { agent, query: query.clone(), deadline_ns, ticket });
+        let kept = query.clone();
+        let (span, below) = self.begin_hop(query.trace);
+        query.trace = below;
+        self.sent.insert(self.hop, Sent { agent, query: kept, deadline_ns, ticket, span });
         self.actions.push(Action::Send(agent, Message::Query { from: self.agent, hop: self.hop, query }));
     }
 
@@ -170,6 +173,7 @@ impl Node {
     /// A query for which there is no room on its way is shed: what it would wait for is too much already.
     pub(super) fn shed(&mut self, hop: u64, why: &str) {
         let Some(sent) = self.sent.remove(&hop) else { return };
+        self.end_hop(&sent, Some(why));
         self.ended(&sent.query, sent.ticket);
         self.leave(&sent.query, End::Dropped(format!("task {}: {why}", sent.query.task)));
     }

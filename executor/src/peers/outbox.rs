@@ -1,12 +1,12 @@
 //! What waits for one peer: two queues, because a small message must not wait behind large ones, and a bound of their bytes.
 
-use crate::frames::{CHUNK_BYTES_MAX, Cutter, MESSAGE_BYTES_MAX, Pieces, len};
+use crate::frames::{Cutter, MESSAGE_BYTES_MAX, Pieces, SMALL_BYTES_MAX, len};
 use crate::wire::{Message, encode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::mpsc;
 
-/// Messages of one chunk that wait for one peer.
+/// Small messages that wait for one peer.
 const SMALL_MAX: usize = 65_536;
 /// Larger messages that wait for one peer.
 const LARGE_MAX: usize = 4_096;
@@ -56,7 +56,7 @@ impl Outbound {
         if bytes > MESSAGE_BYTES_MAX {
             return Err(SendError::TooLarge);
         }
-        let is_small = bytes <= CHUNK_BYTES_MAX;
+        let is_small = bytes <= SMALL_BYTES_MAX;
         // What ends a query makes room elsewhere: it is refused last, by the count alone.
         let may_wait = is_small && !matches!(message, Message::Query { .. });
         if !may_wait && self.waiting.load(Relaxed) + bytes > WAITING_BYTES_MAX {
@@ -128,6 +128,7 @@ mod tests {
             behind_ns: 0,
             level: 0,
             pins: vec![],
+            trace: None,
             scopes: vec![],
             inputs: vec![tensor],
         };

@@ -5,9 +5,11 @@ use apportion_executor::agent::{self, Handle, Options};
 use apportion_executor::backend::Loader;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
+use apportion_executor::telemetry::Tracer;
 use apportion_executor::{gateway, peers};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +38,13 @@ impl Agent {
     /// Starts one that is emulated, with so many devices, and recorded in the file `record` of its folder.
     pub fn start_recorded(name: &str, join: &str, state: &Path, devices: u32) -> Agent {
         let limits = gateway::Limits::default();
-        Self::start_all(name, join, TOKEN, state, (Loader::Emulated, devices, true), limits)
+        Self::start_all(name, join, TOKEN, state, (Loader::Emulated, devices, true, None), limits)
+    }
+
+    /// Starts one with the toy backend whose requests are traced.
+    pub fn start_traced(name: &str, join: &str, state: &Path, tracer: Arc<Tracer>) -> Agent {
+        let loader = Loader::files(super::toy::load);
+        Self::start_all(name, join, TOKEN, state, (loader, 1, false, Some(tracer)), gateway::Limits::default())
     }
 
     /// Starts one whose gateway takes so much.
@@ -48,7 +56,7 @@ impl Agent {
         loader: Loader,
         limits: gateway::Limits,
     ) -> Agent {
-        Self::start_all(name, join, token, state, (loader, 1, false), limits)
+        Self::start_all(name, join, token, state, (loader, 1, false, None), limits)
     }
 
     fn start_all(
@@ -56,7 +64,7 @@ impl Agent {
         join: &str,
         token: &str,
         state: &Path,
-        (loader, devices, is_recorded): (Loader, u32, bool),
+        (loader, devices, is_recorded, tracer): (Loader, u32, bool, Option<Arc<Tracer>>),
         limits: gateway::Limits,
     ) -> Agent {
         let runtime =
@@ -70,7 +78,7 @@ impl Agent {
         let data = tokio::net::TcpListener::from_std(data).expect("a socket");
         let data_address = data.local_addr().expect("its address").to_string();
         let record = is_recorded.then(|| state.join(name).join("record"));
-        let handle = agent::start(Options { loader, pace: false, files, record });
+        let handle = agent::start(Options { loader, pace: false, files, record, tracer });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
         let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));

@@ -4,6 +4,7 @@ use super::super::*;
 use crate::layout::lay_out;
 use crate::slot::concatenate;
 use crate::tensor::Datatype;
+use crate::trace::Trace;
 use apportion_protocol::v1;
 use std::collections::BTreeMap;
 
@@ -33,6 +34,10 @@ pub struct World {
     pub broken: fn(u64) -> bool,
     /// Where that was tried.
     pub failures: Vec<u64>,
+    /// The trace of the requests to come.
+    pub trace: Option<Trace>,
+    /// Spans, and of which agent they are.
+    pub spans: Vec<(u64, Span)>,
 }
 
 /// Numbers as a tensor of one column.
@@ -68,6 +73,8 @@ impl World {
             slowness: |_| 1.0,
             broken: |_| false,
             failures: Vec::new(),
+            trace: None,
+            spans: Vec::new(),
         };
         for agent in 1..=agents {
             this.put(TICK_NS, agent, Event::Tick);
@@ -100,6 +107,7 @@ impl World {
     pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: Terms) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
         let inputs = vec![numbers("x", rows)];
+        let terms = Terms { trace: self.trace, ..terms };
         self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply });
         answer
     }
@@ -175,6 +183,7 @@ impl World {
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);
             }
+            Action::Span(span) => self.spans.push((agent, *span)),
             Action::Acknowledge | Action::Prefetch(_) => {}
         }
     }

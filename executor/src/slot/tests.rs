@@ -1,0 +1,72 @@
+use super::*;
+use crate::backend::{BackendError, Signature};
+use crate::layout::{lay_out, tests::chain};
+use std::sync::mpsc::Receiver;
+use std::thread::ThreadId;
+
+/// Says in which thread its batches run, and takes so long for each.
+struct Telling {
+    signature: Signature,
+    threads: mpsc::Sender<ThreadId>,
+    takes: Duration,
+}
+
+impl Backend for Telling {
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+        self.threads.send(std::thread::current().id()).expect("the test listens");
+        wait_until(Instant::now() + self.takes);
+        Ok(inputs.to_vec())
+    }
+}
+
+/// A slot whose batches take so long, the threads in which they run, and what it reports; it is ready and warm.
+fn slot(takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<Happened>) {
+    let (threads, ran_in) = mpsc::channel();
+    let loader = Loader::files(move |_| {
+        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
+        Ok(Box::new(Telling { signature, threads: threads.clone(), takes }))
+    });
+    let of = &lay_out(&chain()).expect("valid").pipelines["p"];
+    let wanted = Wanted { file: Some("none".into()), task: of.tasks[0].clone(), group: of.groups[&1].clone(), device: 0 };
+    let (reports, reported) = mpsc::channel();
+    let report = move |happened| reports.send(happened).expect("the test listens");
+    let slot = Slot::start("telling".into(), wanted, loader, report).expect("a thread");
+    assert!(matches!(reported.recv(), Ok(Happened::Ready)));
+    ran_in.recv().expect("the warm-up ran");
+    (slot, ran_in, reported)
+}
+
+fn is_later(ran: Option<Ran>) -> bool {
+    matches!(ran, Some(Ran::Later))
+}
+
+#[test]
+fn quick_batches_run_where_they_are_started_and_others_in_the_slots_thread() {
+    let (mut slot, ran_in, reported) = slot(Duration::ZERO);
+    let here = std::thread::current().id();
+    for (expected, is_here) in [(Duration::ZERO, true), (QUICK_MAX, true), (QUICK_MAX * 2, false), (QUICK_MAX, true)] {
+        let hold = Duration::from_micros(5);
+        match slot.run(Vec::new(), expected, hold).expect("it runs") {
+            Ran::Now(Happened::Batch(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
+            Ran::Later => assert!(!is_here && matches!(reported.recv(), Ok(Happened::Batch(Ok(_), _))), "{expected:?}"),
+            Ran::Now(other) => panic!("{other:?}"),
+        }
+        assert_eq!(ran_in.recv().expect("it ran") == here, is_here, "{expected:?}");
+    }
+    drop(slot);
+    assert!(reported.recv().is_err(), "its thread has ended");
+}
+
+#[test]
+fn a_profile_that_is_wrong_is_believed_a_few_times_only() {
+    let (mut slot, ran_in, reported) = slot(SLOW_MIN);
+    let later: Vec<bool> =
+        (0..SLOW_RUNS_MAX + 2).map(|_| is_later(slot.run(Vec::new(), Duration::ZERO, Duration::ZERO))).collect();
+    assert_eq!(later, [vec![false; SLOW_RUNS_MAX as usize], vec![true; 2]].concat());
+    assert_eq!(reported.iter().take(2).count(), 2);
+    assert_eq!(ran_in.iter().take(later.len()).filter(|thread| *thread != std::thread::current().id()).count(), 2);
+}

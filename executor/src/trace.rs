@@ -1,0 +1,116 @@
+//! Traces as an agent's machines know them: which trace a query belongs to, and spans with their times on the agent's clock.
+//! [`crate::telemetry`] takes them in and sends them out; nothing here does.
+
+use std::time::Duration;
+
+/// The trace that a request belongs to, and the span under which the next one of it hangs. Only requests that are sampled have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Number of the trace: W3C Trace Context's `trace-id`.
+    pub id: u128,
+    /// Number of the span above: W3C Trace Context's `parent-id`.
+    pub parent: u64,
+}
+
+/// One span that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The trace, and the span above.
+    pub trace: Trace,
+    /// Its number.
+    pub id: u64,
+    /// When it began, in nanoseconds of the agent's clock.
+    pub begun_ns: u64,
+    /// When it ended, in nanoseconds of the agent's clock.
+    pub ended_ns: u64,
+    /// What it was.
+    pub what: What,
+    /// Why it came to nothing, if it did.
+    pub error: Option<String>,
+}
+
+/// What a span was.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// The way of a query to another agent and its stay there: from when it was sent until that agent had finished it.
+    Hop {
+        /// Name of its task.
+        task: String,
+        /// That agent.
+        to: u64,
+    },
+    /// A query's visit at a replica, from its arrival.
+    Visit(Visit),
+}
+
+/// A query's visit at a replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Visit {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Name of the task.
+    pub task: String,
+    /// Name of the variant.
+    pub variant: String,
+    /// The replica.
+    pub replica: u64,
+    /// The batch in which it ran; none if it was dropped before.
+    pub batch: Option<Batch>,
+}
+
+/// A batch as its members' spans tell of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Its members.
+    pub size: usize,
+    /// When it began, in nanoseconds of the agent's clock.
+    pub begun_ns: u64,
+    /// How long it ran.
+    pub execution: Duration,
+    /// How long its members had waited in it for its beginning, on average: more than nothing under `forming` alone.
+    pub wait: Duration,
+}
+
+/// Numbers of spans: a sequence that does not repeat and is the same for the same beginning, so that a recorded agent gives
+/// its spans the same numbers when it is replayed.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanIds(u64);
+
+impl SpanIds {
+    /// A sequence; sequences of different seeds have nothing in common but by chance.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(mixed(seed))
+    }
+}
+
+impl Iterator for SpanIds {
+    type Item = u64;
+
+    /// The next number; never 0, which W3C Trace Context forbids.
+    fn next(&mut self) -> Option<u64> {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        Some(mixed(self.0).max(1))
+    }
+}
+
+/// The output function of splitmix64, which gives different values for different states.
+fn mixed(state: u64) -> u64 {
+    let mut z = state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn numbers_do_not_repeat_are_not_zero_and_can_be_had_again() {
+        let all: BTreeSet<u64> = [1, 2].into_iter().flat_map(|seed| SpanIds::new(seed).take(1_000)).collect();
+        assert_eq!((all.len(), all.contains(&0)), (2_000, false));
+        assert!(SpanIds::new(7).take(9).eq(SpanIds::new(7).take(9)));
+    }
+}
