@@ -100,6 +100,7 @@ pub enum Event {
 
 /// What the loop has to do.
 #[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "moved once each; a box would cost an allocation for every query")]
 pub enum Action {
     /// To another agent.
     Send(u64, Message),
