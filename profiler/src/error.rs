@@ -15,7 +15,7 @@ pub enum ProfileError {
         variant: String,
         /// What happened.
         #[source]
-        source: BackendError,
+        source: Box<BackendError>,
     },
     /// A variant's outputs are not what the pipeline's edges or the convention need.
     #[error("variant {variant} of task {task}: {detail}")]

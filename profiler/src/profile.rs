@@ -185,7 +185,11 @@ fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, Loaded)
 
 fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: BackendError) -> ProfileError {
     let task = &files.tasks[task];
-    ProfileError::Variant { task: task.name.clone(), variant: task.variants[variant].name.clone(), source }
+    ProfileError::Variant {
+        task: task.name.clone(),
+        variant: task.variants[variant].name.clone(),
+        source: Box::new(source),
+    }
 }
 
 /// Whether every input of every child comes from an output of its parent that fits, and the sinks have what is matched.

@@ -220,7 +220,11 @@ impl<'a> Validator<'a> {
 
     fn failed(&self, task: usize, variant: usize, source: apportion_executor::backend::BackendError) -> ProfileError {
         let task = &self.files.tasks[task];
-        ProfileError::Variant { task: task.name.clone(), variant: task.variants[variant].name.clone(), source }
+        ProfileError::Variant {
+            task: task.name.clone(),
+            variant: task.variants[variant].name.clone(),
+            source: Box::new(source),
+        }
     }
 
     fn fault(&self, task: usize, variant: usize, detail: String) -> ProfileError {
