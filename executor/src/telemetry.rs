@@ -46,7 +46,19 @@ pub struct Tracer {
     propagator: TraceContextPropagator,
     scope: InstrumentationScope,
     /// Its threads talk to the endpoint; the agent's own never wait for it.
-    runtime: Option<tokio::runtime::Runtime>,
+    _runtime: Background,
+}
+
+/// A runtime that nobody waits for when it is dropped: whoever drops it may belong to another, which must not block.
+#[derive(Debug)]
+struct Background(Option<tokio::runtime::Runtime>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// What a request says of the trace that it belongs to: nothing, most often.
@@ -75,7 +87,8 @@ impl Tracer {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("telemetry").enable_all().build()?;
         // The exporter's connection lives in the runtime in which it is made.
-        let entered = runtime.enter();
+        let runtime = Background(Some(runtime));
+        let entered = runtime.0.as_ref().map(tokio::runtime::Runtime::enter);
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build();
         drop(entered);
         let exporter =
@@ -93,7 +106,7 @@ impl Tracer {
             ids: RandomIdGenerator::default(),
             propagator: TraceContextPropagator::new(),
             scope: InstrumentationScope::builder(SCOPE).with_version(env!("CARGO_PKG_VERSION")).build(),
-            runtime: Some(runtime),
+            _runtime: runtime,
         }))
     }
 
@@ -148,15 +161,6 @@ impl Tracer {
     pub fn close(&self) {
         if let Err(error) = self.processor.shutdown() {
             tracing::warn!(%error, "the last spans may be lost");
-        }
-    }
-}
-
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        // A runtime must not be waited for by a thread that may belong to another.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
         }
     }
 }

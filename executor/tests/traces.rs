@@ -216,3 +216,11 @@ async fn a_refused_request_has_its_span_too() {
     assert_eq!((agent.as_str(), number(span, "http.response.status_code")), ("one", 404));
     assert!(span.parent_span_id.is_empty(), "nobody called");
 }
+
+#[tokio::test]
+async fn what_is_no_endpoint_is_refused_and_says_what_one_is() {
+    for wrong in ["::", "https://127.0.0.1:4317"] {
+        let error = Tracer::new(wrong, 1.0, "one").expect_err(wrong).to_string();
+        assert!(error.contains(wrong) && error.contains("http://127.0.0.1:4317"), "{error}");
+    }
+}

@@ -91,9 +91,9 @@ fn a_hop_to_an_agent_that_is_lost_has_failed_and_the_next_hangs_beside_it() {
 
 #[test]
 fn a_dropped_query_says_why_and_an_untraced_one_says_nothing() {
-    let mut world = world(1, &[(2, 1)], "at_start");
-    world.obey(&served(target(2, "a", &[], &[(3, 0, 1, 80, &[(3, 1)])]), "at_start", "last_task"));
-    world.pass(200 * MS);
+    let mut world = World::new(1, sums);
+    world.obey(&served(target(1, "a", &[], &[(1, 0, 1, 80, &[(1, 1)])]), "at_start", "last_task"));
+    world.pass(50 * MS);
     // One runs for 80 of the 100 ms, the next until it is late, and nothing is begun for the third.
     let quiet = [world.ask(1, "p", &[1.0]), world.ask(1, "p", &[2.0])];
     world.trace = Some(TRACE);
