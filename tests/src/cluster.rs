@@ -19,7 +19,6 @@ struct Agent {
     data: u16,
     child: Option<Child>,
     is_paused: bool,
-    backend: String,
 }
 
 /// The processes; dropping it ends them.
@@ -48,7 +47,6 @@ impl Cluster {
             data: crate::free_port(),
             child: None,
             is_paused: false,
-            backend: "emulated".into(),
         };
         let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
         let mut cluster = Self {
@@ -94,18 +92,10 @@ impl Cluster {
         let agent = &mut self.agents[at];
         let mut command = Command::new(crate::programs().join("apportion-agent"));
         command.args(["--join", &format!("http://127.0.0.1:{grpc}"), "--token", TOKEN, "--name", &agent.name]);
-        command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", &agent.backend, "--state-dir"]);
+        command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", "emulated", "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
         command.args(["--data", &format!("127.0.0.1:{}", agent.data)]);
         agent.child = Some(started(&mut command, &folder, &agent.name));
-    }
-
-    /// Starts an agent again so that nothing can be loaded there: its variants would be on a server that does not exist.
-    pub async fn break_agent(&mut self, at: usize) {
-        self.kill_agent(at);
-        self.agents[at].backend = "remote=http://127.0.0.1:9".into();
-        self.start_agent(at);
-        self.live(self.agents.len()).await;
     }
 
     /// Ends an agent without warning.

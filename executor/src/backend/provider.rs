@@ -91,7 +91,7 @@ impl Running {
         BackendError::Provider {
             file: file.to_owned(),
             asked: format!("{}{device}", self.provider.runtime_name()),
-            detail: detail.trim_end_matches('.').to_owned(),
+            detail: detail.trim().trim_end_matches('.').to_owned(),
             offered: offered().join(", "),
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! Each trial takes about a minute; `APPORTION_TRIAL_S` sets the length of those that can go on for longer.
 
-mod broken;
 mod changes;
 mod faults;
 mod fidelity;
