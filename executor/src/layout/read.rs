@@ -5,8 +5,6 @@ use super::{Edge, Group, Layout, Pipeline, Replica, Task};
 use crate::tensor::{Datatype, TensorSpec};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;
-use apportion_serving::StatePlanner;
-use apportion_serving::modules::TooManyPaths;
 use apportion_serving::router::Within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,10 +62,10 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         waits,
         demand_qps: from.demand_qps,
     };
-    if StatePlanner::needs(serving.dropping).0 && pipeline.state_planner().is_none() {
-        return Err(format!("dropping {}: {TooManyPaths}", serving.dropping));
+    match pipeline.outline().state_planner() {
+        Ok(_) => Ok(pipeline),
+        Err(e) => Err(format!("dropping {}: {e}", serving.dropping)),
     }
-    Ok(pipeline)
 }
 
 /// The tasks with their edges, and the root's position.
