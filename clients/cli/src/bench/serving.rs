@@ -184,7 +184,7 @@ fn late(load: f64, every_s: Option<f64>) -> f64 {
     let (mut arrivals, mut draw) = (SplitMix(5), SplitMix(6));
     let (mut asked, mut late) = (0_u64, 0_u64);
     while now_s < SECONDS {
-        now_s += -(1.0 - arrivals.next()).ln() / (load * total_qps);
+        now_s += -(1.0 - arrivals.unit()).ln() / (load * total_qps);
         if let Some(every_s) = every_s.filter(|_| now_s >= next_s) {
             for (machine, replicas) in placed.iter().enumerate() {
                 let load = |slot: usize| served[machine][slot] / (every_s * registered[replicas[slot]].peak_qps);

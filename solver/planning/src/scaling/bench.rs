@@ -65,7 +65,7 @@ pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Se
 /// that the cheapest choices together exceed them. `room` scales the resources; 1 is the samples' proportion.
 #[must_use]
 pub fn scaling_problem(applications: usize, variants: usize, room: f64, seed: u64) -> ScalingProblem {
-    let mut draw = Draw(SplitMix(seed));
+    let mut draw = Draw::new(seed);
     let count = applications as f64;
     let resources = [("cpu_cores", 2.9), ("gpu_mem_gb", 1.0), ("inferentia_cores", 0.36)];
     ScalingProblem {
@@ -79,6 +79,10 @@ pub fn scaling_problem(applications: usize, variants: usize, room: f64, seed: u6
 struct Draw(SplitMix);
 
 impl Draw {
+    fn new(seed: u64) -> Self {
+        Self(SplitMix(seed))
+    }
+
     /// Uniform in 0 to 1.
     fn unit(&mut self) -> f64 {
         self.0.unit()

@@ -5,9 +5,14 @@ use apportion_domain::{Application, ScalingProblem, ScalingVariant};
 use apportion_serving::mix::SplitMix;
 
 /// A stream of numbers.
-pub(crate) struct Draw(pub SplitMix);
+pub(crate) struct Draw(SplitMix);
 
 impl Draw {
+    /// The stream of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix(seed))
+    }
+
     /// A whole number from 0 to `n - 1`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0.bits() % n
