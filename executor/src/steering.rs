@@ -4,9 +4,10 @@
 use crate::layout::{Group, Layout, Pipeline, Replica};
 use apportion_domain::{RoutingPolicy, Span};
 use apportion_protocol::v1;
-use apportion_serving::steward::Config;
+use apportion_serving::ladder::Step;
+use apportion_serving::steward::{Config, Scaler};
 use apportion_serving::tables::Graph;
-use apportion_serving::{Envelope, Monitor, Outline, Priority, StatePlanner, Steering, View, outline};
+use apportion_serving::{Envelope, Ladder, Monitor, Outline, Priority, StatePlanner, Steering, View, outline};
 use std::collections::BTreeMap;
 
 /// Replicas that one steward adds at most.
@@ -27,7 +28,7 @@ impl Pipeline {
     #[must_use]
     pub fn is_steered(&self, scales: bool) -> bool {
         let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
-        routes || StatePlanner::needs(self.serving.dropping).1 || (scales && self.demand_qps > 0.0)
+        routes || StatePlanner::needs(self.serving.dropping).1 || (scales && self.scales())
     }
 
     /// Queries that one query of a group makes at each child of its task.
@@ -78,19 +79,36 @@ impl Pipeline {
         }
     }
 
-    /// What a steward has to know; with a tuner if it `scales`, that begins with these extra replicas. The target has no trace of
-    /// the load that it was planned for, so the tuner takes a steady one for it.
+    /// What a steward has to know; with the plan's ladder or a tuner if it `scales`, that begins with these extra replicas. The
+    /// target has no trace of the load that it was planned for, so the tuner takes a steady one for it.
     #[must_use]
     pub fn steward_config(&self, scales: bool, extras: &[v1::ReplicaTarget]) -> Config {
         let outline = self.outline();
-        let tuner = (scales && self.demand_qps > 0.0).then(|| {
-            let mut replicas = outline.replicas_by_task();
-            for extra in extras.iter().filter_map(|r| self.groups.get(&r.group)) {
-                replicas[extra.task] += 1;
+        let scaler = (scales && self.scales()).then(|| {
+            let added = |group: u64| extras.iter().filter(|r| r.group == group).count() as u32;
+            let staffed = self.staffed();
+            if !self.ladder.is_empty() {
+                let replicas = staffed.iter().map(|(id, _, planned)| planned + added(*id)).collect();
+                return Scaler::Ladder(Ladder::new(self.steps(), replicas, 1.0));
             }
-            outline.tuner(&Envelope::of_rate(outline.service(), self.demand_qps), self.demand_qps, replicas)
+            let mut replicas = outline.replicas_by_task();
+            staffed.iter().for_each(|(id, group, _)| replicas[group.task] += added(*id));
+            let sample = Envelope::of_rate(outline.service(), self.demand_qps);
+            Scaler::Tuner(outline.tuner(&sample, self.demand_qps, replicas))
         });
-        Config { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, tuner }
+        Config { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, scaler }
+    }
+
+    /// Whether its replicas may follow the load: the target says how.
+    fn scales(&self) -> bool {
+        self.demand_qps > 0.0 || !self.ladder.is_empty()
+    }
+
+    /// The ladder's steps for the groups that have replicas.
+    fn steps(&self) -> Vec<Step> {
+        let is_staffed: Vec<bool> = self.groups.keys().map(|id| self.replicas.iter().any(|r| r.group == *id)).collect();
+        let of = |counts: &[u32]| counts.iter().zip(&is_staffed).filter(|(_, is)| **is).map(|(n, _)| *n).collect();
+        self.ladder.iter().map(|s| Step { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
     }
 
     /// The pipeline as this steering has it.
@@ -213,7 +231,7 @@ mod tests {
             (config.outline.groups.len(), config.outline.graph.order.clone(), config.outline.after.clone()),
             (2, vec![0, 1], vec![vec![1], vec![]])
         );
-        assert!(config.tuner.is_some() && pipeline.steward_config(false, &[]).tuner.is_none());
+        assert!(config.scaler.is_some() && pipeline.steward_config(false, &[]).scaler.is_none());
         let entries = vec![(1, 0.5), (0, 0.5)];
         let table = apportion_serving::tables::Table { from: Some(0), to_task: 1, entries };
         let view = View { forward: Span::from_nanos(7), priority: Priority::HighBudgetFirst, ..View::default() };

@@ -1,10 +1,11 @@
-//! The fast loop between plans: tables for the load that is seen, PARD's module states, the tuner's replicas.
+//! The fast loop between plans: tables for the load that is seen, PARD's module states, the replicas of tuner or ladder.
 //!
 //! One steward belongs to one pipeline. It is told, late, what the agents have measured; what it decides is a [`Steering`], which
 //! reaches them late again. It is no part of any agent's request path, so an agent that hears nothing goes on with what it
 //! has. A plan's generation comes first: a steward serves one plan, and another plan gets another steward.
 
 use crate::dropper::View;
+use crate::ladder::Ladder;
 use crate::modules::{self, StatePlanner, TooManyPaths};
 use crate::monitor::Monitor;
 use crate::most_accurate::UnknownGroup;
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 
 /// How often tables and module states are computed (PARD section 4.1; Loki leaves its period open).
 pub const PERIOD: Span = modules::PERIOD;
-/// How often the tuner is asked; its arrivals need not be reported more often.
+/// How often the scaler is asked; its arrivals need not be reported more often.
 pub const TUNE: Span = Span::from_nanos(100_000_000);
 /// Periods whose mean is the present load: reports of several agents do not all fall into the same one.
 const RECENT_PERIODS: usize = 2;
@@ -29,6 +30,32 @@ const MEMORY: f64 = 0.9;
 /// Tables whose shares differ by no more are the same.
 const SHARE_SLACK: f64 = 0.01;
 
+/// Who says how many replicas there should be.
+#[derive(Clone, Debug)]
+pub enum Scaler {
+    /// InferLine's tuner, which scales the plan in proportion to the load.
+    Tuner(Tuner),
+    /// The plan's own ladder.
+    Ladder(Ladder),
+}
+
+impl Scaler {
+    fn arrived(&mut self, now: Moment, count: u32) {
+        match self {
+            Self::Tuner(tuner) => tuner.arrived(now, count),
+            Self::Ladder(ladder) => ladder.arrived(now, count),
+        }
+    }
+
+    /// Replicas by group, if they are to change.
+    fn decide(&mut self, now: Moment, outline: &Outline) -> Option<Vec<u32>> {
+        match self {
+            Self::Tuner(tuner) => tuner.decide(now).map(|by_task| outline.by_group(by_task)),
+            Self::Ladder(ladder) => ladder.decide(now).map(<[u32]>::to_vec),
+        }
+    }
+}
+
 /// What a steward has to know of its plan.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -37,7 +64,7 @@ pub struct Config {
     /// Whether tables follow the load (`most_accurate_first`); else the plan's stay.
     pub routes: bool,
     /// Scales replicas, if anything does.
-    pub tuner: Option<Tuner>,
+    pub scaler: Option<Scaler>,
 }
 
 impl Config {
@@ -49,10 +76,10 @@ impl Config {
         pipeline: &Pipeline,
         hardware: &[Hardware],
         part: &PipelinePlan,
-        tuner: Option<Tuner>,
+        scaler: Option<Scaler>,
     ) -> Result<Self, UnknownGroup> {
         let outline = Outline::of(pipeline, hardware, part)?;
-        Ok(Self { outline, routes: part.serving.routing == RoutingPolicy::MostAccurateFirst, tuner })
+        Ok(Self { outline, routes: part.serving.routing == RoutingPolicy::MostAccurateFirst, scaler })
     }
 }
 
@@ -152,7 +179,7 @@ impl Steward {
             steering: Steering { epoch, ..Steering::default() },
             is_new: false,
             period_end: now + PERIOD,
-            tune: if config.tuner.is_some() { now + TUNE } else { Moment::NEVER },
+            tune: if config.scaler.is_some() { now + TUNE } else { Moment::NEVER },
             config,
         };
         let outline = &steward.config.outline;
@@ -179,8 +206,8 @@ impl Steward {
         match input {
             Input::Offered { bin, count } => {
                 self.offered += u64::from(count);
-                if let Some(tuner) = &mut self.config.tuner {
-                    tuner.arrived(bin.min(now), count);
+                if let Some(scaler) = &mut self.config.scaler {
+                    scaler.arrived(bin.min(now), count);
                 }
             }
             Input::Made { group, queries, children } => {
@@ -220,8 +247,8 @@ impl Steward {
     fn tick(&mut self, now: Moment) {
         if self.tune <= now {
             self.tune = now + TUNE;
-            if let Some(replicas) = self.config.tuner.as_mut().and_then(|tuner| tuner.decide(now)) {
-                let replicas = self.config.outline.by_group(replicas);
+            let Config { scaler, outline, .. } = &mut self.config;
+            if let Some(replicas) = scaler.as_mut().and_then(|scaler| scaler.decide(now, outline)) {
                 self.is_new |= replicas != self.steering.replicas;
                 self.steering.replicas = replicas;
             }

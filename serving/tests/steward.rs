@@ -1,12 +1,13 @@
 //! Scripts of the steward: what it hears and what is in force after.
 
 use apportion_domain::{Dropping, Moment, Span};
+use apportion_serving::ladder::Step;
 use apportion_serving::monitor::Monitor;
 use apportion_serving::outline::{Group, Outline};
-use apportion_serving::steward::{Config, Input, PERIOD};
+use apportion_serving::steward::{Config, Input, PERIOD, Scaler};
 use apportion_serving::tables::{Graph, Server, Table, route};
 use apportion_serving::tuner::Envelope;
-use apportion_serving::{Steering, Steward};
+use apportion_serving::{Ladder, Steering, Steward};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -33,7 +34,7 @@ fn config(demand_qps: f64) -> Config {
         dropping: Dropping::Reroute,
         demand_qps,
     };
-    Config { outline, routes: true, tuner: None }
+    Config { outline, routes: true, scaler: None }
 }
 
 /// Offers so many requests in one period, and ends it.
@@ -157,7 +158,7 @@ fn the_tuner_scales_groups_in_proportion_within_a_tenth_of_a_second() {
     let sample = Envelope::of_rate(Span::from_millis(20.0), 100.0);
     let of = config(100.0);
     assert_eq!((of.outline.scales(), of.outline.replicas_by_task()), (vec![1.0, 2.0], vec![3, 4]));
-    let of = Config { tuner: Some(of.outline.tuner(&sample, 100.0, vec![3, 4])), ..of };
+    let of = Config { scaler: Some(Scaler::Tuner(of.outline.tuner(&sample, 100.0, vec![3, 4]))), ..of };
     let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));
     for bin in 0..10 {
@@ -170,6 +171,30 @@ fn the_tuner_scales_groups_in_proportion_within_a_tenth_of_a_second() {
     let [a, b, c, d] = up.replicas[..] else { panic!("a count for each group: {:?}", up.replicas) };
     assert!(a > 1 && b == 2 * a || b + 1 == 2 * a, "{:?}", up.replicas);
     assert!(c >= 3 * d - 2 && d > 1, "{:?}", up.replicas);
+}
+
+#[test]
+fn the_ladder_is_climbed_within_a_tenth_of_a_second_and_what_a_host_took_over_is_kept_half_a_minute() {
+    let step = |rate_qps, replicas: [u32; 4]| Step { rate_qps, replicas: replicas.to_vec() };
+    let steps = vec![step(100.0, [1, 2, 3, 1]), step(400.0, [1, 4, 6, 1])];
+    let ladder = |replicas: [u32; 4]| Some(Scaler::Ladder(Ladder::new(steps.clone(), replicas.to_vec(), 1.0)));
+    let mut steward =
+        Steward::new(Config { scaler: ladder([1, 2, 3, 1]), ..config(100.0) }, Moment::ZERO, 0).expect("few paths");
+    assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));
+    // 100 in half a second: less 25 by chance, 150/s.
+    let bin = Moment::from_nanos(SECOND / 20);
+    steward.handle(bin, Input::Offered { bin, count: 100 });
+    steward.handle(Moment::from_nanos(SECOND / 10), Input::Tick);
+    assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![1, 4, 6, 1]));
+    // Another host takes over what the first had added, and has seen no arrival.
+    let mut next =
+        Steward::new(Config { scaler: ladder([1, 4, 6, 1]), ..config(100.0) }, Moment::ZERO, 9).expect("few paths");
+    let mut replicas_at = |second: u64| {
+        next.handle(Moment::from_nanos(second * SECOND), Input::Tick);
+        next.poll_output().map(|s| s.replicas).unwrap_or_default()
+    };
+    assert_eq!((replicas_at(1), replicas_at(30)), (vec![], vec![]), "kept");
+    assert_eq!(replicas_at(31), [1, 2, 3, 1]);
 }
 
 #[test]
