@@ -5,10 +5,10 @@
 //! trace; what the others are told (target, least replicas) is the best in hindsight on the very load that is reported.
 
 use super::contest::{Contest, Point, STEP_FACTOR, Scaler, cloud};
+use super::headline_claims::claims;
 use super::lab::{Lab, bursts, in_parallel};
-use super::metrics::geometric_mean;
 use super::plot::{Plot, Series};
-use super::report::{Claim, Report, Titled, Verdict};
+use super::report::{Report, Titled};
 use super::system::{self, Setting};
 use super::{lab, overload, percent};
 use crate::exit::Failure;
@@ -17,7 +17,7 @@ use apportion_domain::Problem;
 
 const TRAFFIC: &str = include_str!("../../../../examples/traffic.yaml");
 /// What all contenders are held to.
-const ATTAINMENT: f64 = 0.99;
+pub const ATTAINMENT: f64 = 0.99;
 /// What the system plans for, over the load that it sees.
 const PLANNED: [f64; 3] = [0.3, 0.6, 1.0];
 /// What the system multiplies rates with before it looks them up on its plan's ladder.
@@ -34,12 +34,15 @@ const RAY_TARGETS: [f64; 6] = [0.25, 0.5, 0.75, 1.0, 2.0, 4.0];
 const FLOORS: [f64; 2] = [0.0, 2.0];
 /// Replicas over the plan's without any scaling.
 const FIXED: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0];
-const NAMES: [&str; CONTENDERS] = ["ours", "ladder alone", "InferLine's tuner", "HPA", "Ray Serve", "fixed"];
+/// Contenders, ours first.
+pub const NAMES: [&str; CONTENDERS] = ["ours", "ladder alone", "InferLine's tuner", "HPA", "Ray Serve", "fixed"];
 const CONTENDERS: usize = 6;
-/// Positions of those that claims speak of.
-const OURS: usize = 0;
-const HPA: usize = 3;
-const RAY: usize = 4;
+/// Position among [`NAMES`].
+pub const OURS: usize = 0;
+/// See [`OURS`].
+pub const HPA: usize = 3;
+/// See [`OURS`].
+pub const RAY: usize = 4;
 
 /// A stretch of a trace to report on, and an earlier one to prepare on.
 struct Stretch {
@@ -105,14 +108,15 @@ fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
 }
 
 /// Everything that was tried on one contest, by contender in the order of [`NAMES`].
-struct Tried {
-    name: String,
+pub struct Tried {
+    /// Pipeline and stretch.
+    pub name: String,
     plan: String,
     curves: [Vec<(Scaler, Point)>; CONTENDERS],
     /// With the setting that was the cheapest to reach the attainment on the earlier stretch.
-    set_before: [Option<(Scaler, Point)>; CONTENDERS],
+    pub set_before: [Option<(Scaler, Point)>; CONTENDERS],
     /// What the best setting in hindsight does where the load then steps up; for ours what was set on the earlier stretch.
-    surprised: [Option<Point>; CONTENDERS],
+    pub surprised: [Option<Point>; CONTENDERS],
 }
 
 fn settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
@@ -154,24 +158,24 @@ fn tried(lab: &Lab, contest: &Contest<'_>) -> Result<Tried, Failure> {
 
 impl Tried {
     /// The cheapest setting of a contender that reaches the attainment.
-    fn cheapest(&self, contender: usize) -> Option<&(Scaler, Point)> {
+    pub fn cheapest(&self, contender: usize) -> Option<&(Scaler, Point)> {
         let reaching = self.curves[contender].iter().filter(|(_, p)| p.attainment >= ATTAINMENT);
         reaching.min_by(|a, b| a.1.cost_per_hour.total_cmp(&b.1.cost_per_hour))
     }
 
     /// What a contender costs over what ours costs, both at their cheapest that reaches the attainment.
-    fn ratio(&self, contender: usize) -> Option<f64> {
+    pub fn ratio(&self, contender: usize) -> Option<f64> {
         Some(self.cheapest(contender)?.1.cost_per_hour / self.cheapest(OURS)?.1.cost_per_hour)
     }
 
     /// The same over ours as it was set on the earlier stretch, if that reaches the attainment.
-    fn ratio_set_before(&self, contender: usize) -> Option<f64> {
+    pub fn ratio_set_before(&self, contender: usize) -> Option<f64> {
         let ours = self.set_before[OURS].filter(|(_, p)| p.attainment >= ATTAINMENT)?.1;
         Some(self.cheapest(contender)?.1.cost_per_hour / ours.cost_per_hour)
     }
 
     /// The best attainment of a contender at no more than what ours costs.
-    fn at_our_cost(&self, contender: usize) -> Option<f64> {
+    pub fn at_our_cost(&self, contender: usize) -> Option<f64> {
         let ours = self.cheapest(OURS)?.1.cost_per_hour;
         let affordable = self.curves[contender].iter().filter(|(_, p)| p.cost_per_hour <= ours);
         affordable.map(|(_, p)| p.attainment).max_by(f64::total_cmp)
@@ -225,110 +229,6 @@ impl Tried {
 
 /// Plots start at this attainment, in percent.
 const SHOWN_MIN: f64 = 80.0;
-
-/// How one contender stands to ours over all contests.
-fn against(all: &[Tried], contender: usize, why: &str) -> Claim {
-    let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
-    let never = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
-    let halved = ratios.iter().filter(|r| **r >= 2.0).count() + never;
-    let below = all.iter().filter_map(|t| t.ratio(contender).filter(|r| *r < 2.0).map(|r| format!("{} ({r:.2})", t.name)));
-    let below: Vec<String> = below.collect();
-    let unreached = all.iter().filter(|t| t.at_our_cost(contender).is_none_or(|a| a < ATTAINMENT)).count();
-    Claim {
-        claimed: format!("At most half the cost of {} at equal attainment (aim)", NAMES[contender]),
-        seen: format!(
-            "so in {halved} of {}; it costs {} times as much on the mean; at our cost it stays below {} in {unreached}{}",
-            all.len(),
-            optional(geometric_mean(&ratios)),
-            percent(ATTAINMENT),
-            if below.is_empty() { String::new() } else { format!("; less than twice: {}", below.join(", ")) }
-        ),
-        verdict: Verdict::of(halved == all.len()),
-        why: why.into(),
-    }
-}
-
-/// Settings of an earlier stretch, on the one that is reported.
-fn set_before(all: &[Tried]) -> Claim {
-    let held = |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
-    let cost = |t: &Tried, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
-    let ratios: Vec<f64> = all.iter().filter_map(|t| Some(cost(t, HPA)? / cost(t, OURS)?)).collect();
-    Claim {
-        claimed: "What was set on an earlier stretch holds on the one that is reported (aim)".into(),
-        seen: format!(
-            "{} reached by ours in {} of {}, by HPA in {}; HPA then costs {} times as much on the mean",
-            percent(ATTAINMENT),
-            held(OURS),
-            all.len(),
-            held(HPA),
-            optional(geometric_mean(&ratios))
-        ),
-        verdict: Verdict::of(held(OURS) == all.len()),
-        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: its height and how \
-              often it comes decide, and these differ between stretches."
-            .into(),
-    }
-}
-
-/// Ours as it was set on the earlier stretch, against HPA at its best in hindsight.
-fn fair(all: &[Tried]) -> Claim {
-    let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio_set_before(HPA)).collect();
-    let halved = ratios.iter().filter(|r| **r >= 2.0).count();
-    let shown: Vec<String> = all.iter().map(|t| format!("{} {}", t.name, optional(t.ratio_set_before(HPA)))).collect();
-    Claim {
-        claimed: "Set on the earlier stretch, ours costs at most half of HPA at its best in hindsight (aim)".into(),
-        seen: format!(
-            "in {halved} of {}; where ours holds, HPA costs {} times as much on the mean: {}",
-            all.len(),
-            optional(geometric_mean(&ratios)),
-            shown.join("; ")
-        ),
-        verdict: Verdict::of(halved == all.len()),
-        why: "The hindsight is HPA's alone. Where the load is steady, the best fixed number of replicas is what everybody ends up with, and \
-              no one can cost half of it."
-            .into(),
-    }
-}
-
-/// What the settings do when the load steps up afterwards.
-fn surprised(all: &[Tried]) -> Claim {
-    let attainment = |i: usize| all.iter().filter_map(move |t| t.surprised[i].map(|p| p.attainment));
-    let mean = |i: usize| attainment(i).sum::<f64>() / attainment(i).count().max(1) as f64;
-    let pairs = all.iter().filter_map(|t| Some((t.surprised[OURS]?.attainment, t.surprised[HPA]?.attainment)));
-    let better = pairs.clone().filter(|(ours, hpa)| ours > hpa).count();
-    Claim {
-        claimed: "Where the load then doubles for good, ours loses less than HPA as it was set for the load before (aim)".into(),
-        seen: format!(
-            "in {better} of {}; {} answered in time by ours on the mean, {} by HPA, {} by Ray Serve",
-            pairs.clone().count(),
-            percent(mean(OURS)),
-            percent(mean(HPA)),
-            percent(mean(RAY))
-        ),
-        verdict: Verdict::of(pairs.clone().all(|(ours, hpa)| ours > hpa)),
-        why: "A low target of utilisation is room for a burst as well: where HPA had to be set low, it has paid for the step beforehand.".into(),
-    }
-}
-
-fn claims(all: &[Tried]) -> Vec<Claim> {
-    vec![
-        against(
-            all,
-            HPA,
-            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its target must be low \
-             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more they would serve \
-             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to save.",
-        ),
-        against(
-            all,
-            RAY,
-            "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes.",
-        ),
-        set_before(all),
-        fair(all),
-        surprised(all),
-    ]
-}
 
 const HEADER: [&str; 12] = [
     "pipeline and trace",

@@ -6,6 +6,7 @@
 mod closed_forms;
 mod contest;
 mod headline;
+mod headline_claims;
 mod infaas;
 mod inferline;
 mod inferline_tuner;
