@@ -308,7 +308,6 @@ impl PlanOutcome {
     }
 
     /// The same with another plan, if it has one.
-    #[must_use]
     pub fn map(self, change: impl FnOnce(Plan) -> Plan) -> Self {
         match self {
             Self::Optimal(plan) => Self::Optimal(change(plan)),
