@@ -35,8 +35,8 @@ pub use outcome::{
 };
 pub use pipeline::{AccuracyModel, Edge, Partial, PathAccuracy, Pipeline, PipelineDraft, Route, Task, TaskKind};
 pub use plan::{
-    Assignment, BackupEntry, Fence, Flow, Generation, GroupName, PipelinePlan, Plan, PlanChange, Routing, RoutingEntry,
-    RoutingTable,
+    Assignment, BackupEntry, Fence, Flow, Generation, GroupName, LadderStep, PipelinePlan, Plan, PlanChange, Routing,
+    RoutingEntry, RoutingTable,
 };
 pub use problem::{Deployed, LatencyRule, Mode, Objective, Problem, ProblemDraft};
 pub use profile::{Profile, ProfileRow};

@@ -307,6 +307,15 @@ impl PlanOutcome {
         }
     }
 
+    /// The same with another plan, if it has one.
+    pub fn map(self, change: impl FnOnce(Plan) -> Plan) -> Self {
+        match self {
+            Self::Optimal(plan) => Self::Optimal(change(plan)),
+            Self::Feasible { plan, stopped } => Self::Feasible { plan: change(plan), stopped },
+            Self::Infeasible { .. } | Self::Unknown { .. } => self,
+        }
+    }
+
     /// Its one-word summary.
     #[must_use]
     pub fn status(&self) -> PlanStatus {

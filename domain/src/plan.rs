@@ -121,6 +121,17 @@ pub struct PipelinePlan {
     pub flows: Vec<Flow>,
     /// Tables that realise the flows.
     pub routing: Routing,
+    /// What the groups have at higher rates, by rising rate; empty if nobody has worked it out.
+    pub ladder: Vec<LadderStep>,
+}
+
+/// What one rate needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LadderStep {
+    /// Up to this rate at the root, in queries per second.
+    pub rate_qps: f64,
+    /// Replicas of each assignment.
+    pub replicas: Vec<u32>,
 }
 
 /// A complete allocation.
@@ -208,6 +219,7 @@ mod tests {
             assignments: groups.iter().map(assignment).collect(),
             flows: vec![],
             routing: Routing::default(),
+            ladder: vec![],
         };
         Plan { pipelines: vec![p], cost_per_hour: 0.0 }
     }

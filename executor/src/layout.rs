@@ -8,6 +8,7 @@ pub use read::lay_out;
 
 use crate::tensor::TensorSpec;
 use apportion_domain::{Fence, ServingPolicy};
+use apportion_serving::ladder::Step;
 use apportion_serving::router::Within;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub struct Pipeline {
     pub demand_qps: f64,
     /// What requests that say what they need may be given.
     pub choices: Vec<Choice>,
+    /// The plan's ladder, by rising rate: replicas of each of `groups` in the order of their numbers.
+    pub ladder: Vec<Step>,
 }
 
 /// A variant for each task.
@@ -272,6 +275,21 @@ pub(crate) mod tests {
             assert_eq!(laid.pipelines["p"].serving.dropping.name(), *dropping);
             assert_eq!(laid.pipelines["p"].within, Within::LeastOutstanding);
         }
+    }
+
+    #[test]
+    fn a_ladder_that_does_not_rise_or_lacks_a_count_is_refused() {
+        let mut target = chain();
+        let step = |rate_qps, replicas: &[u32]| v1::LadderStep { rate_qps, replicas: replicas.to_vec() };
+        target.pipelines[0].ladder = vec![step(1.0, &[1, 2]), step(2.0, &[3, 4])];
+        target.pipelines[0].groups.reverse();
+        let laid = lay_out(&target).expect("valid");
+        let counts: Vec<_> = laid.pipelines["p"].ladder.iter().map(|s| s.replicas.as_slice()).collect();
+        assert_eq!(counts, [[2, 1], [4, 3]], "by the groups' numbers");
+        target.pipelines[0].ladder[1].rate_qps = 1.0;
+        assert!(lay_out(&target).expect_err("flat").contains("do not rise"));
+        target.pipelines[0].ladder = vec![step(1.0, &[1])];
+        assert!(lay_out(&target).expect_err("a count lacks").contains("has 1 counts: expected one for each of 2 groups"));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use crate::layout::{Group, Pipeline};
 use apportion_domain::{Dropping, Span};
 use apportion_serving::batcher::Batcher;
-use apportion_serving::modules::Module;
 use apportion_serving::{Dropper, StatePlanner, Station};
 
 /// Queries that may wait at one replica.
@@ -54,7 +53,7 @@ impl Pipeline {
     pub fn station(&self, group: &Group) -> Station<Handle> {
         let dropping = self.serving.dropping;
         let is_last = self.tasks[group.task].children.is_empty();
-        let reserve = Span::from_millis(self.reserves_ms()[group.task]);
+        let reserve = self.outline().reserves()[group.task];
         let batcher = Batcher::of(self.serving.batching, group.batch as u32, reserve);
         let service = (1..=group.batch).map(|size| Span::from_nanos(group.latency_ns(size))).collect();
         let station = Station::new(1, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
@@ -69,48 +68,6 @@ impl Pipeline {
             Dropping::PerTask | Dropping::Reroute => Span::from_millis(self.queue_factor * group.execution().as_millis()),
             _ => Span::from_nanos(u64::MAX),
         }
-    }
-
-    /// By task, the longest way from its end to the end of the pipeline in milliseconds, with the hop charge of each task's
-    /// slowest group: what `wait_until` leaves to later tasks.
-    fn reserves_ms(&self) -> Vec<f64> {
-        let network_ms = Span::from_nanos(self.network_ns).as_millis();
-        let charge_ms = |task: usize| {
-            let of_task = self.groups.values().filter(|g| g.task == task);
-            let slowest = of_task.map(|g| g.execution().as_millis()).fold(0.0, f64::max);
-            if slowest > 0.0 { self.queue_factor * slowest + network_ms } else { 0.0 }
-        };
-        let mut reserves = vec![0.0; self.tasks.len()];
-        // A pass for each task settles any order of the tasks.
-        for _ in 0..self.tasks.len() {
-            for (at, task) in self.tasks.iter().enumerate() {
-                let edges = task.children.iter().chain(&task.delays);
-                reserves[at] = edges.map(|e| charge_ms(e.to) + reserves[e.to]).fold(0.0, f64::max);
-            }
-        }
-        reserves
-    }
-
-    /// Module states at the start, where the policy looks at them; none if it does not, or if there are too many paths.
-    #[must_use]
-    pub fn state_planner(&self) -> Option<StatePlanner> {
-        if !StatePlanner::needs(self.serving.dropping).0 {
-            return None;
-        }
-        let replicas = |group: u64| self.replicas.iter().filter(|r| r.group == group).count() as f64;
-        let module = |task: usize| {
-            let of_task = self.groups.iter().filter(|(_, g)| g.task == task);
-            let parts: Vec<(f64, f64)> =
-                of_task.map(|(id, g)| (g.capacity_qps() * replicas(*id), g.execution().as_millis())).collect();
-            let throughput_qps: f64 = parts.iter().map(|(qps, _)| qps).sum();
-            let weighted: f64 = parts.iter().map(|(qps, ms)| qps * ms).sum();
-            let execution = Span::from_millis(if throughput_qps > 0.0 { weighted / throughput_qps } else { 0.0 });
-            let edges = self.tasks[task].children.iter().chain(&self.tasks[task].delays);
-            Module { execution, throughput_qps, after: edges.map(|e| e.to).collect() }
-        };
-        let modules = (0..self.tasks.len()).map(module).collect();
-        let (slo, network) = (Span::from_nanos(self.slo_ns), Span::from_nanos(self.network_ns));
-        StatePlanner::new(self.serving.dropping, slo, network, modules).ok()
     }
 }
 
@@ -131,22 +88,12 @@ mod tests {
     fn states_and_budgets_follow_from_the_groups() {
         // Both tasks: batches of 4 in 20 ns.
         let pard = pipeline("pard");
-        let states = pard.state_planner().expect("pard looks at states");
+        let states = pard.outline().state_planner().expect("few paths").expect("pard looks at states");
         assert_eq!([0, 1].map(|task| states.view(task).forward.as_nanos()), [1_020, 0]);
-        assert!(pipeline("reroute").state_planner().is_none());
+        assert!(pipeline("reroute").outline().state_planner().expect("few paths").is_none());
         let group = &pard.groups[&1];
         assert_eq!(pard.budget(group), Span::from_nanos(u64::MAX));
         assert_eq!(pipeline("reroute").budget(group).as_nanos(), 40);
-        assert_eq!(pard.reserves_ms().map_ns(), [1_040, 0]);
-    }
-
-    trait Nanos {
-        fn map_ns(self) -> Vec<u64>;
-    }
-
-    impl Nanos for Vec<f64> {
-        fn map_ns(self) -> Vec<u64> {
-            self.into_iter().map(|ms| Span::from_millis(ms).as_nanos()).collect()
-        }
+        assert_eq!(pard.outline().reserves(), [Span::from_nanos(1_040), Span::ZERO]);
     }
 }

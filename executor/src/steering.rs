@@ -4,9 +4,10 @@
 use crate::layout::{Group, Layout, Pipeline, Replica};
 use apportion_domain::{RoutingPolicy, Span};
 use apportion_protocol::v1;
-use apportion_serving::steward::Config;
+use apportion_serving::ladder::Step;
+use apportion_serving::steward::{Config, Scaler};
 use apportion_serving::tables::Graph;
-use apportion_serving::{Envelope, Monitor, Priority, StatePlanner, Steering, TunedTask, Tuner, View, steward};
+use apportion_serving::{Envelope, Ladder, Monitor, Outline, Priority, StatePlanner, Steering, View, outline};
 use std::collections::BTreeMap;
 
 /// Replicas that one steward adds at most.
@@ -27,7 +28,7 @@ impl Pipeline {
     #[must_use]
     pub fn is_steered(&self, scales: bool) -> bool {
         let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
-        routes || StatePlanner::needs(self.serving.dropping).1 || (scales && self.demand_qps > 0.0)
+        routes || StatePlanner::needs(self.serving.dropping).1 || (scales && self.scales())
     }
 
     /// Queries that one query of a group makes at each child of its task.
@@ -52,59 +53,62 @@ impl Pipeline {
         order
     }
 
-    /// What a steward has to know; with a tuner if it `scales`, that begins with these extra replicas. The target has no trace of
-    /// the load that it was planned for, so the tuner takes a steady one for it.
+    /// The pipeline in numbers: what its machines are constructed from.
     #[must_use]
-    pub fn steward_config(&self, scales: bool, extras: &[v1::ReplicaTarget]) -> Config {
+    pub fn outline(&self) -> Outline {
         let after = |t: &crate::layout::Task| t.children.iter().chain(&t.delays).map(|e| e.to).collect();
-        let group = |(_, g, replicas): &(u64, &Group, u32)| steward::Group {
+        let group = |(_, g, replicas): &(u64, &Group, u32)| outline::Group {
             task: g.task,
             accuracy: g.accuracy,
             replica_qps: g.capacity_qps(),
             execution: g.execution(),
             fanout: self.fanout_means(g),
             replicas: *replicas,
+            traffic_share: 0.0,
         };
         let children = self.tasks.iter().map(|t| t.children.iter().map(|e| e.to).collect()).collect();
-        Config {
+        Outline {
             graph: Graph { order: self.order(), children },
             after: self.tasks.iter().map(after).collect(),
             groups: self.staffed().iter().map(group).collect(),
             slo: Span::from_nanos(self.slo_ns),
             network: Span::from_nanos(self.network_ns),
+            queue_factor: self.queue_factor,
             dropping: self.serving.dropping,
             demand_qps: self.demand_qps,
-            routes: self.serving.routing == RoutingPolicy::MostAccurateFirst,
-            tuner: (scales && self.demand_qps > 0.0).then(|| self.tuner(extras)),
         }
     }
 
-    /// InferLine's tuner for the plan's demand.
-    fn tuner(&self, extras: &[v1::ReplicaTarget]) -> Tuner {
-        let (mut scales, mut longest) = (vec![0.0; self.tasks.len()], vec![0.0_f64; self.tasks.len()]);
-        scales[self.root] = 1.0;
-        let (mut tasks, mut replicas) = (vec![None; self.tasks.len()], vec![0; self.tasks.len()]);
-        for at in self.order() {
+    /// What a steward has to know; with the plan's ladder or a tuner if it `scales`, that begins with these extra replicas. The
+    /// target has no trace of the load that it was planned for, so the tuner takes a steady one for it.
+    #[must_use]
+    pub fn steward_config(&self, scales: bool, extras: &[v1::ReplicaTarget]) -> Config {
+        let outline = self.outline();
+        let scaler = (scales && self.scales()).then(|| {
+            let added = |group: u64| extras.iter().filter(|r| r.group == group).count() as u32;
             let staffed = self.staffed();
-            let of_task: Vec<_> = staffed.iter().filter(|(_, g, _)| g.task == at).collect();
-            replicas[at] = of_task.iter().map(|(_, _, n)| n).sum();
-            let total = f64::from(replicas[at].max(1));
-            let capacity_qps: f64 = of_task.iter().map(|(_, g, n)| g.capacity_qps() * f64::from(*n)).sum();
-            let provisioning = self.demand_qps * scales[at] / capacity_qps;
-            tasks[at] = Some(TunedTask { scale: scales[at], replica_qps: capacity_qps / total, provisioning });
-            longest[at] += of_task.iter().map(|(_, g, _)| g.execution().as_millis()).fold(0.0, f64::max);
-            for (child, edge) in self.tasks[at].children.iter().enumerate() {
-                let mean = |(_, g, n): &&(u64, &Group, u32)| self.fanout_means(g)[child] * f64::from(*n) / total;
-                scales[edge.to] += scales[at] * of_task.iter().map(mean).sum::<f64>();
-                longest[edge.to] = longest[edge.to].max(longest[at]);
+            if !self.ladder.is_empty() {
+                let replicas = staffed.iter().map(|(id, _, planned)| planned + added(*id)).collect();
+                return Scaler::Ladder(Ladder::new(self.steps(), replicas, 1.0));
             }
-        }
-        for extra in extras.iter().filter_map(|r| self.groups.get(&r.group)) {
-            replicas[extra.task] += 1;
-        }
-        let service = Span::from_millis(longest.into_iter().fold(0.0, f64::max));
-        let tasks = tasks.into_iter().map(|t| t.expect("the root leads to every task")).collect();
-        Tuner::new(&Envelope::of_rate(service, self.demand_qps), tasks, replicas)
+            let mut replicas = outline.replicas_by_task();
+            staffed.iter().for_each(|(id, group, _)| replicas[group.task] += added(*id));
+            let sample = Envelope::of_rate(outline.service(), self.demand_qps);
+            Scaler::Tuner(outline.tuner(&sample, self.demand_qps, replicas))
+        });
+        Config { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, scaler }
+    }
+
+    /// Whether its replicas may follow the load: the target says how.
+    fn scales(&self) -> bool {
+        self.demand_qps > 0.0 || !self.ladder.is_empty()
+    }
+
+    /// The ladder's steps for the groups that have replicas.
+    fn steps(&self) -> Vec<Step> {
+        let is_staffed: Vec<bool> = self.groups.keys().map(|id| self.replicas.iter().any(|r| r.group == *id)).collect();
+        let of = |counts: &[u32]| counts.iter().zip(&is_staffed).filter(|(_, is)| **is).map(|(n, _)| *n).collect();
+        self.ladder.iter().map(|s| Step { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
     }
 
     /// The pipeline as this steering has it.
@@ -225,10 +229,10 @@ mod tests {
         let pipeline = lay_out(&target).expect("valid").pipelines["p"].clone();
         let config = pipeline.steward_config(true, &[]);
         assert_eq!(
-            (config.groups.len(), config.graph.order.clone(), config.after.clone()),
+            (config.outline.groups.len(), config.outline.graph.order.clone(), config.outline.after.clone()),
             (2, vec![0, 1], vec![vec![1], vec![]])
         );
-        assert!(config.tuner.is_some() && pipeline.steward_config(false, &[]).tuner.is_none());
+        assert!(config.scaler.is_some() && pipeline.steward_config(false, &[]).scaler.is_none());
         let entries = vec![(1, 0.5), (0, 0.5)];
         let table = apportion_serving::tables::Table { from: Some(0), to_task: 1, entries };
         let view = View { forward: Span::from_nanos(7), priority: Priority::HighBudgetFirst, ..View::default() };

@@ -7,6 +7,7 @@
 //! once, down when half a minute has not asked for more.
 
 use crate::tuner::Windows;
+pub use apportion_domain::LadderStep as Step;
 use apportion_domain::{Moment, Span};
 use std::collections::VecDeque;
 
@@ -21,15 +22,6 @@ const DEVIATIONS: f64 = 2.5;
 /// Replicas that one task is given at most.
 pub const STEP_REPLICAS_MAX: u32 = 1 << 16;
 
-/// What one rate needs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// Up to this rate at the root, in queries per second.
-    pub rate_qps: f64,
-    /// Replicas by group.
-    pub replicas: Vec<u32>,
-}
-
 /// One pipeline's ladder. Arrivals are offered ones: shed queries are handed in too.
 #[derive(Clone, Debug)]
 pub struct Ladder {
@@ -40,10 +32,12 @@ pub struct Ladder {
     seconds: VecDeque<f64>,
     present: u64,
     replicas: Vec<u32>,
+    /// Replicas that it began with, and the second up to which none of them is given up: it has not seen what they are for.
+    begun: (Vec<u32>, Option<u64>),
 }
 
 impl Ladder {
-    /// A ladder whose first step is stood on. `headroom` multiplies every rate.
+    /// A ladder of a pipeline that has so many `replicas` now. `headroom` multiplies every rate.
     ///
     /// # Panics
     /// Without steps, or if their rates do not rise.
@@ -51,7 +45,8 @@ impl Ladder {
     pub fn new(steps: Vec<Step>, replicas: Vec<u32>, headroom: f64) -> Self {
         assert!(!steps.is_empty() && steps.windows(2).all(|s| s[0].rate_qps < s[1].rate_qps), "steps that rise");
         assert!(steps.iter().all(|s| s.replicas.len() == replicas.len()), "a count for each group");
-        Self { steps, headroom, windows: Windows::new(WINDOW_MIN), seconds: VecDeque::from([0.0]), present: 0, replicas }
+        let (windows, seconds, begun) = (Windows::new(WINDOW_MIN), VecDeque::from([0.0]), (replicas.clone(), None));
+        Self { steps, headroom, windows, seconds, present: 0, replicas, begun }
     }
 
     /// `count` queries were offered in the bin of `now`. Constant work.
@@ -68,7 +63,11 @@ impl Ladder {
     pub fn decide(&mut self, now: Moment) -> Option<&[u32]> {
         self.advance(now);
         let rate = self.headroom * self.seconds.iter().copied().fold(0.0, f64::max);
-        let wanted = self.needed(rate);
+        let mut wanted = self.needed(rate);
+        let until = *self.begun.1.get_or_insert(self.present + KEPT_SECONDS as u64);
+        if self.present < until {
+            wanted.iter_mut().zip(&self.begun.0).for_each(|(n, &had)| *n = had.max(*n));
+        }
         let is_changed = wanted != self.replicas;
         self.replicas = wanted;
         is_changed.then_some(self.replicas.as_slice())

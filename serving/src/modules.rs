@@ -4,6 +4,7 @@
 //! brings each task's [`View`] to its stations; how late it comes is the driver's affair, as it is in life.
 
 use crate::dropper::{ADMIT_ALL, Priority, View};
+use crate::mix::mix;
 use crate::monitor::Monitor;
 use apportion_domain::{Dropping, Span};
 
@@ -381,12 +382,4 @@ fn order(modules: &[Module]) -> Vec<usize> {
     }
     assert!(order.len() == modules.len(), "a pipeline has no cycle");
     order
-}
-
-/// Spreads small numbers over all of them (the finaliser of splitmix64).
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -1,23 +1,23 @@
-//! The fast loop between plans: tables for the load that is seen, PARD's module states, the tuner's replicas.
+//! The fast loop between plans: tables for the load that is seen, PARD's module states, the replicas of tuner or ladder.
 //!
 //! One steward belongs to one pipeline. It is told, late, what the agents have measured; what it decides is a [`Steering`], which
 //! reaches them late again. It is no part of any agent's request path, so an agent that hears nothing goes on with what it
 //! has. A plan's generation comes first: a steward serves one plan, and another plan gets another steward.
 
 use crate::dropper::View;
-use crate::modules::{self, Module, StatePlanner, TooManyPaths};
+use crate::ladder::Ladder;
+use crate::modules::{self, StatePlanner, TooManyPaths};
 use crate::monitor::Monitor;
-use crate::most_accurate::{UnknownGroup, graph, server};
-use crate::tables::{self, Graph, Server, Table};
+use crate::most_accurate::UnknownGroup;
+use crate::outline::{Group, Outline, staffed};
+use crate::tables::{self, Server, Table};
 use crate::tuner::Tuner;
-use apportion_domain::{
-    Assignment, Dropping, Hardware, Moment, Pipeline, PipelinePlan, RoutingPolicy, SLACK, Span, TaskIndex,
-};
+use apportion_domain::{Hardware, Moment, Pipeline, PipelinePlan, RoutingPolicy, SLACK, Span};
 use std::collections::VecDeque;
 
 /// How often tables and module states are computed (PARD section 4.1; Loki leaves its period open).
 pub const PERIOD: Span = modules::PERIOD;
-/// How often the tuner is asked; its arrivals need not be reported more often.
+/// How often the scaler is asked; its arrivals need not be reported more often.
 pub const TUNE: Span = Span::from_nanos(100_000_000);
 /// Periods whose mean is the present load: reports of several agents do not all fall into the same one.
 const RECENT_PERIODS: usize = 2;
@@ -30,76 +30,56 @@ const MEMORY: f64 = 0.9;
 /// Tables whose shares differ by no more are the same.
 const SHARE_SLACK: f64 = 0.01;
 
-/// One group of the plan.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Group {
-    /// Its task, by position.
-    pub task: usize,
-    /// Accuracy of its variant, 0 to 1.
-    pub accuracy: f64,
-    /// What one replica serves with full batches, in queries per second.
-    pub replica_qps: f64,
-    /// Time of a full batch.
-    pub execution: Span,
-    /// Queries that one query makes here by its profile, for each child of its task in that order.
-    pub fanout: Vec<f64>,
-    /// Replicas in the plan.
-    pub replicas: u32,
+/// Who says how many replicas there should be.
+#[derive(Clone, Debug)]
+pub enum Scaler {
+    /// InferLine's tuner, which scales the plan in proportion to the load.
+    Tuner(Tuner),
+    /// The plan's own ladder.
+    Ladder(Ladder),
+}
+
+impl Scaler {
+    fn arrived(&mut self, now: Moment, count: u32) {
+        match self {
+            Self::Tuner(tuner) => tuner.arrived(now, count),
+            Self::Ladder(ladder) => ladder.arrived(now, count),
+        }
+    }
+
+    /// Replicas by group, if they are to change.
+    fn decide(&mut self, now: Moment, outline: &Outline) -> Option<Vec<u32>> {
+        match self {
+            Self::Tuner(tuner) => tuner.decide(now).map(|by_task| outline.by_group(by_task)),
+            Self::Ladder(ladder) => ladder.decide(now).map(<[u32]>::to_vec),
+        }
+    }
 }
 
 /// What a steward has to know of its plan.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Tasks, and where what they make goes.
-    pub graph: Graph,
-    /// By task: all tasks that wait for it, joins included.
-    pub after: Vec<Vec<usize>>,
-    /// Groups, in the plan's order.
-    pub groups: Vec<Group>,
-    /// What a request may take.
-    pub slo: Span,
-    /// What a hop takes.
-    pub network: Span,
-    /// The dropping policy.
-    pub dropping: Dropping,
-    /// The demand that the plan was made for, in requests per second.
-    pub demand_qps: f64,
+    /// The pipeline as it is planned.
+    pub outline: Outline,
     /// Whether tables follow the load (`most_accurate_first`); else the plan's stay.
     pub routes: bool,
     /// Scales replicas, if anything does.
-    pub tuner: Option<Tuner>,
+    pub scaler: Option<Scaler>,
 }
 
 impl Config {
-    /// Of a pipeline's part of a plan; groups are its assignments with replicas, in that order.
+    /// Of a pipeline's part of a plan.
     ///
     /// # Errors
-    /// If an assignment names what the pipeline or the hardware does not have.
+    /// As [`Outline::of`].
     pub fn of(
         pipeline: &Pipeline,
         hardware: &[Hardware],
         part: &PipelinePlan,
-        tuner: Option<Tuner>,
+        scaler: Option<Scaler>,
     ) -> Result<Self, UnknownGroup> {
-        let group = |a: &Assignment| {
-            let one = server(pipeline, hardware, &Assignment { replicas: 1, ..a.clone() })?;
-            let execution = Span::from_millis(1e3 * f64::from(a.batch) / one.capacity_qps);
-            let (task, accuracy, replica_qps) = (one.task, one.accuracy, one.capacity_qps);
-            Ok(Group { task, accuracy, replica_qps, execution, fanout: one.fanout, replicas: a.replicas })
-        };
-        let groups = part.assignments.iter().filter(|a| a.replicas > 0).map(group).collect::<Result<_, _>>()?;
-        let after = |t: usize| pipeline.edges_from(TaskIndex(t)).map(|e| e.to.get()).collect();
-        Ok(Self {
-            graph: graph(pipeline),
-            after: (0..pipeline.tasks.len()).map(after).collect(),
-            groups,
-            slo: Span::from_millis(pipeline.slo_ms),
-            network: Span::from_millis(pipeline.network_ms),
-            dropping: part.serving.dropping,
-            demand_qps: part.demand_qps,
-            routes: part.serving.routing == RoutingPolicy::MostAccurateFirst,
-            tuner,
-        })
+        let outline = Outline::of(pipeline, hardware, part)?;
+        Ok(Self { outline, routes: part.serving.routing == RoutingPolicy::MostAccurateFirst, scaler })
     }
 }
 
@@ -183,19 +163,11 @@ impl Steward {
     /// # Errors
     /// If the pipeline has too many paths for PARD's states.
     pub fn new(config: Config, now: Moment, epoch: u64) -> Result<Self, TooManyPaths> {
-        let tasks = config.graph.children.len();
-        let ready: Vec<u32> = config.groups.iter().map(|g| g.replicas).collect();
-        let states = if StatePlanner::needs(config.dropping).0 {
-            let module = |t: usize| {
-                let (execution, throughput_qps) = staffed(&config.groups, &ready, t);
-                Module { execution, throughput_qps, after: config.after[t].clone() }
-            };
-            let modules = (0..tasks).map(module).collect();
-            Some(StatePlanner::new(config.dropping, config.slo, config.network, modules)?)
-        } else {
-            None
-        };
-        let seen = config.groups.iter().map(|g| (0.0, vec![0.0; g.fanout.len()])).collect();
+        let outline = &config.outline;
+        let tasks = outline.graph.children.len();
+        let ready: Vec<u32> = outline.groups.iter().map(|g| g.replicas).collect();
+        let states = outline.state_planner()?;
+        let seen = outline.groups.iter().map(|g| (0.0, vec![0.0; g.fanout.len()])).collect();
         let mut steward = Self {
             states,
             fill: vec![1.0; tasks],
@@ -203,14 +175,15 @@ impl Steward {
             seen,
             offered: 0,
             recent: VecDeque::with_capacity(RECENT_PERIODS),
-            average_qps: config.demand_qps,
+            average_qps: outline.demand_qps,
             steering: Steering { epoch, ..Steering::default() },
             is_new: false,
             period_end: now + PERIOD,
-            tune: if config.tuner.is_some() { now + TUNE } else { Moment::NEVER },
+            tune: if config.scaler.is_some() { now + TUNE } else { Moment::NEVER },
             config,
         };
-        let planned = tables::route(&steward.config.graph, &steward.servers(), steward.config.demand_qps);
+        let outline = &steward.config.outline;
+        let planned = tables::route(&outline.graph, &steward.servers(), outline.demand_qps);
         steward.fill = (0..tasks).map(|t| steward.planned_fill(t, &planned.incoming_qps)).collect();
         steward.look();
         Ok(steward)
@@ -221,7 +194,7 @@ impl Steward {
     #[must_use]
     pub fn demand_qps(&self) -> f64 {
         if self.recent.is_empty() {
-            return self.config.demand_qps;
+            return self.config.outline.demand_qps;
         }
         let sum: u64 = self.recent.iter().sum();
         let recent_qps = sum as f64 * 1e3 / (self.recent.len() as f64 * PERIOD.as_millis());
@@ -233,8 +206,8 @@ impl Steward {
         match input {
             Input::Offered { bin, count } => {
                 self.offered += u64::from(count);
-                if let Some(tuner) = &mut self.config.tuner {
-                    tuner.arrived(bin.min(now), count);
+                if let Some(scaler) = &mut self.config.scaler {
+                    scaler.arrived(bin.min(now), count);
                 }
             }
             Input::Made { group, queries, children } => {
@@ -249,7 +222,7 @@ impl Steward {
             Input::Ready { group, replicas } => {
                 if self.ready[group] != replicas {
                     self.ready[group] = replicas;
-                    self.restaff(self.config.groups[group].task);
+                    self.restaff(self.config.outline.groups[group].task);
                     self.reroute();
                 }
             }
@@ -274,8 +247,8 @@ impl Steward {
     fn tick(&mut self, now: Moment) {
         if self.tune <= now {
             self.tune = now + TUNE;
-            if let Some(replicas) = self.config.tuner.as_mut().and_then(|tuner| tuner.decide(now)) {
-                let replicas = by_group(&self.config.groups, replicas);
+            let Config { scaler, outline, .. } = &mut self.config;
+            if let Some(replicas) = scaler.as_mut().and_then(|scaler| scaler.decide(now, outline)) {
                 self.is_new |= replicas != self.steering.replicas;
                 self.steering.replicas = replicas;
             }
@@ -317,7 +290,7 @@ impl Steward {
 
     fn restaff(&mut self, task: usize) {
         if let Some(states) = &mut self.states {
-            let (execution, throughput_qps) = staffed(&self.config.groups, &self.ready, task);
+            let (execution, throughput_qps) = staffed(&self.config.outline.groups, &self.ready, task);
             if throughput_qps > 0.0 {
                 states.staff(task, execution, throughput_qps);
             }
@@ -331,7 +304,7 @@ impl Steward {
         let full = self.servers();
         let filled: Vec<Server> =
             full.iter().map(|s| Server { capacity_qps: s.capacity_qps * self.fill[s.task], ..s.clone() }).collect();
-        let routed = tables::route(&self.config.graph, &filled, self.demand_qps());
+        let routed = tables::route(&self.config.outline.graph, &filled, self.demand_qps());
         let left = |g: usize| full[g].capacity_qps - routed.incoming_qps[g];
         let spare = |&g: &usize| left(g) > SLACK * full[g].capacity_qps;
         let mut backup: Vec<usize> = (0..full.len()).filter(spare).collect();
@@ -347,7 +320,7 @@ impl Steward {
     /// Groups with the replicas that serve and the fan-out that is seen. A task of which none serves is taken as planned: its
     /// queries wait for the replicas that come.
     fn servers(&self) -> Vec<Server> {
-        let groups = &self.config.groups;
+        let groups = &self.config.outline.groups;
         let is_served: Vec<bool> = (0..self.fill.len())
             .map(|t| groups.iter().zip(&self.ready).any(|(g, &ready)| g.task == t && ready > 0))
             .collect();
@@ -366,27 +339,12 @@ impl Steward {
 
     /// Load over capacity of a task in the plan: its tail was proven at that, and at no more.
     fn planned_fill(&self, task: usize, incoming_qps: &[f64]) -> f64 {
-        let of_task = || self.config.groups.iter().zip(incoming_qps).filter(|(g, _)| g.task == task);
+        let of_task = || self.config.outline.groups.iter().zip(incoming_qps).filter(|(g, _)| g.task == task);
         let load: f64 = of_task().map(|(_, incoming)| incoming).sum();
         let capacity: f64 = of_task().map(|(g, _)| g.replica_qps * f64::from(g.replicas)).sum();
         let fill = load / capacity;
         if fill > 0.0 && fill < 1.0 { fill } else { 1.0 }
     }
-}
-
-/// Mean time of a batch, by capacity, and what all replicas of a task serve together.
-fn staffed(groups: &[Group], ready: &[u32], task: usize) -> (Span, f64) {
-    let of_task = || groups.iter().zip(ready).filter(move |(g, _)| g.task == task);
-    let throughput_qps: f64 = of_task().map(|(g, &n)| g.replica_qps * f64::from(n)).sum();
-    let weighted: f64 = of_task().map(|(g, &n)| g.execution.as_millis() * g.replica_qps * f64::from(n)).sum();
-    (Span::from_millis(if throughput_qps > 0.0 { weighted / throughput_qps } else { 0.0 }), throughput_qps)
-}
-
-/// Replicas of each group for those of each task: a task with several groups is scaled as a whole, its groups in proportion.
-fn by_group(groups: &[Group], by_task: &[u32]) -> Vec<u32> {
-    let planned = |task: usize| groups.iter().filter(|g| g.task == task).map(|g| g.replicas).sum::<u32>().max(1);
-    let part = |g: &Group| f64::from(by_task[g.task]) * f64::from(g.replicas) / f64::from(planned(g.task));
-    groups.iter().map(|g| (part(g) - 1e-9).ceil().max(1.0) as u32).collect()
 }
 
 fn are_alike(a: &[Table], b: &[Table]) -> bool {

@@ -1,23 +1,25 @@
 //! Scripts of the steward: what it hears and what is in force after.
 
 use apportion_domain::{Dropping, Moment, Span};
+use apportion_serving::ladder::Step;
 use apportion_serving::monitor::Monitor;
-use apportion_serving::steward::{Config, Group, Input, PERIOD};
+use apportion_serving::outline::{Group, Outline};
+use apportion_serving::steward::{Config, Input, PERIOD, Scaler};
 use apportion_serving::tables::{Graph, Server, Table, route};
-use apportion_serving::tuner::{Envelope, TunedTask};
-use apportion_serving::{Steering, Steward, Tuner};
+use apportion_serving::tuner::Envelope;
+use apportion_serving::{Ladder, Steering, Steward};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 
 fn group(task: usize, accuracy: f64, replica_qps: f64, fanout: &[f64], replicas: u32) -> Group {
     let execution = Span::from_millis(1e3 / replica_qps);
-    Group { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas }
+    Group { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas, traffic_share: 0.0 }
 }
 
 /// `a -> b`: an accurate and a fast group for `a`, two queries of `b` for each.
 fn config(demand_qps: f64) -> Config {
-    Config {
+    let outline = Outline {
         graph: Graph { order: vec![0, 1], children: vec![vec![1], vec![]] },
         after: vec![vec![1], vec![]],
         groups: vec![
@@ -28,11 +30,11 @@ fn config(demand_qps: f64) -> Config {
         ],
         slo: Span::from_millis(200.0),
         network: Span::ZERO,
+        queue_factor: 2.0,
         dropping: Dropping::Reroute,
         demand_qps,
-        routes: true,
-        tuner: None,
-    }
+    };
+    Config { outline, routes: true, scaler: None }
 }
 
 /// Offers so many requests in one period, and ends it.
@@ -132,7 +134,8 @@ fn late_backups_are_those_with_capacity_to_spare_most_accurate_first() {
 
 #[test]
 fn views_are_told_where_the_policy_looks_at_them() {
-    let of = Config { dropping: Dropping::Pard, routes: false, ..config(100.0) };
+    let mut of = Config { routes: false, ..config(100.0) };
+    of.outline.dropping = Dropping::Pard;
     let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
     let first = steward.poll_output().expect("the first views");
     assert_eq!((first.views.len(), first.tables.len()), (2, 0));
@@ -153,11 +156,9 @@ fn views_are_told_where_the_policy_looks_at_them() {
 #[test]
 fn the_tuner_scales_groups_in_proportion_within_a_tenth_of_a_second() {
     let sample = Envelope::of_rate(Span::from_millis(20.0), 100.0);
-    let tasks = vec![
-        TunedTask { scale: 1.0, replica_qps: 200.0 / 3.0, provisioning: 0.5 },
-        TunedTask { scale: 2.0, replica_qps: 125.0, provisioning: 0.5 },
-    ];
-    let of = Config { tuner: Some(Tuner::new(&sample, tasks, vec![3, 4])), ..config(100.0) };
+    let of = config(100.0);
+    assert_eq!((of.outline.scales(), of.outline.replicas_by_task()), (vec![1.0, 2.0], vec![3, 4]));
+    let of = Config { scaler: Some(Scaler::Tuner(of.outline.tuner(&sample, 100.0, vec![3, 4]))), ..of };
     let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));
     for bin in 0..10 {
@@ -170,6 +171,30 @@ fn the_tuner_scales_groups_in_proportion_within_a_tenth_of_a_second() {
     let [a, b, c, d] = up.replicas[..] else { panic!("a count for each group: {:?}", up.replicas) };
     assert!(a > 1 && b == 2 * a || b + 1 == 2 * a, "{:?}", up.replicas);
     assert!(c >= 3 * d - 2 && d > 1, "{:?}", up.replicas);
+}
+
+#[test]
+fn the_ladder_is_climbed_within_a_tenth_of_a_second_and_what_a_host_took_over_is_kept_half_a_minute() {
+    let step = |rate_qps, replicas: [u32; 4]| Step { rate_qps, replicas: replicas.to_vec() };
+    let steps = vec![step(100.0, [1, 2, 3, 1]), step(400.0, [1, 4, 6, 1])];
+    let ladder = |replicas: [u32; 4]| Some(Scaler::Ladder(Ladder::new(steps.clone(), replicas.to_vec(), 1.0)));
+    let mut steward =
+        Steward::new(Config { scaler: ladder([1, 2, 3, 1]), ..config(100.0) }, Moment::ZERO, 0).expect("few paths");
+    assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));
+    // 100 in half a second: less 25 by chance, 150/s.
+    let bin = Moment::from_nanos(SECOND / 20);
+    steward.handle(bin, Input::Offered { bin, count: 100 });
+    steward.handle(Moment::from_nanos(SECOND / 10), Input::Tick);
+    assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![1, 4, 6, 1]));
+    // Another host takes over what the first had added, and has seen no arrival.
+    let mut next =
+        Steward::new(Config { scaler: ladder([1, 4, 6, 1]), ..config(100.0) }, Moment::ZERO, 9).expect("few paths");
+    let mut replicas_at = |second: u64| {
+        next.handle(Moment::from_nanos(second * SECOND), Input::Tick);
+        next.poll_output().map(|s| s.replicas).unwrap_or_default()
+    };
+    assert_eq!((replicas_at(1), replicas_at(30)), (vec![], vec![]), "kept");
+    assert_eq!(replicas_at(31), [1, 2, 3, 1]);
 }
 
 #[test]
@@ -186,6 +211,22 @@ fn an_envelope_of_a_rate_covers_what_a_steady_load_does() {
     let even = Envelope::of(span, (0..6_000).map(|i| Moment::from_nanos(i * SECOND / 100)));
     let of_rate = Envelope::of_rate(span, 100.0);
     assert!(even.counts().iter().zip(of_rate.counts()).all(|(seen, most)| seen <= most));
+}
+
+/// All of a pipeline's numbers by hand: two groups of `a` that make two queries of `b` each, batches of 20, 10, 10 and 5 ms.
+#[test]
+fn an_outline_adds_up() {
+    let outline = config(100.0).outline;
+    assert_eq!(outline.service(), Span::from_millis(30.0));
+    assert_eq!(outline.reserves(), [Span::from_millis(20.0), Span::ZERO], "two of the slowest batches of `b`");
+    assert_eq!(outline.by_group(&[6, 4]), [2, 4, 3, 1]);
+    // The plan's shares come before the capacities.
+    let mut shared = outline.clone();
+    shared.groups[0].fanout = vec![4.0];
+    assert_eq!(shared.scales(), [1.0, 3.0]);
+    (shared.groups[0].traffic_share, shared.groups[1].traffic_share) = (0.25, 0.75);
+    assert_eq!(shared.scales(), [1.0, 2.5]);
+    assert_eq!(outline.state_planner().map(|s| s.is_none()), Ok(true), "rerouting looks at no states");
 }
 
 fn server() -> impl Strategy<Value = Server> {

@@ -3,8 +3,8 @@
 use super::choices::choices;
 use super::reconcile::{GroupKey, PlacedGroup, Placement, Wanted};
 use apportion_domain::{
-    Assignment, Dropping, Fence, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelinePlan, Route, RoutingPolicy,
-    Span, TaskIndex, Variant,
+    Assignment, Dropping, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
+    RoutingPolicy, Span, TaskIndex, Variant,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -142,6 +142,7 @@ fn pipeline_target(
         queue_factor: pipeline.queue_factor,
         demand_qps: plan.demand_qps,
         choices: choices(pipeline, &groups, &staffed),
+        ladder: ladder(plan, |a| id(&a.group).is_some()),
         groups,
         replicas,
     })
@@ -161,6 +162,15 @@ fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<
         routing.tables.clear();
     }
     Ok(Cow::Owned(PipelinePlan { routing, ..plan.clone() }))
+}
+
+/// The plan's ladder, of the groups that are placed.
+fn ladder(plan: &PipelinePlan, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
+    let step = |step: &LadderStep| {
+        let placed = plan.assignments.iter().zip(&step.replicas).filter(|(a, _)| is_placed(a));
+        v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).collect() }
+    };
+    plan.ladder.iter().map(step).collect()
 }
 
 fn group_target(
@@ -353,6 +363,7 @@ mod tests {
             ],
             flows: vec![],
             routing: Routing::default(),
+            ladder: vec![],
         }
     }
 

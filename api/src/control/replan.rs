@@ -193,7 +193,7 @@ async fn decide(wish: &Wish, hardware: Vec<HardwareSpec>, current: Option<&Pipel
             Err(error) => return Verdict::Fail(error.to_string()),
         };
         let demand_qps = problem.pipelines[0].demand_qps;
-        let solved = match solve(&problem, round).await {
+        let solved = match solve(&problem, options(wish), round).await {
             Ok(solved) => solved,
             Err(error) => return Verdict::Fail(error),
         };
@@ -220,7 +220,7 @@ async fn decide(wish: &Wish, hardware: Vec<HardwareSpec>, current: Option<&Pipel
             Ok(Some(reason)) => Verdict::Keep(format!("{reason}{lowered}")),
             Ok(None) => {
                 let reason = format!("{} replicas, accuracy {:.4}{lowered}", plan.replicas(), plan.pipelines[0].accuracy);
-                Verdict::Replace(Box::new(made(document, &solved.document, reason, demand_qps)))
+                Verdict::Replace(Box::new(made((document, options(wish)), &solved.document, reason, demand_qps)))
             }
             Err(error) => Verdict::Fail(error),
         };
@@ -232,9 +232,17 @@ fn objective() -> ObjectiveSpec {
     ObjectiveSpec { mode: "hardware_then_accuracy".into(), latency_rule: None, budget_per_hour: None }
 }
 
-async fn solve(problem: &Problem, round: &Round) -> Result<jobs::Solved, String> {
+/// How a round's plan of a pipeline is solved.
+fn options(wish: &Wish) -> PlanOptions {
+    PlanOptions {
+        time_limit_s: TIME_LIMIT_S,
+        ladder: wish.spec.replan.as_ref().and_then(|replan| replan.ladder),
+        ..PlanOptions::default()
+    }
+}
+
+async fn solve(problem: &Problem, options: PlanOptions, round: &Round) -> Result<jobs::Solved, String> {
     let traces = vec![documents::steady(problem.pipelines[0].demand_qps, TRACE_S)];
-    let options = PlanOptions { time_limit_s: TIME_LIMIT_S, ..PlanOptions::default() };
     jobs::solve(Ask {
         problem: problem.clone(),
         options,
@@ -287,10 +295,9 @@ fn at_demand(current: &PipelinePlan, problem: &Problem) -> Plan {
     Plan { pipelines: vec![part], cost_per_hour: 0.0 }
 }
 
-fn made(problem: Value, document: &Value, reason: String, demand_qps: f64) -> Made {
+fn made((problem, options): (Value, PlanOptions), document: &Value, reason: String, demand_qps: f64) -> Made {
     let id = Uuid::now_v7();
     let at = now();
-    let options = PlanOptions { time_limit_s: TIME_LIMIT_S, ..PlanOptions::default() };
     let row = PlanRow {
         id,
         state: "succeeded".into(),

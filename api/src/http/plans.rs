@@ -52,6 +52,10 @@ pub struct PlanRequest {
     /// Relative gap at which a plan counts as optimal; default 1e-4.
     #[serde(default)]
     pub gap: Option<f64>,
+    /// Also find the replicas for higher loads, up to so many times the demand, 1 to 100: agents then follow them instead of
+    /// InferLine's tuner; default: not.
+    #[serde(default)]
+    pub ladder: Option<f64>,
 }
 
 /// A registered pipeline to be planned.
@@ -210,6 +214,7 @@ fn options(asked: &PlanRequest) -> Result<PlanOptions, Refusal> {
         gap: asked.gap.unwrap_or(default.gap),
         time_limit_s: asked.time_limit_s.unwrap_or(default.time_limit_s),
         trace: asked.trace,
+        ladder: asked.ladder,
     };
     match options.refused().into_iter().next() {
         Some((pointer, detail)) => Err(Refusal::value(pointer, detail)),

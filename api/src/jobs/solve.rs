@@ -3,6 +3,7 @@
 
 use apportion_domain::{Objective, Plan, PlanOutcome, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
+use apportion_planning::ladder::UP_TO_MAX;
 use apportion_planning::{Listener, Planner, plan};
 use apportion_wire::PlanFile;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,10 @@ pub struct PlanOptions {
     /// An uploaded trace that the plan must hold on, the same for each pipeline; default: Poisson at the demand, 60 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Uuid>,
+    /// Also find the replicas for higher loads, up to so many times the demand, 1 to 100: agents then follow them instead of
+    /// InferLine's tuner; default: not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<f64>,
 }
 
 fn milp() -> String {
@@ -50,7 +55,7 @@ fn time_limit_s() -> f64 {
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { planner: milp(), gap: gap(), time_limit_s: time_limit_s(), trace: None }
+        Self { planner: milp(), gap: gap(), time_limit_s: time_limit_s(), trace: None, ladder: None }
     }
 }
 
@@ -67,6 +72,9 @@ impl PlanOptions {
         }
         if !(self.time_limit_s > 0.0 && self.time_limit_s <= TIME_LIMIT_S_MAX) {
             refused.push(("/time_limit_s", format!("{}: expected above 0, at most {TIME_LIMIT_S_MAX}", self.time_limit_s)));
+        }
+        if let Some(ladder) = self.ladder.filter(|ladder| !(1.0..=UP_TO_MAX).contains(ladder)) {
+            refused.push(("/ladder", format!("{ladder}: expected 1 to {UP_TO_MAX} times the demand")));
         }
         refused
     }
@@ -117,6 +125,7 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
             trace: Some(workload(ask.traces)),
             explain: ask.explain,
             listener: ask.listener,
+            ladder: ask.options.ladder,
             ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
         };
         let (outcome, report) = plan(&ask.problem, &options);

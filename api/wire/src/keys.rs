@@ -163,6 +163,7 @@ const REPLAN: &[Key] = &[
     optional("period_s", &Number),
     optional("headroom", &Number),
     optional("min_qps", &Number),
+    optional("ladder", &OrNull(&Number)),
 ];
 
 /// What `apportion profile` measured.
@@ -266,7 +267,10 @@ const PLAN_PIPELINE: &[Key] = &[
     required("assignments", &List(&Record(ASSIGNMENT))),
     optional("flows", &List(&Record(FLOW))),
     optional("routing", &Record(ROUTING)),
+    optional("ladder", &List(&Record(LADDER_STEP))),
 ];
+
+const LADDER_STEP: &[Key] = &[required("rate_qps", &Number), required("replicas", &List(&Count))];
 
 const ASSIGNMENT: &[Key] = &[
     required("task", &Text),

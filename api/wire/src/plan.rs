@@ -2,8 +2,8 @@
 
 use crate::explanation::{self, ExplanationFile};
 use apportion_domain::{
-    Assignment, Estimate, Flow, GroupName, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport, Problem, Round,
-    Routing, ServingPolicy, Share, TaskWaiting,
+    Assignment, Estimate, Flow, GroupName, LadderStep, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport,
+    Problem, Round, Routing, ServingPolicy, Share, TaskWaiting,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +70,19 @@ pub struct PipelinePlanFile {
     pub flows: Vec<FlowFile>,
     /// Tables of all senders.
     pub routing: RoutingFile,
+    /// Replicas for higher rates, by rising rate; absent if nobody has worked them out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ladder: Vec<LadderStepFile>,
+}
+
+/// What one rate needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LadderStepFile {
+    /// Up to this rate at the root.
+    pub rate_qps: f64,
+    /// Replicas of each assignment, in the order of `assignments`.
+    pub replicas: Vec<u32>,
 }
 
 /// The serving block of a plan.
@@ -367,7 +380,12 @@ fn pipeline(p: &PipelinePlan) -> PipelinePlanFile {
         assignments: p.assignments.iter().map(assignment).collect(),
         flows: p.flows.iter().map(flow).collect(),
         routing: routing(&p.routing),
+        ladder: p.ladder.iter().map(step).collect(),
     }
+}
+
+fn step(s: &LadderStep) -> LadderStepFile {
+    LadderStepFile { rate_qps: s.rate_qps, replicas: s.replicas.clone() }
 }
 
 impl From<ServingPolicy> for ServingFile {

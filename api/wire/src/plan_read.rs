@@ -3,15 +3,15 @@
 use crate::bad_input::BadInput;
 use crate::convert::share_at;
 use crate::keys;
-use crate::plan::{BackupFile, GroupFile, RoutingTableFile};
+use crate::plan::{BackupFile, GroupFile, LadderStepFile, RoutingTableFile};
 use crate::problem::check_version;
 use crate::shape::{Shape, read};
 use crate::spec::ServingSpec;
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::{BATCH_MAX, NUMBER_MAX};
 use apportion_domain::{
-    Assignment, BackupEntry, Batching, Dropping, Flow, GroupName, Invalid, PipelinePlan, Plan, PlanStatus, Problem,
-    Queueing, Routing, RoutingEntry, RoutingPolicy, RoutingTable, ServingWishes, Share,
+    Assignment, BackupEntry, Batching, Dropping, Flow, GroupName, Invalid, LadderStep, PipelinePlan, Plan, PlanStatus,
+    Problem, Queueing, Routing, RoutingEntry, RoutingPolicy, RoutingTable, ServingWishes, Share,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,6 +36,8 @@ struct ReadPipeline {
     flows: Vec<ReadFlow>,
     #[serde(default)]
     routing: ReadRouting,
+    #[serde(default)]
+    ladder: Vec<LadderStepFile>,
 }
 
 #[derive(Deserialize)]
@@ -148,15 +150,47 @@ fn pipeline_of(p: ReadPipeline, at: &str, problems: &mut Vec<Invalid>) -> Pipeli
         assignments.push(assignment);
     }
     let flows = p.flows.into_iter().enumerate().map(|(f, flow)| flow_of(flow, &format!("{at}/flows/{f}"), problems));
+    let flows = flows.collect();
+    let ladder = ladder_of(p.ladder, &assignments, &format!("{at}/ladder"), problems);
     PipelinePlan {
-        flows: flows.collect(),
+        flows,
         name: p.name,
         demand_qps: p.demand_qps,
         accuracy: p.accuracy.unwrap_or(0.0),
         serving: wishes.resolve(),
         assignments,
         routing: routing_of(p.routing, &format!("{at}/routing"), problems),
+        ladder,
     }
+}
+
+/// Steps of a ladder: rates rise, and no group has less than the plan gives it.
+fn ladder_of(
+    steps: Vec<LadderStepFile>,
+    assignments: &[Assignment],
+    at: &str,
+    problems: &mut Vec<Invalid>,
+) -> Vec<LadderStep> {
+    let mut below_qps = 0.0;
+    let mut read = Vec::with_capacity(steps.len());
+    for (s, step) in steps.into_iter().enumerate() {
+        let at = format!("{at}/{s}");
+        if !(step.rate_qps > below_qps && step.rate_qps <= NUMBER_MAX) {
+            let expected = format!("a rate above {below_qps}: steps rise");
+            problems.push(Invalid::new(format!("{at}/rate_qps"), step.rate_qps, expected));
+        }
+        below_qps = step.rate_qps;
+        if step.replicas.len() != assignments.len() {
+            let expected = format!("{} counts, one for each assignment", assignments.len());
+            problems.push(Invalid::new(format!("{at}/replicas"), format!("a list of {}", step.replicas.len()), expected));
+        }
+        for (g, (&count, a)) in step.replicas.iter().zip(assignments).enumerate().filter(|(_, (n, a))| **n < a.replicas) {
+            let expected = format!("at least the {} replicas that the plan gives {}", a.replicas, a.group);
+            problems.push(Invalid::new(format!("{at}/replicas/{g}"), count, expected));
+        }
+        read.push(LadderStep { rate_qps: step.rate_qps, replicas: step.replicas });
+    }
+    read
 }
 
 /// The words were checked with the file's shape.

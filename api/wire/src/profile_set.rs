@@ -228,5 +228,8 @@ fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
     if !(replan.min_qps > 0.0 && replan.min_qps <= 1e12) {
         problems.push(Invalid::new("/replan/min_qps", replan.min_qps, "a number above 0"));
     }
+    if let Some(ladder) = replan.ladder.filter(|ladder| !(1.0..=100.0).contains(ladder)) {
+        problems.push(Invalid::new("/replan/ladder", ladder, "a factor from 1 to 100"));
+    }
     problems
 }

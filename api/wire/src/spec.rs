@@ -318,6 +318,9 @@ pub struct ReplanSpec {
     /// Least demand that is planned for.
     #[serde(default = "one")]
     pub min_qps: f64,
+    /// Each plan gets a ladder: replicas for loads up to so many times its demand, which agents follow until the next plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<f64>,
 }
 
 /// Words for [`ReplanSpec::mode`].
@@ -325,7 +328,7 @@ pub const REPLAN_MODES: &[&str] = &["off", "advisory", "apply"];
 
 impl Default for ReplanSpec {
     fn default() -> Self {
-        Self { mode: replan_off(), period_s: replan_period_s(), headroom: replan_headroom(), min_qps: one() }
+        Self { mode: replan_off(), period_s: replan_period_s(), headroom: replan_headroom(), min_qps: one(), ladder: None }
     }
 }
 

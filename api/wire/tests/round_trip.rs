@@ -2,9 +2,9 @@
 
 use apportion_domain::{
     Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, Consequence, Constraint, Decision, Estimate,
-    Explanation, Flow, GroupName, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome, PlanningReport, Price,
-    Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan,
-    ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+    Explanation, Flow, GroupName, LadderStep, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome,
+    PlanningReport, Price, Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome,
+    ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
 use apportion_wire::{
     AnyPlan, PlanFile, ProblemFile, read_any_plan, read_pipeline_spec, read_plan, read_plan_for, read_problem,
@@ -103,6 +103,10 @@ fn plan() -> Plan {
             tables: vec![table(None, &detect), table(Some(&detect), &classify)],
             backup: vec![BackupEntry { group: classify.clone(), capacity_qps: 12.5 }],
         },
+        ladder: vec![
+            LadderStep { rate_qps: 644.0, replicas: vec![8, 9] },
+            LadderStep { rate_qps: 740.6, replicas: vec![8, 11] },
+        ],
     };
     Plan { pipelines: vec![pipeline], cost_per_hour: 4.8 }
 }
@@ -208,6 +212,27 @@ fn a_plan_written_by_hand_needs_only_its_assignments() {
     let plan = read_plan_for(&problem(), "plan.yaml", text).expect("short form");
     assert!((plan.cost_per_hour - 2.7).abs() < 1e-12, "{}", plan.cost_per_hour);
     assert_eq!(plan.pipelines[0].demand_qps, 560.0);
+}
+
+#[test]
+fn a_ladder_that_does_not_rise_or_takes_replicas_away_is_refused_with_its_place() {
+    let part = |ladder: &str| {
+        let assignment = "{task: a, variant: v, hardware: h, batch: 2, replicas: 3}";
+        format!("version: 1\npipelines:\n  - {{name: p, assignments: [{assignment}], ladder: [{ladder}]}}\n")
+    };
+    let step = "{rate_qps: 10, replicas: [3]}";
+    let read = read_plan("p.yaml", &part(&format!("{step}, {{rate_qps: 12, replicas: [4]}}"))).expect("valid");
+    let counts: Vec<_> = read.pipelines[0].ladder.iter().map(|s| s.replicas[0]).collect();
+    assert_eq!(counts, [3, 4]);
+    for (wrong, expected) in [
+        (format!("{step}, {step}"), "/pipelines/0/ladder/1/rate_qps: 10: expected a rate above 10"),
+        ("{rate_qps: 10, replicas: []}".into(), "/pipelines/0/ladder/0/replicas: a list of 0: expected 1 counts"),
+        ("{rate_qps: 10, replicas: [2]}".into(), "/pipelines/0/ladder/0/replicas/0: 2: expected at least the 3 replicas"),
+        ("{rate_qps: 10, counts: [3]}".into(), "/pipelines/0/ladder/0"),
+    ] {
+        let refused = read_plan("p.yaml", &part(&wrong)).expect_err("not a ladder").to_string();
+        assert!(refused.contains(expected), "{wrong}: {refused}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Arguments that several commands share.
 
 use apportion_estimator::ArrivalProcess;
+use apportion_planning::ladder::UP_TO_MAX;
 use clap::ValueEnum;
 use std::time::Duration;
 
@@ -47,6 +48,12 @@ pub fn arrivals(text: &str) -> Result<ArrivalProcess, String> {
 pub fn gap(text: &str) -> Result<f64, String> {
     let gap = text.parse::<f64>().ok().filter(|g| (0.0..=1.0).contains(g));
     gap.ok_or_else(|| "expected a number from 0 to 1, for example 1e-4".to_owned())
+}
+
+/// How many times its demand a plan's ladder goes up to.
+pub fn times(text: &str) -> Result<f64, String> {
+    let times = text.parse::<f64>().ok().filter(|t| (1.0..=UP_TO_MAX).contains(t));
+    times.ok_or_else(|| format!("expected a number from 1 to {UP_TO_MAX}, for example 4"))
 }
 
 /// A rate, or another number of at least 0.

@@ -8,6 +8,7 @@ use crate::{input, scaling};
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{Incumbent, Listener, PlanOptions, Planner};
+use apportion_wire::plan::LadderStepFile;
 use apportion_wire::{BadInput, PlanFile, ProblemFile};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -38,6 +39,9 @@ pub struct PlanArgs {
     /// Relative gap at which a plan counts as optimal.
     #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
     gap: f64,
+    /// Also find the replicas for higher loads, up to so many times the demand (1 to 100): agents and `simulate` follow them.
+    #[arg(long, value_name = "TIMES", value_parser = args::times)]
+    ladder: Option<f64>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -72,6 +76,7 @@ fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanOptions {
         time_limit: args.time_limit,
         cancel: Arc::new(AtomicBool::new(false)),
         trace,
+        ladder: args.ladder,
         ..PlanOptions::new(Arc::new(move || start.elapsed()))
     }
 }
@@ -87,6 +92,11 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
         return Err(
             BadInput::one("--planner", &args.planner, format!("{} is a scaling problem", args.problem), expected).into()
         );
+    }
+    if let Some(ladder) = args.ladder {
+        let expected = "no --ladder: a scaling problem has loads, and no pipeline that follows them";
+        let (place, shown) = (format!("{} is a scaling problem", args.problem), ladder.to_string());
+        return Err(BadInput::one("--ladder", &shown, place, expected).into());
     }
     let print = scaling::Print { format: args.format, out: args.out.as_deref() };
     let progress = spinner(&format!("planning {}", args.problem));
@@ -165,6 +175,14 @@ fn table(file: &PlanFile) -> String {
         writeln!(text, "\n{}: {demand} queries/s, accuracy {}, {serving}", p.name, number(p.accuracy))
             .expect("text does not fail");
         text.push_str(&assignments(p).text("  "));
+        if let (Some(first), Some(last)) = (p.ladder.first(), p.ladder.last()) {
+            let replicas = |step: &LadderStepFile| step.replicas.iter().map(|n| u64::from(*n)).sum::<u64>();
+            let (from, to) = (number(first.rate_qps), number(last.rate_qps));
+            let (few, many) = (replicas(first), replicas(last));
+            let steps = p.ladder.len();
+            writeln!(text, "  ladder: {steps} steps from {from} queries/s ({few} replicas) to {to} ({many})")
+                .expect("text does not fail");
+        }
     }
     add_reasons(file, &mut text);
     text

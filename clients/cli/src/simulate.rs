@@ -45,7 +45,7 @@ pub struct SimulateArgs {
     /// Write one row per request here, as CSV.
     #[arg(long)]
     requests: Option<String>,
-    /// Who scales replicas during the run: `tuner` (InferLine's), `hpa` (Kubernetes, by utilisation) or `ray-serve`.
+    /// Who scales replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa` (Kubernetes, by utilisation) or `ray-serve`.
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
     /// What the plan was made for, which the tuner compares arrivals with: as --trace. Without one: the demand, for 60 s.
@@ -79,8 +79,10 @@ enum Service {
 /// Who scales replicas during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Autoscaler {
-    /// Nobody: the plan's replicas stay.
+    /// The plan's own ladder; where it has none, nobody.
     #[default]
+    Plan,
+    /// Nobody: the plan's replicas stay.
     None,
     /// InferLine's tuner.
     Tuner,
@@ -107,11 +109,13 @@ fn simulated(
         Service::P99Matched => ServiceTimes::P99Matched,
     };
     let options = SimulateOptions { requests: args.requests.is_some(), service, ..SimulateOptions::default() };
-    if args.autoscaler == Autoscaler::None && args.windows.is_none() && !args.steward {
+    let ladder = (args.autoscaler == Autoscaler::Plan).then(|| controllers::ladder(problem, plan)).flatten();
+    let scales = ladder.is_some() || !matches!(args.autoscaler, Autoscaler::Plan | Autoscaler::None);
+    if !scales && args.windows.is_none() && !args.steward {
         return Ok((apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?, None));
     }
     let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
-        Autoscaler::None => Vec::new(),
+        Autoscaler::Plan | Autoscaler::None => ladder.into_iter().collect(),
         Autoscaler::Tuner => {
             let sample = input::workload(problem, &args.sample, args.arrivals, args.seed)?;
             vec![controllers::tuner(problem, plan, &sample).map_err(bad)?]

@@ -62,6 +62,22 @@ fn each_autoscaler_changes_replicas_under_a_rise_and_none_does_not() {
 }
 
 #[test]
+fn a_plan_with_a_ladder_is_followed_and_one_without_is_served_as_it_is() {
+    let files = files();
+    assert_eq!(scaled(&files, &[])["changes"], 0);
+    let planned = apportion(&["plan", &files.problem, "--ladder", "4", "--format", "json", "--out", &files.plan]);
+    assert_eq!(planned.status.code(), Some(0), "{}", String::from_utf8_lossy(&planned.stderr));
+    let file: Value = serde_json::from_slice(&std::fs::read(&files.plan).expect("a plan")).expect("JSON");
+    let steps = file["pipelines"][0]["ladder"].as_array().map_or(0, Vec::len);
+    assert!(steps > 3, "{file}");
+    assert!(scaled(&files, &[])["changes"].as_u64().is_some_and(|n| n > 0));
+    assert_eq!(scaled(&files, &["--autoscaler", "none"])["changes"], 0);
+    let refused = apportion(&["plan", &files.problem, "--ladder", "0.5"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("expected a number from 1 to 100"));
+}
+
+#[test]
 fn a_lower_target_of_utilisation_costs_more() {
     let files = files();
     let cost = |target: &str| {
@@ -75,7 +91,7 @@ fn a_lower_target_of_utilisation_costs_more() {
 fn what_makes_no_sense_is_refused() {
     let files = files();
     for (args, expected) in [
-        (["--autoscaler", "keda"], "possible values: none, tuner, hpa, ray-serve"),
+        (["--autoscaler", "keda"], "possible values: plan, none, tuner, hpa, ray-serve"),
         (["--hpa-target", "0"], "must be above 0 and at most 1"),
         (["--sample", "no-such-file.csv"], ""),
     ] {

@@ -7,6 +7,7 @@ use crate::layout::Group;
 use crate::node::split::{CHILD, PARENT};
 use crate::slot::wait_until;
 use crate::tensor::{Tensor, TensorSpec};
+use apportion_serving::mix::SplitMix;
 use std::time::{Duration, Instant};
 
 /// Size of a dimension that the specification leaves open.
@@ -29,8 +30,7 @@ struct Draws {
     one_of: Option<Vec<f64>>,
     /// By child, numbers with their probabilities.
     counts: Vec<Vec<(u32, f64)>>,
-    /// State of the generator (splitmix64).
-    state: u64,
+    stream: SplitMix,
 }
 
 /// How many backends drew before, so that two of the same variant do not draw alike.
@@ -44,18 +44,13 @@ impl Draws {
         let ratios = || wanted.task.children.iter().map(|edge| edge.ratio).collect();
         let one_of = wanted.task.one_of.then(ratios);
         let is_plain = one_of.is_none() && counts.iter().all(|c| c.as_slice() == [(1, 1.0)]);
-        let state = DRAWING.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0xd134_2543_de82_ef95);
-        (!is_plain && !counts.is_empty()).then_some(Self { one_of, counts, state })
+        let seed = DRAWING.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0xd134_2543_de82_ef95);
+        (!is_plain && !counts.is_empty()).then_some(Self { one_of, counts, stream: SplitMix(seed) })
     }
 
     /// The position among things with these weights.
-    fn draw(state: &mut u64, weights: impl Iterator<Item = f64> + Clone) -> usize {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = *state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let part = ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64;
-        let mut left = part * weights.clone().sum::<f64>();
+    fn draw(stream: &mut SplitMix, weights: impl Iterator<Item = f64> + Clone) -> usize {
+        let mut left = stream.unit() * weights.clone().sum::<f64>();
         let at = weights.clone().position(|weight| {
             left -= weight;
             left < 0.0
@@ -67,10 +62,10 @@ impl Draws {
     fn rows(&mut self, rows: usize) -> (Vec<i64>, Vec<i64>) {
         let (mut parents, mut children) = (Vec::new(), Vec::new());
         for row in 0..rows {
-            let chosen = self.one_of.as_ref().map(|ratios| Self::draw(&mut self.state, ratios.iter().copied()));
+            let chosen = self.one_of.as_ref().map(|ratios| Self::draw(&mut self.stream, ratios.iter().copied()));
             for child in chosen.map_or(0..self.counts.len(), |at| at..at + 1) {
                 let counts = &self.counts[child];
-                let at = Self::draw(&mut self.state, counts.iter().map(|c| c.1));
+                let at = Self::draw(&mut self.stream, counts.iter().map(|c| c.1));
                 let made = counts.get(at).map_or(0, |c| c.0.min(CHILDREN_MAX)) as usize;
                 parents.extend(std::iter::repeat_n(row as i64, made));
                 children.extend(std::iter::repeat_n(child as i64, made));

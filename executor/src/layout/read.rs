@@ -5,8 +5,7 @@ use super::{Choice, Edge, Group, Layout, Pipeline, Replica, Task};
 use crate::tensor::{Datatype, TensorSpec};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;
-use apportion_serving::StatePlanner;
-use apportion_serving::modules::TooManyPaths;
+use apportion_serving::ladder::Step;
 use apportion_serving::router::Within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,11 +63,12 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
         waits,
         demand_qps: from.demand_qps,
         choices: choices(from)?,
+        ladder: ladder(from)?,
     };
-    if StatePlanner::needs(serving.dropping).0 && pipeline.state_planner().is_none() {
-        return Err(format!("dropping {}: {TooManyPaths}", serving.dropping));
+    match pipeline.outline().state_planner() {
+        Ok(_) => Ok(pipeline),
+        Err(e) => Err(format!("dropping {}: {e}", serving.dropping)),
     }
-    Ok(pipeline)
 }
 
 /// The tasks with their edges, and the root's position.
@@ -146,6 +146,23 @@ fn choices(from: &v1::PipelineTarget) -> Result<Vec<Choice>, String> {
         Some(wrong) => Err(format!("choice {:?}: expected one group of each task, in the order of tasks", wrong.groups)),
         None => Ok(from.choices.iter().map(|c| Choice { groups: c.groups.clone(), accuracy: c.accuracy }).collect()),
     }
+}
+
+/// The ladder, its counts in the order of the groups' numbers.
+fn ladder(from: &v1::PipelineTarget) -> Result<Vec<Step>, String> {
+    if from.ladder.windows(2).any(|pair| pair[0].rate_qps >= pair[1].rate_qps) {
+        return Err("the rates of its ladder do not rise".into());
+    }
+    let step = |step: &v1::LadderStep| {
+        if step.replicas.len() != from.groups.len() {
+            let (counts, groups) = (step.replicas.len(), from.groups.len());
+            return Err(format!("a step of its ladder has {counts} counts: expected one for each of {groups} groups"));
+        }
+        let by_number: BTreeMap<u64, u32> =
+            from.groups.iter().map(|g| g.group).zip(step.replicas.iter().copied()).collect();
+        Ok(Step { rate_qps: step.rate_qps, replicas: by_number.into_values().collect() })
+    };
+    from.ladder.iter().map(step).collect()
 }
 
 fn chances(fanout: &v1::Fanout) -> Vec<(u32, f64)> {

@@ -249,7 +249,8 @@ impl Node {
         }
         let (agent, now) = (self.agent, Moment::from_nanos(self.now_ns));
         for (name, of) in layout.pipelines.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-            let states = of.state_planner();
+            // Whether there are too many paths was checked with the target.
+            let states = of.outline().state_planner().ok().flatten();
             for place in of.replicas.iter().filter(|r| r.agent == agent) {
                 let view = states.as_ref().map(|s| s.view(of.groups[&place.group].task));
                 match self.replicas.get_mut(&place.id) {

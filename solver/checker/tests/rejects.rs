@@ -111,6 +111,7 @@ fn plan() -> Plan {
             flow(&[("a", "fast"), ("c", "c1")], 0.5),
         ],
         routing: Routing::default(),
+        ladder: vec![],
     };
     Plan { pipelines: vec![part], cost_per_hour: 12.0 }
 }

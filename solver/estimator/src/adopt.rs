@@ -1,12 +1,13 @@
 //! Another plan comes into force during a run.
 
 use crate::SimulateError;
-use crate::blueprint::{Blueprint, provided};
+use crate::blueprint::Blueprint;
 use crate::changes::Changes;
 use crate::crews::Crew;
 use crate::driver::Run;
 use crate::fleet::{Place, Query, check_plan};
 use apportion_domain::{Assignment, Dropping, GroupName, Plan, Span, TaskIndex};
+use apportion_serving::outline::provided;
 use apportion_serving::router::{Part, Serving};
 use apportion_serving::{Router, Station};
 

@@ -146,6 +146,7 @@ fn chain(serving: ServingPolicy) -> (Problem, Plan) {
         assignments: (0..TASKS).map(assignment).collect(),
         flows: Vec::new(),
         routing: Routing::default(),
+        ladder: vec![],
     };
     (Problem::new(problem).expect("a valid problem"), Plan { pipelines: vec![part], cost_per_hour: 12.0 })
 }

@@ -11,9 +11,9 @@ use apportion_domain::{
     TaskIndex, TaskKind,
 };
 use apportion_serving::batcher::Batcher;
-use apportion_serving::modules::{Foresight, Module};
+use apportion_serving::modules::Foresight;
 use apportion_serving::router::{Part, Within};
-use apportion_serving::{Dropper, Router, StatePlanner, Station, group_capacity_qps, most_accurate_first};
+use apportion_serving::{Dropper, Outline, Router, StatePlanner, Station, group_capacity_qps, most_accurate_first};
 use std::collections::BTreeMap;
 
 /// A part of a plan that fits its pipeline.
@@ -29,8 +29,8 @@ pub struct Blueprint<'a> {
     pub part: PipelinePlan,
     /// Queries per second that each group can serve with full batches.
     capacities: BTreeMap<GroupName, f64>,
-    /// By task, what the plan grants to the tasks after it: see [`Blueprint::reserves_ms`].
-    reserve_ms: Vec<f64>,
+    /// By task, what the plan grants to the tasks after it.
+    reserves: Vec<Span>,
     /// What times of batches are taken from, and the root seed of what is drawn.
     times: (ServiceTimes, u64),
     /// How PARD looks ahead.
@@ -74,8 +74,8 @@ impl<'a> Blueprint<'a> {
             }
         }
         let foresight = Foresight::default();
-        let mut blueprint = Self { problem, pipeline, serving, part, capacities, reserve_ms: Vec::new(), times, foresight };
-        blueprint.reserve_ms = blueprint.reserves_ms();
+        let mut blueprint = Self { problem, pipeline, serving, part, capacities, reserves: Vec::new(), times, foresight };
+        blueprint.reserves = blueprint.outline()?.reserves();
         Ok(blueprint)
     }
 
@@ -231,7 +231,7 @@ impl<'a> Blueprint<'a> {
         if self.is_continuous(task) {
             return Batcher::AtStart { batch_max: 1 };
         }
-        Batcher::of(self.serving.batching, a.batch, Span::from_millis(self.reserve_ms[task.get()]))
+        Batcher::of(self.serving.batching, a.batch, self.reserves[task.get()])
     }
 
     /// A station of a group with so many servers.
@@ -253,24 +253,6 @@ impl<'a> Blueprint<'a> {
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
         self.pipeline.variant(task, variant).profile.service(hardware, a.group.share, a.batch)
-    }
-
-    /// By task, the longest way from its end to the end of the pipeline in milliseconds, with the hop charge of each task's
-    /// slowest group (the latency rule `task_budget`): what `wait_until` leaves to later tasks.
-    fn reserves_ms(&self) -> Vec<f64> {
-        let p = self.pipeline;
-        let by_task = self.by_task();
-        let charge_ms = |t: usize| {
-            let latencies = by_task[t].iter().filter_map(|a| self.execution(a)).map(Span::as_millis);
-            let slowest = latencies.fold(0.0, f64::max);
-            if slowest > 0.0 { p.hop_charge_ms(slowest) } else { 0.0 }
-        };
-        let mut reserve = vec![0.0; by_task.len()];
-        for &task in p.order().iter().rev() {
-            let after = |edge: &apportion_domain::Edge| charge_ms(edge.to.get()) + reserve[edge.to.get()];
-            reserve[task.get()] = p.edges_from(task).map(after).fold(0.0, f64::max);
-        }
-        reserve
     }
 
     /// How replicas are chosen within a group.
@@ -339,34 +321,18 @@ impl<'a> Blueprint<'a> {
     /// # Errors
     /// If the pipeline has too many paths for it.
     pub fn state_planner(&self) -> Result<Option<StatePlanner>, SimulateError> {
-        if !StatePlanner::needs(self.serving.dropping).0 {
-            return Ok(None);
-        }
-        let p = self.pipeline;
-        let module = |(t, of_task): (usize, &Vec<&Assignment>)| {
-            let capacity = |a: &&Assignment| (self.execution(a).unwrap_or(Span::ZERO), self.capacities[&a.group]);
-            let (execution, throughput_qps) = provided(of_task.iter().map(capacity));
-            Module { execution, throughput_qps, after: p.edges_from(TaskIndex(t)).map(|e| e.to.get()).collect() }
-        };
-        let modules = self.by_task().iter().enumerate().map(module).collect();
-        let (slo, network) = (Span::from_millis(p.slo_ms), Span::from_millis(p.network_ms));
-        let planner = StatePlanner::new(self.serving.dropping, slo, network, modules);
-        let planner = planner.map(|planner| planner.with_foresight(self.foresight));
-        Ok(Some(planner.map_err(|e| SimulateError::Unsupported {
-            pipeline: p.name.clone(),
+        let planner = self.outline()?.state_planner().map_err(|e| SimulateError::Unsupported {
+            pipeline: self.pipeline.name.clone(),
             what: format!("dropping {:?} with {e}", self.serving.dropping.name()),
-        })?))
+        })?;
+        Ok(planner.map(|planner| planner.with_foresight(self.foresight)))
     }
-}
 
-/// Mean time of a full batch, by throughput, and throughput of groups with these.
-pub fn provided(groups: impl Iterator<Item = (Span, f64)>) -> (Span, f64) {
-    let (mut sum, mut throughput_qps) = (0.0, 0.0);
-    for (execution, capacity_qps) in groups {
-        throughput_qps += capacity_qps;
-        sum += execution.as_millis() * capacity_qps;
+    /// The part in numbers.
+    fn outline(&self) -> Result<Outline, SimulateError> {
+        let fails = |e| SimulateError::Plan(format!("pipeline {:?}: {e}", self.pipeline.name));
+        Outline::of(self.pipeline, &self.problem.hardware, &self.part).map_err(fails)
     }
-    (Span::from_millis(if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 }), throughput_qps)
 }
 
 /// Stages on the path from the root to a task, both included.

@@ -3,6 +3,7 @@
 //! Streams are xoshiro256++ (Blackman and Vigna), so that two plans meet the same arrivals and a change in one place
 //! disturbs nothing else.
 
+use apportion_serving::mix::mix;
 use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -66,14 +67,6 @@ impl Stream {
             }
         }
     }
-}
-
-/// The finaliser of splitmix64.
-fn mix(z: u64) -> u64 {
-    let z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -5,12 +5,20 @@
 //! where they save most.
 
 use crate::replay;
-use apportion_domain::{Pipeline, Plan, Problem};
-use apportion_estimator::{SimulateOptions, Workload, simulate};
+use apportion_domain::{Pipeline, Plan, Problem, TaskKind, Trace};
+use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_serving::ladder::Step;
 
 /// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
 const REPLICAS_OVER_MAX: u32 = 8;
+/// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
+pub const STEP_FACTOR: f64 = 1.15;
+/// Largest load that a ladder is made for, over the plan's demand.
+pub const UP_TO_MAX: f64 = 100.0;
+/// Length of the Poisson load on which a step must hold, in seconds.
+const SAMPLE_SECONDS: u64 = 30;
+/// Root seed of that load.
+const SEED: u64 = 1;
 
 struct Search<'a> {
     problem: &'a Problem,
@@ -19,23 +27,66 @@ struct Search<'a> {
     workload: Workload,
 }
 
-/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. Replicas never
-/// fall from one step to the next. The ladder ends before the first rate that no number of replicas holds.
+/// The plan with the ladder of each pipeline, from its demand up to `up_to` times it: no group has less than the plan gives it.
+/// Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out when it is
+/// wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
 #[must_use]
-pub fn steps(problem: &Problem, plan: &Plan, rates_qps: &[f64], workload: impl Fn(f64) -> Workload) -> Vec<Step> {
+pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl Fn() -> bool) -> Plan {
+    for part in &mut plan.pipelines {
+        let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
+        if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
+            continue;
+        }
+        let alone = problem.changed(|draft| {
+            draft.pipelines = vec![p.clone()];
+            draft.deployed.clear();
+        });
+        let Ok(alone) = alone else { continue };
+        let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
+        let rates: Vec<f64> = (0..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
+        let of_part = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
+        let least: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
+        let steady = |qps: f64| {
+            let trace = Trace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
+            Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
+        };
+        let rates = rates.into_iter().take_while(|_| !is_over());
+        part.ladder = steps(&alone, &of_part, rates, &least, steady);
+    }
+    plan
+}
+
+/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No group has less
+/// than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate that no number of
+/// replicas holds, or for which there are not enough devices.
+#[must_use]
+pub fn steps(
+    problem: &Problem,
+    plan: &Plan,
+    rates_qps: impl IntoIterator<Item = f64>,
+    least: &[u32],
+    workload: impl Fn(f64) -> Workload,
+) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return steps };
-    for &rate_qps in rates_qps {
+    for rate_qps in rates_qps {
         let search = Search { problem, pipeline, plan, workload: workload(rate_qps) };
-        let least = steps.last().map(|s| s.replicas.clone());
-        let Some(replicas) = search.fewest(rate_qps, least) else { break };
+        let least = steps.last().map_or(least, |s| &s.replicas);
+        let Some(replicas) = search.fewest(rate_qps, least).filter(|replicas| search.fits(replicas)) else { break };
         steps.push(Step { rate_qps, replicas });
     }
     steps
 }
 
 impl Search<'_> {
-    fn fewest(&self, rate_qps: f64, least: Option<Vec<u32>>) -> Option<Vec<u32>> {
+    /// Whether there are devices for so many.
+    fn fits(&self, replicas: &[u32]) -> bool {
+        let plan = self.with(replicas);
+        let count = |name: &str| self.problem.hardware_named(name).and_then(|h| self.problem.hardware_at(h).count);
+        plan.devices().into_iter().all(|(name, wanted)| count(name).is_none_or(|count| wanted <= u64::from(count)))
+    }
+
+    fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Option<Vec<u32>> {
         let assignments = &self.plan.pipelines[0].assignments;
         let busy = |replicas: &[u32]| -> Vec<f64> {
             let one = |(a, &n): (&apportion_domain::Assignment, &u32)| {
@@ -45,8 +96,7 @@ impl Search<'_> {
         };
         let bare: Vec<u32> =
             busy(&vec![1; assignments.len()]).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect();
-        let floor = least.unwrap_or_else(|| vec![1; bare.len()]);
-        let mut replicas: Vec<u32> = bare.iter().zip(&floor).map(|(a, b)| *a.max(b)).collect();
+        let mut replicas: Vec<u32> = bare.iter().zip(floor).map(|(a, b)| *a.max(b)).collect();
         while !self.holds(&replicas) {
             let busy = busy(&replicas);
             let busiest = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b]))?;
@@ -77,10 +127,14 @@ impl Search<'_> {
         Some(replicas)
     }
 
-    fn holds(&self, replicas: &[u32]) -> bool {
+    fn with(&self, replicas: &[u32]) -> Plan {
         let mut plan = self.plan.clone();
         plan.pipelines[0].assignments.iter_mut().zip(replicas).for_each(|(a, &n)| a.replicas = n);
-        let run = simulate(self.problem, &plan, &self.workload, &SimulateOptions::default());
+        plan
+    }
+
+    fn holds(&self, replicas: &[u32]) -> bool {
+        let run = simulate(self.problem, &self.with(replicas), &self.workload, &SimulateOptions::default());
         run.is_ok_and(|s| replay::misses(self.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
     }
 }
@@ -107,7 +161,7 @@ mod tests {
         let (outcome, _) = crate::plan(&problem, &options);
         let plan = outcome.plan().expect("a plan");
         let rates = [50.0, 100.0, 200.0, 400.0, 800.0];
-        let steps = steps(&problem, plan, &rates, steady);
+        let steps = steps(&problem, plan, rates, &[1, 1], steady);
         assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
         let mut before = vec![1; plan.pipelines[0].assignments.len()];
         for step in &steps {
@@ -135,6 +189,30 @@ mod tests {
         let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
         let tight = crate::fixtures::problem(chain(14.0));
-        assert_eq!(steps(&tight, outcome.plan().expect("a plan"), &[50.0, 100.0], steady), []);
+        assert_eq!(steps(&tight, outcome.plan().expect("a plan"), [50.0, 100.0], &[1, 1], steady), []);
+    }
+
+    #[test]
+    fn a_plan_asks_for_its_ladder_which_ends_where_devices_do() {
+        let problem = problem(chain(120.0))
+            .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
+            .expect("valid");
+        let options =
+            PlanOptions { planner: Planner::Greedy, ladder: Some(8.0), ..PlanOptions::new(Arc::new(Duration::default)) };
+        let ladder = |problem: &Problem| {
+            let (outcome, _) = crate::plan(problem, &options);
+            let part = outcome.plan().expect("a plan").pipelines[0].clone();
+            let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
+            (part.demand_qps, planned, part.ladder)
+        };
+        let (demand_qps, planned, steps) = ladder(&problem);
+        assert_eq!(steps[0].rate_qps, demand_qps);
+        assert!(steps[steps.len() - 1].rate_qps >= 8.0 * demand_qps, "{steps:?}");
+        assert!(steps.iter().all(|s| s.replicas.iter().zip(&planned).all(|(n, planned)| n >= planned)), "{steps:?}");
+        let count: u32 = steps[0].replicas.iter().sum();
+        let few = problem.changed(|d| d.hardware.iter_mut().for_each(|h| h.count = Some(count))).expect("valid");
+        let (_, _, short) = ladder(&few);
+        assert!(!short.is_empty() && short.len() < steps.len(), "{} of {}", short.len(), steps.len());
+        assert!(short.iter().all(|s| s.replicas.iter().sum::<u32>() <= count * few.hardware.len() as u32));
     }
 }

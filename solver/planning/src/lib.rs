@@ -110,6 +110,8 @@ pub struct PlanOptions {
     pub explain: bool,
     /// Hears of every better plan and bound while the search runs.
     pub listener: Option<Listener>,
+    /// The plan's ladders are made up to so many times its demand: [`ladder::with_ladders`].
+    pub ladder: Option<f64>,
 }
 
 impl PlanOptions {
@@ -118,7 +120,17 @@ impl PlanOptions {
     pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
         let cancel = Arc::default();
         let planner = Planner::default();
-        Self { planner, gap: 1e-4, time_limit: None, elapsed, cancel, trace: None, explain: true, listener: None }
+        Self {
+            planner,
+            gap: 1e-4,
+            time_limit: None,
+            elapsed,
+            cancel,
+            trace: None,
+            explain: true,
+            listener: None,
+            ladder: None,
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -129,6 +141,16 @@ impl PlanOptions {
 
 /// Plans: the outcome and how it came about.
 pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let (outcome, report) = bare(problem, options);
+    let is_over = || options.cancel.load(std::sync::atomic::Ordering::Relaxed);
+    match options.ladder {
+        Some(up_to) => (outcome.map(|plan| ladder::with_ladders(problem, plan, up_to, is_over)), report),
+        None => (outcome, report),
+    }
+}
+
+/// A plan without ladders.
+fn bare(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     match (options.planner, &options.trace) {
         (Planner::Greedy, _) => greedy::plan(problem, options),
         (Planner::HardwareOnly, _) => baselines::hardware_only::plan(problem, options),

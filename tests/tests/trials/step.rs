@@ -15,11 +15,14 @@ const LENGTH: Duration = Duration::from_secs(30);
 /// The variant's load time and two seconds.
 const BACK: Duration = Duration::from_millis(2_200);
 
-async fn step(is_away: bool) -> Vec<Sent> {
+async fn step(is_away: bool, ladder: Option<f64>) -> Vec<Sent> {
     let mut cluster = Cluster::start(AGENTS, 2).await;
-    let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": 1.2, "min_qps": 48.0});
+    let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": 1.2, "min_qps": 48.0, "ladder": ladder});
     cluster.register(&chain(&["v"], json!({"replan": replan})), &profile(&["v"])).await;
-    let plan = cluster.plan(&json!({"pipelines": [{"name": "chain", "demand_qps": 1.2 * BASE_QPS}]})).await;
+    let demand = json!({"pipelines": [{"name": "chain", "demand_qps": 1.2 * BASE_QPS}], "ladder": ladder});
+    let plan = cluster.plan(&demand).await;
+    let steps = plan["plan"]["pipelines"][0]["ladder"].as_array().map_or(0, Vec::len);
+    assert_eq!(steps > 1, ladder.is_some(), "{plan}");
     cluster.apply(&plan).await;
     cluster.ready("chain").await;
     if is_away {
@@ -45,10 +48,15 @@ fn judge(sent: &[Sent], what: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_the_cluster_can_serve_is_served_two_seconds_later() {
-    judge(&step(false).await, "with the control plane");
+    judge(&step(false, None).await, "with the control plane");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn so_it_is_with_the_control_plane_away() {
-    judge(&step(true).await, "without the control plane");
+    judge(&step(true, None).await, "without the control plane");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn and_with_the_plans_ladder_in_place_of_the_tuner() {
+    judge(&step(true, Some(6.0)).await, "on the plan's ladder, without the control plane");
 }

@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use crate::output::{self, Table, number};
 use apportion_domain::{Moment, Span};
+use apportion_serving::mix::SplitMix;
 use apportion_serving::selector::{Asked, Registered, Seen, Selected, Selector};
 use apportion_serving::tables::{Graph, Server, route};
 use std::hint::black_box;
@@ -46,25 +47,13 @@ pub fn run() -> Result<(), Failure> {
     output::print(&table.text(""))
 }
 
-/// Numbers that are the same in every run (splitmix64), from 0 to 1.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 fn tables_ms() -> Vec<f64> {
     let graph = Graph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
-    let mut draw = Draw(1);
+    let mut draw = SplitMix(1);
     let server = |at: usize| Server {
         task: at % 3,
-        accuracy: draw.next(),
-        capacity_qps: 50.0 + 100.0 * draw.next(),
+        accuracy: draw.unit(),
+        capacity_qps: 50.0 + 100.0 * draw.unit(),
         fanout: if at.is_multiple_of(3) { vec![1.0, 0.8] } else { vec![] },
     };
     let servers: Vec<Server> = (0..WORKERS).map(server).collect();
@@ -77,15 +66,15 @@ fn tables_ms() -> Vec<f64> {
 }
 
 fn registered() -> Vec<Registered> {
-    let mut draw = Draw(2);
+    let mut draw = SplitMix(2);
     let variant = |_| {
-        let inference = 5.0 + 95.0 * draw.next();
+        let inference = 5.0 + 95.0 * draw.unit();
         Registered {
             application: 0,
-            accuracy: 0.5 + 0.5 * draw.next(),
+            accuracy: 0.5 + 0.5 * draw.unit(),
             inference: Span::from_millis(inference),
-            load: Span::from_millis(500.0 + 5_000.0 * draw.next()),
-            peak_qps: 1e3 / inference * (1.0 + 7.0 * draw.next()),
+            load: Span::from_millis(500.0 + 5_000.0 * draw.unit()),
+            peak_qps: 1e3 / inference * (1.0 + 7.0 * draw.unit()),
             hardware: 0,
             eighths: 2,
             price: 1.0,
@@ -96,8 +85,8 @@ fn registered() -> Vec<Registered> {
 
 /// Which variants each machine has.
 fn placed() -> Vec<Vec<usize>> {
-    let mut draw = Draw(3);
-    (0..MACHINES).map(|_| (0..REPLICAS).map(|_| (draw.next() * VARIANTS as f64) as usize).collect()).collect()
+    let mut draw = SplitMix(3);
+    (0..MACHINES).map(|_| (0..REPLICAS).map(|_| (draw.unit() * VARIANTS as f64) as usize).collect()).collect()
 }
 
 fn selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
@@ -127,15 +116,15 @@ fn moment(seconds: f64) -> Moment {
     Moment::from_nanos((seconds * 1e9) as u64)
 }
 
-fn ask(draw: &mut Draw) -> Asked {
-    let (accuracy, latency) = (0.5 + 0.45 * draw.next(), Span::from_millis(20.0 + 180.0 * draw.next()));
+fn ask(draw: &mut SplitMix) -> Asked {
+    let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), Span::from_millis(20.0 + 180.0 * draw.unit()));
     Asked::Needs { application: 0, accuracy, latency }
 }
 
 /// Microseconds for one choice and for a search of everything that every machine has, with replicas that are loaded so.
 pub fn choice_us(load: f64) -> (f64, f64) {
     let (registered, placed) = (registered(), placed());
-    let mut draw = Draw(4);
+    let mut draw = SplitMix(4);
     let asked: Vec<Asked> = (0..BRUTE).map(|_| ask(&mut draw)).collect();
     let start = Instant::now();
     for asked in &asked {
@@ -167,7 +156,7 @@ fn choice_ns(load: f64) -> f64 {
     for (machine, replicas) in placed.iter().enumerate() {
         report(&mut selector, &registered, (0.0, machine), replicas, |_| load);
     }
-    let mut draw = Draw(4);
+    let mut draw = SplitMix(4);
     let asked: Vec<Asked> = (0..CHOICES).map(|_| ask(&mut draw)).collect();
     // Half of what all replicas can serve: fewer than that are waited for.
     let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
@@ -192,10 +181,10 @@ fn late(load: f64, every_s: Option<f64>) -> f64 {
         report(&mut selector, &registered, (0.0, machine), replicas, |_| 0.0);
     }
     let (mut now_s, mut next_s) = (0.0, every_s.unwrap_or(f64::INFINITY));
-    let (mut arrivals, mut draw) = (Draw(5), Draw(6));
+    let (mut arrivals, mut draw) = (SplitMix(5), SplitMix(6));
     let (mut asked, mut late) = (0_u64, 0_u64);
     while now_s < SECONDS {
-        now_s += -(1.0 - arrivals.next()).ln() / (load * total_qps);
+        now_s += -(1.0 - arrivals.unit()).ln() / (load * total_qps);
         if let Some(every_s) = every_s.filter(|_| now_s >= next_s) {
             for (machine, replicas) in placed.iter().enumerate() {
                 let load = |slot: usize| served[machine][slot] / (every_s * registered[replicas[slot]].peak_qps);

@@ -33,6 +33,7 @@ fn plan(replicas: u32) -> Plan {
         assignments: vec![assignment],
         flows: vec![],
         routing: Routing::default(),
+        ladder: vec![],
     };
     Plan { pipelines: vec![part], cost_per_hour: f64::from(replicas) }
 }

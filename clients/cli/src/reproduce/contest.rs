@@ -2,6 +2,10 @@
 
 use super::inferline::most_accurate;
 use super::lab::{Lab, constant, load, rate_quantile, with_pipeline};
+use super::loki::{self, CONTENDERS};
+use super::loki_phases::TWO_STEP;
+use super::planned::Planned;
+use super::system::{self, Setting, System};
 use crate::exit::Failure;
 use anyhow::anyhow;
 use apportion_domain::{Batching, Dropping, Plan, Problem, RoutingPolicy, Span};
@@ -28,7 +32,9 @@ pub enum Scaler {
     Fixed(f64),
     /// InferLine's tuner; what it asks for is multiplied by this.
     Tuner(f64),
-    /// The ladder of plans made ahead; rates are multiplied by this.
+    /// The whole system: plans that are made again, and between two of them the plan's ladder.
+    System(Setting),
+    /// The ladder alone, above and below one plan; rates are multiplied by this.
     Ladder(f64),
     /// HPA with a target of utilisation, and least replicas over those of the plan.
     Hpa(f64, f64),
@@ -42,6 +48,7 @@ impl Scaler {
         let least = |floor: f64| if floor > 0.0 { format!(", at least {floor} of the plan") } else { String::new() };
         match self {
             Self::Fixed(factor) => format!("{factor} of the plan"),
+            Self::System(Setting { planned, headroom }) => format!("plans for {planned}, ladder times {headroom}"),
             Self::Tuner(headroom) | Self::Ladder(headroom) => format!("times {headroom}"),
             Self::Hpa(target, floor) => format!("{:.0} %{}", 100.0 * target, least(floor)),
             Self::Ray(target, floor) => format!("{target} ongoing{}", least(floor)),
@@ -63,7 +70,7 @@ pub struct Point {
 }
 
 /// One pipeline with its plan and the load that the scalers are judged on.
-pub struct Contest {
+pub struct Contest<'a> {
     /// Pipeline and trace.
     pub name: String,
     problem: Problem,
@@ -71,8 +78,19 @@ pub struct Contest {
     sample: Workload,
     seen: Workload,
     judged: Workload,
+    /// The same, but that the load of its last third is so many times what it was.
+    stepped: Workload,
     steps: Vec<Step>,
+    /// The system's plans by demand.
+    plans: Planned<'a>,
+    /// Load of the first seconds of `seen`, of `judged`.
+    first_qps: [f64; 2],
 }
+
+/// What the load is multiplied with where it steps up.
+pub const STEP_FACTOR: f64 = 2.0;
+/// Seconds whose mean the system's first plan is for.
+const FIRST_SECONDS: usize = 10;
 
 /// The ladder of the only pipeline, in the loop.
 struct Climber(Ladder);
@@ -129,9 +147,15 @@ pub fn cloud(problem: &Problem) -> Result<Problem, Failure> {
     })
 }
 
-impl Contest {
+impl<'a> Contest<'a> {
     /// A contest on `judged`, for which is prepared on `seen`; `None` if there is no plan. The plan is for the median of `seen`.
-    pub fn new(lab: &Lab, name: String, problem: &Problem, seen: &[f64], judged: &[f64]) -> Result<Option<Self>, Failure> {
+    pub fn new(
+        lab: &'a Lab,
+        name: String,
+        problem: &Problem,
+        seen: &[f64],
+        judged: &[f64],
+    ) -> Result<Option<Self>, Failure> {
         let planned_qps = rate_quantile(seen, 0.5);
         let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
         let steady = |qps: f64| constant(qps, SAMPLE_SECONDS, ArrivalProcess::Poisson, lab.seed);
@@ -144,13 +168,21 @@ impl Contest {
         let Some(plan) = held.min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour)) else { return Ok(None) };
         let (least, factor, count) = STEPS;
         let rates_qps: Vec<f64> = (0..count).map(|k| least * planned_qps * factor.powi(k)).collect();
-        let steps = ladder::steps(&problem, &plan, &rates_qps, steady);
+        let least = vec![1; plan.pipelines[0].assignments.len()];
+        let steps = ladder::steps(&problem, &plan, rates_qps, &least, steady);
         if steps.is_empty() {
             return Ok(None);
         }
         let drawn = |rates: &[f64], seed| load(rates, ArrivalProcess::Poisson, seed);
+        let first = |rates: &[f64]| loki::mean(&rates[..rates.len().min(FIRST_SECONDS)]);
+        let first_qps = [first(seen), first(judged)];
+        let last_third = 2 * judged.len() / 3;
+        let rate = |(at, rate): (usize, &f64)| if at < last_third { *rate } else { STEP_FACTOR * rate };
+        let stepped: Vec<f64> = judged.iter().enumerate().map(rate).collect();
+        let stepped = drawn(&stepped, lab.held_out());
         let (seen, judged) = (drawn(seen, lab.seed), drawn(judged, lab.held_out()));
-        Ok(Some(Self { name, problem, plan, sample, seen, judged, steps }))
+        let plans = Planned::new(lab, &problem, CONTENDERS[TWO_STEP]).checked().with_ladders(system::GRID, system::UP_TO);
+        Ok(Some(Self { name, problem, plan, sample, seen, judged, stepped, steps, plans, first_qps }))
     }
 
     /// The plan that all start from, in words.
@@ -163,15 +195,36 @@ impl Contest {
 
     /// Runs the load that is reported under one scaler.
     pub fn run(&self, scaler: Scaler) -> Result<Point, Failure> {
-        self.run_on(&self.judged, scaler)
+        self.run_on(&self.judged, self.first_qps[1], scaler)
     }
 
     /// Runs the load of before under one scaler.
     pub fn rehearse(&self, scaler: Scaler) -> Result<Point, Failure> {
-        self.run_on(&self.seen, scaler)
+        self.run_on(&self.seen, self.first_qps[0], scaler)
     }
 
-    fn run_on(&self, workload: &Workload, scaler: Scaler) -> Result<Point, Failure> {
+    /// Runs the load that steps up under one scaler.
+    pub fn surprise(&self, scaler: Scaler) -> Result<Point, Failure> {
+        self.run_on(&self.stepped, self.first_qps[1], scaler)
+    }
+
+    fn run_on(&self, workload: &Workload, first_qps: f64, scaler: Scaler) -> Result<Point, Failure> {
+        let (plan, controller) = self.started(first_qps, scaler)?;
+        let is_system = matches!(scaler, Scaler::System(_));
+        let controllers = controller.into_iter().collect();
+        let scenario = Scenario { controllers, steward: is_system, ..Scenario::default() };
+        let run = replay(&self.problem, &plan, workload, &SimulateOptions::default(), scenario)
+            .map_err(|e| anyhow!("{}: {e}", self.name))?;
+        Ok(Point {
+            attainment: run.simulation.total.attainment,
+            cost_per_hour: run.cost_per_hour,
+            utilisation: run.utilisation,
+            changes: run.changes,
+        })
+    }
+
+    /// The plan that a run starts with, and who changes it.
+    fn started(&self, first_qps: f64, scaler: Scaler) -> Result<(Plan, Option<Box<dyn Controller + '_>>), Failure> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
         let inner: Option<(Box<dyn Controller>, f64, f64)> = match scaler {
@@ -182,6 +235,11 @@ impl Contest {
             Scaler::Tuner(factor) => {
                 let tuner = tuner(&self.problem, &self.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
                 Some((tuner, factor, 0.0))
+            }
+            Scaler::System(setting) => {
+                let system = System::new(&self.plans, setting, first_qps);
+                let system = system.ok_or_else(|| anyhow!("{}: no plan for {first_qps} queries/s", self.name))?;
+                return Ok((system.plan().clone(), Some(Box::new(system))));
             }
             Scaler::Ladder(headroom) => {
                 let start = assignments.iter().map(|a| a.replicas).collect();
@@ -195,19 +253,12 @@ impl Contest {
                 Some((Box::new(RayServe::new(config)), 1.0, floor))
             }
         };
-        let controllers = inner.into_iter().map(|(inner, factor, floor)| -> Box<dyn Controller> {
+        let adjusted = |(inner, factor, floor): (Box<dyn Controller>, f64, f64)| -> Box<dyn Controller> {
             let bounds = |n: u32| (((f64::from(n) * floor).ceil() as u32).max(1), n * REPLICAS_MAX);
             let bounds = self.plan.pipelines[0].assignments.iter().map(|a| (a.group.clone(), bounds(a.replicas)));
             Box::new(Adjusted { inner, factor, bounds: bounds.collect() })
-        });
-        let scenario = Scenario { controllers: controllers.collect(), ..Scenario::default() };
-        let run = replay(&self.problem, &plan, workload, &SimulateOptions::default(), scenario)
-            .map_err(|e| anyhow!("{}: {e}", self.name))?;
-        Ok(Point {
-            attainment: run.simulation.total.attainment,
-            cost_per_hour: run.cost_per_hour,
-            utilisation: run.utilisation,
-            changes: run.changes,
-        })
+        };
+        let controller = inner.map(|inner| -> Box<dyn Controller + '_> { adjusted(inner) });
+        Ok((plan, controller))
     }
 }

@@ -4,20 +4,25 @@
 //! All start from the same plan, on the same devices, under the same serving policies. Ours is set on an earlier stretch of the
 //! trace; what the others are told (target, least replicas) is the best in hindsight on the very load that is reported.
 
-use super::contest::{Contest, Point, Scaler, cloud};
+use super::contest::{Contest, Point, STEP_FACTOR, Scaler, cloud};
+use super::headline_claims::claims;
 use super::lab::{Lab, bursts, in_parallel};
-use super::metrics::geometric_mean;
 use super::plot::{Plot, Series};
-use super::report::{Claim, Report, Titled, Verdict};
-use super::{lab, percent};
+use super::report::{Report, Titled};
+use super::system::{self, Setting};
+use super::{lab, overload, percent};
 use crate::exit::Failure;
 use crate::output::{Table, optional};
 use apportion_domain::Problem;
 
 const TRAFFIC: &str = include_str!("../../../../examples/traffic.yaml");
 /// What all contenders are held to.
-const ATTAINMENT: f64 = 0.99;
-/// What the rates of our ladder are multiplied with.
+pub const ATTAINMENT: f64 = 0.99;
+/// What the system plans for, over the load that it sees.
+const PLANNED: [f64; 3] = [0.3, 0.6, 1.0];
+/// What the system multiplies rates with before it looks them up on its plan's ladder.
+const SYSTEM_HEADROOMS: [f64; 6] = [0.9, 1.0, 1.1, 1.3, 1.6, 2.0];
+/// What the rates of the ladder alone are multiplied with.
 const HEADROOMS: [f64; 8] = [0.9, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0];
 /// The same for what the tuner asks for.
 const TUNER_FACTORS: [f64; 5] = [0.35, 0.4, 0.5, 0.7, 1.0];
@@ -29,7 +34,15 @@ const RAY_TARGETS: [f64; 6] = [0.25, 0.5, 0.75, 1.0, 2.0, 4.0];
 const FLOORS: [f64; 2] = [0.0, 2.0];
 /// Replicas over the plan's without any scaling.
 const FIXED: [f64; 6] = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0];
-const NAMES: [&str; 5] = ["ours", "InferLine's tuner", "HPA", "Ray Serve", "fixed"];
+/// Contenders, ours first.
+pub const NAMES: [&str; CONTENDERS] = ["ours", "ladder alone", "InferLine's tuner", "HPA", "Ray Serve", "fixed"];
+const CONTENDERS: usize = 6;
+/// Position among [`NAMES`].
+pub const OURS: usize = 0;
+/// See [`OURS`].
+pub const HPA: usize = 3;
+/// See [`OURS`].
+pub const RAY: usize = 4;
 
 /// A stretch of a trace to report on, and an earlier one to prepare on.
 struct Stretch {
@@ -79,7 +92,14 @@ fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
         let traffic = lab::built_in_problem("examples/traffic.yaml", TRAFFIC)?;
         return Ok(vec![("traffic".into(), cloud(&traffic)?, 0.3)]);
     }
-    let files = [("loki_traffic_00", 0.4), ("ext_share_00", 2.0), ("heterotight_02", 2.0)];
+    let files = [
+        ("loki_traffic_00", 0.4),
+        ("ext_share_00", 2.0),
+        ("heterotight_02", 2.0),
+        ("ext_dag_00", 2.0),
+        ("hetero_00", 2.0),
+        ("ext_switch_00", 1.0),
+    ];
     let of = |(name, factor): (&str, f64)| {
         let problem = lab.problem(&format!("problems/{name}.json"), "examples/traffic.yaml", TRAFFIC)?;
         Ok((name.to_owned(), cloud(&problem)?, factor))
@@ -88,19 +108,24 @@ fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
 }
 
 /// Everything that was tried on one contest, by contender in the order of [`NAMES`].
-struct Tried {
-    name: String,
+pub struct Tried {
+    /// Pipeline and stretch.
+    pub name: String,
     plan: String,
-    curves: [Vec<(Scaler, Point)>; 5],
+    curves: [Vec<(Scaler, Point)>; CONTENDERS],
     /// With the setting that was the cheapest to reach the attainment on the earlier stretch.
-    set_before: [Option<(Scaler, Point)>; 5],
+    pub set_before: [Option<(Scaler, Point)>; CONTENDERS],
+    /// What the best setting in hindsight does where the load then steps up; for ours what was set on the earlier stretch.
+    pub surprised: [Option<Point>; CONTENDERS],
 }
 
-fn settings(lab: &Lab) -> [Vec<Scaler>; 5] {
+fn settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
     let floored = |targets: &[f64], of: fn(f64, f64) -> Scaler| -> Vec<Scaler> {
         FLOORS.iter().flat_map(|&floor| targets.iter().map(move |&target| of(target, floor))).collect()
     };
+    let setting = |planned: f64, headroom: f64| Scaler::System(Setting { planned, headroom });
     let mut all = [
+        PLANNED.iter().flat_map(|&planned| SYSTEM_HEADROOMS.map(|headroom| setting(planned, headroom))).collect(),
         HEADROOMS.map(Scaler::Ladder).to_vec(),
         TUNER_FACTORS.map(Scaler::Tuner).to_vec(),
         floored(&HPA_TARGETS, Scaler::Hpa),
@@ -111,9 +136,9 @@ fn settings(lab: &Lab) -> [Vec<Scaler>; 5] {
     all
 }
 
-fn tried(lab: &Lab, contest: &Contest) -> Result<Tried, Failure> {
-    let mut curves: [Vec<(Scaler, Point)>; 5] = Default::default();
-    let mut set_before = [None; 5];
+fn tried(lab: &Lab, contest: &Contest<'_>) -> Result<Tried, Failure> {
+    let mut curves: [Vec<(Scaler, Point)>; CONTENDERS] = Default::default();
+    let mut set_before = [None; CONTENDERS];
     for (i, scalers) in settings(lab).into_iter().enumerate() {
         let points = in_parallel(&scalers, |scaler| contest.run(*scaler))?;
         curves[i] = scalers.iter().copied().zip(points).collect();
@@ -122,24 +147,36 @@ fn tried(lab: &Lab, contest: &Contest) -> Result<Tried, Failure> {
         let cheapest = reaching.min_by(|&a, &b| rehearsed[a].cost_per_hour.total_cmp(&rehearsed[b].cost_per_hour));
         set_before[i] = cheapest.map(|at| curves[i][at]);
     }
-    Ok(Tried { name: contest.name.clone(), plan: contest.planned(), curves, set_before })
+    let (name, plan) = (contest.name.clone(), contest.planned());
+    let mut tried = Tried { name, plan, curves, set_before, surprised: [None; CONTENDERS] };
+    for i in 0..CONTENDERS {
+        let best = if i == OURS { tried.set_before[i] } else { tried.cheapest(i).copied() };
+        tried.surprised[i] = best.map(|(scaler, _)| contest.surprise(scaler)).transpose()?;
+    }
+    Ok(tried)
 }
 
 impl Tried {
     /// The cheapest setting of a contender that reaches the attainment.
-    fn cheapest(&self, contender: usize) -> Option<&(Scaler, Point)> {
+    pub fn cheapest(&self, contender: usize) -> Option<&(Scaler, Point)> {
         let reaching = self.curves[contender].iter().filter(|(_, p)| p.attainment >= ATTAINMENT);
         reaching.min_by(|a, b| a.1.cost_per_hour.total_cmp(&b.1.cost_per_hour))
     }
 
     /// What a contender costs over what ours costs, both at their cheapest that reaches the attainment.
-    fn ratio(&self, contender: usize) -> Option<f64> {
-        Some(self.cheapest(contender)?.1.cost_per_hour / self.cheapest(0)?.1.cost_per_hour)
+    pub fn ratio(&self, contender: usize) -> Option<f64> {
+        Some(self.cheapest(contender)?.1.cost_per_hour / self.cheapest(OURS)?.1.cost_per_hour)
+    }
+
+    /// The same over ours as it was set on the earlier stretch, if that reaches the attainment.
+    pub fn ratio_set_before(&self, contender: usize) -> Option<f64> {
+        let ours = self.set_before[OURS].filter(|(_, p)| p.attainment >= ATTAINMENT)?.1;
+        Some(self.cheapest(contender)?.1.cost_per_hour / ours.cost_per_hour)
     }
 
     /// The best attainment of a contender at no more than what ours costs.
-    fn at_our_cost(&self, contender: usize) -> Option<f64> {
-        let ours = self.cheapest(0)?.1.cost_per_hour;
+    pub fn at_our_cost(&self, contender: usize) -> Option<f64> {
+        let ours = self.cheapest(OURS)?.1.cost_per_hour;
         let affordable = self.curves[contender].iter().filter(|(_, p)| p.cost_per_hour <= ours);
         affordable.map(|(_, p)| p.attainment).max_by(f64::total_cmp)
     }
@@ -160,6 +197,7 @@ impl Tried {
                 before.map_or_else(|| "none reached it".into(), |b| b.0.setting()),
                 optional(before.map(|b| b.1.cost_per_hour)),
                 share(before.map(|b| b.1.attainment)),
+                share(self.surprised[i].map(|p| p.attainment)),
             ]);
         }
     }
@@ -192,69 +230,7 @@ impl Tried {
 /// Plots start at this attainment, in percent.
 const SHOWN_MIN: f64 = 80.0;
 
-/// How one contender stands to ours over all contests.
-fn against(all: &[Tried], contender: usize, why: &str) -> Claim {
-    let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
-    let never = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(0).is_some()).count();
-    let halved = ratios.iter().filter(|r| **r >= 2.0).count() + never;
-    let below = all.iter().filter_map(|t| t.ratio(contender).filter(|r| *r < 2.0).map(|r| format!("{} ({r:.2})", t.name)));
-    let below: Vec<String> = below.collect();
-    let unreached = all.iter().filter(|t| t.at_our_cost(contender).is_none_or(|a| a < ATTAINMENT)).count();
-    Claim {
-        claimed: format!("At most half the cost of {} at equal attainment (aim)", NAMES[contender]),
-        seen: format!(
-            "so in {halved} of {}; it costs {} times as much on the mean; at our cost it stays below {} in {unreached}{}",
-            all.len(),
-            optional(geometric_mean(&ratios)),
-            percent(ATTAINMENT),
-            if below.is_empty() { String::new() } else { format!("; less than twice: {}", below.join(", ")) }
-        ),
-        verdict: Verdict::of(halved == all.len()),
-        why: why.into(),
-    }
-}
-
-/// Settings of an earlier stretch, on the one that is reported.
-fn set_before(all: &[Tried]) -> Claim {
-    let held = |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
-    let cost = |t: &Tried, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
-    let ratios: Vec<f64> = all.iter().filter_map(|t| Some(cost(t, 2)? / cost(t, 0)?)).collect();
-    Claim {
-        claimed: "What was set on an earlier stretch holds on the one that is reported (aim)".into(),
-        seen: format!(
-            "{} reached by ours in {} of {}, by HPA in {}; HPA then costs {} times as much on the mean",
-            percent(ATTAINMENT),
-            held(0),
-            all.len(),
-            held(2),
-            optional(geometric_mean(&ratios))
-        ),
-        verdict: Verdict::of(held(0) == all.len()),
-        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: its height and how \
-              often it comes decide, and these differ between stretches."
-            .into(),
-    }
-}
-
-fn claims(all: &[Tried]) -> Vec<Claim> {
-    vec![
-        against(
-            all,
-            2,
-            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its target must be low \
-             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more they would serve \
-             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to save.",
-        ),
-        against(
-            all,
-            3,
-            "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes.",
-        ),
-        set_before(all),
-    ]
-}
-
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "pipeline and trace",
     "who",
     "cheapest setting",
@@ -266,6 +242,7 @@ const HEADER: [&str; 11] = [
     "set on the earlier stretch",
     "cost/h",
     "attainment",
+    "if the load doubles",
 ];
 
 fn method() -> String {
@@ -274,14 +251,21 @@ fn method() -> String {
          (the file's time where it has one), on stretches of a real Twitter stream whose rates are multiplied by one number for each \
          pipeline. All contenders start from the same plan, for the median rate of an earlier stretch with a burst in it, and keep its \
          hardware and batch sizes; queries are served alike (batches at start, per-task dropping), reports come 100 ms late and commands \
-         take 100 ms. Ours is steered on a ladder of replica counts that the estimator found ahead for {} rates: up at once when a \
-         window of arrivals has more than chance explains, down after half a minute. HPA and Ray Serve are the documented algorithms with \
+         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has left the grid of demands (factor {}), or \
+         has been below for a minute, planned for again (exact planner and check loop), which takes {} s; each plan has its ladder of replica counts, \
+         found by the estimator, which agents climb at once when a window of arrivals has more than chance explains, and leave after half \
+         a minute, never below the plan; a new plan ends what the last one's ladder had added, and for 2 s nothing is added. It has {} \
+         settings. The ladder alone has one plan for all of the run and steps below it. HPA and Ray Serve are the documented algorithms with \
          {} targets and {} targets, with and without a floor on the replicas. Each contender has every setting tried; the cheapest that \
-         reaches {} on the reported load is compared, and beside it what the earlier stretch would have chosen.",
-        super::contest::STEPS.2,
+         reaches {} on the reported load is compared, and beside it what the earlier stretch would have chosen. The last column is the same \
+         load, but {} times as much in its last third, under the cheapest setting, and for ours under that of the earlier stretch.",
+        system::GRID,
+        system::PLANNING.as_millis() / 1e3,
+        PLANNED.len() * SYSTEM_HEADROOMS.len(),
         HPA_TARGETS.len(),
         RAY_TARGETS.len(),
         percent(ATTAINMENT),
+        STEP_FACTOR,
     )
 }
 
@@ -306,15 +290,17 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         tried.rows(&mut table);
         plans.row(vec![tried.name.clone(), tried.plan.clone()]);
     }
+    let (beyond_table, beyond) = overload::compare(lab)?;
     Ok(Report {
         name: "headline",
         title: "Cost at equal attainment against HPA and Ray Serve",
         source: "our own aim",
         method: method(),
-        claims: claims(&all),
+        claims: claims(&all).into_iter().chain([beyond]).collect(),
         plots: all.iter().map(Tried::plot).collect(),
         tables: vec![
             Titled { title: "The cheapest setting that reaches 99 %".into(), table },
+            beyond_table,
             Titled { title: "Plans".into(), table: plans },
         ],
     })

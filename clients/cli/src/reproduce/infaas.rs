@@ -2,9 +2,9 @@
 
 use super::lab::{Lab, built_in_problem, with_pipeline};
 use super::loki::Contender;
-use super::loki_phases::{Planned, planned_load};
 use super::metrics::drop_rate;
 use super::percent;
+use super::planned::{Planned, planned_load};
 use super::plot::{Plot, Series};
 use super::report::{Claim, Report, Titled, Verdict};
 use crate::exit::Failure;

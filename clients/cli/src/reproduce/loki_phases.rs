@@ -1,45 +1,38 @@
-//! Loki's comparisons under a load that changes (section 6.2 and 6.3): whoever plans does so again every 10 s, in the loop of the run.
+//! Loki's comparisons under a load that changes (section 6.2): whoever plans does so again every 10 s, in the loop of the run.
 
-use super::lab::{Lab, constant, in_parallel, load, replay_with_scenario, with_pipeline};
-use super::loki::{self, CONTENDERS, Contender, DEVICES};
+use super::lab::{Lab, with_pipeline};
+use super::loki::{self, CONTENDERS, DEVICES};
 use super::metrics::{drop_rate, geometric_mean};
 use super::percent;
+use super::planned::{HEADROOMS, Planned};
 use super::plot::{Plot, Series};
 use super::report::{Claim, Report, Titled, Verdict};
 use crate::exit::Failure;
 use crate::output::{Table, number};
-use anyhow::anyhow;
-use apportion_domain::{Dropping, Plan, Problem};
-use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
-use apportion_estimator::{ArrivalProcess, Replay, Scenario, Workload};
-use std::collections::BTreeMap;
-use std::sync::Mutex;
+use apportion_domain::{Dropping, Problem};
+use apportion_estimator::Replay;
 
-/// Planned-for over offered demand. Each contender has the one that misses least on another seed.
-const HEADROOMS: [f64; 5] = [1.0, 1.5, 2.2, 3.5, 5.0];
-/// The same where every demand is tried.
+/// Headrooms where every demand is tried.
 const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
 /// Time in which a replica loads; the profiles have none. A variant's file of some hundred MiB, from a local disk.
 const LOAD_MS: f64 = 1000.0;
-/// Demands are planned for in steps of this factor, so that a plan serves many periods.
-const GRID: f64 = 1.12;
-/// A planner that has no plan for a demand is asked for a tenth less, so often.
-const RETRIES_MAX: i32 = 12;
 /// Contenders of the three phases, among those of the static comparison: two-step, hardware-only, pipeline-agnostic.
-const TWO_STEP: usize = 0;
+pub const TWO_STEP: usize = 0;
 const HARDWARE_ONLY: usize = 2;
 const AGNOSTIC: usize = 3;
 /// Length of the points of the time series.
 const POINT_SECONDS: usize = 10;
 
 /// A shape of load, and the share of root requests that the published code lost on it: its own system, its "InferLine", its "Proteus".
-struct Shape {
-    name: &'static str,
-    rates: Vec<f64>,
+pub struct Shape {
+    /// Its name in tables.
+    pub name: &'static str,
+    /// Queries per second by second.
+    pub rates: Vec<f64>,
     published: Option<[f64; 3]>,
 }
 
-fn shapes(lab: &Lab) -> Result<Vec<Shape>, Failure> {
+pub fn shapes(lab: &Lab) -> Result<Vec<Shape>, Failure> {
     let seconds = lab.pick(300, 24);
     let mut all = vec![Shape { name: "ramp 50 to 425", rates: loki::ramp(seconds), published: None }];
     let files = [
@@ -54,118 +47,8 @@ fn shapes(lab: &Lab) -> Result<Vec<Shape>, Failure> {
     Ok(all)
 }
 
-/// Plans of one contender by demand, made when they are asked for.
-pub struct Planned<'a> {
-    lab: &'a Lab,
-    problem: &'a Problem,
-    who: Contender,
-    /// Whether plans must hold on a Poisson sample of their demand (the check loop).
-    checked: bool,
-    known: Mutex<Known>,
-}
-
-struct Known {
-    /// By the power of [`GRID`] that is the demand.
-    plans: BTreeMap<i32, Option<Plan>>,
-    /// The least power for which there is no plan for the whole demand.
-    most: i32,
-}
-
-impl<'a> Planned<'a> {
-    /// None yet.
-    pub fn new(lab: &'a Lab, problem: &'a Problem, who: Contender) -> Self {
-        Self { lab, problem, who, checked: false, known: Mutex::new(Known { plans: BTreeMap::new(), most: i32::MAX }) }
-    }
-
-    /// The same with plans of the check loop.
-    pub fn checked(self) -> Self {
-        Self { checked: true, ..self }
-    }
-
-    /// The plan for a demand, or for the largest below it that there is one for.
-    fn at(&self, demand_qps: f64) -> Option<Plan> {
-        let step = (demand_qps.max(1.0).ln() / GRID.ln()).ceil() as i32;
-        (0..RETRIES_MAX).find_map(|k| self.on_grid(step - k))
-    }
-
-    fn on_grid(&self, step: i32) -> Option<Plan> {
-        // held while planning: two runs side by side ask for the same plans
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let step = step.min(known.most);
-        if let Some(plan) = known.plans.get(&step) {
-            return plan.clone();
-        }
-        let demand_qps = GRID.powi(step);
-        let asked = with_pipeline(self.problem, 0, |d| {
-            d.demand_qps = demand_qps;
-            d.min_accuracy = self.who.floor;
-        });
-        // pipeline-agnostic planning looks at a trace only to report on it
-        let seconds = if self.checked { self.lab.pick(20, 2) } else { 1 };
-        let shown = constant(demand_qps, seconds, ArrivalProcess::Poisson, self.lab.seed);
-        let trace = (self.checked || self.who.planner == apportion_planning::Planner::Proteus).then_some(shown);
-        let plan = asked.ok().and_then(|asked| self.lab.plan(&asked, self.who.planner, trace));
-        // a plan for a part of the demand is the largest there is: more demand makes no other
-        if plan.as_ref().is_none_or(|p| p.pipelines[0].demand_qps < (1.0 - 1e-6) * demand_qps) {
-            known.most = step;
-        }
-        known.plans.insert(step, plan.clone());
-        plan
-    }
-
-    /// A run in which the plan follows the load. `None` if there is no plan to start with.
-    fn run(&self, rates: &[f64], seed: u64, headroom: f64, dropping: Dropping) -> Result<Option<Replay>, Failure> {
-        let workload: Workload = load(rates, ArrivalProcess::Poisson, seed);
-        let first = &rates[..rates.len().min(POINT_SECONDS)];
-        let Some(start) = self.at(headroom * loki::mean(first)) else { return Ok(None) };
-        let follow = |offered: &Offered| self.at(headroom * offered.qps[0].max(offered.ewma_qps[0]));
-        let controllers: Vec<Box<dyn apportion_estimator::Controller + '_>> =
-            vec![Box::new(Replanner::new(ReplannerConfig::default(), follow))];
-        let scenario = Scenario { controllers, ..Scenario::default() };
-        replay_with_scenario(self.problem, &start, &workload, dropping, scenario).map(Some)
-    }
-
-    /// The headroom and, of these policies, the dropping that miss least on one seed, and the run with them on another.
-    fn best(&self, rates: &[f64], headrooms: &[f64], policies: &[Dropping]) -> Result<Option<Best>, Failure> {
-        let tried: Vec<(f64, Dropping)> = headrooms.iter().flat_map(|&h| policies.iter().map(move |&d| (h, d))).collect();
-        let missed = in_parallel(&tried, |&(headroom, dropping)| {
-            let run = self.run(rates, self.lab.seed, headroom, dropping)?;
-            Ok(run.map_or(1.0, |r| drop_rate(&r.simulation.total)))
-        })?;
-        let Some(least) = (0..tried.len()).min_by(|&a, &b| missed[a].total_cmp(&missed[b])) else { return Ok(None) };
-        let (headroom, dropping) = tried[least];
-        let run = self.run(rates, self.lab.held_out(), headroom, dropping)?;
-        Ok(run.map(|run| Best { headroom, dropping, run }))
-    }
-}
-
-/// A run with the settings that were chosen before it.
-pub struct Best {
-    /// Planned-for over offered demand.
-    pub headroom: f64,
-    /// The dropping policy.
-    pub dropping: Dropping,
-    /// What came of it.
-    pub run: Replay,
-}
-
-/// The least headroom that misses no more than a share of the requests on one seed, else the one that misses least; the run with it on
-/// another.
-pub fn planned_load(planned: &Planned<'_>, rates: &[f64], misses_max: f64) -> Result<Option<Best>, Failure> {
-    let dropping = planned.who.dropping[0];
-    let missed = in_parallel(&HEADROOMS, |&headroom| {
-        let run = planned.run(rates, planned.lab.seed, headroom, dropping)?;
-        Ok(run.map_or(1.0, |r| drop_rate(&r.simulation.total)))
-    })?;
-    let enough = missed.iter().position(|m| *m <= misses_max);
-    let least = (0..missed.len()).min_by(|&a, &b| missed[a].total_cmp(&missed[b])).unwrap_or_default();
-    let headroom = HEADROOMS[enough.unwrap_or(least)];
-    let run = planned.run(rates, planned.lab.held_out(), headroom, dropping)?;
-    Ok(run.map(|run| Best { headroom, dropping, run }))
-}
-
 /// The traffic pipeline on 20 devices with replicas that take time to load.
-fn traffic(lab: &Lab) -> Result<Problem, Failure> {
+pub fn traffic(lab: &Lab) -> Result<Problem, Failure> {
     with_pipeline(&loki::traffic(lab)?, 0, |d| {
         d.serving.dropping = Some(Dropping::Reroute);
         d.tasks.iter_mut().flat_map(|t| &mut t.variants).for_each(|v| v.load_ms = LOAD_MS);
@@ -352,70 +235,4 @@ fn effective_capacity(lab: &Lab, planned: &[Planned<'_>; 3]) -> Result<(Table, [
         *capacity = found.map_or(0.0, |f| f.0);
     }
     Ok((table, capacity))
-}
-
-/// Loki Fig. 7: what early dropping and rerouting are worth while plans change.
-pub fn dropping(lab: &Lab) -> Result<Report, Failure> {
-    const POLICIES: [Dropping; 4] = [Dropping::Naive, Dropping::LastTask, Dropping::PerTask, Dropping::Reroute];
-    let problem = traffic(lab)?;
-    let planned = Planned::new(lab, &problem, CONTENDERS[TWO_STEP]);
-    let mut table = Table::new(&["load", "headroom", "policy", "missed", "late", "dropped", "accuracy"]);
-    let mut sums: Vec<Vec<f64>> = vec![Vec::new(); POLICIES.len()];
-    let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
-    let (mut places, mut ordered, mut best) = (Vec::new(), 0, 0);
-    for shape in shapes(lab)? {
-        for headroom in lab.pick(vec![1.0, 1.3, 1.7, 2.2], vec![1.3]) {
-            lab.now(format!("loki-dropping: {}, headroom {headroom}", shape.name));
-            let runs = in_parallel(&POLICIES, |&p| planned.run(&shape.rates, lab.held_out(), headroom, p))?;
-            let mut missed = Vec::new();
-            for (i, run) in runs.into_iter().enumerate() {
-                let e = run.ok_or_else(|| anyhow!("no plan to start with on {}", shape.name))?.simulation.total;
-                let n = e.requests.max(1) as f64;
-                missed.push(drop_rate(&e));
-                sums[i].push(drop_rate(&e));
-                series[i].points.push((places.len() as f64, 100.0 * drop_rate(&e)));
-                table.row(vec![
-                    shape.name.into(),
-                    number(headroom),
-                    POLICIES[i].name().into(),
-                    percent(drop_rate(&e)),
-                    percent(e.late as f64 / n),
-                    percent(e.dropped as f64 / n),
-                    number(e.accuracy),
-                ]);
-            }
-            places.push(format!("{headroom}"));
-            ordered += usize::from(missed[0] >= missed[1] && missed[1] >= missed[2] && missed[2] >= missed[3]);
-            best += usize::from(missed[..3].iter().all(|m| missed[3] <= *m));
-        }
-    }
-    let means: Vec<f64> = sums.iter().map(|s| loki::mean(s)).collect();
-    let shown: Vec<String> = POLICIES.iter().zip(&means).map(|(p, m)| format!("{} {}", p.name(), percent(*m))).collect();
-    Ok(Report {
-        name: "loki-dropping",
-        title: "Early dropping and opportunistic rerouting while plans change",
-        source: "Loki, Fig. 7",
-        method: "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs.".into(),
-        claims: vec![Claim {
-            claimed: "No dropping misses most, then last-task, then per-task; rerouting misses least (section 6.3)".into(),
-            seen: format!(
-                "on the mean {}; rerouting misses least in {best} of {} runs, the paper's whole order in {ordered}",
-                shown.join(", "),
-                places.len()
-            ),
-            verdict: Verdict::of(means.windows(2).all(|m| m[0] >= m[1])),
-            why: "A query that is late at one task may catch up at the next, and per-task dropping drops it all the same, or keeps one that is \
-                  within its budgets and surely late: last-task dropping loses only what is late. Rerouting and per-task dropping differ in \
-                  hardly a request: plans leave next to nothing in the backup tables that is faster by what a query is behind."
-                .into(),
-        }],
-        tables: vec![Titled { title: "Four policies, same planner".into(), table }],
-        plots: vec![Plot {
-            title: "Missed root requests by headroom (loads of the table, in order)".into(),
-            x: "headroom".into(),
-            y: "missed (%)".into(),
-            series,
-            places,
-        }],
-    })
 }

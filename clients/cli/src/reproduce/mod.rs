@@ -6,19 +6,24 @@
 mod closed_forms;
 mod contest;
 mod headline;
+mod headline_claims;
 mod infaas;
 mod inferline;
 mod inferline_tuner;
 mod lab;
 mod loki;
+mod loki_dropping;
 mod loki_phases;
 mod metrics;
+mod overload;
 mod page;
 mod pard;
 mod pard_ablations;
 mod pard_sweeps;
+mod planned;
 mod plot;
 mod report;
+mod system;
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::input;
@@ -46,7 +51,7 @@ const ALL: [(&str, Comparison); 17] = [
     ("loki-capacity", loki::capacity),
     ("loki-slo", loki::slo),
     ("loki-phases", loki_phases::phases),
-    ("loki-dropping", loki_phases::dropping),
+    ("loki-dropping", loki_dropping::report),
     ("infaas-cost", infaas::cost),
     ("infaas-decisions", infaas::decisions),
     ("pard-goodput", pard::goodput),

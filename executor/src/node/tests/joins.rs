@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::world::*;
+use apportion_serving::mix::{STEP, mix};
 use proptest::prelude::*;
 
 /// `a` makes `b` and `c`, `b` makes `d`, which waits for `c`: each task at an agent of its own, `d` at two.
@@ -86,9 +87,7 @@ fn a_meeting_whose_other_part_never_comes_is_forgotten_when_its_request_is() {
 
 /// A cheap and even mixture of numbers.
 fn mixed(seed: u64, n: u64) -> u64 {
-    let mut z = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z ^ (z >> 27)
+    mix(seed.wrapping_add(n.wrapping_mul(STEP)))
 }
 
 /// As many children of each row as its fraction says, in tenths: 0, 1 or 2.

@@ -58,6 +58,26 @@ fn a_load_step_is_answered_with_replicas_on_spare_devices_and_a_new_target_ends_
 }
 
 #[test]
+fn replicas_follow_the_ladder_of_the_plan_up_at_once_and_down_after_half_a_minute() {
+    let mut plan = spare(1);
+    let step = |rate_qps, replicas| v1::LadderStep { rate_qps, replicas: vec![replicas] };
+    plan.pipelines[0].ladder = vec![step(100.0, 1), step(200.0, 3), step(500.0, 4)];
+    let mut world = world(&plan);
+    offer(&mut world, 90, 2_000);
+    assert_eq!(extras(&world), [], "the first step is the plan");
+    offer(&mut world, 180, 3_000);
+    assert_eq!(extras(&world).len(), 2, "the tuner would add one: the second step has three replicas");
+    offer(&mut world, 300, 3_000);
+    assert_eq!(extras(&world).len(), 3);
+    assert_eq!(offer(&mut world, 300, 1_000), 0, "all in time once they are there");
+    world.pass(25_000 * MS);
+    assert_eq!(extras(&world).len(), 3, "kept for half a minute");
+    world.pass(25_000 * MS);
+    assert_eq!(extras(&world), [], "and then given back");
+    assert_eq!(world.unfinished(), [0; 3]);
+}
+
+#[test]
 fn when_the_host_dies_the_next_takes_over_what_it_steered() {
     let mut plan = spare(1);
     // The replica is not at the host.

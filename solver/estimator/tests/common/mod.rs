@@ -121,6 +121,7 @@ pub fn build_loading(
         assignments: stages.iter().enumerate().map(|(t, s)| assignment(t, "v", s.batch, s.replicas)).collect(),
         flows: Vec::new(),
         routing: Routing::default(),
+        ladder: vec![],
     };
     (Problem::new(problem).expect("a valid problem"), Plan { pipelines: vec![part], cost_per_hour: 7.0 })
 }

@@ -82,6 +82,7 @@ fn part(problem: &Problem, pipeline: &Pipeline, groups: &[Group], demand_qps: f6
         assignments: groups.iter().map(assignment).collect(),
         flows,
         routing: Routing { tables: tables(problem, pipeline, groups), backup: Vec::new() },
+        ladder: vec![],
     })
 }
 

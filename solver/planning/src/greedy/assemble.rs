@@ -63,6 +63,7 @@ impl Greedy<'_> {
             assignments: own.iter().map(assignment).collect(),
             flows,
             routing: Routing::default(),
+            ladder: vec![],
         }
     }
 

@@ -191,6 +191,7 @@ fn part_plan(problem: &Problem, part: &Part, groups: &[(u32, usize)], shares: &[
         assignments: order.iter().map(assignment).collect(),
         flows: group_flows(part, shares, &splits, name),
         routing: Routing::default(),
+        ladder: vec![],
     }
 }
 

@@ -5,6 +5,7 @@ use super::program::{Program, plan_of};
 use super::search::{Search, by_highs, minimise};
 use crate::limits::Limits;
 use apportion_domain::{Application, PlanStatus, ScalingProblem, ScalingVariant};
+use apportion_serving::mix::SplitMix;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Se
 /// that the cheapest choices together exceed them. `room` scales the resources; 1 is the samples' proportion.
 #[must_use]
 pub fn scaling_problem(applications: usize, variants: usize, room: f64, seed: u64) -> ScalingProblem {
-    let mut draw = Draw(seed);
+    let mut draw = Draw::new(seed);
     let count = applications as f64;
     let resources = [("cpu_cores", 2.9), ("gpu_mem_gb", 1.0), ("inferentia_cores", 0.36)];
     ScalingProblem {
@@ -74,17 +75,17 @@ pub fn scaling_problem(applications: usize, variants: usize, room: f64, seed: u6
     }
 }
 
-/// A stream of numbers (SplitMix64).
-struct Draw(u64);
+/// A stream of numbers.
+struct Draw(SplitMix);
 
 impl Draw {
+    fn new(seed: u64) -> Self {
+        Self(SplitMix(seed))
+    }
+
     /// Uniform in 0 to 1.
     fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.unit()
     }
 
     /// Uniform in the logarithm, to three decimals.

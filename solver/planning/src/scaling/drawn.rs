@@ -2,18 +2,20 @@
 
 use super::program::Program;
 use apportion_domain::{Application, ScalingProblem, ScalingVariant};
+use apportion_serving::mix::SplitMix;
 
-/// A stream of numbers (SplitMix64).
-pub(crate) struct Draw(pub u64);
+/// A stream of numbers.
+pub(crate) struct Draw(SplitMix);
 
 impl Draw {
+    /// The stream of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix(seed))
+    }
+
     /// A whole number from 0 to `n - 1`.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
+        self.0.bits() % n
     }
 
     fn tenths(&mut self, from: u64, to: u64) -> f64 {

@@ -209,7 +209,7 @@ mod tests {
         let mut knapsack = Knapsack::default();
         let mut none = 0;
         for seed in 0..300 {
-            let mut draw = Draw(seed);
+            let mut draw = Draw::new(seed);
             for cover in &program(&mut draw).covers {
                 let prices = [draw.below(5) as f64, draw.below(30) as f64 / 10.0];
                 let best = all(cover).iter().map(|n| priced(cover, &prices, n)).fold(f64::INFINITY, f64::min);
@@ -232,7 +232,7 @@ mod tests {
     fn every_cover_below_a_limit_is_listed_or_dominated() {
         let mut knapsack = Knapsack::default();
         for seed in 0..200 {
-            let mut draw = Draw(seed);
+            let mut draw = Draw::new(seed);
             for cover in &program(&mut draw).covers {
                 let prices = [draw.below(3) as f64, draw.below(30) as f64 / 10.0];
                 let Some(best) = knapsack.cheapest(cover, &prices) else { continue };

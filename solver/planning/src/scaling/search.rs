@@ -287,7 +287,7 @@ mod tests {
     fn both_searches_find_what_brute_force_finds() {
         let (mut feasible, mut infeasible) = (0, 0);
         for seed in 0..400 {
-            let program = program(&mut Draw(seed));
+            let program = program(&mut Draw::new(seed));
             let expected = brute_force(&program);
             for search in
                 [minimise(&program, None, &unlimited()), by_highs(&program, None, f64::NEG_INFINITY, &unlimited())]
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn the_bound_of_the_dual_is_below_the_optimum() {
         for seed in 0..400 {
-            let program = program(&mut Draw(seed));
+            let program = program(&mut Draw::new(seed));
             match (brute_force(&program), dual::price(&program, &unlimited())) {
                 (Some(best), Dual::Priced(prices)) => {
                     assert!(prices.bound <= best + 1e-7, "seed {seed}: {} above {best}", prices.bound);
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn with_no_time_the_plan_in_hand_comes_back_with_a_bound() {
         for seed in 0..200 {
-            let program = program(&mut Draw(seed));
+            let program = program(&mut Draw::new(seed));
             let Ok(start) = crate::scaling::greedy::counts(&program) else { continue };
             let limits = Limits { until: Some(Duration::ZERO), ..unlimited() };
             let Search::Found { counts, bound, stopped } = minimise(&program, Some(&start), &limits) else {

@@ -17,7 +17,7 @@ fn options(planner: Planner) -> PlanOptions {
 fn plans_are_clean_and_the_heuristic_is_never_better() {
     let (mut equal, mut worse, mut missed) = (0, 0, 0);
     for seed in 0..400 {
-        let problem = problem(&mut Draw(seed));
+        let problem = problem(&mut Draw::new(seed));
         let (exact, report) = plan(&problem, &options(Planner::Milp));
         let (greedy, greedy_report) = plan(&problem, &options(Planner::Greedy));
         for p in [exact.plan(), greedy.plan()].into_iter().flatten() {
@@ -41,7 +41,7 @@ fn plans_are_clean_and_the_heuristic_is_never_better() {
 #[test]
 fn the_report_states_the_heuristics_value_and_its_gap() {
     let stated = |seed| {
-        let (outcome, report) = plan(&problem(&mut Draw(seed)), &options(Planner::Milp));
+        let (outcome, report) = plan(&problem(&mut Draw::new(seed)), &options(Planner::Milp));
         outcome.plan().map(|_| report.explanation.decisions.iter().find(|d| d.what == super::GREEDY).cloned())
     };
     for decision in (0..40).filter_map(stated) {
@@ -54,7 +54,7 @@ fn the_report_states_the_heuristics_value_and_its_gap() {
 fn planning_again_from_ones_own_plan_changes_nothing() {
     let mut plans = 0;
     for seed in 0..400 {
-        let mut problem = problem(&mut Draw(seed));
+        let mut problem = problem(&mut Draw::new(seed));
         let (outcome, _) = plan(&problem, &options(Planner::Milp));
         let Some(first) = outcome.plan() else { continue };
         let mut running = first.actions.iter().map(|a| a.running);
@@ -124,7 +124,7 @@ fn every_relaxation_makes_a_plan_and_half_of_it_does_not() {
     let mut without = 0;
     let feasible = |p: &ScalingProblem| plan(p, &options(Planner::Milp)).0.plan().is_some();
     for seed in 0..400 {
-        let problem = problem(&mut Draw(seed));
+        let problem = problem(&mut Draw::new(seed));
         let (ScalingOutcome::Infeasible { shortfalls }, _) = plan(&problem, &options(Planner::Milp)) else { continue };
         assert!(!shortfalls.is_empty(), "seed {seed}");
         without += u32::from(shortfalls.iter().all(|s| s.relax.is_none()));

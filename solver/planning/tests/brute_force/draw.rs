@@ -5,23 +5,20 @@ use apportion_domain::{
     PathAccuracy, Pipeline, PipelineDraft, PipelineIndex, Problem, ProblemDraft, Profile, ProfileRow, Route, ServingWishes,
     Share, Task, TaskIndex, TaskKind, Variant, VariantIndex,
 };
+use apportion_serving::mix::SplitMix;
 use std::collections::BTreeMap;
 
-/// A small deterministic generator (splitmix64), so that a failure can be repeated from its seed.
-pub struct Draw(u64);
+/// A small deterministic generator, so that a failure can be repeated from its seed.
+pub struct Draw(SplitMix);
 
 impl Draw {
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix(seed))
     }
 
     /// A number from 0 to `n - 1`.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
+        self.0.bits() % n
     }
 
     /// True once in `n`.

@@ -1,0 +1,214 @@
+//! A planned pipeline in numbers: what its machines are constructed from, in the estimator and in the agents alike.
+//!
+//! Whoever drives the machines makes one [`Outline`], of a plan or of a target, and asks it for them.
+
+use crate::modules::{Module, StatePlanner, TooManyPaths};
+use crate::most_accurate::{UnknownGroup, graph, server};
+use crate::tables::Graph;
+use crate::tuner::{Envelope, TunedTask, Tuner};
+use apportion_domain::{Assignment, Dropping, Hardware, Pipeline, PipelinePlan, Span, TaskIndex};
+
+/// One group of the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its task, by position.
+    pub task: usize,
+    /// Accuracy of its variant, 0 to 1.
+    pub accuracy: f64,
+    /// What one replica serves with full batches, in queries per second.
+    pub replica_qps: f64,
+    /// Time of a full batch.
+    pub execution: Span,
+    /// Queries that one query makes here by its profile, for each child of its task in that order.
+    pub fanout: Vec<f64>,
+    /// Replicas in the plan.
+    pub replicas: u32,
+    /// Part of its task's queries that the plan sends here; 0 if the plan does not say.
+    pub traffic_share: f64,
+}
+
+impl Group {
+    /// What all of its planned replicas serve with full batches, in queries per second.
+    fn capacity_qps(&self) -> f64 {
+        self.replica_qps * f64::from(self.replicas)
+    }
+
+    /// Its weight in what its task makes: the plan's share, else its capacity.
+    fn weight(&self) -> f64 {
+        if self.traffic_share > 0.0 { self.traffic_share } else { self.capacity_qps() }
+    }
+}
+
+/// One pipeline's part of a plan, in numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outline {
+    /// Tasks, and where what they make goes.
+    pub graph: Graph,
+    /// By task: all tasks that wait for it, joins included.
+    pub after: Vec<Vec<usize>>,
+    /// Groups with replicas, in the plan's order.
+    pub groups: Vec<Group>,
+    /// What a request may take.
+    pub slo: Span,
+    /// What a hop takes.
+    pub network: Span,
+    /// Batches that a query may take at a task, its own included (Loki section 4.1).
+    pub queue_factor: f64,
+    /// The dropping policy.
+    pub dropping: Dropping,
+    /// The demand that the plan was made for, in requests per second.
+    pub demand_qps: f64,
+}
+
+impl Outline {
+    /// Of a pipeline's part of a plan; groups are its assignments with replicas, in that order.
+    ///
+    /// # Errors
+    /// If an assignment names what the pipeline or the hardware does not have.
+    pub fn of(pipeline: &Pipeline, hardware: &[Hardware], part: &PipelinePlan) -> Result<Self, UnknownGroup> {
+        let group = |a: &Assignment| {
+            let one = server(pipeline, hardware, &Assignment { replicas: 1, ..a.clone() })?;
+            Ok(Group {
+                task: one.task,
+                accuracy: one.accuracy,
+                replica_qps: one.capacity_qps,
+                execution: Span::from_millis(1e3 * f64::from(a.batch) / one.capacity_qps),
+                fanout: one.fanout,
+                replicas: a.replicas,
+                traffic_share: a.traffic_share,
+            })
+        };
+        let after = |t: usize| pipeline.edges_from(TaskIndex(t)).map(|e| e.to.get()).collect();
+        Ok(Self {
+            graph: graph(pipeline),
+            after: (0..pipeline.tasks.len()).map(after).collect(),
+            groups: part.assignments.iter().filter(|a| a.replicas > 0).map(group).collect::<Result<_, _>>()?,
+            slo: Span::from_millis(pipeline.slo_ms),
+            network: Span::from_millis(pipeline.network_ms),
+            queue_factor: pipeline.queue_factor,
+            dropping: part.serving.dropping,
+            demand_qps: part.demand_qps,
+        })
+    }
+
+    fn of_task(&self, task: usize) -> impl Iterator<Item = &Group> + Clone {
+        self.groups.iter().filter(move |g| g.task == task)
+    }
+
+    /// Time of a full batch of a task's slowest group.
+    fn slowest(&self, task: usize) -> Span {
+        self.of_task(task).map(|g| g.execution).max().unwrap_or(Span::ZERO)
+    }
+
+    /// By task, the longest way from its end to the end of the pipeline, with the hop charge of each task's slowest group
+    /// (the latency rule `task_budget`): what the batching discipline `wait_until` leaves to later tasks.
+    #[must_use]
+    pub fn reserves(&self) -> Vec<Span> {
+        let charge = |task: usize| match self.slowest(task) {
+            Span::ZERO => Span::ZERO,
+            slowest => Span::from_millis(self.queue_factor * slowest.as_millis()) + self.network,
+        };
+        let mut reserves = vec![Span::ZERO; self.after.len()];
+        // A pass for each task settles any order of the tasks.
+        for _ in 0..self.after.len() {
+            for (task, after) in self.after.iter().enumerate() {
+                reserves[task] = after.iter().map(|&to| charge(to) + reserves[to]).max().unwrap_or(Span::ZERO);
+            }
+        }
+        reserves
+    }
+
+    /// Planner of PARD's module states for the planned replicas; `None` if the dropping policy does not look at them.
+    ///
+    /// # Errors
+    /// If the pipeline has too many paths for them.
+    pub fn state_planner(&self) -> Result<Option<StatePlanner>, TooManyPaths> {
+        if !StatePlanner::needs(self.dropping).0 {
+            return Ok(None);
+        }
+        let planned: Vec<u32> = self.groups.iter().map(|g| g.replicas).collect();
+        let module = |(task, after): (usize, &Vec<usize>)| {
+            let (execution, throughput_qps) = staffed(&self.groups, &planned, task);
+            Module { execution, throughput_qps, after: after.clone() }
+        };
+        let modules = self.after.iter().enumerate().map(module).collect();
+        StatePlanner::new(self.dropping, self.slo, self.network, modules).map(Some)
+    }
+
+    /// Queries at each task for one at the root, with the mix of groups that the plan serves: s_m of InferLine (SoCC'20, section 5).
+    #[must_use]
+    pub fn scales(&self) -> Vec<f64> {
+        let mut scales = vec![0.0; self.graph.children.len()];
+        if let Some(&root) = self.graph.order.first() {
+            scales[root] = 1.0;
+        }
+        for &task in &self.graph.order {
+            let total: f64 = self.of_task(task).map(Group::weight).sum();
+            for (child, &to) in self.graph.children[task].iter().enumerate() {
+                let mean: f64 = self.of_task(task).map(|g| g.weight() / total * g.fanout[child]).sum();
+                scales[to] += scales[task] * mean;
+            }
+        }
+        scales
+    }
+
+    /// Service time of the pipeline: full batches of the slowest groups along its longest path. InferLine's smallest window.
+    #[must_use]
+    pub fn service(&self) -> Span {
+        let mut below = vec![Span::ZERO; self.after.len()];
+        for _ in 0..self.after.len() {
+            for (task, after) in self.after.iter().enumerate() {
+                let longest = after.iter().map(|&to| below[to]).max().unwrap_or(Span::ZERO);
+                below[task] = self.slowest(task) + longest;
+            }
+        }
+        below.into_iter().max().unwrap_or(Span::ZERO)
+    }
+
+    /// Planned replicas of each task.
+    #[must_use]
+    pub fn replicas_by_task(&self) -> Vec<u32> {
+        (0..self.after.len()).map(|task| self.of_task(task).map(|g| g.replicas).sum()).collect()
+    }
+
+    /// InferLine's tuner, of tasks that have so many `replicas`; the plan was made for a sample with this envelope (its windows from
+    /// [`Outline::service`] on) and this mean rate at the root.
+    #[must_use]
+    pub fn tuner(&self, sample: &Envelope, offered_qps: f64, replicas: Vec<u32>) -> Tuner {
+        let planned = self.replicas_by_task();
+        let tuned = |(task, scale): (usize, f64)| {
+            let capacity_qps: f64 = self.of_task(task).map(Group::capacity_qps).sum();
+            TunedTask {
+                scale,
+                replica_qps: capacity_qps / f64::from(planned[task].max(1)),
+                provisioning: offered_qps * scale / capacity_qps,
+            }
+        };
+        Tuner::new(sample, self.scales().into_iter().enumerate().map(tuned).collect(), replicas)
+    }
+
+    /// Replicas of each group for those of each task: a task with several groups is scaled as a whole, its groups in proportion.
+    #[must_use]
+    pub fn by_group(&self, by_task: &[u32]) -> Vec<u32> {
+        let planned = self.replicas_by_task();
+        let part = |g: &Group| f64::from(by_task[g.task]) * f64::from(g.replicas) / f64::from(planned[g.task].max(1));
+        self.groups.iter().map(|g| (part(g) - 1e-9).ceil().max(1.0) as u32).collect()
+    }
+}
+
+/// Mean time of a batch of a task, by capacity, and what so many replicas of its groups serve together, in queries per second.
+#[must_use]
+pub fn staffed(groups: &[Group], replicas: &[u32], task: usize) -> (Span, f64) {
+    let of_task = groups.iter().zip(replicas).filter(|(g, _)| g.task == task);
+    provided(of_task.map(|(g, &n)| (g.execution, g.replica_qps * f64::from(n))))
+}
+
+/// Mean time of a batch of groups with these times and capacities in queries per second, by capacity, and the sum of the capacities.
+pub fn provided(groups: impl Iterator<Item = (Span, f64)>) -> (Span, f64) {
+    let (mut sum, mut throughput_qps) = (0.0, 0.0);
+    for (execution, capacity_qps) in groups {
+        throughput_qps += capacity_qps;
+        sum += execution.as_millis() * capacity_qps;
+    }
+    (Span::from_millis(if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 }), throughput_qps)
+}
