@@ -92,14 +92,7 @@ fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
         let traffic = lab::built_in_problem("examples/traffic.yaml", TRAFFIC)?;
         return Ok(vec![("traffic".into(), cloud(&traffic)?, 0.3)]);
     }
-    let files = [
-        ("loki_traffic_00", 0.4),
-        ("ext_share_00", 2.0),
-        ("heterotight_02", 2.0),
-        ("ext_dag_00", 2.0),
-        ("hetero_00", 2.0),
-        ("ext_switch_00", 1.0),
-    ];
+    let files = [("loki_traffic_00", 0.4), ("ext_share_00", 2.0), ("heterotight_02", 2.0)];
     let of = |(name, factor): (&str, f64)| {
         let problem = lab.problem(&format!("problems/{name}.json"), "examples/traffic.yaml", TRAFFIC)?;
         Ok((name.to_owned(), cloud(&problem)?, factor))
