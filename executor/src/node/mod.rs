@@ -52,6 +52,8 @@ use work::Parked;
 
 /// Shortest time after which a request is given up.
 const GIVE_UP_NS_MIN: u64 = 2_000_000_000;
+/// How long queries of a task wait for a plan with replicas of it after its last one was lost.
+const REPAIR_NS: u64 = GIVE_UP_NS_MIN;
 /// Times the SLO after which a request is given up.
 const GIVE_UP_SLOS: u64 = 10;
 
@@ -387,7 +389,7 @@ impl Node {
         let usable = |agent: u64| agent != self.agent && self.layout.agents.contains_key(&agent);
         let connected = self.peers.iter().filter(|(agent, p)| p.connected && usable(**agent));
         let there = connected.flat_map(|(agent, p)| p.ready.iter().map(|r| (*agent, r.clone())));
-        self.routes.set(here.chain(there));
+        self.routes.set(self.now_ns, here.chain(there));
         // What nobody else takes goes to a replica that drains here: it still serves what it is given.
         for draining in self.replicas.values().filter(|r| r.is_up() && !r.takes()) {
             self.routes.add_last(self.agent, draining.announced());
@@ -396,7 +398,8 @@ impl Node {
         self.unpark();
     }
 
-    /// Whether no replica of the task is ready although one was, and one is loaded or about to be: its queries wait for that.
+    /// Whether a replica of the task, none of which is ready although one was, will be: one is loaded or about to be, or the last
+    /// one was lost so lately that a new plan may be on its way. Its queries wait for that.
     fn is_coming(&self, pipeline: &str, task: &str) -> bool {
         let Some(of) = self.layout.pipelines.get(pipeline) else { return false };
         let Some(at) = of.position(task) else { return false };
@@ -404,10 +407,10 @@ impl Node {
             let here = self.replicas.get(&id).is_some_and(|r| r.coming().is_some());
             here || self.peers.values().any(|p| p.connected && p.coming.iter().any(|c| c.replica == id))
         };
+        let Some(lost_ns) = self.routes.lost_ns(pipeline, task) else { return false };
         // Others' replicas of a new target are not known to be coming before those have said so.
-        let is_new = self.steers.is_settling(self.now_ns);
-        let mut of_task = of.replicas.iter().filter(|r| of.groups[&r.group].task == at);
-        self.routes.has_reached(pipeline, task) && of_task.any(|r| is_new || is_loading(r.id))
+        let is_new = self.steers.is_settling(self.now_ns) || self.now_ns < lost_ns + REPAIR_NS;
+        of.replicas.iter().filter(|r| of.groups[&r.group].task == at).any(|r| is_new || is_loading(r.id))
     }
 }
 

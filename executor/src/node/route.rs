@@ -4,7 +4,7 @@ use crate::layout::Pipeline;
 use crate::wire::Announced;
 use apportion_domain::{Dropping, Span};
 use apportion_serving::router::{Router, Within};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A ready replica and its agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,17 +59,20 @@ struct Ready {
 #[derive(Default)]
 pub struct Routes {
     tasks: HashMap<String, HashMap<String, Ready>>,
-    /// Tasks that had a ready replica at any time.
-    reached: HashMap<String, HashSet<String>>,
+    /// Tasks that had a ready replica at any time, and until when they are known to have had one, in nanoseconds.
+    reached: HashMap<String, HashMap<String, u64>>,
     /// Changes with what is ready or with the tables; routers of an earlier one are gone.
     epoch: u64,
 }
 
 impl Routes {
     /// Replaces what is ready. Routers begin anew, with the tables of the target in force when they are first asked.
-    pub fn set(&mut self, ready: impl Iterator<Item = (u64, Announced)>) {
+    pub fn set(&mut self, now_ns: u64, ready: impl Iterator<Item = (u64, Announced)>) {
         self.epoch += 1;
-        self.tasks.clear();
+        for (pipeline, tasks) in self.tasks.drain() {
+            let Some(seen) = self.reached.get_mut(&pipeline) else { continue };
+            seen.iter_mut().filter(|(task, _)| tasks.contains_key(*task)).for_each(|(_, seen_ns)| *seen_ns = now_ns);
+        }
         for (agent, r) in ready {
             self.of_mut(r.pipeline, r.task).places.push(place(agent, r.replica, r.group, r.accuracy_ppm));
         }
@@ -83,10 +86,11 @@ impl Routes {
         }
     }
 
-    /// Whether any replica of the task was ready at any time, or at least since the pipeline was last forgotten.
+    /// When the task, if it has no ready replica now, lost its last one, in nanoseconds; none if none was ready since the pipeline
+    /// was last forgotten.
     #[must_use]
-    pub fn has_reached(&self, pipeline: &str, task: &str) -> bool {
-        self.reached.get(pipeline).is_some_and(|tasks| tasks.contains(task))
+    pub fn lost_ns(&self, pipeline: &str, task: &str) -> Option<u64> {
+        self.reached.get(pipeline)?.get(task).copied()
     }
 
     /// Forgets all pipelines but these.
@@ -95,8 +99,8 @@ impl Routes {
     }
 
     fn of_mut(&mut self, pipeline: String, task: String) -> &mut Ready {
-        if !self.has_reached(&pipeline, &task) {
-            self.reached.entry(pipeline.clone()).or_default().insert(task.clone());
+        if self.lost_ns(&pipeline, &task).is_none() {
+            self.reached.entry(pipeline.clone()).or_default().insert(task.clone(), 0);
         }
         self.tasks.entry(pipeline).or_default().entry(task).or_default()
     }
@@ -242,7 +246,7 @@ mod tests {
     fn a_query_that_has_chosen_its_group_goes_there_in_turns_or_nowhere() {
         let pipeline = pipeline();
         let mut routes = Routes::default();
-        routes.set([ready(1, 20, 2, 5), ready(1, 30, 3, 6), ready(2, 31, 3, 6)].into_iter());
+        routes.set(0, [ready(1, 20, 2, 5), ready(1, 30, 3, 6), ready(2, 31, 3, 6)].into_iter());
         let mut to = |group: u64| {
             let way = Way { only: Some(group), ..Way::default() };
             routes.place(("p", Some(&pipeline)), "b", &way).place().map(|(place, _)| place.replica)
@@ -262,7 +266,7 @@ mod tests {
         pipeline.groups.insert(3, pipeline.groups[&2].clone());
         pipeline.tables.insert((Some(1), 1), vec![(2, 0.75), (3, 0.25)]);
         let mut routes = Routes::default();
-        routes.set([ready(1, 20, 2, 5), ready(2, 21, 2, 5), ready(2, 30, 3, 6)].into_iter());
+        routes.set(0, [ready(1, 20, 2, 5), ready(2, 21, 2, 5), ready(2, 30, 3, 6)].into_iter());
         let mut count = HashMap::new();
         for _ in 0..800 {
             let (place, _) = to_b(&mut routes, Some(&pipeline), Some(1), 0).place().expect("ready");
@@ -275,7 +279,7 @@ mod tests {
     fn without_a_ready_group_of_the_table_the_most_accurate_takes_over() {
         let pipeline = pipeline();
         let mut routes = Routes::default();
-        routes.set([ready(1, 80, 8, 5), ready(2, 90, 9, 6)].into_iter());
+        routes.set(0, [ready(1, 80, 8, 5), ready(2, 90, 9, 6)].into_iter());
         assert_eq!(to_b(&mut routes, Some(&pipeline), Some(1), 0).place().map(|(p, _)| p.replica), Some(90));
         assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(90));
         assert_eq!(routes.place(("p", Some(&pipeline)), "a", &Way::default()), Choice::Nowhere);
@@ -286,7 +290,7 @@ mod tests {
         let mut pipeline = pipeline();
         pipeline.within = Within::LeastOutstanding;
         let mut routes = Routes::default();
-        routes.set([ready(1, 20, 2, 5), ready(2, 21, 2, 5)].into_iter());
+        routes.set(0, [ready(1, 20, 2, 5), ready(2, 21, 2, 5)].into_iter());
         let pick = |routes: &mut Routes| to_b(routes, Some(&pipeline), Some(1), 0).place().expect("ready");
         let tickets: Vec<_> = (0..4).map(|_| pick(&mut routes)).collect();
         assert_eq!(tickets.iter().filter(|(p, _)| p.replica == 20).count(), 2);
@@ -295,7 +299,7 @@ mod tests {
         assert_eq!([pick(&mut routes).0.replica, pick(&mut routes).0.replica], [20, 20]);
         // A ticket of an earlier epoch says nothing about the routers of this one.
         let (_, old) = pick(&mut routes);
-        routes.set([ready(1, 20, 2, 5)].into_iter());
+        routes.set(0, [ready(1, 20, 2, 5)].into_iter());
         routes.ended("p", "b", old);
         assert_eq!(pick(&mut routes).0.replica, 20);
     }
@@ -303,10 +307,10 @@ mod tests {
     #[test]
     fn a_draining_replica_is_chosen_only_if_there_is_no_other() {
         let mut routes = Routes::default();
-        routes.set([ready(1, 20, 2, 5)].into_iter());
+        routes.set(0, [ready(1, 20, 2, 5)].into_iter());
         routes.add_last(1, ready(1, 30, 3, 9).1);
         assert_eq!(routes.replicas("p", "b").collect::<Vec<_>>(), [20]);
-        routes.set(std::iter::empty());
+        routes.set(0, std::iter::empty());
         routes.add_last(1, ready(1, 30, 3, 9).1);
         assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(30));
     }
@@ -320,14 +324,14 @@ mod tests {
         pipeline.backup = [3].into();
         let mut routes = Routes::default();
         let all = || [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter();
-        routes.set(all());
+        routes.set(0, all());
         let mut pick = |of: &Pipeline, behind| {
             let choice = to_b(&mut routes, Some(of), Some(1), behind);
             (choice.place().map(|(place, _)| place.replica), choice == Choice::Behind)
         };
         assert_eq!([0, 15, 16].map(|b| pick(&pipeline, b)), [(Some(20), false), (Some(30), false), (None, true)]);
         pipeline.serving.dropping = Dropping::PerTask;
-        routes.set(all());
+        routes.set(0, all());
         let choice = to_b(&mut routes, Some(&pipeline), Some(1), 1);
         assert_eq!(choice, Choice::Behind, "without rerouting there is no backup");
     }
@@ -340,7 +344,7 @@ mod tests {
         pipeline.replicas.push(crate::layout::Replica { id: 9, group: 4, agent: 1, device: 0 });
         pipeline.tables.insert((Some(4), 1), vec![(2, 0.5), (3, 0.5)]);
         let mut routes = Routes::default();
-        routes.set([ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter());
+        routes.set(0, [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter());
         let picks = (0..400).map(|_| to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0);
         assert_eq!(picks.filter(|place| place.replica == 30).count(), 100);
     }

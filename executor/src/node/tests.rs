@@ -47,6 +47,7 @@ mod joins;
 mod moves;
 mod offline;
 mod policies;
+mod repair;
 mod spans;
 mod steer;
 mod swap;

@@ -8,6 +8,7 @@ use crate::wire::{End, Message, Query};
 use apportion_domain::{Moment, Span};
 use apportion_serving::DropReason;
 use apportion_serving::replica::Input;
+use std::collections::HashMap;
 
 /// How often a query may be passed on because a replica was gone.
 const HOPS_MAX: u8 = 8;
@@ -222,10 +223,17 @@ impl Node {
         }
     }
 
-    /// Gives up what has waited for a replica for too long.
+    /// Gives up what has waited for a replica for too long, or for one that is not coming any more.
     pub(super) fn expire_parked(&mut self) {
-        let now_ns = self.now_ns;
-        let old: Vec<Parked> = self.parked.extract_if(.., |p| p.until_ns <= now_ns).collect();
+        let parked = std::mem::take(&mut self.parked);
+        let mut coming = HashMap::new();
+        let mut waits = |p: &Parked| {
+            let (pipeline, task) = (&p.query.pipeline, &p.query.task);
+            let is_coming = coming.entry((pipeline.clone(), task.clone()));
+            self.now_ns < p.until_ns && *is_coming.or_insert_with(|| self.is_coming(pipeline, task))
+        };
+        let (waiting, old) = parked.into_iter().partition::<Vec<_>, _>(|p| waits(p));
+        self.parked = waiting;
         for Parked { query, .. } in old {
             let reason = format!("no replica of task {} is ready", query.task);
             self.leave(&query, End::Failed(reason));
