@@ -48,6 +48,13 @@ impl Batcher {
         }
     }
 
+    /// Whether a free server may wait although queries do.
+    #[inline]
+    #[must_use]
+    pub fn may_wait(self) -> bool {
+        matches!(self, Self::WaitUntil { .. })
+    }
+
     /// Whether the next batch is filled while the one before runs.
     #[inline]
     #[must_use]

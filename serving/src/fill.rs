@@ -47,7 +47,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
             return self.start_formed();
         }
         let server = self.idle.first()?;
-        if self.queue.is_empty() || self.due().is_some_and(|due| due > self.now) {
+        let waits = || self.batcher.may_wait() && self.due().is_some_and(|due| due > self.now);
+        if self.queue.is_empty() || waits() {
             return None;
         }
         self.start_with(server, |station, members| {
@@ -74,7 +75,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         }
         let ends = if self.batcher.is_forming() && size > 0 { now + self.service(size) } else { now };
         let of_server = &mut self.servers[server as usize];
-        of_server.members = members;
+        // What was taken left a vector without a buffer: to drop that would cost two calls for each batch.
+        std::mem::forget(std::mem::replace(&mut of_server.members, members));
         if size == 0 {
             return None;
         }

@@ -270,6 +270,16 @@ impl<Q: Copy + PartialEq> Station<Q> {
         }
     }
 
+    /// Whether there is anything to do; an input before that is done is a mistake of the driver's.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_output(&mut self) -> bool {
+        if cfg!(debug_assertions) && !self.pending {
+            self.undrained = false;
+        }
+        self.pending
+    }
+
     /// The next thing to do, until `None`.
     #[inline(always)]
     pub fn poll_output(&mut self) -> Option<Output<Q>> {
@@ -524,7 +534,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         gone.into_iter().for_each(|query| self.drop(query, DropReason::Cancelled));
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(&mut self, server: u32) {
         let of_server = &mut self.servers[server as usize];
         match of_server.state {

@@ -219,6 +219,13 @@ impl Router {
         Some(self.pick_within(faster))
     }
 
+    /// The pick of every query that is not behind, where there is no choice and nothing to count.
+    #[inline(always)]
+    #[must_use]
+    pub const fn only(&self) -> Option<Picked> {
+        self.only
+    }
+
     /// The next replica.
     #[inline(always)]
     pub fn pick(&mut self) -> Picked {

@@ -34,12 +34,14 @@ pub struct Agenda {
     back: usize,
     far: BinaryHeap<Reverse<Running>>,
     sequence: u64,
+    /// When the first one ends; `NEVER` if none runs.
+    next: Moment,
 }
 
 impl Default for Agenda {
     fn default() -> Self {
         let none = Running { end: Moment::NEVER, sequence: 0, station: 0, server: 0 };
-        Self { near: vec![none; NEAR_ROOM], front: 0, back: 0, far: BinaryHeap::new(), sequence: 0 }
+        Self { near: vec![none; NEAR_ROOM], front: 0, back: 0, far: BinaryHeap::new(), sequence: 0, next: Moment::NEVER }
     }
 }
 
@@ -49,6 +51,7 @@ impl Agenda {
     pub fn start(&mut self, end: Moment, station: u32, server: u32) {
         self.sequence += 1;
         let running = Running { end, sequence: self.sequence, station, server };
+        self.next = self.next.min(end);
         if self.back == NEAR_ROOM {
             self.move_down();
         }
@@ -93,13 +96,13 @@ impl Agenda {
     /// When the next batch ends; `NEVER` if none runs.
     #[inline]
     pub fn next_end(&self) -> Moment {
-        if self.front < self.back { self.near[self.front].end } else { Moment::NEVER }
+        self.next
     }
 
     /// The next batch, if it ends by `now`.
     #[inline]
     pub fn ended(&mut self, now: Moment) -> Option<Running> {
-        if self.front == self.back || self.near[self.front].end > now {
+        if self.next > now || self.front == self.back {
             return None;
         }
         let first = self.near[self.front];
@@ -108,6 +111,7 @@ impl Agenda {
             (self.front, self.back) = (0, 0);
             self.refill();
         }
+        self.next = if self.front < self.back { self.near[self.front].end } else { Moment::NEVER };
         Some(first)
     }
 
@@ -136,16 +140,21 @@ pub struct Transit {
 }
 
 /// Network hops. Each delay is constant, so that what was sent first arrives first and a queue does for a heap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Network {
     lines: Vec<(Span, VecDeque<Transit>)>,
     next: Moment,
 }
 
+impl Default for Network {
+    fn default() -> Self {
+        Self { lines: Vec::new(), next: Moment::NEVER }
+    }
+}
+
 impl Network {
     /// The line of this delay, which is not 0.
     pub fn line(&mut self, delay: Span) -> usize {
-        self.next = Moment::NEVER;
         self.lines.iter().position(|l| l.0 == delay).unwrap_or_else(|| {
             self.lines.push((delay, VecDeque::new()));
             self.lines.len() - 1
@@ -168,7 +177,7 @@ impl Network {
     /// When the next query arrives; `NEVER` if none is on its way.
     #[inline]
     pub fn next_due(&self) -> Moment {
-        if self.lines.is_empty() { Moment::NEVER } else { self.next }
+        self.next
     }
 
     /// The next query, if it arrives by `now`.

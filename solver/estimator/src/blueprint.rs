@@ -3,7 +3,7 @@
 use crate::SimulateError;
 use crate::durations::{Law, ServiceTimes, Spread, sigma};
 use crate::fanout::{Fanout, threshold};
-use crate::fleet::{Group, Line, OneOf, OutEdge, QUEUE_LEN_MAX, Query};
+use crate::fleet::{Group, Line, NO_BUDGET, OneOf, OutEdge, QUEUE_LEN_MAX, Query};
 use crate::random::Stream;
 use crate::routes::{Routes, variant_named};
 use apportion_domain::{
@@ -221,7 +221,7 @@ impl<'a> Blueprint<'a> {
     pub fn budget(&self, execution: Span) -> Span {
         match self.serving.dropping {
             Dropping::PerTask | Dropping::Reroute => Span::from_millis(self.pipeline.queue_factor * execution.as_millis()),
-            _ => Span::from_nanos(u64::MAX),
+            _ => NO_BUDGET,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::agenda::{Agenda, Running, Transit};
 use crate::changes::{Changes, Slow};
 use crate::children::{From, Parent, send_released};
 use crate::collect::Collect;
-use crate::fleet::{Fleet, Group, Line, Place, Query};
+use crate::fleet::{Fleet, Group, Line, NO_BUDGET, Place, Query};
 use crate::floor::{Dropped, Floor, NO_PICK, Sending};
 use crate::joins::{NO_SCOPE, Scopes};
 use crate::random::Stream;
@@ -102,9 +102,11 @@ impl<'a> Run<'a> {
             while let Some(batch) = self.agenda.ended(now) {
                 self.end(batch);
             }
-            if arrival == now {
+            // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last.
+            let is_last = arrival > now || {
                 self.arrive(line);
-            }
+                self.next_arrival().1 > now
+            };
             while let Some(transit) = self.floor.network.arrived(now) {
                 self.joins_station(transit);
             }
@@ -118,9 +120,7 @@ impl<'a> Run<'a> {
                     return;
                 }
             }
-            // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last. A drop may let
-            // others start, and a start drop others.
-            let is_last = self.next_arrival().1 > now;
+            // A drop may let others start, and a start drop others.
             loop {
                 self.account();
                 if !is_last || !self.floor.is_due() {
@@ -175,8 +175,8 @@ impl<'a> Run<'a> {
 
     #[inline]
     fn start(&mut self) {
-        let due = self.floor.due();
-        for &station in &due {
+        for at in 0..self.floor.begin_ticks() {
+            let station = self.floor.ticking(at);
             let place = self.floor.places[station as usize];
             let group = &self.groups[place.group as usize];
             self.floor.stations[station as usize].handle(self.now, Input::Tick);
@@ -201,7 +201,6 @@ impl<'a> Run<'a> {
                 self.collect.started((group.task, place.server + server), self.now, spent, machine.batch(server));
             });
         }
-        self.floor.ticked(due);
     }
 
     /// A batch has ended: each of its queries makes its children, or ends as a leaf.
@@ -220,13 +219,27 @@ impl<'a> Run<'a> {
         let place = self.floor.places[station as usize];
         let group = &self.groups[place.group as usize];
         let line = &self.lines[group.line as usize];
+        // A request of which a part was dropped makes no more queries, unless partial answers are allowed.
+        let are_wanted = line.partial || !self.requests.has_dropped();
+        if are_wanted && group.passes_on() && line.passes_on() && !self.floor.is_watched() {
+            let (members, now) = (&self.members, self.now);
+            let is_unbounded = group.budget == NO_BUDGET;
+            if is_unbounded || members.iter().all(|m| m.arrived + group.budget >= now) {
+                let child = |m: &Waiting<Query>| {
+                    let (node, stages) = line.paths.pass(&m.query, group.step, group.accuracy);
+                    (Query { node, stages, router: place.router, ..m.query }, m.deadline)
+                };
+                self.floor.send_all(now, place.router, members.iter().map(child));
+                self.members.clear();
+                return;
+            }
+        }
         for &Waiting { query, deadline, arrived } in &self.members {
             if line.counts_outstanding {
                 self.floor.ended(&query);
             }
             let (node, stages) = line.paths.pass(&query, group.step, group.accuracy);
             let request = self.requests.get_mut(query.request);
-            // A request of which a part was dropped makes no more queries, unless partial answers are allowed.
             let makes = !group.edges.is_empty() && (line.partial || request.drop_task.is_none());
             let mut made = 0;
             if makes && let Some(done) = self.floor.done.get_mut(station as usize) {
@@ -301,9 +314,8 @@ impl<'a> Run<'a> {
         if line.counts_outstanding {
             self.floor.ended(&query);
         }
+        let is_first = self.requests.drop_at(query.request, at);
         let request = self.requests.get_mut(query.request);
-        let is_first = request.drop_task.is_none();
-        request.drop_task.get_or_insert(at);
         request.progress.dropped(self.now, 1, reason);
         if is_first && !line.partial && !request.progress.is_complete() {
             if line.is_tracked {

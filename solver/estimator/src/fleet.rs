@@ -21,6 +21,9 @@ pub const QUEUE_LEN_MAX: usize = 1 << 22;
 /// Replicas of one plan that a run can simulate, and slots of its `continuous` tasks.
 pub const REPLICAS_MAX: u64 = 1 << 22;
 
+/// The budget of a group whose queries are never behind.
+pub const NO_BUDGET: Span = Span::from_nanos(u64::MAX);
+
 /// A query in a run.
 ///
 /// To a station, queries of the same request are equal, so that one input cancels them all.
@@ -79,6 +82,14 @@ pub struct Line {
     pub stations: Vec<u32>,
 }
 
+impl Line {
+    /// Whether queries join the next queue at once, and nothing but that one hears of it.
+    #[inline]
+    pub fn passes_on(&self) -> bool {
+        self.network.is_none() && self.joins.is_none() && !self.counts_outstanding
+    }
+}
+
 /// One group of a plan.
 #[derive(Debug)]
 pub struct Group {
@@ -110,7 +121,7 @@ pub struct Group {
     pub step: Option<u32>,
     /// Time of a batch of `i + 1` queries.
     pub service: Vec<Span>,
-    /// How long a query may take here before it is behind; the largest span where nobody asks.
+    /// How long a query may take here before it is behind; [`NO_BUDGET`] where nobody asks.
     pub budget: Span,
     /// Channels for which a path ends here for certain.
     pub closes: Vec<u32>,
@@ -123,6 +134,12 @@ pub struct Group {
 }
 
 impl Group {
+    /// Whether each query makes exactly one other at the only child, and says no more about its request.
+    #[inline]
+    pub fn passes_on(&self) -> bool {
+        !self.is_scored && matches!(self.edges.as_slice(), [edge] if matches!(edge.fanout, Fanout::Fixed(1)))
+    }
+
     /// The edges that a query takes.
     #[inline]
     pub fn chosen(&self, streams: &mut [Stream]) -> std::ops::Range<usize> {

@@ -57,6 +57,8 @@ pub struct Floor {
     pub dropped: Vec<Dropped>,
     /// Stations that asked to be ticked now.
     due: Vec<u32>,
+    /// Those that are being ticked.
+    ticking: Vec<u32>,
     is_due: Vec<bool>,
     /// Stations that asked to be ticked later.
     wakes: Wakes,
@@ -88,6 +90,40 @@ impl Floor {
         }
         self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
         self.settle(now, station, |_, _| {});
+    }
+
+    /// Whether anybody counts the queries that are made, or tracks where they are.
+    #[inline]
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        !(self.made.is_empty() && self.joined.is_empty())
+    }
+
+    /// Queries, none of them behind, leave one sender at one moment, as by [`Floor::send`] one after the other, where hops take no
+    /// time and nobody watches.
+    #[inline(always)]
+    pub fn send_all(&mut self, now: Moment, router: u32, mut queries: impl Iterator<Item = (Query, Moment)>) {
+        let of_sender = self.routers[router as usize].as_mut().expect("a sender with children has a router");
+        let Some(picked) = of_sender.only() else {
+            for (query, deadline) in queries {
+                let is_sent = self.send(now, None, query, Sending { deadline, behind: Span::ZERO });
+                debug_assert!(is_sent, "whoever is not behind is sent");
+            }
+            return;
+        };
+        let mut is_done = false;
+        while !is_done {
+            is_done = true;
+            let machine = &mut self.stations[picked.target as usize];
+            for (query, deadline) in queries.by_ref() {
+                machine.handle(now, Input::Arrive { query: Query { pick: picked.slot, ..query }, deadline });
+                if machine.has_output() {
+                    is_done = false;
+                    break;
+                }
+            }
+            self.settle(now, picked.target, |_, _| {});
+        }
     }
 
     /// Carries out what a station asks for, `start` what server and size it starts; then notes whether it wants a tick.
@@ -149,9 +185,9 @@ impl Floor {
         !self.due.is_empty()
     }
 
-    /// The stations that asked to be ticked now, in the order in which they start, to be given back by [`Floor::ticked`].
+    /// How many stations asked to be ticked now: [`Floor::ticking`] says which.
     #[inline]
-    pub fn due(&mut self) -> Vec<u32> {
+    pub fn begin_ticks(&mut self) -> usize {
         if self.due.len() > 1 {
             if self.ranks.is_empty() {
                 self.due.sort_unstable();
@@ -159,17 +195,16 @@ impl Floor {
                 self.due.sort_unstable_by_key(|&station| self.ranks[station as usize]);
             }
         }
-        let due = std::mem::take(&mut self.due);
-        due.iter().for_each(|&station| self.is_due[station as usize] = false);
-        due
+        self.ticking.clear();
+        std::mem::swap(&mut self.ticking, &mut self.due);
+        self.ticking.iter().for_each(|&station| self.is_due[station as usize] = false);
+        self.ticking.len()
     }
 
-    /// Takes the list back once all of them have been ticked.
+    /// One of those that are being ticked, in the order in which they start.
     #[inline]
-    pub fn ticked(&mut self, mut due: Vec<u32>) {
-        debug_assert!(self.due.is_empty(), "a station that ticked has nothing more to start now");
-        due.clear();
-        self.due = due;
+    pub fn ticking(&self, at: usize) -> u32 {
+        self.ticking[at]
     }
 
     /// A request takes this slot; whether its queries are to be found again.

@@ -25,18 +25,37 @@ impl Histogram {
     #[inline]
     pub fn add_all(&mut self, spans: impl ExactSizeIterator<Item = Span>) {
         self.total += spans.len() as u64;
-        // In registers: the counts might be anywhere.
-        let (mut sum_ns, mut max) = (self.sum_ns, self.max);
+        // In a register: the counts might be anywhere.
+        let mut sum_ns = self.sum_ns;
+        let mut below = self.below_last();
         for span in spans {
             sum_ns += u128::from(span.as_nanos());
-            max = max.max(span);
             let bin = bin(span.as_nanos());
-            if bin >= self.counts.len() {
-                self.counts.resize(bin + 1, 0);
+            match below.get_mut(bin) {
+                Some(count) => *count += 1,
+                None => {
+                    self.add_last(span, bin);
+                    below = self.below_last();
+                }
             }
-            self.counts[bin] += 1;
         }
-        (self.sum_ns, self.max) = (sum_ns, max);
+        self.sum_ns = sum_ns;
+    }
+
+    /// All bins but the last, which is the one of the largest span.
+    #[inline]
+    fn below_last(&mut self) -> &mut [u64] {
+        self.counts.split_last_mut().map_or(&mut [], |(_, below)| below)
+    }
+
+    /// Counts a span in the last bin, or in one behind it.
+    #[inline(never)]
+    fn add_last(&mut self, span: Span, bin: usize) {
+        self.max = self.max.max(span);
+        if bin >= self.counts.len() {
+            self.counts.resize(bin + 1, 0);
+        }
+        self.counts[bin] += 1;
     }
 
     /// Counts all of another histogram.
@@ -77,7 +96,7 @@ impl Histogram {
 
 #[inline]
 fn bin(nanos: u64) -> usize {
-    let shift = (64 - nanos.leading_zeros()).saturating_sub(PRECISION_BITS + 1);
+    let shift = (nanos | 1 << PRECISION_BITS).ilog2() - PRECISION_BITS;
     ((u64::from(shift) << PRECISION_BITS) + (nanos >> shift)) as usize
 }
 

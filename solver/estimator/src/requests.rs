@@ -42,13 +42,15 @@ pub struct Requests {
     scores: Vec<Score>,
     width: usize,
     free: Vec<u32>,
+    /// How many of those in flight have lost a query.
+    dropped: usize,
 }
 
 impl Requests {
     /// For pipelines with at most `channels_max` channels.
     #[must_use]
     pub fn new(channels_max: usize) -> Self {
-        Self { slots: Vec::new(), scores: Vec::new(), width: channels_max + 1, free: Vec::new() }
+        Self { slots: Vec::new(), scores: Vec::new(), width: channels_max + 1, free: Vec::new(), dropped: 0 }
     }
 
     /// Takes a slot.
@@ -66,6 +68,29 @@ impl Requests {
     /// Requests without an outcome.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Whether a query was dropped of any request in flight.
+    #[inline]
+    pub fn has_dropped(&self) -> bool {
+        self.dropped > 0
+    }
+
+    /// A query of the request was dropped at this task. Whether it is the first.
+    pub fn drop_at(&mut self, slot: u32, task: u32) -> bool {
+        let first = &mut self.slots[slot as usize].drop_task;
+        if first.is_some() {
+            return false;
+        }
+        *first = Some(task);
+        self.dropped += 1;
+        true
+    }
+
+    #[inline]
+    fn free(&mut self, slot: u32) {
+        self.free.push(slot);
+        self.dropped -= usize::from(self.slots[slot as usize].drop_task.is_some());
     }
 
     /// The request of a slot.
@@ -95,7 +120,7 @@ impl Requests {
     /// Frees the slot of a request of which nothing was scored.
     #[inline]
     pub fn close_unscored(&mut self, slot: u32) -> &Request {
-        self.free.push(slot);
+        self.free(slot);
         &self.slots[slot as usize]
     }
 
@@ -110,7 +135,7 @@ impl Requests {
             _ => combined(scores, weights),
         };
         scores.fill(Score::default());
-        self.free.push(slot);
+        self.free(slot);
         (&self.slots[slot as usize], accuracy)
     }
 }
