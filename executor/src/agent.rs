@@ -10,6 +10,7 @@ use crate::node::replicas::{Replica, State};
 use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
+use crate::slice;
 use crate::slot::{Happened, Ran, Slot};
 use crate::steering::EXTRA_BIT;
 use crate::telemetry::Tracer;
@@ -185,6 +186,7 @@ pub fn start(options: Options) -> Handle {
 
 impl Loop {
     async fn run(mut self, mut events: mpsc::Receiver<Event>, mut commands: mpsc::Receiver<Command>) {
+        slice::shorten();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut announced = Instant::now();
