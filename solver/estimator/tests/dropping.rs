@@ -78,9 +78,10 @@ fn who_is_behind_is_dropped_per_task_or_rerouted_if_a_faster_replica_makes_up_fo
 
 #[test]
 fn who_would_overrun_a_task_is_dropped_before_it_where_the_policy_looks_ahead() {
-    // Of the SLO of 100 ms t0 has a third, though 10 ms is where a query is behind. The fourth runs from 30 to 40, 32 ms; the fifth
-    // would run from 40 to 50, 41 ms: it is dropped before, and the sixth (from 30 on) ends at 50 instead of 60.
-    let at = arrivals(&[0, 5 * MS, 7 * MS, 8 * MS, 9 * MS, 30 * MS]);
+    // Of the SLO of 100 ms t0 has 46.7 (10 beside 11.4, the mean of 20 and 8 by capacity), though 10 ms is where a query is behind.
+    // The fourth runs from 30 to 40, 37 ms; the fifth would run from 40 to 50, 47 ms: it is dropped before, and the sixth (from 30
+    // on) ends at 50 instead of 60.
+    let at = arrivals(&[0, MS, 2 * MS, 3 * MS, 3 * MS, 30 * MS]);
     let late = || Err((0, "budget"));
     let per_task = run(&with_policy(two_ways(), Dropping::PerTaskAhead), &at);
     assert_eq!(ends(&per_task), [Ok(30), late(), late(), late(), late(), late()]);

@@ -44,7 +44,7 @@ fn section(r: &Report) -> Result<String, Failure> {
     add(&format!("<p class=\"method\">{}</p>\n", escape(&r.method)));
     if !r.claims.is_empty() {
         add(
-            "<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th></th><th>probable reason (not tested)</th></tr>\n",
+            "<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th>verdict</th><th>probable reason (not tested)</th></tr>\n",
         );
         for c in &r.claims {
             let verdict = c.verdict.name();
