@@ -8,7 +8,7 @@ use super::plot::{Plot, Series};
 use super::report::{Claim, Report, Titled, Verdict};
 use crate::exit::Failure;
 use crate::input;
-use crate::output::{Table, number, optional};
+use crate::output::{Table, optional};
 use anyhow::anyhow;
 use apportion_domain::{Assignment, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
@@ -122,7 +122,7 @@ fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
         assignments.iter().map(|a| f64::from(a.batch)).sum::<f64>() / assignments.len().max(1) as f64
     };
     let (own, other) = (batch(greedy), batch(exact));
-    let batches = format!("{} to {} on the mean", number(own), number(other));
+    let batches = format!("{own:.1} to {other:.1} on the mean");
     let replicas = format!("{} to {}", greedy.replicas(), exact.replicas());
     match () {
         () if hardware(greedy) != hardware(exact) => ("other hardware", String::new()),
@@ -145,7 +145,7 @@ fn kinds(rows: &[Row]) -> Table {
             "smaller batches",
             "greedy stops where no single step saves: a larger batch pays only together with fewer replicas elsewhere",
         ),
-        ("larger batches", "the estimator finds room for batches that the rule's charge forbids"),
+        ("larger batches", "greedy took a batch that the rule's charge forbids, and from there no single step saves"),
         ("other hardware", "a task moved to cheaper hardware by one planner only"),
         ("no plan in time", "greedy simulates the load for each step; 5 s are too few at the largest demands"),
         ("a plan where the rule allows none", "the rule's charge alone exceeds the SLO; the estimator says that it holds"),

@@ -153,6 +153,21 @@ pub fn aggregates(times: &ModuleTimes) -> [Vec<f64>; 3] {
     sums
 }
 
+/// Arrivals that are compared in their order: that many after each other at most.
+pub const NEAR: usize = 20;
+
+/// Of pairs of arrivals near each other, at different moments: the share in which the later has less left.
+pub fn inversions(arrivals: &[(f64, f64)]) -> f64 {
+    let (mut pairs, mut inverted) = (0_u64, 0_u64);
+    for (at, first) in arrivals.iter().enumerate() {
+        for later in arrivals[at + 1..].iter().take(NEAR).filter(|later| later.0 > first.0) {
+            pairs += 1;
+            inverted += u64::from(later.1 < first.1);
+        }
+    }
+    inverted as f64 / pairs.max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,5 +214,13 @@ mod tests {
         assert!(wait.iter().all(|w| (w - 8.0).abs() < 1e-9) && execution.iter().all(|e| (e - 30.0).abs() < 1e-9));
         let mean = queueing.iter().sum::<f64>() / queueing.len() as f64;
         assert!((mean - 9.0).abs() < 0.05, "{mean}");
+    }
+
+    #[test]
+    fn inversions_are_counted_among_arrivals_at_different_moments() {
+        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)]), 0.0);
+        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)]), 1.0);
+        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)]), 1.0 / 3.0);
+        assert_eq!(inversions(&[]), 0.0);
     }
 }

@@ -185,7 +185,7 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
                     percent(sum.invalid),
                 ]);
             }
-            places.push(format!("{name} {}", places.len() + 1));
+            places.push(format!("{name}{}", places.len() + 1));
             let (own, case_name) = (summed(&draws, 0), format!("{name} on {}", trace.name));
             duels.extend((1..3).filter_map(|i| duel(&case_name, &own, POLICIES[i], &summed(&draws, i))));
         }

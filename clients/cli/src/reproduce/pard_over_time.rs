@@ -3,7 +3,7 @@
 
 use super::lab::{self, Lab, in_parallel};
 use super::metrics::{Seconds, drop_rate, geometric_mean, quantile};
-use super::module_times::{ModuleTimes, Spread, aggregates};
+use super::module_times::{ModuleTimes, NEAR, Spread, aggregates, inversions};
 use super::pard::{Bursty, Case, DRAIN_SECONDS, capacities_qps, case, traces};
 use super::percent;
 use super::plot::{Plot, Series};
@@ -296,21 +296,6 @@ fn queueing(loads: &[Load], shown: &[&Load]) -> Panel {
     }
 }
 
-/// Arrivals that are compared in their order: that many after each other at most.
-const NEAR: usize = 20;
-
-/// Of pairs of arrivals near each other, at different moments: the share in which the later has less left.
-fn inversions(arrivals: &[(f64, f64)]) -> f64 {
-    let (mut pairs, mut inverted) = (0_u64, 0_u64);
-    for (at, first) in arrivals.iter().enumerate() {
-        for later in arrivals[at + 1..].iter().take(NEAR).filter(|later| later.0 > first.0) {
-            pairs += 1;
-            inverted += u64::from(later.1 < first.1);
-        }
-    }
-    inverted as f64 / pairs.max(1) as f64
-}
-
 /// Fig. 12(d): what consecutive requests have left of their SLO.
 fn remaining(shown: &[&Load]) -> Panel {
     const POINTS: usize = 40;
@@ -397,18 +382,5 @@ fn switches(loads: &[Load], shown: &[&Load]) -> Panel {
                 .into(),
         }],
         tables: vec![Titled { title: "Fig. 13: changes of order".into(), table }],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn inversions_are_counted_among_arrivals_at_different_moments() {
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)]), 0.0);
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)]), 1.0);
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)]), 1.0 / 3.0);
-        assert_eq!(inversions(&[]), 0.0);
     }
 }
