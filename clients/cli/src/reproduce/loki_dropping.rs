@@ -131,7 +131,7 @@ fn row(reading: &Reading, shape: &Shape, headroom: f64, rows: &[Estimate]) -> Ve
 }
 
 fn means(summed: &[Summed]) -> Table {
-    let mut table = Table::new(&["judged", "policy", "missed", "of them late", "accuracy", "runs"]);
+    let mut table = Table::new(&["judged", "policy", "missed", "late", "accuracy", "runs"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         for (i, policy) in reading.policies.iter().enumerate() {
             let missed = &of_reading.missed[i];
@@ -228,7 +228,7 @@ fn claims(summed: &[Summed], ways: &Ways) -> Vec<Claim> {
             seen: format!("{} against {}; {}", percent(means[3]), percent(means[2]), seen("no more", 2..4)),
             verdict: Verdict::of(means[3] < means[2]),
             why: match reading.follows {
-                true => "As above: more is left over, and what is left over is no faster.".into(),
+                true => "As above.".into(),
                 false => format!(
                     "Hardly anything can be rerouted. Counted here: of {} plans {} have a single variant for each task below the root, and {} a backup \
                      group whose batch takes less than another's. Batches are as large as the latency budget allows whatever the variant, so that a \

@@ -139,7 +139,7 @@ fn budgets(shown: &[&Load]) -> Panel {
         "least ms",
         "most ms",
         "changes by (mean ms/s)",
-        "even part ms",
+        "fixed part ms",
         "seconds above it",
     ]);
     let mut panel = Panel::default();
@@ -181,13 +181,13 @@ fn budgets(shown: &[&Load]) -> Panel {
                   5.3, Fig. 12(a))"
             .into(),
         seen: format!(
-            "in {above_any} seconds a module takes more than its even part of the SLO, in {movable} of them while all together stay within it"
+            "in {above_any} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all together stay within it"
         ),
         verdict: Verdict::of(movable > 0),
         why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either.".into(),
     });
     panel.tables.push(Titled {
-        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the even part: in proportion to execution times)".into(),
+        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to execution times)".into(),
         table,
     });
     panel
