@@ -30,7 +30,7 @@ pub use hardware::{Hardware, Share};
 pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
 pub use invalid::{Invalid, Invalids};
 pub use outcome::{
-    Alternative, AlternativeKind, Binding, Change, Consequence, Constraint, Decision, Explanation, ObjectiveStep,
+    Alternative, AlternativeKind, Answer, Binding, Change, Consequence, Constraint, Decision, Explanation, ObjectiveStep,
     ObjectiveValue, PlanOutcome, PlanStatus, PlanningReport, Price, Relaxation, Round, Shortfall, StopReason,
 };
 pub use pipeline::{AccuracyModel, Edge, Partial, PathAccuracy, Pipeline, PipelineDraft, Route, Task, TaskKind};

@@ -272,16 +272,19 @@ pub struct Explanation {
     pub left_out: Vec<String>,
 }
 
-/// The answer of a planner.
+/// The answer of a planner of pipelines.
+pub type PlanOutcome = Answer<Plan>;
+
+/// The answer of a planner, whatever its plans are.
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
-pub enum PlanOutcome {
+pub enum Answer<P> {
     /// Proven within the gap asked for: no plan is better.
-    Optimal(Plan),
+    Optimal(P),
     /// Valid, but not proven best.
     Feasible {
         /// The plan.
-        plan: Plan,
+        plan: P,
         /// Why there is no proof.
         stopped: StopReason,
     },
@@ -297,10 +300,10 @@ pub enum PlanOutcome {
     },
 }
 
-impl PlanOutcome {
+impl<P> Answer<P> {
     /// The plan, if there is one.
     #[must_use]
-    pub fn plan(&self) -> Option<&Plan> {
+    pub fn plan(&self) -> Option<&P> {
         match self {
             Self::Optimal(plan) | Self::Feasible { plan, .. } => Some(plan),
             Self::Infeasible { .. } | Self::Unknown { .. } => None,
@@ -308,7 +311,7 @@ impl PlanOutcome {
     }
 
     /// The same with another plan, if it has one.
-    pub fn map(self, change: impl FnOnce(Plan) -> Plan) -> Self {
+    pub fn map(self, change: impl FnOnce(P) -> P) -> Self {
         match self {
             Self::Optimal(plan) => Self::Optimal(change(plan)),
             Self::Feasible { plan, stopped } => Self::Feasible { plan: change(plan), stopped },

@@ -1,6 +1,6 @@
 //! INFaaS's scaling problem (section 4.2.1): how many replicas of each variant of each application run.
 
-use crate::{PlanStatus, SLACK, Shortfall, StopReason};
+use crate::{Answer, SLACK};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One variant of one application.
@@ -85,29 +85,7 @@ pub struct ScalingChange {
 }
 
 /// The answer of a planner to a scaling problem.
-#[must_use]
-#[derive(Clone, Debug, PartialEq)]
-pub enum ScalingOutcome {
-    /// Proven within the gap asked for: no plan costs less.
-    Optimal(ScalingPlan),
-    /// Valid, but not proven best.
-    Feasible {
-        /// The plan.
-        plan: ScalingPlan,
-        /// Why there is no proof.
-        stopped: StopReason,
-    },
-    /// Proven: no plan exists.
-    Infeasible {
-        /// Never empty.
-        shortfalls: Vec<Shortfall>,
-    },
-    /// Stopped before finding either a plan or a proof.
-    Unknown {
-        /// Why.
-        stopped: StopReason,
-    },
-}
+pub type ScalingOutcome = Answer<ScalingPlan>;
 
 impl ScalingVariant {
     /// Cost of `delta` more replicas (INFaaS section 4.2.1, the unnumbered objective): `C (delta + lambda T_load max(delta, 0))`,
@@ -179,39 +157,6 @@ impl ScalingPlan {
 
     fn by_variant(&self) -> BTreeMap<(&str, &str), u32> {
         self.actions.iter().map(|a| ((a.application.as_str(), a.variant.as_str()), a.running)).collect()
-    }
-}
-
-impl ScalingOutcome {
-    /// The plan, if there is one.
-    #[must_use]
-    pub fn plan(&self) -> Option<&ScalingPlan> {
-        match self {
-            Self::Optimal(plan) | Self::Feasible { plan, .. } => Some(plan),
-            Self::Infeasible { .. } | Self::Unknown { .. } => None,
-        }
-    }
-
-    /// Its one-word summary.
-    #[must_use]
-    pub fn status(&self) -> PlanStatus {
-        match self {
-            Self::Optimal(_) => PlanStatus::Optimal,
-            Self::Feasible { .. } => PlanStatus::Feasible,
-            Self::Infeasible { .. } => PlanStatus::Infeasible,
-            Self::Unknown { .. } => PlanStatus::Unknown,
-        }
-    }
-
-    /// Why it stopped without a proof.
-    #[must_use]
-    pub fn stopped(&self) -> Option<StopReason> {
-        match self {
-            Self::Feasible { stopped, .. } | Self::Unknown { stopped } if *stopped != StopReason::Finished => {
-                Some(*stopped)
-            }
-            _ => None,
-        }
     }
 }
 

@@ -79,6 +79,10 @@ named! {
         PerTask = "per_task",
         /// Sent to a faster backup replica if there is one, else dropped (Loki 5.2).
         Reroute = "reroute",
+        /// The same as `per_task`, and dropped before any task whose budget it is expected to overrun (Loki 6.3).
+        PerTaskAhead = "per_task-ahead",
+        /// The same as `reroute`, and dropped before any task whose budget it is expected to overrun (Loki 6.3).
+        RerouteAhead = "reroute-ahead",
         /// Clipper's dropping as PARD compares it.
         ClipperPlusPlus = "clipper++",
         /// Nexus's dropping as PARD compares it.
@@ -115,6 +119,18 @@ impl Dropping {
     #[must_use]
     pub fn from_name_or_alias(name: &str) -> Option<Self> {
         if name == "none" { Some(Self::Naive) } else { Self::from_name(name) }
+    }
+
+    /// Whether a query that is behind when it leaves a task may go to a backup replica (Loki 5.2).
+    #[must_use]
+    pub fn reroutes(self) -> bool {
+        matches!(self, Self::Reroute | Self::RerouteAhead)
+    }
+
+    /// Whether a query that leaves a task may be behind: further than that task's budget allows (Loki 5.2).
+    #[must_use]
+    pub fn looks_back(self) -> bool {
+        self.reroutes() || matches!(self, Self::PerTask | Self::PerTaskAhead)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The machines of `serving`, constructed from a target exactly as the estimator constructs them from the plan.
 
 use crate::layout::{Group, Pipeline};
-use apportion_domain::{Dropping, Span};
+use apportion_domain::Span;
 use apportion_serving::batcher::Batcher;
 use apportion_serving::{Dropper, StatePlanner, Station};
 
@@ -64,9 +64,9 @@ impl Pipeline {
     /// How long a query may take at a group before it is behind (Loki section 5.2): `queue_factor` batches.
     #[must_use]
     pub fn budget(&self, group: &Group) -> Span {
-        match self.serving.dropping {
-            Dropping::PerTask | Dropping::Reroute => Span::from_millis(self.queue_factor * group.execution().as_millis()),
-            _ => Span::from_nanos(u64::MAX),
+        match self.serving.dropping.looks_back() {
+            true => Span::from_millis(self.queue_factor * group.execution().as_millis()),
+            false => Span::from_nanos(u64::MAX),
         }
     }
 }

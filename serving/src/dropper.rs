@@ -98,7 +98,8 @@ pub enum Dropper {
     Window,
     /// A query that has already used up its task's part of the SLO is dropped (`clipper++`, PARD section 5.1).
     Elapsed,
-    /// A query is dropped if its batch would end after its task's part of the SLO (`pard-split`, `pard-wcl`; PARD section 5.3).
+    /// A query is dropped if its batch would end after its task's part of the SLO (`pard-split`, `pard-wcl`; PARD section 5.3; and
+    /// `per_task-ahead`, `reroute-ahead`; Loki section 6.3).
     Within,
     /// A query is dropped if it would be late at the end of the pipeline, by what is known of the later tasks (PARD equation 3).
     EndToEnd,
@@ -117,7 +118,7 @@ impl Dropper {
             Dropping::ClipperPlusPlus => Self::Elapsed,
             Dropping::Nexus => Self::Window,
             Dropping::PardOc => Self::Admission,
-            Dropping::PardSplit | Dropping::PardWcl => Self::Within,
+            Dropping::PardSplit | Dropping::PardWcl | Dropping::PerTaskAhead | Dropping::RerouteAhead => Self::Within,
             Dropping::Pard
             | Dropping::PardBack
             | Dropping::PardSf

@@ -68,10 +68,15 @@ impl<Q: Copy + PartialEq> Station<Q> {
             if let Some(monitor) = self.monitor.as_mut().filter(|_| !self.batcher.is_forming()) {
                 for member in &members {
                     monitor.enter(now.since(member.arrived));
+                    monitor.note(now, now.since(member.arrived), member.deadline);
                     monitor.start(Span::ZERO);
                 }
             }
             self.idle.remove(server);
+            let execution = self.service(size);
+            if let Some(monitor) = &mut self.monitor {
+                monitor.run(execution, size);
+            }
         }
         let ends = if self.batcher.is_forming() && size > 0 { now + self.service(size) } else { now };
         let of_server = &mut self.servers[server as usize];
@@ -133,7 +138,10 @@ impl<Q: Copy + PartialEq> Station<Q> {
         let of_server = &mut self.servers[server as usize];
         of_server.entered.resize(forming.len(), now);
         if let Some(monitor) = &mut self.monitor {
-            forming[before..].iter().for_each(|entered| monitor.enter(now.since(entered.arrived)));
+            for entered in &forming[before..] {
+                monitor.enter(now.since(entered.arrived));
+                monitor.note(now, now.since(entered.arrived), entered.deadline);
+            }
         }
         of_server.forming = forming;
     }

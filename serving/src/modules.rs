@@ -112,7 +112,7 @@ impl StatePlanner {
             Dropping::Naive | Dropping::LastTask | Dropping::PerTask | Dropping::Reroute | Dropping::Nexus => {
                 (false, false)
             }
-            Dropping::ClipperPlusPlus => (true, false),
+            Dropping::ClipperPlusPlus | Dropping::PerTaskAhead | Dropping::RerouteAhead => (true, false),
             _ => (true, true),
         }
     }

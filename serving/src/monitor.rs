@@ -1,6 +1,6 @@
 //! What a station measures of itself for those that decide about the whole pipeline.
 
-use apportion_domain::Span;
+use apportion_domain::{Moment, Span};
 
 /// Batch waits that are kept between two reports: the youngest ones.
 pub const WAITS_MAX: usize = 128;
@@ -20,15 +20,56 @@ pub struct Monitor {
     pub wait_max: Span,
     waits: Vec<Span>,
     next: usize,
+    kept: Option<Box<Kept>>,
+}
+
+/// A query that entered a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it did.
+    pub at: Moment,
+    /// How long it had been in the queue.
+    pub queued: Span,
+    /// What was left of its request's SLO; zero if that had passed.
+    pub left: Span,
+}
+
+/// Every query since the last report, where somebody asked for more than counts ([`Monitor::keep`]). Agents never do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Queries that entered a batch, in that order.
+    pub entries: Vec<Entry>,
+    /// Waits of queries from entering a batch to its start, in the order of the starts.
+    pub waits: Vec<Span>,
+    /// The expected time of its batch for each of these.
+    pub executions: Vec<Span>,
 }
 
 impl Monitor {
+    /// From now on it keeps every query until [`Monitor::take_kept`].
+    pub fn keep(&mut self) {
+        self.kept = Some(Box::default());
+    }
+
+    /// What it has kept since it was last asked; `None` if it keeps nothing.
+    pub fn take_kept(&mut self) -> Option<Kept> {
+        self.kept.as_deref_mut().map(std::mem::take)
+    }
+
     /// A query entered a batch.
     #[inline]
     pub fn enter(&mut self, queued: Span) {
         self.entered += 1;
         self.queueing_ns = self.queueing_ns.saturating_add(queued.as_nanos());
         self.queueing_max = self.queueing_max.max(queued);
+    }
+
+    /// The same query, for whoever wants to know of each.
+    #[inline]
+    pub fn note(&mut self, now: Moment, queued: Span, deadline: Moment) {
+        if let Some(kept) = &mut self.kept {
+            kept.entries.push(Entry { at: now, queued, left: deadline.since(now) });
+        }
     }
 
     /// The batch of a query started so long after the query had entered it.
@@ -41,6 +82,17 @@ impl Monitor {
             self.waits[self.next] = waited;
         }
         self.next = (self.next + 1) % WAITS_MAX;
+        if let Some(kept) = &mut self.kept {
+            kept.waits.push(waited);
+        }
+    }
+
+    /// A batch of so many queries, whose waits were told before, takes so long.
+    #[inline]
+    pub fn run(&mut self, execution: Span, queries: usize) {
+        if let Some(kept) = &mut self.kept {
+            kept.executions.resize(kept.executions.len() + queries, execution);
+        }
     }
 
     /// The youngest batch waits, in no order.
@@ -49,10 +101,10 @@ impl Monitor {
         &self.waits
     }
 
-    /// Starts counting anew; its buffer stays.
+    /// Starts counting anew; its buffer stays, and so does what it keeps.
     pub fn clear(&mut self) {
-        let mut waits = std::mem::take(&mut self.waits);
+        let (mut waits, kept) = (std::mem::take(&mut self.waits), self.kept.take());
         waits.clear();
-        *self = Self { waits, ..Self::default() };
+        *self = Self { waits, kept, ..Self::default() };
     }
 }

@@ -3,7 +3,7 @@
 use super::choices::choices;
 use super::reconcile::{GroupKey, PlacedGroup, Placement, Wanted};
 use apportion_domain::{
-    Assignment, Dropping, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
+    Assignment, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
     RoutingPolicy, Span, TaskIndex, Variant,
 };
 use apportion_protocol::v1;
@@ -152,7 +152,7 @@ fn pipeline_target(
 /// queries are rerouted and it has no tables at all: as the estimator fills them in.
 fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<'p, PipelinePlan>, ComposeError> {
     let asks = plan.serving.routing == RoutingPolicy::MostAccurateFirst;
-    let needs_backup = plan.serving.dropping == Dropping::Reroute && plan.routing.backup.is_empty();
+    let needs_backup = plan.serving.dropping.reroutes() && plan.routing.backup.is_empty();
     if !plan.routing.tables.is_empty() || !(asks || needs_backup) {
         return Ok(Cow::Borrowed(plan));
     }
@@ -273,7 +273,7 @@ mod tests {
     use super::super::reconcile::{Device, reconcile};
     use super::*;
     use apportion_domain::{
-        AccuracyModel, Edge, Generation, Partial, PipelineDraft, Profile, ProfileRow, Route, Routing, RoutingEntry,
+        AccuracyModel, Dropping, Edge, Generation, Partial, PipelineDraft, Profile, ProfileRow, Route, Routing, RoutingEntry,
         RoutingTable, ServingPolicy, ServingWishes, Share, Task, TaskKind, Variant,
     };
 

@@ -2,7 +2,7 @@
 
 use crate::layout::Pipeline;
 use crate::wire::Announced;
-use apportion_domain::{Dropping, Span};
+use apportion_domain::Span;
 use apportion_serving::router::{Router, Within};
 use std::collections::HashMap;
 
@@ -199,7 +199,7 @@ fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Optio
         let weights: Vec<(f64, Vec<u32>)> = weights.collect();
         let weights: Vec<(f64, &[u32])> = weights.iter().map(|(w, positions)| (*w, positions.as_slice())).collect();
         let router = Router::new(pipeline.within, &weights, phase)?;
-        if pipeline.serving.dropping != Dropping::Reroute {
+        if !pipeline.serving.dropping.reroutes() {
             return Some(router);
         }
         let accuracy = |at: &u32| pipeline.groups[&groups[*at as usize].0].accuracy;
@@ -233,6 +233,7 @@ fn table(pipeline: &Pipeline, task: usize, from: Option<u64>) -> HashMap<u64, f6
 mod tests {
     use super::*;
     use crate::layout::{lay_out, tests::chain};
+    use apportion_domain::Dropping;
 
     fn ready(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> (u64, Announced) {
         (agent, Announced { replica, group, pipeline: "p".into(), task: "b".into(), accuracy_ppm })

@@ -6,7 +6,7 @@ use crate::changes::Changes;
 use crate::crews::Crew;
 use crate::driver::Run;
 use crate::fleet::{Place, Query, check_plan};
-use apportion_domain::{Assignment, Dropping, GroupName, Plan, Span, TaskIndex};
+use apportion_domain::{Assignment, GroupName, Plan, Span, TaskIndex};
 use apportion_serving::outline::provided;
 use apportion_serving::router::{Part, Serving};
 use apportion_serving::{Router, Station};
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
         // That the tables fit was found when the plan came.
         let routes = b.routes().ok()?;
         let parts = b.parts(from, &routes, &groups);
-        let is_rerouted = b.serving.dropping == Dropping::Reroute;
+        let is_rerouted = b.serving.dropping.reroutes();
         let (execution, backup) =
             if is_rerouted { b.backup(&routes, TaskIndex(to as usize), &names) } else { Default::default() };
         Some(Sent { parts, execution, backup })

@@ -7,8 +7,8 @@ use crate::fleet::{Group, Line, NO_BUDGET, OneOf, OutEdge, QUEUE_LEN_MAX, Query}
 use crate::random::Stream;
 use crate::routes::{Routes, variant_named};
 use apportion_domain::{
-    Assignment, Dropping, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, Span,
-    TaskIndex, TaskKind,
+    Assignment, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, Span, TaskIndex,
+    TaskKind,
 };
 use apportion_serving::batcher::Batcher;
 use apportion_serving::modules::Foresight;
@@ -62,7 +62,7 @@ impl<'a> Blueprint<'a> {
         }
         let mut part = PipelinePlan { serving, ..part.clone() };
         let asks = serving.routing == RoutingPolicy::MostAccurateFirst;
-        let needs_backup = serving.dropping == Dropping::Reroute && part.routing.backup.is_empty();
+        let needs_backup = serving.dropping.reroutes() && part.routing.backup.is_empty();
         if part.routing.tables.is_empty() && (asks || needs_backup) {
             // The part with the tables of `most_accurate_first`, where it asks for them and has none, and with its backup table,
             // where queries are rerouted and the part has no tables at all.
@@ -219,9 +219,9 @@ impl<'a> Blueprint<'a> {
     /// reckon with them, `queue_factor` batches. The network is not part of it on either side.
     #[must_use]
     pub fn budget(&self, execution: Span) -> Span {
-        match self.serving.dropping {
-            Dropping::PerTask | Dropping::Reroute => Span::from_millis(self.pipeline.queue_factor * execution.as_millis()),
-            _ => NO_BUDGET,
+        match self.serving.dropping.looks_back() {
+            true => Span::from_millis(self.pipeline.queue_factor * execution.as_millis()),
+            false => NO_BUDGET,
         }
     }
 
@@ -278,7 +278,7 @@ impl<'a> Blueprint<'a> {
         let weights = routes.weights(from, &names);
         let groups: Vec<(f64, &[u32])> = weights.into_iter().zip(targets).map(|(w, t)| (w, t.1.as_slice())).collect();
         let router = Router::new(self.within(), &groups, phase)?;
-        Some(if self.serving.dropping == Dropping::Reroute {
+        Some(if self.serving.dropping.reroutes() {
             let (execution, backup) = self.backup(routes, to, &names);
             router.with_backup(execution, backup)
         } else {

@@ -36,9 +36,10 @@ mod workload;
 
 use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};
 pub use apportion_serving::modules::Foresight;
+pub use apportion_serving::monitor::{Entry, Kept};
 pub use apportion_serving::{DropReason, Outcome};
 pub use durations::ServiceTimes;
-pub use scenario::{Controller, Event, GroupSeen, Observation, OnFailure, Replay, Scenario, Window};
+pub use scenario::{Controller, Event, GroupSeen, ModulePeriod, Observation, OnFailure, Replay, Scenario, Window};
 pub use workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 
 /// Why a run could not start.
@@ -149,13 +150,17 @@ pub fn replay(
 ) -> Result<Replay, SimulateError> {
     let mut fleet = fleet::Fleet::new(problem, plan, workload, options)?;
     let crews = crews::Crews::new(problem, &fleet);
+    let keeps_modules = scenario.modules;
     let mut changes = changes::Changes::new(crews, scenario, std::mem::take(&mut fleet.blueprints))?;
     changes.is_served_as_asked = options.serving.is_some();
     let arrivals = problem.pipelines.iter().zip(&workload.traces);
     let arrivals = arrivals.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect();
     let mut run = driver::Run::new(fleet, arrivals, options).with_changes(changes)?;
+    if keeps_modules {
+        run.steering.keep(&mut run.floor);
+    }
     run.run();
-    let (mut collect, now) = (run.collect, run.now);
+    let (mut collect, now, modules) = (run.collect, run.now, run.steering.kept());
     let mut changes = run.changes.expect("a run gives its changes back");
     if let Some(error) = changes.failed.take() {
         return Err(error);
@@ -180,5 +185,6 @@ pub fn replay(
         changes: changes.changed,
         plans: changes.plans,
         steerings: changes.steerings,
+        modules,
     })
 }

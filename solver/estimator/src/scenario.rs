@@ -1,7 +1,9 @@
 //! What changes during a run, who changes it, and what a run with changes tells beyond a plain one.
 
 use crate::{SimulateError, Simulation};
-use apportion_domain::{GroupName, Moment, Plan, Span};
+use apportion_domain::{GroupName, Moment, PipelineIndex, Plan, Span, TaskIndex};
+use apportion_serving::Priority;
+use apportion_serving::monitor::Kept;
 
 /// Something that happens to replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +122,9 @@ pub struct Scenario<'a> {
     /// Whether each pipeline has a steward (the crate `serving`): once a second it recomputes the tables of `most_accurate_first`
     /// from the load that was offered and the fan-out that was seen (Loki section 5.1), and the module states (PARD section 4.1).
     pub steward: bool,
+    /// Keep what the tasks of pipelines served by PARD measure, query by query ([`Replay::modules`]): of the stations that the run
+    /// starts with, and without a steward. Memory grows with the trace.
+    pub modules: bool,
     /// From the end of a period to the controller, and to the steward.
     pub report_delay: Span,
     /// From the controller, and the steward, to the agents.
@@ -138,6 +143,7 @@ impl Default for Scenario<'_> {
             events: Vec::new(),
             controllers: Vec::new(),
             steward: false,
+            modules: false,
             report_delay: Span::from_nanos(100_000_000),
             command_delay: Span::from_nanos(100_000_000),
             detection: Span::from_nanos(1_000_000_000),
@@ -211,6 +217,38 @@ impl Window {
     }
 }
 
+/// What the stations of one task measured in one period of PARD's states, all together, and which end of their queues comes first
+/// in the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModulePeriod {
+    /// The end of the period.
+    pub at: Moment,
+    /// The pipeline.
+    pub pipeline: PipelineIndex,
+    /// The task.
+    pub task: TaskIndex,
+    /// Queries that came, those that were refused included.
+    pub arrived: u64,
+    /// Every query that entered a batch or whose batch started.
+    pub queries: Kept,
+    /// What the task's stations are told at the end of the period.
+    pub priority: Priority,
+}
+
+impl ModulePeriod {
+    pub(crate) fn new(at: Moment, pipeline: PipelineIndex, task: TaskIndex) -> Self {
+        Self { at, pipeline, task, arrived: 0, queries: Kept::default(), priority: Priority::default() }
+    }
+
+    /// One station more.
+    pub(crate) fn add(&mut self, arrived: u64, queries: Kept) {
+        self.arrived += arrived;
+        self.queries.entries.extend(queries.entries);
+        self.queries.waits.extend(queries.waits);
+        self.queries.executions.extend(queries.executions);
+    }
+}
+
 /// What came of a run with changes.
 #[derive(Clone, Debug)]
 pub struct Replay {
@@ -232,6 +270,8 @@ pub struct Replay {
     pub plans: u64,
     /// Tables of stewards that came into force during the run.
     pub steerings: u64,
+    /// By period, then by pipeline and task; empty unless asked for ([`Scenario::modules`]).
+    pub modules: Vec<ModulePeriod>,
 }
 
 /// A change names what the plan does not have.

@@ -1,7 +1,8 @@
 //! What reaches the stations once per period: module states, as late as the network makes them.
 
 use crate::floor::Floor;
-use apportion_domain::{Moment, Span};
+use crate::scenario::ModulePeriod;
+use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
 use apportion_serving::modules::{PERIOD, WINDOW_PERIODS_MAX};
 use apportion_serving::{StatePlanner, View};
 use std::collections::VecDeque;
@@ -40,6 +41,8 @@ pub struct Steering {
     spare: Vec<Vec<View>>,
     /// Periods since anything came.
     silent: usize,
+    /// What the modules reported, if it is kept.
+    kept: Option<Vec<ModulePeriod>>,
 }
 
 impl Steering {
@@ -48,12 +51,27 @@ impl Steering {
     pub fn new(mut steered: Vec<Steered>) -> Self {
         steered.sort_by_key(|s| s.delay);
         let period_end = if steered.iter().all(|s| s.is_fixed) { Moment::NEVER } else { Moment::ZERO + PERIOD };
-        Self { steered, period_end, due: VecDeque::new(), spare: Vec::new(), silent: 0 }
+        Self { steered, period_end, due: VecDeque::new(), spare: Vec::new(), silent: 0, kept: None }
     }
 
     /// The states of a pipeline, if its policy looks at them.
     pub fn of_line(&mut self, line: u32) -> Option<&mut Steered> {
         self.steered.iter_mut().find(|s| s.line == line)
+    }
+
+    /// From now on it keeps what the stations that there are measure.
+    pub fn keep(&mut self, floor: &mut Floor) {
+        self.kept = Some(Vec::new());
+        for &station in self.steered.iter().flat_map(|s| &s.stations) {
+            if let Some(monitor) = floor.stations[station as usize].monitor() {
+                monitor.keep();
+            }
+        }
+    }
+
+    /// What it has kept.
+    pub fn kept(self) -> Vec<ModulePeriod> {
+        self.kept.unwrap_or_default()
     }
 
     /// When it acts next, if the rest of the run does so at `work`. While nothing is left in any window, it sleeps until the
@@ -98,13 +116,23 @@ impl Steering {
     /// Reports what the stations of one pipeline have measured. Whether there is anything in the window.
     fn report(&mut self, steered: usize, now: Moment, floor: &mut Floor) -> bool {
         let of = &mut self.steered[steered];
+        let first = self.kept.as_ref().map_or(0, Vec::len);
+        if let Some(kept) = &mut self.kept {
+            let pipeline = PipelineIndex(of.line as usize);
+            kept.extend((0..of.planner.modules()).map(|m| ModulePeriod::new(now, pipeline, TaskIndex(m))));
+        }
         for &station in &of.stations {
             let module = floor.places[station as usize].task_of_line as usize;
-            if let Some(monitor) = floor.stations[station as usize].monitor() {
-                of.planner.observe(module, monitor);
+            let Some(monitor) = floor.stations[station as usize].monitor() else { continue };
+            if let Some((period, more)) = self.kept.as_mut().map(|k| &mut k[first + module]).zip(monitor.take_kept()) {
+                period.add(monitor.arrived, more);
             }
+            of.planner.observe(module, monitor);
         }
         let is_busy = of.planner.synchronise();
+        for (m, period) in self.kept.iter_mut().flat_map(|k| &mut k[first..]).enumerate() {
+            period.priority = of.planner.view(m).priority;
+        }
         let mut views = self.spare.pop().unwrap_or_default();
         views.extend((0..of.planner.modules()).map(|m| of.planner.view(m)));
         let at = now + of.delay;

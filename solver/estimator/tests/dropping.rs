@@ -77,6 +77,24 @@ fn who_is_behind_is_dropped_per_task_or_rerouted_if_a_faster_replica_makes_up_fo
 }
 
 #[test]
+fn who_would_overrun_a_task_is_dropped_before_it_where_the_policy_looks_ahead() {
+    // Of the SLO of 100 ms t0 has 46.7 (10 beside 11.4, the mean of 20 and 8 by capacity), though 10 ms is where a query is behind.
+    // The fourth runs from 30 to 40, 37 ms; the fifth would run from 40 to 50, 47 ms: it is dropped before, and the sixth (from 30
+    // on) ends at 50 instead of 60.
+    let at = arrivals(&[0, MS, 2 * MS, 3 * MS, 3 * MS, 30 * MS]);
+    let late = || Err((0, "budget"));
+    let per_task = run(&with_policy(two_ways(), Dropping::PerTaskAhead), &at);
+    assert_eq!(ends(&per_task), [Ok(30), late(), late(), late(), late(), late()]);
+    assert_eq!(per_task.total.waiting[0].queries, 5, "the fifth takes no time");
+    // The sixth is 10 ms behind: the 8 ms of `w` make up for it. Where nobody looks ahead it is 20 ms behind.
+    let reroute = run(&with_policy(two_ways(), Dropping::RerouteAhead), &at);
+    assert_eq!(ends(&reroute), [Ok(30), Ok(28), late(), late(), late(), Ok(58)]);
+    let back = run(&with_policy(two_ways(), Dropping::Reroute), &at);
+    assert_eq!(ends(&back), [Ok(30), Ok(28), late(), late(), late(), late()]);
+    assert_eq!(back.total.waiting[0].queries, 6);
+}
+
+#[test]
 fn a_dropped_part_cancels_its_siblings_unless_partial_answers_are_allowed() {
     // Three queries at t1, 10 ms each, one at a time, from 1 ms on; the SLO leaves time for two of them.
     let three = Stage { fanout: Fan::Mean(3.0), ..stage(0, 1, 1, 10.0, 0.0) };

@@ -1,6 +1,7 @@
 //! InferLine's tuner (section 7.2): ramps and bursts that the plan was not made for, with and without it.
 
 use super::lab::{Lab, built_in_problem, in_parallel, load, with_pipeline};
+use super::loki::mean;
 use super::metrics::drop_rate;
 use super::percent;
 use super::plot::{Plot, Series};
@@ -119,8 +120,6 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
         }
     }
     plots.truncate(4);
-    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len().max(1) as f64;
-    let most = over_peak.iter().copied().fold(0.0, f64::max);
     Ok(Report {
         name: "inferline-tuner",
         title: "The tuner on loads that were not planned for",
@@ -129,27 +128,31 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
             "The pipelines of inferline-cost, SLO {SLO_MS:.0} ms, planned for {PLANNED_QPS:.0} queries/s of Poisson arrivals; replicas load in 5 s. \
              Then the load changes. Baselines keep their plan, as does the greedy plan alone."
         ),
-        claims: vec![
-            Claim {
-                claimed: "With the tuner few queries miss on ramps and bursts for which the plan alone fails (section 7.2)"
-                    .into(),
-                seen: format!(
-                    "on the mean over the loads {} missed with the tuner, {} without",
-                    percent(mean(&tuned)),
-                    percent(mean(&alone))
-                ),
-                verdict: Verdict::of(mean(&tuned) < 0.5 * mean(&alone)),
-                why: "What still misses is what arrives while replicas load.".into(),
-            },
-            Claim {
-                claimed: "It costs less than coarse-grained plans provisioned for the peak (section 7.2)".into(),
-                seen: format!("cg-peak costs up to {most:.1} times as much, on the load that it was planned for included"),
-                verdict: Verdict::of(most > 1.0),
-                why: "The tuner scales by its busiest short window, so that a rise costs more than the new rate needs."
-                    .into(),
-            },
-        ],
+        claims: claims(&tuned, &alone, &over_peak),
         tables: vec![Titled { title: "Missed and paid".into(), table }],
         plots,
     })
+}
+
+fn claims(tuned: &[f64], alone: &[f64], over_peak: &[f64]) -> Vec<Claim> {
+    let most = over_peak.iter().copied().fold(0.0, f64::max);
+    vec![
+        Claim {
+            claimed: "With the tuner few queries miss on ramps and bursts for which the plan alone fails (section 7.2)"
+                .into(),
+            seen: format!(
+                "on the mean over the loads {} missed with the tuner, {} without",
+                percent(mean(tuned)),
+                percent(mean(alone))
+            ),
+            verdict: Verdict::of(mean(tuned) < 0.5 * mean(alone)),
+            why: "What still misses is what arrives while replicas load.".into(),
+        },
+        Claim {
+            claimed: "It costs less than coarse-grained plans provisioned for the peak (section 7.2)".into(),
+            seen: format!("cg-peak costs up to {most:.1} times as much, on the load that it was planned for included"),
+            verdict: Verdict::of(most > 1.0),
+            why: "The tuner scales by its busiest short window, so that a rise costs more than the new rate needs.".into(),
+        },
+    ]
 }

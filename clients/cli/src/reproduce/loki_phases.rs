@@ -117,20 +117,7 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
         }
         missed.push(of_shape);
         accuracy.push(accurate);
-        let titles = [
-            ("missed root requests", "missed (%)"),
-            ("accuracy of answers", "accuracy"),
-            ("replicas that serve", "replicas"),
-        ];
-        for ((title, y), series) in titles.into_iter().zip(lines) {
-            plots.push(Plot {
-                title: format!("{}: {title}", shape.name),
-                x: "time (s)".into(),
-                y: y.into(),
-                series,
-                places: vec![],
-            });
-        }
+        plots.extend(plots_of(&shape, lines));
     }
     let (capacities, capacity) = effective_capacity(lab, &planned)?;
     Ok(Report {
@@ -155,6 +142,19 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
             },
         ],
         plots,
+    })
+}
+
+/// One plot for each of the series of [`over_time`].
+fn plots_of(shape: &Shape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = Plot> {
+    const TITLES: [(&str, &str); 3] =
+        [("missed root requests", "missed (%)"), ("accuracy of answers", "accuracy"), ("replicas that serve", "replicas")];
+    TITLES.into_iter().zip(lines).map(|((title, y), series)| Plot {
+        title: format!("{}: {title}", shape.name),
+        x: "time (s)".into(),
+        y: y.into(),
+        series,
+        places: vec![],
     })
 }
 

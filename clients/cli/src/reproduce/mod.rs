@@ -5,21 +5,26 @@
 
 mod closed_forms;
 mod contest;
+mod greedy_vs_milp;
 mod headline;
 mod headline_claims;
 mod infaas;
 mod inferline;
+mod inferline_estimator;
 mod inferline_tuner;
 mod lab;
 mod loki;
 mod loki_dropping;
 mod loki_phases;
 mod metrics;
+mod module_times;
 mod overload;
 mod page;
 mod pard;
 mod pard_ablations;
+mod pard_over_time;
 mod pard_sweeps;
+mod pard_where;
 mod planned;
 mod plot;
 mod report;
@@ -42,12 +47,13 @@ use std::time::{Duration, Instant};
 type Comparison = fn(&Lab) -> Result<Report, Failure>;
 
 /// Every comparison by its name, in the order of the report.
-const ALL: [(&str, Comparison); 17] = [
+const ALL: [(&str, Comparison); 20] = [
     ("headline", headline::report),
     ("estimator-closed-forms", closed_forms::report),
     ("inferline-cost", inferline::cost),
+    ("inferline-estimator", inferline_estimator::report),
     ("inferline-tuner", inferline_tuner::tuner),
-    ("greedy-vs-milp", inferline::greedy_vs_milp),
+    ("greedy-vs-milp", greedy_vs_milp::report),
     ("loki-capacity", loki::capacity),
     ("loki-slo", loki::slo),
     ("loki-phases", loki_phases::phases),
@@ -56,6 +62,8 @@ const ALL: [(&str, Comparison); 17] = [
     ("infaas-decisions", infaas::decisions),
     ("pard-goodput", pard::goodput),
     ("pard-ablations", pard_ablations::ablations),
+    ("pard-where", pard_where::report),
+    ("pard-over-time", pard_over_time::report),
     ("pard-lambda", pard_sweeps::lambda),
     ("pard-window", pard_sweeps::window),
     ("pard-slo", pard_sweeps::slo),

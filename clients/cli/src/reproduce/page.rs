@@ -12,7 +12,8 @@ h3 { font-size: 1rem; margin: 1.5rem 0 .4rem; }
 .source { color: #6a7080; } .method { max-width: 50rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .25rem .7rem; border-bottom: 1px solid #e2e5ea; }
-th { text-align: left; } td.n { text-align: right; font-variant-numeric: tabular-nums; } td { vertical-align: top; }
+th { text-align: left; } .n { text-align: right; font-variant-numeric: tabular-nums; } th { vertical-align: bottom; } td { vertical-align: top; }
+td.n { white-space: nowrap; }
 .verdict { white-space: nowrap; font-weight: 600; } .agrees { color: #00714f; } .differs { color: #b03a00; } .open { color: #6a7080; }
 figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; }
 nav li { margin: .1rem 0; }
@@ -44,7 +45,7 @@ fn section(r: &Report) -> Result<String, Failure> {
     add(&format!("<p class=\"method\">{}</p>\n", escape(&r.method)));
     if !r.claims.is_empty() {
         add(
-            "<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th></th><th>probable reason (not tested)</th></tr>\n",
+            "<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th>verdict</th><th>probable reason (not tested)</th></tr>\n",
         );
         for c in &r.claims {
             let verdict = c.verdict.name();
@@ -66,15 +67,15 @@ fn section(r: &Report) -> Result<String, Failure> {
 
 fn table(titled: &Titled) -> String {
     let mut text = format!("<h3>{}</h3><div class=\"scroll\"><table>\n", escape(&titled.title));
-    for (i, row) in titled.table.rows().iter().enumerate() {
+    let rows = titled.table.rows();
+    let (header, cells) = rows.split_first().expect("a table has a header");
+    let is_of_numbers = |column: usize| !cells.is_empty() && cells.iter().all(|row| is_number(&row[column]));
+    let numbers: Vec<bool> = (0..header.len()).map(is_of_numbers).collect();
+    for (i, row) in rows.iter().enumerate() {
         text.push_str("<tr>");
-        for cell in row {
-            let is_number = cell == "-" || cell.trim_end_matches(" %").parse::<f64>().is_ok();
-            let (tag, class) = match (i, is_number) {
-                (0, _) => ("th", ""),
-                (_, true) => ("td", " class=\"n\""),
-                (_, false) => ("td", ""),
-            };
+        let tag = if i == 0 { "th" } else { "td" };
+        for (cell, is_of_numbers) in row.iter().zip(&numbers) {
+            let class = if *is_of_numbers { " class=\"n\"" } else { "" };
             write!(text, "<{tag}{class}>{}</{tag}>", escape(cell)).expect("text does not fail");
         }
         text.push_str("</tr>\n");
@@ -83,9 +84,28 @@ fn table(titled: &Titled) -> String {
     text
 }
 
-/// Text that stands in a page as it is.
+/// A number with or without sign, error and percent sign, or none.
+fn is_number(cell: &str) -> bool {
+    cell.chars().all(|c| c.is_ascii_digit() || "+-.±% ".contains(c))
+}
+
+/// Text that stands in a page as it is: a percent sign stays with its number, and what stands in backticks is code.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let safe = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace(" %", "&nbsp;%");
+    let parts: Vec<&str> = safe.split('`').collect();
+    match parts.len() % 2 {
+        1 => parts
+            .iter()
+            .enumerate()
+            .map(|(i, p)| if i % 2 == 1 { format!("<code>{p}</code>") } else { (*p).to_owned() })
+            .collect(),
+        _ => safe,
+    }
 }
 
 #[cfg(test)]
@@ -109,7 +129,17 @@ mod tests {
             plots: vec![],
         };
         let page = html(&[report], "head").expect("a page");
-        for shown in ["x &amp; y", "<th>a &lt; b</th>", "<td class=\"n\">1.5</td>", "verdict differs", "id=\"n\""] {
+        let shown_as_code = ["run <code>x</code> at 5&nbsp;%", "<p class=\"method\">m</p>"];
+        assert_eq!((escape("run `x` at 5 %"), escape("a ` b")), (shown_as_code[0].into(), "a ` b".into()));
+        assert!(is_number("+1.5 ± 0.2 %") && is_number("-") && !is_number("3 of 4"));
+        for shown in [
+            "x &amp; y",
+            "<th class=\"n\">a &lt; b</th>",
+            "<td class=\"n\">1.5</td>",
+            shown_as_code[1],
+            "verdict differs",
+            "id=\"n\"",
+        ] {
             assert!(page.contains(shown), "{shown} in {page}");
         }
         for fetched in ["http://", "https://", "<script", "<link", "<img"] {

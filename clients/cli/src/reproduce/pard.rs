@@ -18,7 +18,7 @@ pub const POLICIES: [Dropping; 4] = [Dropping::Pard, Dropping::Nexus, Dropping::
 const PLANNED_QPS: f64 = 300.0;
 /// A second is overloaded if it offers more than the plan was made for, and so many seconds after it: the length of the
 /// window over which PARD averages.
-const DRAIN_SECONDS: usize = 5;
+pub const DRAIN_SECONDS: usize = 5;
 
 /// A load with a name.
 pub struct Bursty {
@@ -48,8 +48,8 @@ pub fn traces(lab: &Lab) -> Result<Vec<Bursty>, Failure> {
     Ok(traces)
 }
 
-/// Queries per second that a plan serves with full batches, for pipelines in which every request visits every task once.
-fn capacity_qps(problem: &Problem, plan: &Plan) -> f64 {
+/// Queries per second that each task of a plan serves with full batches.
+pub fn capacities_qps(problem: &Problem, plan: &Plan) -> Vec<f64> {
     let pipeline = &problem.pipelines[0];
     let of = |a: &Assignment| -> f64 {
         let place = pipeline.task_named(&a.group.task).zip(problem.hardware_named(&a.group.hardware));
@@ -61,7 +61,7 @@ fn capacity_qps(problem: &Problem, plan: &Plan) -> f64 {
     };
     let assignments = &plan.pipelines[0].assignments;
     let task = |name: &str| -> f64 { assignments.iter().filter(|a| a.group.task == name).map(of).sum() };
-    pipeline.tasks.iter().map(|t| task(&t.name)).fold(f64::INFINITY, f64::min)
+    pipeline.tasks.iter().map(|t| task(&t.name)).collect()
 }
 
 /// A pipeline with its plan and a load that exceeds what the plan serves in a quarter of the seconds.
@@ -74,14 +74,15 @@ pub struct Case {
 }
 
 impl Case {
-    fn workload(&self, seed: u64) -> Workload {
+    pub fn workload(&self, seed: u64) -> Workload {
         load(&self.rates, ArrivalProcess::Poisson, seed)
     }
 }
 
 pub fn case(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, trace: &Bursty) -> Result<Option<Case>, Failure> {
     let Some((problem, plan)) = planned(lab, pipeline, slo_ms, PLANNED_QPS)? else { return Ok(None) };
-    let capacity_qps = capacity_qps(&problem, &plan);
+    // every request visits every task once
+    let capacity_qps = capacities_qps(&problem, &plan).into_iter().fold(f64::INFINITY, f64::min);
     let at = lab::rate_quantile(&trace.rates, PROVISIONED);
     let rates: Vec<f64> = trace.rates.iter().map(|r| r * capacity_qps / at).collect();
     Ok(Some(Case { problem, plan, capacity_qps, rates }))
@@ -184,7 +185,7 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
                     percent(sum.invalid),
                 ]);
             }
-            places.push(format!("{name} {}", places.len() + 1));
+            places.push(format!("{name}{}", places.len() + 1));
             let (own, case_name) = (summed(&draws, 0), format!("{name} on {}", trace.name));
             duels.extend((1..3).filter_map(|i| duel(&case_name, &own, POLICIES[i], &summed(&draws, i))));
         }

@@ -32,6 +32,8 @@ pub struct Planned<'a> {
     grid: f64,
     /// How far each plan's ladder goes, if it has one.
     ladder: Option<f64>,
+    /// Whether tables follow the load between plans.
+    steward: bool,
     known: Mutex<Known>,
 }
 
@@ -46,12 +48,17 @@ impl<'a> Planned<'a> {
     /// None yet.
     pub fn new(lab: &'a Lab, problem: &Problem, who: Contender) -> Self {
         let known = Mutex::new(Known { plans: BTreeMap::new(), most: i32::MAX });
-        Self { lab, problem: problem.clone(), who, checked: false, grid: GRID, ladder: None, known }
+        Self { lab, problem: problem.clone(), who, checked: false, grid: GRID, ladder: None, steward: false, known }
     }
 
     /// The same on another grid of demands, each plan with a ladder up to so many times its demand.
     pub fn with_ladders(self, grid: f64, up_to: f64) -> Self {
         Self { grid, ladder: Some(up_to), ..self }
+    }
+
+    /// The same with a steward, which computes the tables anew each second from the load that it sees (Loki section 5.1).
+    pub fn stewarded(self, steward: bool) -> Self {
+        Self { steward, ..self }
     }
 
     /// The same with plans of the check loop.
@@ -102,6 +109,12 @@ impl<'a> Planned<'a> {
         plan
     }
 
+    /// Every plan that was made so far, by demand.
+    pub fn made(&self) -> Vec<Plan> {
+        let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        known.plans.values().flatten().cloned().collect()
+    }
+
     /// A run in which the plan follows the load. `None` if there is no plan to start with.
     pub fn run(&self, rates: &[f64], seed: u64, headroom: f64, dropping: Dropping) -> Result<Option<Replay>, Failure> {
         let workload: Workload = load(rates, ArrivalProcess::Poisson, seed);
@@ -110,7 +123,7 @@ impl<'a> Planned<'a> {
         let follow = |offered: &Offered| self.at(headroom * offered.qps[0].max(offered.ewma_qps[0]));
         let controllers: Vec<Box<dyn apportion_estimator::Controller + '_>> =
             vec![Box::new(Replanner::new(ReplannerConfig::default(), follow))];
-        let scenario = Scenario { controllers, ..Scenario::default() };
+        let scenario = Scenario { controllers, steward: self.steward, ..Scenario::default() };
         replay_with_scenario(&self.problem, &start, &workload, dropping, scenario).map(Some)
     }
 

@@ -7,6 +7,10 @@ use plotters::prelude::*;
 use std::ops::Range;
 
 const WIDTH: u32 = 760;
+/// The widest plot, as wide as the page.
+const WIDTH_MAX: u32 = 1_000;
+/// What one character of a label takes.
+const CHARACTER: u32 = 7;
 const HEIGHT: u32 = 380;
 const LEGEND: u32 = 54;
 const FONT: &str = "sans-serif";
@@ -54,11 +58,18 @@ impl Plot {
     pub fn svg(&self) -> Result<String, Failure> {
         let mut text = String::new();
         {
-            let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+            let root = SVGBackend::with_string(&mut text, (self.width(), HEIGHT)).into_drawing_area();
             self.draw(&root).map_err(|e| anyhow!("drawing {:?}: {e}", self.title))?;
             root.present().map_err(|e| anyhow!("drawing {:?}: {e}", self.title))?;
         }
         Ok(text)
+    }
+
+    /// Wide enough for the names of places to stand beside each other.
+    fn width(&self) -> u32 {
+        let longest = self.places.iter().map(|p| p.chars().count()).max().unwrap_or_default() as u32;
+        let labels = (longest * CHARACTER + CHARACTER) * self.places.len() as u32;
+        (labels + 110).clamp(WIDTH, WIDTH_MAX)
     }
 
     fn range(&self, of: fn(&(f64, f64)) -> f64, from_zero: bool) -> Range<f64> {
