@@ -24,7 +24,10 @@ fn example(name: &str) -> Vec<u8> {
 
 /// One task with these variants; `more` is merged into it.
 fn pipeline(variants: &[Variant<'_>], more: &Value) -> Value {
-    let tensor = |name: &str, datatype: &str, rest: &[i64]| json!({"name": name, "datatype": datatype, "shape": [&[-1], rest].concat()});
+    let tensor = |name: &str, datatype: &str, rest: &[i64]| {
+        let shape = [&[-1], rest].concat();
+        json!({"name": name, "datatype": datatype, "shape": shape})
+    };
     let crop = CROP as i64;
     let variant = |(name, digest, _): &Variant<'_>| json!({"name": name, "model_digest": digest, "load_ms": 100.0});
     let task = json!({
