@@ -193,6 +193,7 @@ async fn converse(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessa
     tokio::select! {
         () = app.stopped() => false,
         () = push_targets(app, outbox) => false,
+        () = app.heard.replaced(session) => replaced(outbox).await,
         left = hear(app, session, inbox, outbox) => left,
     }
 }
@@ -211,6 +212,12 @@ async fn push_targets(app: &App, outbox: &Outbox) {
     }
 }
 
+/// An agent's older stream is told why it ends: the agent has not left.
+async fn replaced(outbox: &Outbox) -> bool {
+    refuse(outbox, Reason::NameTaken, "a newer stream of this agent has replaced this one").await;
+    false
+}
+
 /// Takes in what an agent says, until it is silent or gone; answers whether it left on purpose.
 async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>, outbox: &Outbox) -> bool {
     loop {
@@ -218,10 +225,7 @@ async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>,
             Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Leaving(_)) }))) => return true,
             Ok(Ok(Some(v1::AgentMessage { message: Some(message) }))) => match record(app, session, message).await {
                 Ok(true) => {}
-                Ok(false) => {
-                    refuse(outbox, Reason::NameTaken, "a newer stream of this agent has replaced this one").await;
-                    return false;
-                }
+                Ok(false) => return replaced(outbox).await,
                 Err(error) => tracing::warn!(%error, "an agent's message could not be recorded"),
             },
             Ok(Ok(Some(_))) => {}
@@ -233,7 +237,8 @@ async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>,
 /// Stores what an agent says; answers whether its stream is still the newest.
 async fn record(app: &App, session: Uuid, message: agent_message::Message) -> store::Result<bool> {
     if matches!(&message, agent_message::Message::Report(r) if r.arrivals.is_empty() && r.devices.is_empty()) {
-        return Ok(app.heard.note(session, now()));
+        app.heard.note(session, now());
+        return Ok(true);
     }
     let mut tx = app.pool.begin().await?;
     match message {
