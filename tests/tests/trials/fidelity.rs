@@ -210,6 +210,6 @@ async fn agents_do_what_the_estimator_says() {
             differing.push(shape.name);
         }
     }
-    eprintln!("a hop takes {:.2} ms here", network_ms);
+    eprintln!("a hop takes {network_ms:.2} ms here");
     assert!(differing.is_empty(), "not as estimated: {}", differing.join("; "));
 }
