@@ -1,5 +1,6 @@
 //! What the parts of one service process share.
 
+use crate::control::heard::Heard;
 use apportion_protocol::v1;
 use sqlx::PgPool;
 use std::path::PathBuf;
@@ -24,6 +25,8 @@ pub struct Inner {
     pub job_enqueued: Notify,
     /// Woken when an agent came or went here.
     pub fleet_changed: Notify,
+    /// Which agents were heard of here.
+    pub heard: Heard,
     /// The target in force, as it is sent to agents; `None` before the first.
     pub target: watch::Sender<Option<Arc<v1::Target>>>,
     /// True once the service stops.

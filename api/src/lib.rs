@@ -7,6 +7,7 @@
 //! `api/openapi.json` written anew by its test with `UPDATE_OPENAPI=1`.
 
 mod app;
+pub mod bench;
 pub mod control;
 pub mod database;
 mod documents;

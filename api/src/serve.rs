@@ -1,7 +1,7 @@
 //! Starting and stopping one service process.
 
 use crate::app::{App, Inner};
-use crate::control::{leader, push, sessions::Sessions};
+use crate::control::{heard, leader, push, sessions::Sessions};
 use crate::database::{Database, DatabaseError};
 use crate::{http, jobs};
 use apportion_protocol::MESSAGE_BYTES_MAX;
@@ -130,6 +130,7 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         files_url: format!("http://{http}/v1/files"),
         job_enqueued: Notify::new(),
         fleet_changed: Notify::new(),
+        heard: heard::Heard::default(),
         target: watch::Sender::new(None),
         stopping: watch::Sender::new(false),
     });
@@ -144,6 +145,7 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         web,
         tokio::spawn(serve_agents(app.clone(), grpc_listener)),
         tokio::spawn(push::run(app.clone())),
+        tokio::spawn(heard::run(app.clone())),
         tokio::spawn(jobs::run(app.clone())),
         tokio::spawn(leader::run(app.clone())),
     ];

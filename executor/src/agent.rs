@@ -1,18 +1,19 @@
 //! The loop of an agent: feeds the [`Node`] and carries out what it asks for.
 
+mod slots;
+mod told;
+
 use crate::alarm::Alarm;
-use crate::backend::{Kind, Loader, Provider, Wanted};
+use crate::backend::{Kind, Loader, Provider};
 use crate::devices::Devices;
 use crate::files::Files;
 use crate::layout::{Layout, lay_out};
-use crate::node::counts::{BIN_NS, Batches, Counts, Labels};
-use crate::node::replicas::{Replica, State};
+use crate::node::counts::{Batches, Counts, Labels};
 use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
 use crate::slice;
 use crate::slot::{Happened, Ran, Slot};
-use crate::steering::EXTRA_BIT;
 use crate::telemetry::Tracer;
 use crate::wire::{End, Load, Message, Return};
 use apportion_domain::Fence;
@@ -31,9 +32,6 @@ const ROUNDS_MAX: u32 = 16;
 const TICK: Duration = Duration::from_millis(20);
 /// How often readiness is said again, lest a lost message mislead a sender for long.
 const ANNOUNCE: Duration = Duration::from_secs(1);
-/// How often a file is asked for before its replica has failed, and how long between.
-const FETCHES: u32 = 10;
-const FETCH_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the loop is told.
 pub enum Command {
@@ -252,23 +250,6 @@ impl Loop {
         }
     }
 
-    /// Adds what the node has counted to what is reported next and to the sums since the start.
-    fn count(&mut self) {
-        let counts = self.node.take_counts();
-        if counts.is_empty() {
-            return;
-        }
-        let totals = Arc::make_mut(&mut self.totals);
-        for (pipeline, c) in &counts.pipelines {
-            let total = totals.entry(pipeline.clone()).or_default();
-            let new = [c.ok, c.late, c.dropped, c.failed];
-            total.iter_mut().zip(new).for_each(|(sum, n)| *sum += n);
-        }
-        let batches = Arc::make_mut(&mut self.batches);
-        counts.groups.values().for_each(|c| batches.entry(c.labels.clone()).or_default().add(c));
-        self.unreported.add(counts);
-    }
-
     /// Shows the gateway what has changed.
     fn look(&mut self) {
         self.count();
@@ -304,7 +285,7 @@ impl Loop {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
                 self.count();
                 let counts = std::mem::take(&mut self.unreported);
-                let _gone = reply.send(report(uptime_ms, counts));
+                let _gone = reply.send(told::report(uptime_ms, counts));
             }
             Command::Unfinished(reply) => {
                 let _gone = reply.send(self.node.unfinished());
@@ -341,21 +322,6 @@ impl Loop {
         }
     }
 
-    fn refuse(&mut self, target: &v1::Target, error: &str) {
-        let ack = v1::Ack { fence: target.fence, applied: false, error: error.to_string(), replicas: Vec::new() };
-        self.ack.send_replace(Some(ack));
-    }
-
-    fn acknowledge(&mut self) {
-        let Some(target) = &self.target else { return };
-        let replicas: Vec<_> = self.node.replicas().map(replica_state).collect();
-        // What was added since is no part of the target.
-        let failed = replicas.iter().find(|r| !r.error.is_empty() && r.replica & EXTRA_BIT == 0);
-        let error = failed.map(|r| format!("replica {}: {}", r.replica, r.error)).unwrap_or_default();
-        let applied = self.node.settled() && error.is_empty();
-        self.ack.send_replace(Some(v1::Ack { fence: target.fence, applied, error, replicas }));
-    }
-
     /// Carries out what the node asks for; what follows from quick batches too, as far as [`ROUNDS_MAX`] allows.
     fn carry_out(&mut self) {
         self.is_more = (0..ROUNDS_MAX).all(|_| self.carry_out_once());
@@ -373,7 +339,8 @@ impl Loop {
                 Action::Send(agent, message) => self.send(agent, message),
                 Action::Load(replica, digest) => self.fetch(replica, digest),
                 Action::Run(replica, inputs, expected) => {
-                    let hold = if self.options.pace { expected } else { Duration::ZERO };
+                    let is_held = self.options.pace || self.options.loader.kind() == Kind::Emulated;
+                    let hold = if is_held { expected } else { Duration::ZERO };
                     let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(inputs, expected, hold));
                     let happened = match ran {
                         Some(Ran::Later) => continue,
@@ -428,92 +395,4 @@ impl Loop {
             _ => tracing::debug!(agent, %error, "a message is dropped"),
         }
     }
-
-    fn fetch(&self, replica: u64, digest: String) {
-        let (files, url) = (self.options.files.clone(), self.files_url.clone());
-        let (commands, needed) = (self.handle.commands.clone(), self.options.loader.needs_file());
-        tokio::spawn(async move {
-            let mut result = Ok(None);
-            for _ in 0..if needed { FETCHES } else { 0 } {
-                result = files.get(&digest, &url).await.map(Some).map_err(|e| e.to_string());
-                let Err(error) = &result else { break };
-                tracing::warn!(replica, error, "the replica's file is not there; trying again");
-                tokio::time::sleep(FETCH_AGAIN).await;
-            }
-            let _stopping = commands.send(Command::File(replica, result)).await;
-        });
-    }
-
-    /// Fetches files for replicas that may come; whoever needs one that is not there yet asks again.
-    fn prefetch(&self, digests: Vec<String>) {
-        let (files, url) = (self.options.files.clone(), self.files_url.clone());
-        if !self.options.loader.needs_file() || url.is_empty() {
-            return;
-        }
-        tokio::spawn(async move {
-            for digest in digests {
-                if let Err(error) = files.get(&digest, &url).await {
-                    tracing::debug!(digest, %error, "a file is not fetched ahead");
-                }
-            }
-        });
-    }
-
-    fn open_slot(&mut self, replica: u64, file: Result<Option<PathBuf>, String>) {
-        let Some(wanted) = self.node.replicas().find(|r| r.id == replica) else { return };
-        let (task, group, device) = (wanted.task().clone(), wanted.group.clone(), wanted.device);
-        let events = self.handle.events.clone();
-        let report = move |happened| {
-            let _stopping = events.blocking_send(Event::Slot(replica, happened));
-        };
-        let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
-        let started = file.and_then(|file| {
-            let wanted = Wanted { file, task, group, device };
-            Slot::start(name, wanted, loader, report).map_err(|e| e.to_string())
-        });
-        match started {
-            Ok(slot) => {
-                self.slots.insert(replica, slot);
-            }
-            Err(error) => self.feed(Event::Slot(replica, Happened::Failed(error))),
-        }
-    }
-}
-
-fn replica_state(replica: &Replica) -> v1::ReplicaState {
-    use v1::replica_state::State as Told;
-    let (state, error) = match &replica.state {
-        State::Failed(error) => (Told::Failed, error.clone()),
-        _ if replica.retired => (Told::Draining, String::new()),
-        State::Blocked | State::Loading => (Told::Loading, String::new()),
-        State::Ready => (Told::Ready, String::new()),
-        State::Draining(_) => (Told::Draining, String::new()),
-    };
-    let (interfered, slowness) = (replica.load.is_disturbed, replica.slowness());
-    v1::ReplicaState { replica: replica.id, state: state.into(), error, interfered, slowness }
-}
-
-fn report(uptime_ms: u64, counts: Counts) -> v1::Report {
-    let bin_ms = BIN_NS / 1_000_000;
-    let arrivals = counts.pipelines.into_iter().map(|(pipeline, c)| {
-        let first = c.bins.keys().next().copied().unwrap_or(0);
-        let last = c.bins.keys().next_back().copied().unwrap_or(0);
-        let bins = if c.bins.is_empty() {
-            Vec::new()
-        } else {
-            (first..=last).map(|bin| c.bins.get(&bin).copied().unwrap_or(0)).collect()
-        };
-        let first_bin_ms = first * bin_ms;
-        v1::Arrivals { pipeline, first_bin_ms, bins, ok: c.ok, late: c.late, dropped: c.dropped, failed: c.failed }
-    });
-    let groups = counts.groups.into_iter().map(|((pipeline, group), c)| v1::GroupStats {
-        pipeline,
-        group,
-        queries: c.queries,
-        batches: c.batches,
-        busy_ms: c.busy_ns as f64 / 1e6,
-        waited_ms: c.waited_ns as f64 / 1e6,
-        children: c.children.into_iter().map(|(task, queries)| v1::ChildCount { task, queries }).collect(),
-    });
-    v1::Report { uptime_ms, arrivals: arrivals.collect(), groups: groups.collect(), devices: Vec::new() }
 }

@@ -21,6 +21,8 @@ pub enum Happened {
 
 /// Longest batch, by its profile, that is run where it is started: to hand it to the replica's thread and back takes longer.
 pub const QUICK_MAX: Duration = Duration::from_micros(20);
+/// How late the system's sleep is.
+const SLEEP_LATE: Duration = Duration::from_micros(60);
 /// A batch that ran there and took so long was not quick.
 const SLOW_MIN: Duration = Duration::from_millis(1);
 /// After so many of those in a row, all batches of the slot go to its thread: the profile is wrong.
@@ -28,6 +30,8 @@ const SLOW_RUNS_MAX: u32 = 3;
 
 struct Batch {
     inputs: Vec<Tensor>,
+    /// When it was started, and for how long from then on the device is held at least.
+    begun: Instant,
     hold: Duration,
 }
 
@@ -77,12 +81,12 @@ impl Slot {
             && self.slow_runs < SLOW_RUNS_MAX
             && let Some(backend) = self.loaded.get()
         {
-            let happened = run(backend, &inputs, hold);
+            let happened = run(backend, &Batch { inputs, begun: Instant::now(), hold });
             let was_slow = matches!(&happened, Happened::Batch(_, took) if *took >= SLOW_MIN);
             self.slow_runs = if was_slow { self.slow_runs + 1 } else { 0 };
             return Some(Ran::Now(happened));
         }
-        self.batches.send(Batch { inputs, hold }).is_ok().then_some(Ran::Later)
+        self.batches.send(Batch { inputs, begun: Instant::now(), hold }).is_ok().then_some(Ran::Later)
     }
 }
 
@@ -99,28 +103,30 @@ fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiv
     let backend = loaded.get_or_init(|| Mutex::new(backend));
     report(Happened::Ready);
     while let Ok(batch) = inbox.recv() {
-        report(run(backend, &batch.inputs, batch.hold));
+        report(run(backend, &batch));
     }
 }
 
-/// Runs a batch here and now, for at least `hold`.
-fn run(backend: &Mutex<Box<dyn Backend>>, inputs: &[Tensor], hold: Duration) -> Happened {
-    let start = Instant::now();
+/// Runs a batch here and now. A device that is held is an emulated one: it is busy from when the batch was started, and not only
+/// since this thread has woken, or it would be slower than its profile by that with every batch.
+fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> Happened {
+    let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
-    let run = std::panic::AssertUnwindSafe(|| backend.run(inputs));
+    let run = std::panic::AssertUnwindSafe(|| backend.run(&batch.inputs));
     let result = match std::panic::catch_unwind(run) {
         Ok(result) => result.map_err(|e| e.to_string()),
         Err(_) => Err("the backend panicked".to_string()),
     };
-    wait_until(start + hold);
+    wait_until(start + batch.hold);
     Happened::Batch(result, start.elapsed())
 }
 
-/// Waits until a moment. The system's sleep is late by about 60 us: a wait that is shorter than that is not slept.
+/// Waits until a moment. The system's sleep is late by about [`SLEEP_LATE`]: that much of it is not slept.
 pub fn wait_until(moment: Instant) {
     let left = || moment.saturating_duration_since(Instant::now());
-    if left() > QUICK_MAX {
-        std::thread::sleep(left());
+    let slept = left().saturating_sub(SLEEP_LATE);
+    if slept > QUICK_MAX {
+        std::thread::sleep(slept);
     }
     while !left().is_zero() {
         std::hint::spin_loop();

@@ -1,6 +1,7 @@
 //! Traces as an agent's machines know them: which trace a query belongs to, and spans with their times on the agent's clock.
 //! [`crate::telemetry`] takes them in and sends them out; nothing here does.
 
+use apportion_serving::mix::{SplitMix, mix};
 use std::time::Duration;
 
 /// The trace that a request belongs to, and the span under which the next one of it hangs. Only requests that are sampled have one.
@@ -74,13 +75,13 @@ pub struct Batch {
 /// Numbers of spans: a sequence that does not repeat and is the same for the same beginning, so that a recorded agent gives
 /// its spans the same numbers when it is replayed.
 #[derive(Clone, Copy, Debug)]
-pub struct SpanIds(u64);
+pub struct SpanIds(SplitMix);
 
 impl SpanIds {
     /// A sequence; sequences of different seeds have nothing in common but by chance.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(mixed(seed))
+    pub const fn new(seed: u64) -> Self {
+        Self(SplitMix(mix(seed)))
     }
 }
 
@@ -89,17 +90,8 @@ impl Iterator for SpanIds {
 
     /// The next number; never 0, which W3C Trace Context forbids.
     fn next(&mut self) -> Option<u64> {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        Some(mixed(self.0).max(1))
+        Some(self.0.bits().max(1))
     }
-}
-
-/// The output function of splitmix64, which gives different values for different states.
-fn mixed(state: u64) -> u64 {
-    let mut z = state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -259,9 +259,10 @@ impl Steward {
     }
 
     fn end_period(&mut self, now: Moment) {
-        // After a pause, the requests that came in it are spread over it.
+        // After a pause, the requests that came in it are spread over it. A period that is ended late makes the next one shorter: else
+        // all would be longer than they are taken for, and the load would seem the larger.
         let periods = now.since(self.period_end).as_nanos() / PERIOD.as_nanos() + 1;
-        self.period_end = now + PERIOD;
+        self.period_end = self.period_end + Span::from_nanos(PERIOD.as_nanos() * periods);
         self.recent.truncate(RECENT_PERIODS - 1);
         let offered = self.offered / periods;
         self.recent.push_front(offered);

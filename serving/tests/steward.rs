@@ -73,6 +73,19 @@ fn tables_follow_the_load_up_at_once_and_down_slowly() {
 }
 
 #[test]
+fn ticks_that_come_late_do_not_make_the_load_seem_larger() {
+    let mut steward = Steward::new(config(10.0), Moment::ZERO, 0).expect("few paths");
+    // 100 requests a second for 20 s, and each period is ended 80 ms late.
+    for bin in (0..20 * SECOND).step_by(10_000_000).map(Moment::from_nanos) {
+        steward.handle(bin, Input::Offered { bin, count: 1 });
+        if steward.poll_timeout() + Span::from_nanos(80_000_000) <= bin {
+            steward.handle(bin, Input::Tick);
+        }
+    }
+    assert!((steward.demand_qps() - 100.0).abs() < 1.5, "{}", steward.demand_qps());
+}
+
+#[test]
 fn nothing_new_is_not_told() {
     let mut steward = Steward::new(config(100.0), Moment::ZERO, 7).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.epoch), Some(8));

@@ -1,8 +1,9 @@
 //! A service and agents with emulated devices, as processes of this machine that can be killed, paused and started again.
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,12 +22,22 @@ struct Agent {
     is_paused: bool,
 }
 
+/// How the agents run batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Profiles are played back.
+    Emulated,
+    /// Variants are run from their files.
+    Onnx,
+}
+
 /// The processes; dropping it ends them.
 pub struct Cluster {
     folder: tempfile::TempDir,
     http: u16,
     grpc: u16,
     devices: u32,
+    backend: Backend,
     service: Option<Child>,
     agents: Vec<Agent>,
     client: reqwest::Client,
@@ -38,6 +49,14 @@ impl Cluster {
     /// # Panics
     /// If anything does not come up: then its log is in the message.
     pub async fn start(agents: usize, devices: u32) -> Self {
+        Self::start_with(agents, devices, Backend::Emulated).await
+    }
+
+    /// The same with another backend.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub async fn start_with(agents: usize, devices: u32, backend: Backend) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         // Where the tests run as root the database runs as another user, who must get there.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
@@ -54,6 +73,7 @@ impl Cluster {
             grpc: crate::free_port(),
             folder,
             devices,
+            backend,
             service: None,
             agents: (0..agents).map(agent).collect(),
             client,
@@ -92,7 +112,11 @@ impl Cluster {
         let agent = &mut self.agents[at];
         let mut command = Command::new(crate::programs().join("apportion-agent"));
         command.args(["--join", &format!("http://127.0.0.1:{grpc}"), "--token", TOKEN, "--name", &agent.name]);
-        command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", "emulated", "--state-dir"]);
+        let backend = match self.backend {
+            Backend::Emulated => "emulated",
+            Backend::Onnx => "onnx",
+        };
+        command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
         command.args(["--data", &format!("127.0.0.1:{}", agent.data)]);
         agent.child = Some(started(&mut command, &folder, &agent.name));
@@ -122,6 +146,12 @@ impl Cluster {
         assert!(told.success(), "{} cannot be told {signal}", self.agents[at].name);
     }
 
+    /// Where an agent keeps its files.
+    #[must_use]
+    pub fn state_dir(&self, at: usize) -> PathBuf {
+        self.folder.path().join(&self.agents[at].name)
+    }
+
     /// Where clients reach an agent.
     #[must_use]
     pub fn ingress(&self, at: usize) -> String {
@@ -136,16 +166,8 @@ impl Cluster {
 
     /// Waits until so many agents are live.
     pub async fn live(&self, count: usize) {
-        let begun = Instant::now();
-        loop {
-            let list = self.get("/v1/agents").await;
-            let live = list.as_array().map_or(0, |all| all.iter().filter(|a| a["state"] == "live").count());
-            if live == count {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{live} of {count} agents: {list}\n{}", self.log("service"));
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let is_live = |a: &&Value| a["state"] == "live";
+        self.until("/v1/agents", |list| (list.as_array()?.iter().filter(is_live).count() == count).then_some(())).await;
     }
 
     /// Registers a pipeline with its profile (CSV).
@@ -155,6 +177,26 @@ impl Cluster {
         let url = format!("http://127.0.0.1:{}/v1/pipelines/{name}/profiles", self.http);
         let request = self.client.put(url).header("content-type", "text/csv").body(profile.to_owned());
         answer(request).await;
+    }
+
+    /// Stores a model file, and gives its digest.
+    pub async fn upload(&self, bytes: Vec<u8>) -> String {
+        let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+        answer(self.client.put(format!("http://127.0.0.1:{}/v1/files/{digest}", self.http)).body(bytes)).await;
+        digest
+    }
+
+    /// Waits until `found` finds something in a resource of the service.
+    pub async fn until<T>(&self, path: &str, found: impl Fn(&Value) -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            let document = self.get(path).await;
+            if let Some(found) = found(&document) {
+                return found;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{path}: {document:#}\n{}", self.log("service"));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Plans for a demand and waits for the plan.

@@ -1,5 +1,6 @@
 //! Open-loop load on a cluster's ingresses, and what became of every request.
 
+use apportion_serving::mix::SplitMix;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -90,18 +91,12 @@ impl Load {
     /// A Poisson process of these rates.
     #[must_use]
     pub fn arrivals(&self) -> Vec<Duration> {
-        let mut state = self.seed;
-        let mut draw = || {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-        };
+        let mut stream = SplitMix(self.seed);
         let mut at = Duration::ZERO;
         let mut arrivals = Vec::new();
         loop {
             let rate = self.rates.iter().rev().find(|r| r.0 <= at).map_or(1.0, |r| r.1);
-            at += Duration::from_secs_f64(-(1.0 - draw()).ln() / rate);
+            at += Duration::from_secs_f64(-(1.0 - stream.unit()).ln() / rate);
             if at >= self.length {
                 return arrivals;
             }

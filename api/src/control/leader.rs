@@ -171,6 +171,7 @@ impl Leader {
         let is_failure = self.signature.as_ref().is_some_and(|(known, _)| *known == signature.0);
         let why = if is_failure { "replicas have failed, or come up again" } else { "the fleet has changed" };
         self.fleet = fleet;
+        let mut broken_now: Vec<String> = Vec::new();
         if has_target {
             let plans = store::target::get(&mut *self.app.pool.acquire().await?).await?.plans;
             let proposal = Proposal {
@@ -182,15 +183,13 @@ impl Leader {
                 reason: why.into(),
             };
             let applied = apply(&self.app, &proposal).await?;
-            let broken = applied.shortages.iter().filter(|s| s.placed == 0 && s.refused > 0);
-            let mut is_broken = false;
-            for key in broken.map(|s| s.key.clone()) {
-                is_broken |= self.broken.insert(key, Instant::now()).is_none();
-            }
+            let broken = applied.shortages.iter().filter(|s| s.placed == 0 && s.refused > 0).map(|s| s.key.clone());
+            let newly = broken.filter(|key| self.broken.insert(key.clone(), Instant::now()).is_none());
+            broken_now = newly.map(|key| format!("{}/{}", key.pipeline, key.group)).collect();
             if !applied.shortages.is_empty() {
                 tracing::warn!(missing = describe(&applied.shortages), "the target is not complete");
             }
-            if is_failure && !is_broken {
+            if is_failure && broken_now.is_empty() {
                 // Other devices have taken over what failed: the plan is as good as it was.
                 self.signature = Some(signature);
                 return Ok(());
@@ -199,7 +198,8 @@ impl Leader {
         self.signature = Some(signature);
         if !first || !has_target {
             self.stop_round();
-            self.hurry(if is_failure { "a variant cannot be loaded" } else { why });
+            let cannot = format!("a variant cannot be loaded: {}", broken_now.join(", "));
+            self.hurry(if is_failure { &cannot } else { why });
         }
         Ok(())
     }

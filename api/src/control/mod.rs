@@ -8,6 +8,7 @@ mod choices;
 pub mod compose;
 pub mod demand;
 pub mod fleet;
+pub mod heard;
 pub mod leader;
 pub mod push;
 pub mod reconcile;

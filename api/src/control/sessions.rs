@@ -82,6 +82,7 @@ async fn end(app: &App, session: Uuid, state: &str) {
         // It is we who leave; the agent keeps serving and comes back.
         return;
     }
+    app.heard.forget(session).await;
     let result = async { store::agents::end(&mut *app.pool.acquire().await?, session, state).await }.await;
     if let Err(error) = result {
         tracing::error!(%error, "an agent's end could not be recorded; its silence will be noticed");
@@ -186,42 +187,59 @@ fn check(app: &App, register: &v1::Register) -> Result<(), Refusal> {
     }
 }
 
-/// The life of a registered stream; answers whether the agent left on purpose.
+/// The life of a registered stream; answers whether the agent left on purpose. What is recorded and what is pushed do not wait for each
+/// other.
 async fn converse(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>, outbox: &Outbox) -> bool {
+    tokio::select! {
+        () = app.stopped() => false,
+        () = push_targets(app, outbox) => false,
+        () = app.heard.replaced(session) => replaced(outbox).await,
+        left = hear(app, session, inbox, outbox) => left,
+    }
+}
+
+/// Sends the target in force and each later one, until the agent takes no more.
+async fn push_targets(app: &App, outbox: &Outbox) {
     let mut target = app.target.subscribe();
     target.mark_changed();
+    while target.changed().await.is_ok() {
+        let message = target.borrow_and_update().clone();
+        if let Some(message) = message
+            && !send(outbox, control_message::Message::Target((*message).clone())).await
+        {
+            return;
+        }
+    }
+}
+
+/// An agent's older stream is told why it ends: the agent has not left.
+async fn replaced(outbox: &Outbox) -> bool {
+    refuse(outbox, Reason::NameTaken, "a newer stream of this agent has replaced this one").await;
+    false
+}
+
+/// Takes in what an agent says, until it is silent or gone; answers whether it left on purpose.
+async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>, outbox: &Outbox) -> bool {
     loop {
-        tokio::select! {
-            () = app.stopped() => return false,
-            changed = target.changed() => {
-                let message = target.borrow_and_update().clone();
-                if changed.is_err() {
-                    return false;
-                }
-                if let Some(message) = message
-                    && !send(outbox, control_message::Message::Target((*message).clone())).await {
-                    return false;
-                }
-            }
-            message = tokio::time::timeout(SILENCE_MAX, inbox.message()) => match message {
-                Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Leaving(_)) }))) => return true,
-                Ok(Ok(Some(v1::AgentMessage { message: Some(message) }))) => match record(app, session, message).await {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        refuse(outbox, Reason::NameTaken, "a newer stream of this agent has replaced this one").await;
-                        return false;
-                    }
-                    Err(error) => tracing::warn!(%error, "an agent's message could not be recorded"),
-                },
-                Ok(Ok(Some(_))) => {}
-                Ok(Ok(None) | Err(_)) | Err(_) => return false,
+        match tokio::time::timeout(SILENCE_MAX, inbox.message()).await {
+            Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Leaving(_)) }))) => return true,
+            Ok(Ok(Some(v1::AgentMessage { message: Some(message) }))) => match record(app, session, message).await {
+                Ok(true) => {}
+                Ok(false) => return replaced(outbox).await,
+                Err(error) => tracing::warn!(%error, "an agent's message could not be recorded"),
             },
+            Ok(Ok(Some(_))) => {}
+            Ok(Ok(None) | Err(_)) | Err(_) => return false,
         }
     }
 }
 
 /// Stores what an agent says; answers whether its stream is still the newest.
 async fn record(app: &App, session: Uuid, message: agent_message::Message) -> store::Result<bool> {
+    if matches!(&message, agent_message::Message::Report(r) if r.arrivals.is_empty() && r.devices.is_empty()) {
+        app.heard.note(session, now());
+        return Ok(true);
+    }
     let mut tx = app.pool.begin().await?;
     match message {
         agent_message::Message::Ack(ack) => store::agents::acknowledge(&mut tx, session, &ack_json(&ack)).await?,

@@ -102,6 +102,21 @@ pub async fn seen(db: &mut PgConnection, session: Uuid, at: Time) -> Result<bool
     Ok(done.rows_affected() == 1)
 }
 
+/// The same for many streams, each heard of at its time. Answers which of them are still the newest.
+///
+/// # Errors
+/// The database's.
+pub async fn seen_all(db: &mut PgConnection, sessions: &[Uuid], at: &[Time]) -> Result<Vec<Uuid>> {
+    sqlx::query_scalar(
+        "update agents set seen_at = heard.at, state = 'live' from unnest($1::uuid[], $2::timestamptz[]) as heard (session, at)
+         where agents.session = heard.session and agents.state <> 'left' returning agents.session",
+    )
+    .bind(sessions)
+    .bind(at)
+    .fetch_all(db)
+    .await
+}
+
 /// Ends the agent whose newest stream this is, if it is live; answers whether it was.
 ///
 /// # Errors

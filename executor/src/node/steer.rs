@@ -159,8 +159,9 @@ impl Node {
         } else {
             self.steers.hosted.clear();
         }
-        let is_period = self.now_ns >= self.steers.period_ns + PERIOD_NS;
-        if self.now_ns >= self.steers.reported_ns + REPORT_NS {
+        // By the clock and not by the time since the last: a tick that comes late must not lengthen all periods after it.
+        let is_period = self.now_ns / PERIOD_NS > self.steers.period_ns / PERIOD_NS;
+        if self.now_ns / REPORT_NS > self.steers.reported_ns / REPORT_NS {
             self.steers.reported_ns = self.now_ns;
             self.report(host, is_period);
             for pipeline in self.steers.hosted.keys().cloned().collect::<Vec<_>>() {

@@ -52,13 +52,27 @@ fn quick_batches_run_where_they_are_started_and_others_in_the_slots_thread() {
         let hold = Duration::from_micros(5);
         match slot.run(Vec::new(), expected, hold).expect("it runs") {
             Ran::Now(Happened::Batch(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
-            Ran::Later => assert!(!is_here && matches!(reported.recv(), Ok(Happened::Batch(Ok(_), _))), "{expected:?}"),
+            Ran::Later => {
+                let is_held = matches!(reported.recv(), Ok(Happened::Batch(Ok(_), took)) if took >= hold);
+                assert!(!is_here && is_held, "{expected:?}");
+            }
             Ran::Now(other) => panic!("{other:?}"),
         }
         assert_eq!(ran_in.recv().expect("it ran") == here, is_here, "{expected:?}");
     }
     drop(slot);
     assert!(reported.recv().is_err(), "its thread has ended");
+}
+
+#[test]
+fn a_device_that_is_held_is_busy_from_when_its_batch_was_started() {
+    let (mut slot, _ran_in, reported) = slot(Duration::ZERO);
+    for hold in [2, 5].map(Duration::from_millis) {
+        let begun = Instant::now();
+        assert!(is_later(slot.run(Vec::new(), QUICK_MAX * 2, hold)));
+        let Ok(Happened::Batch(Ok(_), took)) = reported.recv() else { panic!("no batch") };
+        assert!(begun.elapsed() >= took && took >= hold, "{took:?} of {hold:?}");
+    }
 }
 
 #[test]

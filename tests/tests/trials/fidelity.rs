@@ -1,7 +1,7 @@
 //! What agents do with a load, beside what the estimator says of the same plan and the very same arrivals.
 
-use crate::{SLO_MS, chain, inputs, profile, seconds, task_names};
-use apportion_tests::cluster::{Cluster, HARDWARE};
+use crate::{chain, inputs, profile, seconds, task_names};
+use apportion_tests::cluster::Cluster;
 use apportion_tests::load::{Ended, Ingresses, Load, Sent};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -12,9 +12,19 @@ const DEVICES: u32 = 4;
 /// Two replicas of each task, full batches of four in 35 ms.
 const CAPACITY_QPS: f64 = 2.0 * 4.0 / 0.035;
 /// What the agents may differ by in attainment, and in p99 as a part of the estimator's: what is aimed at, which the table marks, and
-/// what fails the trial. Two shapes miss the aim (docs/benchmarks.md).
+/// what fails the trial if a shape is that far apart however often it is run ([`RUNS_MAX`]): other work on the machine makes single
+/// runs differ, a mistake all of them.
 const AIM: (f64, f64) = (0.01, 0.05);
-const MOST: (f64, f64) = (0.10, 0.25);
+const MOST: (f64, f64) = (0.04, 0.15);
+const RUNS_MAX: u32 = 3;
+/// Nothing comes for so long at first: agents do not steer before all have had time to connect, and what they and the estimator then
+/// know of the past, for the window of PARD's states and for the moving average of the load, should be the same.
+const LEAD: Duration = Duration::from_secs(10);
+
+/// Where in a period of the steward the load begins is chance with agents, and where it rises faster than the steward looks, a point
+/// or two of attainment hang on it: the estimator is asked for so many beginnings, evenly spread, and its figures are of all together.
+const PHASES: u32 = 5;
+const STEWARD_PERIOD: Duration = Duration::from_secs(1);
 
 /// A shape of load, and the policies that serve it.
 struct Shape {
@@ -84,16 +94,21 @@ impl Figures {
         Self { attainment: ok as f64 / requests as f64, p99_ms }
     }
 
+    fn is_within(&self, bounds: (f64, f64), of: &Self) -> bool {
+        (self.attainment - of.attainment).abs() <= bounds.0 && (self.p99_ms / of.p99_ms - 1.0).abs() <= bounds.1
+    }
+
     fn measured(sent: &[Sent]) -> Self {
         let is_answered = |s: &&Sent| matches!(s.ended, Ended::Ok | Ended::Late);
         let answered = sent.iter().filter(is_answered).map(|s| s.latency.as_secs_f64() * 1e3).collect();
         Self::of(sent.iter().filter(|s| s.ended == Ended::Ok).count(), sent.len(), answered)
     }
 
-    /// From the estimator's rows of requests.
-    fn estimated(csv: &str) -> Self {
+    /// From the estimator's rows of requests, of several runs together.
+    fn estimated(runs: &[String]) -> Self {
         let (mut ok, mut requests, mut answered) = (0, 0, Vec::new());
-        for row in csv.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>()) {
+        let rows = runs.iter().flat_map(|csv| csv.lines().skip(1));
+        for row in rows.map(|line| line.split(',').collect::<Vec<_>>()) {
             requests += 1;
             ok += usize::from(row[4] == "ok");
             if matches!(row[4], "ok" | "late") {
@@ -104,34 +119,8 @@ impl Figures {
     }
 }
 
-/// The problem of [`chain`] and [`profile`] as a file.
-fn problem(shape: &Shape, network_ms: f64) -> Value {
-    let csv = profile(shape.variants);
-    let rows: Vec<Vec<&str>> = csv.lines().skip(1).map(|line| line.split(',').collect()).collect();
-    let number = |text: &str| text.parse::<f64>().expect("a number");
-    let variant = |task: &str, name: &str| {
-        let of: Vec<&Vec<&str>> = rows.iter().filter(|r| (r[1], r[2]) == (task, name)).collect();
-        let row = |r: &&Vec<&str>| json!({"hardware": r[3], "batch": number(r[4]) as u32, "latency_ms": number(r[5])});
-        let profile: Vec<Value> = of.iter().map(row).collect();
-        json!({"name": name, "accuracy": number(of[0][6]), "load_ms": 200.0, "profile": profile})
-    };
-    let task = |task: &str| {
-        let variants: Vec<Value> = shape.variants.iter().map(|name| variant(task, name)).collect();
-        json!({"name": task, "variants": variants})
-    };
-    let tasks: Vec<Value> = task_names().iter().map(|name| task(name)).collect();
-    let hardware = json!({"name": HARDWARE, "price_per_hour": 1.0, "count": AGENTS as u32 * DEVICES / 2});
-    json!({
-        "version": 1, "objective": {"mode": "min_cost"}, "hardware": [hardware],
-        "pipelines": [{
-            "name": "chain", "demand_qps": shape.plan.0 * CAPACITY_QPS, "slo_ms": SLO_MS, "network_ms": network_ms,
-            "tasks": tasks, "edges": [{"from": "a", "to": "b"}],
-        }],
-    })
-}
-
-/// What the estimator says of these arrivals.
-fn estimate(shape: &Shape, plan: &Value, arrivals: &[Duration], network_ms: f64) -> Figures {
+/// The estimator's rows of requests for these arrivals and a plan of the service's.
+fn estimate(planned: &Value, arrivals: &[Duration]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
     let file = |name: &str, text: &str| {
@@ -142,67 +131,85 @@ fn estimate(shape: &Shape, plan: &Value, arrivals: &[Duration], network_ms: f64)
     for at in arrivals {
         writeln!(trace, "{:.6}", at.as_secs_f64() * 1e3).expect("memory");
     }
-    let (problem, plan) =
-        (file("problem.json", &problem(shape, network_ms).to_string()), file("plan.json", &plan.to_string()));
+    let document = |part: &str| file(&format!("{part}.json"), &planned[part].to_string());
     let mut command = std::process::Command::new(apportion_tests::programs().join("apportion"));
-    command.args(["simulate", &problem, &plan, "--steward", "--format", "json", "--requests", &path("requests.csv")]);
-    command.args(["--trace", &file("trace.csv", &trace)]);
+    command.args(["simulate", &document("problem"), &document("plan"), "--steward"]);
+    command.args(["--format", "json", "--requests", &path("requests.csv"), "--trace", &file("trace.csv", &trace)]);
     let output = command.output().expect("the program runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Figures::estimated(&std::fs::read_to_string(path("requests.csv")).expect("rows"))
+    std::fs::read_to_string(path("requests.csv")).expect("rows")
 }
 
-/// Runs one shape of load on a cluster of its own. `network_ms` is what a hop takes on this machine, measured where it is not known.
-async fn compare(shape: &Shape, length: Duration, network_ms: &mut Option<f64>) -> (Figures, Figures) {
+/// A cluster that serves a shape's plan, and the plan.
+async fn served(shape: &Shape, network_ms: f64) -> (Cluster, Value) {
     let cluster = Cluster::start(AGENTS, DEVICES / AGENTS as u32).await;
-    let mut spec = chain(shape.variants, json!({"serving": (shape.serving)()}));
-    spec["min_accuracy"] = json!(shape.plan.1);
-    cluster.register(&spec, &profile(shape.variants)).await;
+    let more = json!({"serving": (shape.serving)(), "min_accuracy": shape.plan.1, "network_ms": network_ms});
+    cluster.register(&chain(shape.variants, more), &profile(shape.variants)).await;
     let demand_qps = shape.plan.0 * CAPACITY_QPS;
     let plan = cluster.plan(&json!({"pipelines": [{"name": "chain", "demand_qps": demand_qps}]})).await;
     cluster.apply(&plan).await;
     cluster.ready("chain").await;
-    let ingresses = || Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
-    let load = |rates, length, seed| Load { pipeline: "chain".into(), inputs: inputs(), rates, length, seed };
-    if network_ms.is_none() {
-        // One request at a time: what it takes beyond its two batches is what its two hops take here.
-        let quiet = load(vec![(Duration::ZERO, 5.0)], Duration::from_secs(6), 3).run(ingresses(), Instant::now()).await;
-        let alone = estimate(shape, &plan["plan"], &[Duration::from_secs(1)], 0.0).p99_ms;
-        let mut taken: Vec<f64> = quiet.iter().map(|s| s.latency.as_secs_f64() * 1e3).collect();
-        taken.sort_by(f64::total_cmp);
-        *network_ms = Some(((taken[taken.len() / 2] - alone) / task_names().len() as f64).max(0.0));
-    }
+    (cluster, plan)
+}
+
+/// Sends a load to all agents in turns.
+async fn send(cluster: &Cluster, load: &Load, start: Instant) -> Vec<Sent> {
+    let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
+    load.run(ingresses, start).await
+}
+
+fn load(rates: Vec<(Duration, f64)>, length: Duration, seed: u64) -> Load {
+    Load { pipeline: "chain".into(), inputs: inputs(), rates, length, seed }
+}
+
+/// What a hop takes on this machine: of what a request takes that comes alone, beyond its batches, the part of each.
+async fn hop_ms() -> f64 {
+    let (cluster, plan) = served(&SHAPES[0], 0.0).await;
+    let quiet = send(&cluster, &load(vec![(Duration::ZERO, 5.0)], Duration::from_secs(6), 3), Instant::now()).await;
+    let mut taken: Vec<f64> = quiet.iter().map(|s| s.latency.as_secs_f64() * 1e3).collect();
+    taken.sort_by(f64::total_cmp);
+    let alone = Figures::estimated(&[estimate(&plan, &[Duration::ZERO])]).p99_ms;
+    ((taken[taken.len() / 2] - alone) / task_names().len() as f64).max(0.0)
+}
+
+/// Runs one shape of load on a cluster of its own: what was measured, and estimated.
+async fn compare(shape: &Shape, length: Duration, network_ms: f64) -> (Figures, Figures) {
+    let (cluster, plan) = served(shape, network_ms).await;
     let step = |s: u64| {
         let at = Duration::from_millis(250 * s);
         (at, CAPACITY_QPS * (shape.rate)(at.as_secs_f64() / length.as_secs_f64()))
     };
-    let rates = (0..length.as_millis() as u64 / 250).map(step).collect();
-    let load = load(rates, length, 5);
-    let sent = load.run(ingresses(), Instant::now()).await;
-    let hop_ms = network_ms.expect("measured above");
-    (Figures::measured(&sent), estimate(shape, &plan["plan"], &load.arrivals(), hop_ms))
+    let load = load((0..length.as_millis() as u64 / 250).map(step).collect(), length, 5);
+    let sent = send(&cluster, &load, Instant::now() + LEAD).await;
+    let after = |idle: Duration| load.arrivals().iter().map(|at| *at + idle).collect::<Vec<_>>();
+    let runs: Vec<String> = (0..PHASES).map(|p| estimate(&plan, &after(LEAD + STEWARD_PERIOD * p / PHASES))).collect();
+    (Figures::measured(&sent), Figures::estimated(&runs))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_do_what_the_estimator_says() {
     let length = seconds(20);
     let mut differing = Vec::new();
-    let mut network_ms = None;
+    let network_ms = hop_ms().await;
     eprintln!("{:24}{:>12}{:>12}{:>12}{:>12}", "load", "attained", "estimated", "p99 ms", "estimated");
     for shape in SHAPES.iter().filter(|s| is_asked(s)) {
-        let (measured, estimated) = compare(shape, length, &mut network_ms).await;
-        let attainment = (measured.attainment - estimated.attainment).abs();
-        let p99 = (measured.p99_ms / estimated.p99_ms - 1.0).abs();
-        let within = |bounds: (f64, f64)| attainment <= bounds.0 && p99 <= bounds.1;
-        let mark = if within(AIM) { "" } else { "  further apart than aimed at" };
-        eprintln!(
-            "{:24}{:>12.4}{:>12.4}{:>12.1}{:>12.1}{mark}",
-            shape.name, measured.attainment, estimated.attainment, measured.p99_ms, estimated.p99_ms
-        );
-        if !within(MOST) {
+        let mut is_alike = false;
+        for _ in 0..RUNS_MAX {
+            let (measured, estimated) = compare(shape, length, network_ms).await;
+            let mark = if measured.is_within(AIM, &estimated) { "" } else { "  further apart than aimed at" };
+            eprintln!(
+                "{:24}{:>12.4}{:>12.4}{:>12.1}{:>12.1}{mark}",
+                shape.name, measured.attainment, estimated.attainment, measured.p99_ms, estimated.p99_ms
+            );
+            is_alike = measured.is_within(MOST, &estimated);
+            if is_alike {
+                break;
+            }
+        }
+        if !is_alike {
             differing.push(shape.name);
         }
     }
-    eprintln!("a hop takes {:.2} ms here", network_ms.unwrap_or_default());
+    eprintln!("a hop takes {network_ms:.2} ms here");
     assert!(differing.is_empty(), "not as estimated: {}", differing.join("; "));
 }

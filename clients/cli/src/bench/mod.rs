@@ -47,6 +47,8 @@ pub enum BenchCommand {
     /// Real variants on this machine under loads from light to twice what was planned for, beside the interval in which the estimator
     /// expects them.
     Fidelity(crate::demo::fidelity::FidelityArgs),
+    /// A new target for a large fleet: how soon every agent has acknowledged it.
+    Push(crate::demo::push::PushArgs),
     /// Two agents on this machine with variants that take no time: what a hop adds, large tensors, requests per second at the
     /// ingress, each beside the plainest way to do the same.
     Agent {
@@ -65,6 +67,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
         BenchCommand::Estimator { seconds } => estimator::run(*seconds)?,
         BenchCommand::Serving => serving::run()?,
         BenchCommand::Fidelity(args) => return crate::demo::fidelity::run(args),
+        BenchCommand::Push(args) => return crate::demo::push::run(args),
         BenchCommand::Agent { seconds } => return agent::run(*seconds),
     }
     Ok(Exit::Done)

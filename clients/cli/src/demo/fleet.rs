@@ -56,6 +56,10 @@ pub struct Fleet {
     pub service: Service,
     /// Where that is.
     pub api: String,
+    /// Where agents join.
+    pub grpc: String,
+    /// What they show.
+    pub token: String,
     /// Files and logs.
     pub data_dir: PathBuf,
     _temporary: Option<tempfile::TempDir>,
@@ -74,6 +78,7 @@ impl Fleet {
         let (http, grpc) = (free_port()?, free_port()?);
         let token = uuid::Uuid::now_v7().to_string();
         let api = format!("http://127.0.0.1:{http}");
+        let join = format!("http://127.0.0.1:{grpc}");
         let flags =
             |pairs: &[(&str, String)]| pairs.iter().flat_map(|(k, v)| [format!("--{k}"), v.clone()]).collect::<Vec<_>>();
         let mut serve = vec!["serve".to_owned()];
@@ -86,7 +91,16 @@ impl Fleet {
         say(&format!("starting the service on {api}, with its own private PostgreSQL"));
         let process = Process::start("service", &std::env::current_exe()?, &serve, &data_dir)?;
         let service = Service::new(api.clone())?;
-        let mut fleet = Self { agents: Vec::new(), _service: process, service, api, data_dir, _temporary: temporary };
+        let mut fleet = Self {
+            agents: Vec::new(),
+            _service: process,
+            service,
+            api,
+            grpc: join.clone(),
+            token: token.clone(),
+            data_dir,
+            _temporary: temporary,
+        };
         if let Err(error) = fleet.service.ready().await {
             let log = std::fs::read_to_string(fleet.data_dir.join("service.log")).unwrap_or_default();
             return Err(error.context(format!("the service said:\n{log}")));
@@ -96,7 +110,7 @@ impl Fleet {
         for i in 1..=args.agents {
             let name = format!("agent-{i}");
             let mut flags = flags(&[
-                ("join", format!("http://127.0.0.1:{grpc}")),
+                ("join", join.clone()),
                 ("token", token.clone()),
                 ("name", name.clone()),
                 ("hardware", HARDWARE.to_owned()),

@@ -10,6 +10,7 @@ mod estimate;
 pub mod fidelity;
 mod fleet;
 mod load;
+pub mod push;
 mod report;
 mod service;
 mod watch;

@@ -1,0 +1,177 @@
+//! Agents that cannot load what they should, with real variants: another device takes it over, or the next plan does without it;
+//! whoever serves goes on until then, so no request is lost, and the API says why.
+
+use apportion_tests::cluster::{Backend, Cluster, HARDWARE};
+use apportion_tests::load::{Ended, Ingresses, Load, Sent, summary};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// Pixels on a side of what the example's `read` variants read.
+const CROP: usize = 16;
+const AGENTS: usize = 3;
+
+/// A variant's name, the digest of its file and its accuracy.
+type Variant<'a> = (&'a str, &'a str, f64);
+
+/// A file of the digits example.
+fn example(name: &str) -> Vec<u8> {
+    let path = apportion_tests::root().join("examples/digits/models").join(name);
+    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// One task with these variants; `more` is merged into it.
+fn pipeline(variants: &[Variant<'_>], more: &Value) -> Value {
+    let tensor = |name: &str, datatype: &str, rest: &[i64]| {
+        let shape = [&[-1], rest].concat();
+        json!({"name": name, "datatype": datatype, "shape": shape})
+    };
+    let crop = CROP as i64;
+    let variant = |(name, digest, _): &Variant<'_>| json!({"name": name, "model_digest": digest, "load_ms": 100.0});
+    let task = json!({
+        "name": "read",
+        "inputs": [tensor("image", "UINT8", &[crop, crop]), tensor("center", "FP32", &[2])],
+        "outputs": [tensor("label", "INT64", &[]), tensor("position", "FP32", &[2])],
+        "variants": variants.iter().map(variant).collect::<Vec<_>>(),
+    });
+    let mut pipeline = json!({"name": "digit", "slo_ms": 2_000.0, "tasks": [task]});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        pipeline[key] = value.clone();
+    }
+    pipeline
+}
+
+fn profile(variants: &[Variant<'_>]) -> String {
+    let mut csv = "pipeline,task,variant,hardware,batch_size,latency_ms,accuracy\n".to_owned();
+    for (name, _, accuracy) in variants {
+        for (batch, latency_ms) in [(1, 5.0), (4, 8.0)] {
+            csv += &format!("digit,read,{name},{HARDWARE},{batch},{latency_ms},{accuracy}\n");
+        }
+    }
+    csv
+}
+
+/// Requests to all agents in turns, until it is stopped.
+struct Traffic {
+    running: JoinHandle<Vec<Sent>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Traffic {
+    fn start(cluster: &Cluster) -> Self {
+        let inputs = json!([
+            {"name": "image", "datatype": "UINT8", "shape": [1, CROP, CROP], "data": vec![0; CROP * CROP]},
+            {"name": "center", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]},
+        ]);
+        let rates = vec![(Duration::ZERO, 20.0)];
+        let load = Load { pipeline: "digit".into(), inputs, rates, length: Duration::from_secs(1), seed: 1 };
+        let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let running = tokio::spawn(async move {
+            let mut all = Vec::new();
+            while !ends.load(Ordering::Relaxed) {
+                all.extend(load.run(ingresses.clone(), Instant::now()).await);
+            }
+            all
+        });
+        Self { running, is_over }
+    }
+
+    /// Stops it: every request was answered.
+    async fn stop(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let sent = self.running.await.expect("the load ends");
+        eprintln!("{} requests: {}", sent.len(), summary(&sent));
+        for (number, s) in sent.iter().enumerate() {
+            assert!(matches!(s.ended, Ended::Ok | Ended::Late), "request {number}: {s:?}");
+        }
+    }
+}
+
+/// What the agents say of replicas that they could not load.
+fn failures(agents: &Value) -> Vec<String> {
+    let replicas = |a: &Value| a["ack"]["replicas"].as_array().cloned().unwrap_or_default();
+    let all = agents.as_array().into_iter().flatten().flat_map(replicas);
+    all.filter(|r| r["state"] == "failed").filter_map(|r| r["error"].as_str().map(str::to_owned)).collect()
+}
+
+/// Variant and agent of each replica of the target, if there is one later than `generation`.
+fn placed(target: &Value, generation: u64) -> Option<Vec<(String, u64)>> {
+    let of = |r: &Value| {
+        let groups = target["placement"]["groups"].as_array()?;
+        let group = groups.iter().find(|g| g["id"] == r["group"])?;
+        Some((group["variant"].as_str()?.to_owned(), r["agent"].as_u64()?))
+    };
+    let replicas = target["placement"]["replicas"].as_array()?.iter().map(of).collect::<Option<Vec<_>>>()?;
+    (target["generation"].as_u64()? > generation).then_some(replicas)
+}
+
+async fn generation(cluster: &Cluster) -> u64 {
+    cluster.get("/v1/target").await["generation"].as_u64().expect("a generation")
+}
+
+/// Waits until all agents have done what the target says.
+async fn settled(cluster: &Cluster) {
+    let generation = generation(cluster).await;
+    let is_done = |a: &Value| a["ack"]["applied"] == true && a["ack"]["generation"].as_u64() >= Some(generation);
+    cluster.until("/v1/agents", |all| all.as_array()?.iter().all(is_done).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_agent_cannot_load_another_loads() {
+    let cluster = Cluster::start_with(AGENTS, 1, Backend::Onnx).await;
+    let (small, medium) = (cluster.upload(example("read-s.onnx")).await, cluster.upload(example("read-m.onnx")).await);
+    let before: [Variant<'_>; 1] = [("small", &small, 0.8)];
+    cluster.register(&pipeline(&before, &json!({})), &profile(&before)).await;
+    let plan = json!({"pipelines": [{"name": "digit", "demand_qps": 20.0}]});
+    cluster.apply(&cluster.plan(&plan).await).await;
+    cluster.ready("digit").await;
+    let first = cluster.until("/v1/target", |t| placed(t, 0)).await;
+    let [(_, holder)] = first[..] else { panic!("one replica: {first:?}") };
+    // Agents are numbered as they have registered. Where the file should go is a folder, on all but the one that serves.
+    let numbers = cluster.get("/v1/agents").await;
+    for a in numbers.as_array().expect("agents").iter().filter(|a| a["number"].as_u64() != Some(holder)) {
+        let at = (0..AGENTS).find(|at| cluster.state_dir(*at).ends_with(a["name"].as_str().expect("a name")));
+        let folder = cluster.state_dir(at.expect("it is ours")).join(format!("{medium}.onnx"));
+        std::fs::create_dir(folder).expect("a folder");
+    }
+    let traffic = Traffic::start(&cluster);
+    let after: [Variant<'_>; 1] = [("medium", &medium, 0.9)];
+    cluster.register(&pipeline(&after, &json!({})), &profile(&after)).await;
+    cluster.apply(&cluster.plan(&plan).await).await;
+    let applied = generation(&cluster).await;
+    let why = cluster.until("/v1/agents", |all| failures(all).pop()).await;
+    assert!(why.contains(&format!("{medium}.onnx")), "{why}");
+    let is_there = |replicas: &Vec<(String, u64)>| *replicas == [("medium".to_owned(), holder)];
+    cluster.until("/v1/target", |t| placed(t, applied).filter(is_there)).await;
+    settled(&cluster).await;
+    traffic.stop().await;
+    let reasons = cluster.get("/v1/target/history").await;
+    let is_repair = |t: &Value| t["reason"].as_str().is_some_and(|r| r.starts_with("replicas have failed"));
+    assert!(reasons.as_array().is_some_and(|all| all.iter().any(is_repair)), "{reasons:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_plan_does_without_what_cannot_be_loaded_anywhere() {
+    let cluster = Cluster::start_with(AGENTS, 1, Backend::Onnx).await;
+    let (small, broken) = (cluster.upload(example("read-s.onnx")).await, cluster.upload(b"no variant".to_vec()).await);
+    let both: [Variant<'_>; 2] = [("small", &small, 0.8), ("broken", &broken, 0.9)];
+    let replan = json!({"replan": {"mode": "apply", "period_s": 2.0, "min_qps": 10.0}});
+    cluster.register(&pipeline(&both[..1], &replan), &profile(&both[..1])).await;
+    cluster.until("/v1/target", |t| placed(t, 0)).await;
+    cluster.ready("digit").await;
+    let traffic = Traffic::start(&cluster);
+    cluster.register(&pipeline(&both, &replan), &profile(&both)).await;
+    // The more accurate variant is planned with, and fails wherever it is tried.
+    let why = cluster.until("/v1/agents", |all| failures(all).pop()).await;
+    assert!(why.contains(&broken), "{why}");
+    let is_told = |d: &Value| d["reason"].as_str().is_some_and(|r| r.contains("cannot be loaded: digit/read/broken"));
+    cluster.until("/v1/decisions", |all| all.as_array()?.iter().any(is_told).then_some(())).await;
+    let is_without = |replicas: &Vec<(String, u64)>| !replicas.is_empty() && replicas.iter().all(|r| r.0 == "small");
+    cluster.until("/v1/target", |t| placed(t, 0).filter(is_without)).await;
+    settled(&cluster).await;
+    traffic.stop().await;
+}
