@@ -65,6 +65,7 @@ impl<'a> Run<'a> {
 
     fn install(&mut self, changes: &mut Changes<'a>, line: usize, b: Blueprint<'a>) -> Result<(), SimulateError> {
         let before: Vec<(u32, u32)> = changes.crews.crews.iter().map(|c| (c.wanted, c.batch)).collect();
+        let added = if changes.scenario.ladders { added(changes, line, &b) } else { Vec::new() };
         for crew in changes.crews.crews.iter_mut().filter(|c| c.line as usize == line) {
             crew.wanted = 0;
             crew.is_planned = false;
@@ -77,6 +78,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        added.into_iter().for_each(|(crew, more)| changes.crews.crews[crew].wanted += more);
         let crews = changes.crews.crews.iter().enumerate();
         changes.changed += crews.filter(|(at, c)| before.get(*at) != Some(&(c.wanted, c.batch))).count() as u64;
         changes.blueprints[line] = Some(b);
@@ -291,6 +293,18 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// What a ladder has added to the plan in force, by crew; the next plan's steward decides what of it goes.
+fn added(changes: &Changes<'_>, line: usize, next: &Blueprint<'_>) -> Vec<(usize, u32)> {
+    let Some(of) = changes.blueprints[line].as_ref().filter(|_| !next.part.ladder.is_empty()) else { return Vec::new() };
+    let more = |a: &Assignment| {
+        let crew = changes.crews.find(&of.pipeline.name, &a.group)?;
+        let is_kept = next.part.assignments.iter().any(|b| b.group == a.group && b.replicas > 0);
+        let more = changes.crews.crews[crew].wanted.saturating_sub(a.replicas);
+        (is_kept && more > 0).then_some((crew, more))
+    };
+    of.part.assignments.iter().filter_map(more).collect()
 }
 
 /// Replicas of `continuous` tasks cannot change during a run.

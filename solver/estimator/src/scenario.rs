@@ -2,6 +2,7 @@
 
 use crate::{SimulateError, Simulation};
 use apportion_domain::{GroupName, Moment, Plan, Span};
+use apportion_serving::steward::{PERIOD, TUNE};
 
 /// Something that happens to replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +121,10 @@ pub struct Scenario<'a> {
     /// Whether each pipeline has a steward (the crate `serving`): once a second it recomputes the tables of `most_accurate_first`
     /// from the load that was offered and the fan-out that was seen (Loki section 5.1), and the module states (PARD section 4.1).
     pub steward: bool,
+    /// Whether stewards follow the ladders of plans that have one, as agents do: each pipeline then has a steward, whatever `steward`
+    /// says. A later plan's ladder goes on from the load that was seen, and what the former had added to groups of both plans stays
+    /// until the new one has looked.
+    pub ladders: bool,
     /// From the end of a period to the controller, and to the steward.
     pub report_delay: Span,
     /// From the controller, and the steward, to the agents.
@@ -132,12 +137,25 @@ pub struct Scenario<'a> {
     pub window: Span,
 }
 
+impl Scenario<'_> {
+    /// Whether pipelines have stewards.
+    pub(crate) const fn is_steered(&self) -> bool {
+        self.steward || self.ladders
+    }
+
+    /// How often stewards are told of arrivals: those that scale as often as they act, else once in a period.
+    pub(crate) const fn telling(&self) -> Span {
+        if self.ladders { TUNE } else { PERIOD }
+    }
+}
+
 impl Default for Scenario<'_> {
     fn default() -> Self {
         Self {
             events: Vec::new(),
             controllers: Vec::new(),
             steward: false,
+            ladders: false,
             report_delay: Span::from_nanos(100_000_000),
             command_delay: Span::from_nanos(100_000_000),
             detection: Span::from_nanos(1_000_000_000),

@@ -1,11 +1,11 @@
-//! How many replicas a plan's groups need at other rates: the ladder that a pipeline is steered on between plans.
+//! How many replicas a plan's groups need at other rates: the ladder on which a pipeline is steered between plans.
 //!
 //! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy planner
 //! does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then taken away
 //! where they save most.
 
 use crate::replay;
-use apportion_domain::{Pipeline, Plan, Problem, TaskKind, Trace};
+use apportion_domain::{Assignment, Pipeline, Plan, Problem, TaskKind, Trace};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_serving::ladder::Step;
 
@@ -13,7 +13,7 @@ use apportion_serving::ladder::Step;
 const REPLICAS_OVER_MAX: u32 = 8;
 /// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
 pub const STEP_FACTOR: f64 = 1.15;
-/// Largest load that a ladder is made for, over the plan's demand.
+/// Largest load that a ladder is made for, over the plan's demand; one over it is the smallest.
 pub const UP_TO_MAX: f64 = 100.0;
 /// Length of the Poisson load on which a step must hold, in seconds.
 const SAMPLE_SECONDS: u64 = 30;
@@ -27,8 +27,8 @@ struct Search<'a> {
     workload: Workload,
 }
 
-/// The plan with the ladder of each pipeline, from its demand up to `up_to` times it: no group has less than the plan gives it.
-/// Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out when it is
+/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups may have
+/// less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out when it is
 /// wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
 #[must_use]
 pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl Fn() -> bool) -> Plan {
@@ -43,22 +43,31 @@ pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl
         });
         let Ok(alone) = alone else { continue };
         let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
-        let rates: Vec<f64> = (0..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
+        let first = if p.survive > 0 { 0 } else { -count };
+        let rates: Vec<f64> = (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
         let of_part = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
-        let least: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
+        let kept = |a: &Assignment| {
+            let asked = p.task_named(&a.group.task).map_or(1, |t| p.task(t).min_replicas);
+            if p.survive > 0 { a.replicas } else { asked.clamp(1, a.replicas.max(1)) }
+        };
+        let least: Vec<u32> = part.assignments.iter().map(kept).collect();
         let steady = |qps: f64| {
             let trace = Trace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let rates = rates.into_iter().take_while(|_| !is_over());
-        part.ladder = steps(&alone, &of_part, rates, &least, steady);
+        let steps = steps(&alone, &of_part, rates, &least, steady);
+        // One that was stopped before the demand would know nothing of what the plan is for.
+        let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        part.ladder = if is_of_use { steps } else { Vec::new() };
     }
     plan
 }
 
 /// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No group has less
 /// than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate that no number of
-/// replicas holds, or for which there are not enough devices.
+/// replicas holds, or for which there are not enough devices; below the demand such a rate is left out (where batches wait to be
+/// full, few queries may be late).
 #[must_use]
 pub fn steps(
     problem: &Problem,
@@ -72,8 +81,11 @@ pub fn steps(
     for rate_qps in rates_qps {
         let search = Search { problem, pipeline, plan, workload: workload(rate_qps) };
         let least = steps.last().map_or(least, |s| &s.replicas);
-        let Some(replicas) = search.fewest(rate_qps, least).filter(|replicas| search.fits(replicas)) else { break };
-        steps.push(Step { rate_qps, replicas });
+        match search.fewest(rate_qps, least).filter(|replicas| search.fits(replicas)) {
+            Some(replicas) => steps.push(Step { rate_qps, replicas }),
+            None if rate_qps < pipeline.demand_qps => {}
+            None => break,
+        }
     }
     steps
 }
@@ -193,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_asks_for_its_ladder_which_ends_where_devices_do() {
+    fn a_plan_asks_for_its_ladder_which_begins_below_it_and_ends_where_devices_do() {
         let problem = problem(chain(120.0))
             .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
             .expect("valid");
@@ -205,11 +217,19 @@ mod tests {
             let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
             (part.demand_qps, planned, part.ladder)
         };
-        let (demand_qps, planned, steps) = ladder(&problem);
-        assert_eq!(steps[0].rate_qps, demand_qps);
+        let (demand_qps, _, steps) = ladder(&problem);
+        assert!(steps[0].rate_qps <= demand_qps / 8.0, "{steps:?}");
         assert!(steps[steps.len() - 1].rate_qps >= 8.0 * demand_qps, "{steps:?}");
-        assert!(steps.iter().all(|s| s.replicas.iter().zip(&planned).all(|(n, planned)| n >= planned)), "{steps:?}");
-        let count: u32 = steps[0].replicas.iter().sum();
+        assert_eq!(steps[0].replicas, [1, 1], "an eighth of 30 queries/s");
+        // What is spare so that losses are survived is not given up.
+        let careful = problem
+            .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.survive = 1).expect("valid"))
+            .expect("valid");
+        let (_, planned_spare, kept) = ladder(&careful);
+        assert_eq!(kept[0].rate_qps, demand_qps);
+        assert!(kept.iter().all(|s| s.replicas.iter().zip(&planned_spare).all(|(n, planned)| n >= planned)), "{kept:?}");
+        let at_demand = steps.iter().find(|s| s.rate_qps >= demand_qps).expect("the demand's");
+        let count: u32 = at_demand.replicas.iter().sum();
         let few = problem.changed(|d| d.hardware.iter_mut().for_each(|h| h.count = Some(count))).expect("valid");
         let (_, _, short) = ladder(&few);
         assert!(!short.is_empty() && short.len() < steps.len(), "{} of {}", short.len(), steps.len());

@@ -212,7 +212,7 @@ impl<'a> Contest<'a> {
         let (plan, controller) = self.started(first_qps, scaler)?;
         let is_system = matches!(scaler, Scaler::System(_));
         let controllers = controller.into_iter().collect();
-        let scenario = Scenario { controllers, steward: is_system, ..Scenario::default() };
+        let scenario = Scenario { controllers, ladders: is_system, ..Scenario::default() };
         let run = replay(&self.problem, &plan, workload, &SimulateOptions::default(), scenario)
             .map_err(|e| anyhow!("{}: {e}", self.name))?;
         Ok(Point {
