@@ -121,7 +121,8 @@ impl Pipeline {
     }
 
     /// Whether its replicas may follow the load: the target says how, and there is something to add or to give up.
-    fn scales(&self, has_spare: bool) -> bool {
+    #[must_use]
+    pub fn scales(&self, has_spare: bool) -> bool {
         self.descends() || (has_spare && (self.demand_qps > 0.0 || !self.ladder.is_empty()))
     }
 

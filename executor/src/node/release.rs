@@ -9,7 +9,7 @@
 use super::Node;
 use super::steer::Steers;
 use crate::layout::{Layout, Pipeline, Replica};
-use crate::steering::{SLACK, free_shares};
+use crate::steering::{SLACK, free_shares, has_spare};
 use apportion_protocol::v1;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// What is left of each device, by agent and device.
 type Free = BTreeMap<(u64, u32), f64>;
 
-/// Takes an extra replica's share of its device, if it has it; a device of which nothing is known has room.
+/// Takes an extra replica's share of its device, if that is left; a device of which nothing is known has room.
 pub(super) fn occupy(free: &mut Free, of: &Pipeline, extra: &v1::ReplicaTarget) -> bool {
     let Some(left) = free.get_mut(&(extra.agent, extra.device)) else { return true };
     let share = of.groups[&extra.group].share;
@@ -64,33 +64,40 @@ impl Node {
         extras.retain(|extra| occupy(&mut left, of, extra));
     }
 
-    /// What the last target's steering leaves to this one: stewards that were hosted here, for the load that they have seen; and added
-    /// replicas of groups that both targets have, where the new one leaves room. Every agent keeps the same ones, for what was in force
-    /// was known to all; what the load does not call for, the host lets go as soon as it has looked.
+    /// What the last target leaves to this one: stewards that were hosted here, for the load that they have seen; and replicas that were
+    /// added to groups of this target, where it leaves room. A target with a ladder keeps the last one's own replicas of its groups
+    /// too, for it knows what may go. Every agent keeps the same ones, for what was in force was known to all; what the load does not
+    /// call for, the host lets go as soon as it has looked.
     pub(super) fn carry(&mut self, last: Steers) {
-        let former_plan = last.plan().clone();
-        let groups = |name: &String| -> Option<Vec<u64>> {
-            Some(former_plan.pipelines.get(name)?.staffed().into_iter().map(|(id, ..)| id).collect())
-        };
+        let (before, plan) = (last.plan().clone(), self.steers.plan().clone());
+        let groups = |name: &str| Some(before.pipelines.get(name)?.staffed().into_iter().map(|(id, ..)| id).collect());
         let former =
             last.hosted.into_iter().filter_map(|(name, hosted)| Some((name.clone(), (hosted.steward, groups(&name)?))));
         self.steers.former = former.filter(|(name, _)| self.steers.steered.contains(name)).collect();
-        let plan = self.steers.plan().clone();
         let mut free = free_shares(&plan, |_| true);
+        let has_spare = has_spare(&plan, &free);
         let mut steered = Layout::clone(&plan);
-        for (name, steering) in last.applied {
-            let Some(of) = plan.pipelines.get(&name).filter(|_| self.steers.steered.contains(&name)) else { continue };
-            let mut extras = steering.extras;
+        for (name, of) in plan.pipelines.iter().filter(|(_, of)| of.scales(has_spare)) {
+            let Some(was) = before.pipelines.get(name) else { continue };
+            let steering = last.applied.get(name).cloned().unwrap_or_default();
+            let mut extras = if of.ladder.is_empty() { steering.extras } else { targets(&was.steered(&steering)) };
             extras.retain(|r| {
-                of.groups.contains_key(&r.group) && plan.agents.contains_key(&r.agent) && occupy(&mut free, of, r)
+                let is_new = of.replicas.iter().all(|own| own.id != r.replica);
+                let has_place = of.groups.contains_key(&r.group) && free.contains_key(&(r.agent, r.device));
+                is_new && has_place && occupy(&mut free, of, r)
             });
             if !extras.is_empty() {
                 let fence = plan.fence.map(v1::Fence::from);
                 let carried = v1::Steering { pipeline: name.clone(), fence, extras, ..Default::default() };
                 steered.pipelines.insert(name.clone(), Arc::new(of.steered(&carried)));
-                self.steers.applied.insert(name, carried);
+                self.steers.applied.insert(name.clone(), carried);
             }
         }
         self.layout = Arc::new(steered);
     }
+}
+
+fn targets(of: &Pipeline) -> Vec<v1::ReplicaTarget> {
+    let target = |r: &Replica| v1::ReplicaTarget { replica: r.id, group: r.group, agent: r.agent, device: r.device };
+    of.replicas.iter().map(target).collect()
 }

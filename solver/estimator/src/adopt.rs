@@ -295,14 +295,14 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a ladder has added to the plan in force, by crew; the next plan's steward decides what of it goes.
+/// What stays, by crew, beyond what the next plan with a ladder gives its groups, until its steward has looked: what the last one's had
+/// added, and of its own what the next one has not.
 fn added(changes: &Changes<'_>, line: usize, next: &Blueprint<'_>) -> Vec<(usize, u32)> {
     let Some(of) = changes.blueprints[line].as_ref().filter(|_| !next.part.ladder.is_empty()) else { return Vec::new() };
     let more = |a: &Assignment| {
         let crew = changes.crews.find(&of.pipeline.name, &a.group)?;
-        let is_kept = next.part.assignments.iter().any(|b| b.group == a.group && b.replicas > 0);
-        let more = changes.crews.crews[crew].wanted.saturating_sub(a.replicas);
-        (is_kept && more > 0).then_some((crew, more))
+        let same = next.part.assignments.iter().find(|b| b.group == a.group && b.replicas > 0)?;
+        Some((crew, changes.crews.crews[crew].wanted.saturating_sub(a.replicas.min(same.replicas))))
     };
     of.part.assignments.iter().filter_map(more).collect()
 }

@@ -6,11 +6,14 @@
 
 use crate::replay;
 use apportion_domain::{Assignment, Pipeline, Plan, Problem, TaskKind, Trace};
-use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
+use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_serving::ladder::Step;
 
 /// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
 const REPLICAS_OVER_MAX: u32 = 8;
+/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much is taken away
+/// again afterwards.
+const GROWTH: u32 = 12;
 /// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
 pub const STEP_FACTOR: f64 = 1.15;
 /// Largest load that a ladder is made for, over the plan's demand; one over it is the smallest.
@@ -25,6 +28,15 @@ struct Search<'a> {
     pipeline: &'a Pipeline,
     plan: &'a Plan,
     workload: Workload,
+    /// Its requests that may miss.
+    misses_max: u64,
+}
+
+impl<'a> Search<'a> {
+    fn new(problem: &'a Problem, pipeline: &'a Pipeline, plan: &'a Plan, workload: Workload) -> Self {
+        let misses_max = replay::misses_max(problem, &workload);
+        Self { problem, pipeline, plan, workload, misses_max }
+    }
 }
 
 /// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups may have
@@ -79,7 +91,7 @@ pub fn steps(
     let mut steps: Vec<Step> = Vec::new();
     let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return steps };
     for rate_qps in rates_qps {
-        let search = Search { problem, pipeline, plan, workload: workload(rate_qps) };
+        let search = Search::new(problem, pipeline, plan, workload(rate_qps));
         let least = steps.last().map_or(least, |s| &s.replicas);
         match search.fewest(rate_qps, least).filter(|replicas| search.fits(replicas)) {
             Some(replicas) => steps.push(Step { rate_qps, replicas }),
@@ -112,7 +124,7 @@ impl Search<'_> {
         while !self.holds(&replicas) {
             let busy = busy(&replicas);
             let busiest = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b]))?;
-            replicas[busiest] += 1;
+            replicas[busiest] += (replicas[busiest] / GROWTH).max(1);
             if replicas[busiest] > REPLICAS_OVER_MAX * bare[busiest].max(floor[busiest]) {
                 return None;
             }
@@ -128,11 +140,13 @@ impl Search<'_> {
         let mut dearest: Vec<usize> = (0..replicas.len()).collect();
         dearest.sort_by(|&a, &b| price(b).total_cmp(&price(a)).then(a.cmp(&b)));
         for i in dearest {
-            while replicas[i] > floor[i].max(bare[i]) {
-                replicas[i] -= 1;
+            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more never harmed.
+            let mut fails = floor[i].max(bare[i]) - 1;
+            while replicas[i] - fails > 1 {
+                let fewer = fails + (replicas[i] - fails) / 2;
+                let held = std::mem::replace(&mut replicas[i], fewer);
                 if !self.holds(&replicas) {
-                    replicas[i] += 1;
-                    break;
+                    (fails, replicas[i]) = (fewer, held);
                 }
             }
         }
@@ -146,8 +160,7 @@ impl Search<'_> {
     }
 
     fn holds(&self, replicas: &[u32]) -> bool {
-        let run = simulate(self.problem, &self.with(replicas), &self.workload, &SimulateOptions::default());
-        run.is_ok_and(|s| replay::misses(self.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
+        replay::holds(self.problem, &self.with(replicas), &self.workload, self.misses_max)
     }
 }
 
@@ -177,8 +190,7 @@ mod tests {
         assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
         let mut before = vec![1; plan.pipelines[0].assignments.len()];
         for step in &steps {
-            let search =
-                Search { problem: &problem, pipeline: &problem.pipelines[0], plan, workload: steady(step.rate_qps) };
+            let search = Search::new(&problem, &problem.pipelines[0], plan, steady(step.rate_qps));
             assert!(search.holds(&step.replicas), "{step:?}");
             assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
             for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {

@@ -9,14 +9,16 @@ use apportion_estimator::{Controller, Event, Observation};
 const PERIOD: Span = Span::from_nanos(10_000_000_000);
 /// From a look to the plan with its ladder. Planning one took less than this here.
 pub const PLANNING: Span = Span::from_nanos(5_000_000_000);
-/// Periods in which a smaller plan would have done, before there is one.
+/// Periods in which a smaller plan was due, before there is one.
 const PATIENCE: u32 = 6;
 /// Weight of the youngest period in the moving average of the load.
 const WEIGHT: f64 = 0.5;
-/// From one demand that plans are made for to the next: the ladders reach far beyond, so plans need not follow every breath.
-pub const GRID: f64 = 3.0;
+/// From one demand that plans are made for to the next.
+pub const GRID: f64 = 1.5;
+/// So many demands the load has to be away from that of the plan before there is another: within them its ladder is as good.
+pub const BAND: i32 = 2;
 /// How far the ladders of plans go over the demand, and below it.
-pub const UP_TO: f64 = 8.0;
+pub const UP_TO: f64 = 4.0;
 
 /// How the system is set.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,8 +72,8 @@ impl Controller for System<'_> {
         let qps = offered as f64 * 1e3 / PERIOD.as_millis();
         self.ewma_qps += WEIGHT * (qps - self.ewma_qps);
         let step = self.plans.step(self.setting.planned * qps.max(self.ewma_qps));
-        self.patience = if step < self.step { self.patience + 1 } else { 0 };
-        if step == self.step || (step < self.step && self.patience < PATIENCE) {
+        self.patience = if step <= self.step - BAND { self.patience + 1 } else { 0 };
+        if step < self.step + BAND && self.patience < PATIENCE {
             return Vec::new();
         }
         let Some(plan) = self.plans.on_grid(step) else { return Vec::new() };

@@ -108,9 +108,17 @@ fn the_plans_own_replicas_are_released_after_half_a_minute_of_less_and_come_back
     assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "the plan's own, and nothing beside them");
     offer(&mut world, 330, 6_000);
     assert_eq!(offer(&mut world, 330, 3_000), 0, "all in time once what had queued up is served");
-    // Under a new target they have not to be seen idle again: only what is called for is loaded.
+    // A target for less keeps what is called for, and one for more does not load what is not.
+    let mut less = descending(2);
+    less.pipelines[0].replicas.truncate(1);
+    less.pipelines[0].demand_qps = 60.0;
+    world.obey(&less);
+    assert_eq!(offer(&mut world, 330, 3_000), 0, "no gap");
+    assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "the same ones");
     world.pass(60_000 * MS);
-    world.obey(&descending(2));
+    assert_eq!(loaded(&world), [1].into());
+    // Under a new target they have not to be seen idle again: only what is called for is loaded.
+    world.obey(&descending(3));
     world.pass(1_000 * MS);
     assert_eq!(loaded(&world), [1].into(), "the load that was seen counts for it");
     assert_eq!(world.unfinished(), [0; 3]);
