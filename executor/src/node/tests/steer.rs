@@ -162,7 +162,7 @@ fn a_released_device_serves_another_pipeline_until_its_own_replica_comes_back() 
     offer_q(&mut world, 3_000);
     let lent = extras(&world);
     assert!(lent.len() >= 2 && lent.iter().all(|(agent, _)| *agent != 1), "{lent:?}");
-    assert_eq!(offer(&mut world, 330, 4_000) > 0, true, "while they come back");
+    assert!(offer(&mut world, 330, 4_000) > 0, "while they come back");
     assert!(loaded(&world).is_superset(&[1, 2, 3, 4, 9].into()), "{:?}", loaded(&world));
     assert_eq!(offer(&mut world, 330, 2_000), 0);
     world.pass(1_000 * MS);
