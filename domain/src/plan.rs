@@ -121,7 +121,8 @@ pub struct PipelinePlan {
     pub flows: Vec<Flow>,
     /// Tables that realise the flows.
     pub routing: Routing,
-    /// What the groups have at higher rates, by rising rate; empty if nobody has worked it out.
+    /// What the groups have at other rates, by rising rate; empty if nobody has worked it out. Below the plan's demand it says what
+    /// may be given up until the load rises again.
     pub ladder: Vec<LadderStep>,
 }
 

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Replicas that one steward adds at most.
 pub const EXTRAS_MAX: usize = 1_024;
+/// What a device's fractions may lack of a share for rounding.
+pub const SLACK: f64 = 1e-6;
 /// Marks the number of a replica that no control plane has given.
 pub const EXTRA_BIT: u64 = 1 << 62;
 
@@ -24,11 +26,12 @@ impl Pipeline {
         all.filter(|(_, _, replicas)| *replicas > 0).collect()
     }
 
-    /// Whether anything of it changes between two plans: tables with the load, module states, or (`scales`) replicas.
+    /// Whether anything of it changes between two plans: tables with the load, module states, or replicas, for which there are
+    /// spare devices or a ladder that begins below the plan.
     #[must_use]
-    pub fn is_steered(&self, scales: bool) -> bool {
+    pub fn is_steered(&self, has_spare: bool) -> bool {
         let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
-        routes || StatePlanner::needs(self.serving.dropping).1 || (scales && self.scales())
+        routes || StatePlanner::needs(self.serving.dropping).1 || self.scales(has_spare)
     }
 
     /// Queries that one query of a group makes at each child of its task.
@@ -79,35 +82,61 @@ impl Pipeline {
         }
     }
 
-    /// What a steward has to know; with the plan's ladder or a tuner if it `scales`, that begins with these extra replicas. The
-    /// target has no trace of the load that it was planned for, so the tuner takes a steady one for it.
+    /// What a steward has to know; with the plan's ladder or a tuner if replicas may follow the load, that begins with those which the
+    /// steering in force has. The target has no trace of the load that it was planned for, so the tuner takes a steady one for it.
     #[must_use]
-    pub fn steward_config(&self, scales: bool, extras: &[v1::ReplicaTarget]) -> Config {
+    pub fn steward_config(&self, has_spare: bool, steering: &v1::Steering) -> Config {
         let outline = self.outline();
-        let scaler = (scales && self.scales()).then(|| {
-            let added = |group: u64| extras.iter().filter(|r| r.group == group).count() as u32;
-            let staffed = self.staffed();
+        let scaler = self.scales(has_spare).then(|| {
+            let held = self.held(steering);
             if !self.ladder.is_empty() {
-                let replicas = staffed.iter().map(|(id, _, planned)| planned + added(*id)).collect();
-                return Scaler::Ladder(Ladder::new(self.steps(), replicas, 1.0));
+                return Scaler::Ladder(Ladder::new(self.steps(), held, 1.0));
             }
-            let mut replicas = outline.replicas_by_task();
-            staffed.iter().for_each(|(id, group, _)| replicas[group.task] += added(*id));
+            let mut replicas = vec![0; self.tasks.len()];
+            self.staffed().iter().zip(held).for_each(|((_, group, _), held)| replicas[group.task] += held);
             let sample = Envelope::of_rate(outline.service(), self.demand_qps);
             Scaler::Tuner(outline.tuner(&sample, self.demand_qps, replicas))
         });
         Config { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, scaler }
     }
 
-    /// Whether its replicas may follow the load: the target says how.
-    fn scales(&self) -> bool {
-        self.demand_qps > 0.0 || !self.ladder.is_empty()
+    /// Replicas of each staffed group under a steering: the plan's without the released, and the extras.
+    #[must_use]
+    pub fn held(&self, steering: &v1::Steering) -> Vec<u32> {
+        let group_of = |id: &u64| self.replicas.iter().find(|r| r.id == *id).map(|r| r.group);
+        let released: Vec<u64> = steering.released.iter().filter_map(group_of).collect();
+        let of = |groups: &mut dyn Iterator<Item = u64>, id: u64| groups.filter(|g| *g == id).count() as u32;
+        let held = |(id, _, planned): &(u64, &Group, u32)| {
+            let added = of(&mut steering.extras.iter().map(|r| r.group), *id);
+            planned + added - of(&mut released.iter().copied(), *id).min(*planned)
+        };
+        self.staffed().iter().map(held).collect()
+    }
+
+    /// What a steward wants, as far as the plan lets it: only a ladder was shown what fewer replicas than the plan's hold.
+    #[must_use]
+    pub fn allowed(&self, wanted: &[u32]) -> Vec<u32> {
+        let least = |planned: u32| if self.ladder.is_empty() { planned } else { 1 };
+        self.staffed().iter().zip(wanted).map(|((.., planned), n)| least(*planned).max(*n)).collect()
+    }
+
+    /// Whether its replicas may follow the load: the target says how, and there is something to add or to give up.
+    #[must_use]
+    pub fn scales(&self, has_spare: bool) -> bool {
+        self.descends() || (has_spare && (self.demand_qps > 0.0 || !self.ladder.is_empty()))
+    }
+
+    /// Whether its ladder begins below the plan.
+    fn descends(&self) -> bool {
+        let steps = self.steps();
+        let Some(first) = steps.first() else { return false };
+        self.staffed().iter().zip(&first.replicas).any(|((.., planned), n)| n < planned)
     }
 
     /// The ladder's steps for the groups that have replicas.
     fn steps(&self) -> Vec<Step> {
         let is_staffed: Vec<bool> = self.groups.keys().map(|id| self.replicas.iter().any(|r| r.group == *id)).collect();
-        let of = |counts: &[u32]| counts.iter().zip(&is_staffed).filter(|(_, is)| **is).map(|(n, _)| *n).collect();
+        let of = |counts: &[u32]| counts.iter().zip(&is_staffed).filter(|(_, is)| **is).map(|(n, _)| (*n).max(1)).collect();
         self.ladder.iter().map(|s| Step { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
     }
 
@@ -122,7 +151,7 @@ impl Pipeline {
         if by.has_backup {
             steered.backup = by.backup.iter().copied().collect();
         }
-        steered.replicas.retain(|r| !by.moved.contains(&r.id));
+        steered.replicas.retain(|r| !by.moved.contains(&r.id) && !by.released.contains(&r.id));
         let known = by.extras.iter().filter(|r| self.groups.contains_key(&r.group));
         let extra = |r: &v1::ReplicaTarget| Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device };
         steered.replicas.extend(known.map(extra));
@@ -133,7 +162,8 @@ impl Pipeline {
 /// Whether two steerings differ in more than module states.
 #[must_use]
 pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
-    (&a.tables, a.has_backup, &a.backup, &a.extras, &a.moved) == (&b.tables, b.has_backup, &b.backup, &b.extras, &b.moved)
+    let replicas = |s: &v1::Steering| (s.extras.clone(), s.moved.clone(), s.released.clone());
+    (&a.tables, a.has_backup, &a.backup) == (&b.tables, b.has_backup, &b.backup) && replicas(a) == replicas(b)
 }
 
 /// Module states by task, as they were told.
@@ -201,6 +231,12 @@ pub fn monitor(told: &v1::StationMeasured) -> Monitor {
     monitor
 }
 
+/// Whether replicas can be added anywhere: on a spare device, or on one that a pipeline may release.
+#[must_use]
+pub fn has_spare(layout: &Layout, free: &BTreeMap<(u64, u32), f64>) -> bool {
+    free.values().any(|left| *left > SLACK) || layout.pipelines.values().any(|p| p.descends())
+}
+
 /// What is left of each device, as a fraction: none of those of the plans and of the steered extras, all of the spare ones.
 #[must_use]
 pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> BTreeMap<(u64, u32), f64> {
@@ -227,12 +263,13 @@ mod tests {
         let mut target = chain();
         target.pipelines[0].demand_qps = 10.0;
         let pipeline = lay_out(&target).expect("valid").pipelines["p"].clone();
-        let config = pipeline.steward_config(true, &[]);
+        let config = pipeline.steward_config(true, &v1::Steering::default());
         assert_eq!(
             (config.outline.groups.len(), config.outline.graph.order.clone(), config.outline.after.clone()),
             (2, vec![0, 1], vec![vec![1], vec![]])
         );
-        assert!(config.scaler.is_some() && pipeline.steward_config(false, &[]).scaler.is_none());
+        assert!(config.scaler.is_some());
+        assert!(pipeline.steward_config(false, &v1::Steering::default()).scaler.is_none());
         let entries = vec![(1, 0.5), (0, 0.5)];
         let table = apportion_serving::tables::Table { from: Some(0), to_task: 1, entries };
         let view = View { forward: Span::from_nanos(7), priority: Priority::HighBudgetFirst, ..View::default() };

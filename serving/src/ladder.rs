@@ -4,7 +4,8 @@
 //! a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas are
 //! rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the rate. That
 //! decision is our own: from the same windows as the tuner's, the largest rate that Poisson noise does not explain; up at
-//! once, down when half a minute has not asked for more.
+//! once, down when half a minute has not asked for more. Steps may lie below the plan's demand: as InferLine's tuner takes
+//! replicas of the plan away (section 5, "scaling down"), a ladder gives them up, but only where it was shown what fewer hold.
 
 use crate::tuner::Windows;
 pub use apportion_domain::LadderStep as Step;
@@ -57,6 +58,18 @@ impl Ladder {
         if let Some(last) = self.seconds.back_mut() {
             *last = last.max(rate);
         }
+    }
+
+    /// Goes on from what the ladder of the pipeline's former plan has seen: a rate is a rate, whatever plan answers it.
+    pub fn inherit(&mut self, former: &Self) {
+        (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
+        self.begun.1 = former.begun.1;
+    }
+
+    /// The fewest replicas of each group that it ever asks for.
+    #[must_use]
+    pub fn least(&self) -> &[u32] {
+        &self.steps[0].replicas
     }
 
     /// The replicas by group, if they are to change.

@@ -2,7 +2,8 @@
 //!
 //! One steward belongs to one pipeline. It is told, late, what the agents have measured; what it decides is a [`Steering`], which
 //! reaches them late again. It is no part of any agent's request path, so an agent that hears nothing goes on with what it
-//! has. A plan's generation comes first: a steward serves one plan, and another plan gets another steward.
+//! has. A plan's generation comes first: a steward serves one plan, and another plan gets another steward, which goes on from what
+//! the former one has seen of the load ([`Steward::inherit`]).
 
 use crate::dropper::View;
 use crate::ladder::Ladder;
@@ -44,6 +45,15 @@ impl Scaler {
         match self {
             Self::Tuner(tuner) => tuner.arrived(now, count),
             Self::Ladder(ladder) => ladder.arrived(now, count),
+        }
+    }
+
+    /// Goes on from what another of its kind has seen; one of the other kind has counted otherwise.
+    fn inherit(&mut self, former: &Self) {
+        match (self, former) {
+            (Self::Tuner(tuner), Self::Tuner(former)) => tuner.inherit(former),
+            (Self::Ladder(ladder), Self::Ladder(former)) => ladder.inherit(former),
+            _ => {}
         }
     }
 
@@ -187,6 +197,26 @@ impl Steward {
         steward.fill = (0..tasks).map(|t| steward.planned_fill(t, &planned.incoming_qps)).collect();
         steward.look();
         Ok(steward)
+    }
+
+    /// Goes on from what the steward of the pipeline's former plan has seen: the load, and the fan-out of the groups that both plans
+    /// have. `was` says which group of the former plan each of this plan's is, by position.
+    pub fn inherit(&mut self, former: &Self, was: &[Option<usize>]) {
+        if let (Some(scaler), Some(before)) = (&mut self.config.scaler, &former.config.scaler) {
+            scaler.inherit(before);
+        }
+        self.offered = former.offered;
+        self.recent.clone_from(&former.recent);
+        if !former.recent.is_empty() {
+            self.average_qps = former.average_qps;
+        }
+        for (seen, was) in self.seen.iter_mut().zip(was) {
+            // The same variant makes the same children; what is not of this pipeline's shape any more is forgotten.
+            let before = was.and_then(|at| former.seen.get(at)).filter(|before| before.1.len() == seen.1.len());
+            before.inspect(|before| seen.clone_from(before));
+        }
+        self.period_end = former.period_end;
+        self.look();
     }
 
     /// The load that tables are made for, in requests per second: the mean of the last two periods, or the moving average if that

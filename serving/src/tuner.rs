@@ -188,6 +188,15 @@ impl Tuner {
         Self { windows, sample, tasks, provisioning_min, replicas, exceeded_qps, down, changed: Moment::ZERO }
     }
 
+    /// Goes on from what the tuner of the pipeline's former plan has seen. Windows of other lengths begin anew: they follow the plan's
+    /// batches, and are compared with a sample of the same lengths.
+    pub fn inherit(&mut self, former: &Self) {
+        (self.down, self.changed) = (former.down.clone(), former.changed);
+        if (self.windows.bin, &self.windows.lengths) == (former.windows.bin, &former.windows.lengths) {
+            self.windows = former.windows.clone();
+        }
+    }
+
     /// The replicas that it wants by now.
     #[must_use]
     pub fn replicas(&self) -> &[u32] {

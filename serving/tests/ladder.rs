@@ -51,3 +51,35 @@ fn headroom_climbs_earlier_and_loads_beyond_the_ladder_grow_in_proportion() {
     // 1000/s less 2.5 deviations of 8 s: 972/s, over 400
     assert_eq!(*last, [13, 5], "{top:?}");
 }
+
+#[test]
+fn below_its_first_steps_rate_a_ladder_gives_up_what_the_plan_has_but_never_the_last() {
+    let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
+    let steps = vec![step(50.0, [1, 1]), step(150.0, [2, 1]), step(400.0, [5, 2])];
+    // The plan has [5, 2]; nothing is known for 30 s from the first decision, then 100/s need [2, 1], and none the lowest step.
+    let seen = changes(Ladder::new(steps, vec![5, 2], 1.0), |ms| u32::from(ms < 40_000), 120_000);
+    let counts: Vec<_> = seen.iter().map(|(_, replicas)| replicas.clone()).collect();
+    assert_eq!(counts, [vec![2, 1], vec![1, 1]], "{seen:?}");
+    assert!((30_000..31_000).contains(&seen[0].0) && (70_000..80_000).contains(&seen[1].0), "{seen:?}");
+}
+
+#[test]
+fn the_next_plans_ladder_goes_on_from_what_was_seen() {
+    let mut former = ladder(1.0);
+    for ms in (0..40_000).step_by(10) {
+        former.arrived(at_ms(ms), 3);
+    }
+    assert_eq!(former.decide(at_ms(40_000)), Some(&[5, 2][..]));
+    // Its plan has [1, 1] and two added; what 300/s need stays, and goes half a minute after they end.
+    let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
+    let mut next = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![3, 1], 1.0);
+    next.inherit(&former);
+    assert_eq!(next.decide(at_ms(40_100)), None, "as it is");
+    let seen: Vec<_> =
+        (401_u64..900).filter_map(|n| next.decide(at_ms(n * 100)).map(|replicas| (n * 100, replicas.to_vec()))).collect();
+    assert_eq!(seen, [(70_000, vec![1, 1])].map(|(_, r): (u64, Vec<u32>)| (seen[0].0, r)), "{seen:?}");
+    assert!((69_000..72_000).contains(&seen[0].0), "{seen:?}");
+    // One that has seen nothing keeps what there is, and knows of no load.
+    let mut blank = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![1, 1], 1.0);
+    assert_eq!(blank.decide(at_ms(40_100)), None);
+}

@@ -211,6 +211,32 @@ fn the_ladder_is_climbed_within_a_tenth_of_a_second_and_what_a_host_took_over_is
 }
 
 #[test]
+fn the_next_plans_steward_goes_on_from_the_load_and_the_fan_out_of_the_last() {
+    let mut former = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
+    for number in 1..=5 {
+        let bin = Moment::from_nanos((number - 1) * SECOND);
+        former.handle(bin, Input::Made { group: 1, queries: 500, children: &[2_000] });
+        period(&mut former, number, 40);
+    }
+    let made = |steward: &mut Steward| {
+        let told = steward.poll_output().expect("tables");
+        shares(&told, Some(1), 1).iter().find(|e| e.0 == 3).map_or(0.0, |e| e.1)
+    };
+    let now = Moment::from_nanos(5 * SECOND);
+    let fresh = || Steward::new(config(200.0), now, 0).expect("few paths");
+    let (mut blank, mut next, mut other) = (fresh(), fresh(), fresh());
+    next.inherit(&former, &[Some(0), Some(1), Some(2), Some(3)]);
+    other.inherit(&former, &[None; 4]);
+    assert_eq!(blank.demand_qps(), 200.0, "the plan's, before anything was seen");
+    assert_eq!((next.demand_qps(), other.demand_qps()), (former.demand_qps(), former.demand_qps()));
+    assert!(former.demand_qps() < 90.0, "{}", former.demand_qps());
+    // Twice as many children as profiled were seen, by the group that both plans have.
+    let shares = [&mut blank, &mut next, &mut other].map(made);
+    assert!(shares[1] > shares[2], "{shares:?}");
+    assert_eq!(next.poll_timeout(), former.poll_timeout(), "the period goes on");
+}
+
+#[test]
 fn after_a_pause_the_load_is_spread_over_it() {
     let mut steward = Steward::new(config(100.0), Moment::ZERO, 0).expect("few paths");
     steward.handle(Moment::ZERO, Input::Offered { bin: Moment::ZERO, count: 1_000 });

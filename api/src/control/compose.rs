@@ -273,8 +273,8 @@ mod tests {
     use super::super::reconcile::{Device, reconcile};
     use super::*;
     use apportion_domain::{
-        AccuracyModel, Dropping, Edge, Generation, Partial, PipelineDraft, Profile, ProfileRow, Route, Routing, RoutingEntry,
-        RoutingTable, ServingPolicy, ServingWishes, Share, Task, TaskKind, Variant,
+        AccuracyModel, Dropping, Edge, Generation, Partial, PipelineDraft, Profile, ProfileRow, Route, Routing,
+        RoutingEntry, RoutingTable, ServingPolicy, ServingWishes, Share, Task, TaskKind, Variant,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {

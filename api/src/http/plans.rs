@@ -52,8 +52,8 @@ pub struct PlanRequest {
     /// Relative gap at which a plan counts as optimal; default 1e-4.
     #[serde(default)]
     pub gap: Option<f64>,
-    /// Also find the replicas for higher loads, up to so many times the demand, 1 to 100: agents then follow them instead of
-    /// InferLine's tuner; default: not.
+    /// Also find the replicas for other loads, from the demand over so many to so many times it, 1 to 100: agents then follow them
+    /// instead of InferLine's tuner; default: not.
     #[serde(default)]
     pub ladder: Option<f64>,
 }

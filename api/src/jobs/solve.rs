@@ -37,7 +37,7 @@ pub struct PlanOptions {
     /// An uploaded trace that the plan must hold on, the same for each pipeline; default: Poisson at the demand, 60 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Uuid>,
-    /// Also find the replicas for higher loads, up to so many times the demand, 1 to 100: agents then follow them instead of
+    /// Also find the replicas for other loads, over and below the demand by so many times, 1 to 100: agents then follow them instead of
     /// InferLine's tuner; default: not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,

@@ -70,7 +70,7 @@ pub struct PipelinePlanFile {
     pub flows: Vec<FlowFile>,
     /// Tables of all senders.
     pub routing: RoutingFile,
-    /// Replicas for higher rates, by rising rate; absent if nobody has worked them out.
+    /// Replicas for other rates, by rising rate; absent if nobody has worked them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ladder: Vec<LadderStepFile>,
 }

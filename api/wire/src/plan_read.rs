@@ -164,7 +164,7 @@ fn pipeline_of(p: ReadPipeline, at: &str, problems: &mut Vec<Invalid>) -> Pipeli
     }
 }
 
-/// Steps of a ladder: rates rise, and no group has less than the plan gives it.
+/// Steps of a ladder: rates rise, and no group is without a replica. Below the plan's demand there may be fewer than the plan has.
 fn ladder_of(
     steps: Vec<LadderStepFile>,
     assignments: &[Assignment],
@@ -184,8 +184,8 @@ fn ladder_of(
             let expected = format!("{} counts, one for each assignment", assignments.len());
             problems.push(Invalid::new(format!("{at}/replicas"), format!("a list of {}", step.replicas.len()), expected));
         }
-        for (g, (&count, a)) in step.replicas.iter().zip(assignments).enumerate().filter(|(_, (n, a))| **n < a.replicas) {
-            let expected = format!("at least the {} replicas that the plan gives {}", a.replicas, a.group);
+        for (g, (&count, a)) in step.replicas.iter().zip(assignments).enumerate().filter(|(_, (n, _))| **n == 0) {
+            let expected = format!("at least 1 replica of {}", a.group);
             problems.push(Invalid::new(format!("{at}/replicas/{g}"), count, expected));
         }
         read.push(LadderStep { rate_qps: step.rate_qps, replicas: step.replicas });

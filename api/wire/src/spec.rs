@@ -318,7 +318,8 @@ pub struct ReplanSpec {
     /// Least demand that is planned for.
     #[serde(default = "one")]
     pub min_qps: f64,
-    /// Each plan gets a ladder: replicas for loads up to so many times its demand, which agents follow until the next plan.
+    /// Each plan gets a ladder: replicas for loads from its demand over so many to so many times it, which agents follow until the next
+    /// plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,
 }

@@ -215,19 +215,21 @@ fn a_plan_written_by_hand_needs_only_its_assignments() {
 }
 
 #[test]
-fn a_ladder_that_does_not_rise_or_takes_replicas_away_is_refused_with_its_place() {
+fn a_ladder_that_does_not_rise_or_leaves_a_group_without_replicas_is_refused_with_its_place() {
     let part = |ladder: &str| {
         let assignment = "{task: a, variant: v, hardware: h, batch: 2, replicas: 3}";
         format!("version: 1\npipelines:\n  - {{name: p, assignments: [{assignment}], ladder: [{ladder}]}}\n")
     };
     let step = "{rate_qps: 10, replicas: [3]}";
-    let read = read_plan("p.yaml", &part(&format!("{step}, {{rate_qps: 12, replicas: [4]}}"))).expect("valid");
+    let read =
+        read_plan("p.yaml", &part(&format!("{{rate_qps: 6, replicas: [1]}}, {step}, {{rate_qps: 12, replicas: [4]}}")))
+            .expect("valid");
     let counts: Vec<_> = read.pipelines[0].ladder.iter().map(|s| s.replicas[0]).collect();
-    assert_eq!(counts, [3, 4]);
+    assert_eq!(counts, [1, 3, 4]);
     for (wrong, expected) in [
         (format!("{step}, {step}"), "/pipelines/0/ladder/1/rate_qps: 10: expected a rate above 10"),
         ("{rate_qps: 10, replicas: []}".into(), "/pipelines/0/ladder/0/replicas: a list of 0: expected 1 counts"),
-        ("{rate_qps: 10, replicas: [2]}".into(), "/pipelines/0/ladder/0/replicas/0: 2: expected at least the 3 replicas"),
+        ("{rate_qps: 10, replicas: [0]}".into(), "/pipelines/0/ladder/0/replicas/0: 0: expected at least 1 replica of"),
         ("{rate_qps: 10, counts: [3]}".into(), "/pipelines/0/ladder/0"),
     ] {
         let refused = read_plan("p.yaml", &part(&wrong)).expect_err("not a ladder").to_string();

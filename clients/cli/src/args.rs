@@ -50,7 +50,7 @@ pub fn gap(text: &str) -> Result<f64, String> {
     gap.ok_or_else(|| "expected a number from 0 to 1, for example 1e-4".to_owned())
 }
 
-/// How many times its demand a plan's ladder goes up to.
+/// How far a plan's ladder goes over its demand, and below it.
 pub fn times(text: &str) -> Result<f64, String> {
     let times = text.parse::<f64>().ok().filter(|t| (1.0..=UP_TO_MAX).contains(t));
     times.ok_or_else(|| format!("expected a number from 1 to {UP_TO_MAX}, for example 4"))

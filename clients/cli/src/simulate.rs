@@ -109,13 +109,13 @@ fn simulated(
         Service::P99Matched => ServiceTimes::P99Matched,
     };
     let options = SimulateOptions { requests: args.requests.is_some(), service, ..SimulateOptions::default() };
-    let ladder = (args.autoscaler == Autoscaler::Plan).then(|| controllers::ladder(problem, plan)).flatten();
-    let scales = ladder.is_some() || !matches!(args.autoscaler, Autoscaler::Plan | Autoscaler::None);
+    let ladders = args.autoscaler == Autoscaler::Plan && plan.pipelines.iter().any(|part| !part.ladder.is_empty());
+    let scales = ladders || !matches!(args.autoscaler, Autoscaler::Plan | Autoscaler::None);
     if !scales && args.windows.is_none() && !args.steward {
         return Ok((apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?, None));
     }
     let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
-        Autoscaler::Plan | Autoscaler::None => ladder.into_iter().collect(),
+        Autoscaler::Plan | Autoscaler::None => Vec::new(),
         Autoscaler::Tuner => {
             let sample = input::workload(problem, &args.sample, args.arrivals, args.seed)?;
             vec![controllers::tuner(problem, plan, &sample).map_err(bad)?]
@@ -125,7 +125,7 @@ fn simulated(
         }
         Autoscaler::RayServe => vec![Box::new(controllers::RayServe::new(controllers::RayServeConfig::default()))],
     };
-    let scenario = Scenario { controllers, steward: args.steward, ..Scenario::default() };
+    let scenario = Scenario { controllers, steward: args.steward, ladders, ..Scenario::default() };
     let replay = apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(bad)?;
     Ok((replay.simulation.clone(), Some(replay)))
 }

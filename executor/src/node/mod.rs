@@ -18,6 +18,7 @@ mod load;
 mod meet;
 mod moves;
 mod offline;
+mod release;
 pub mod replicas;
 pub mod request;
 pub mod route;

@@ -3,8 +3,8 @@
 //! ready, the plan's own is let go. One at a time, so that what was measured is still true when the next one moves.
 
 use super::Node;
-use super::steer::SLACK;
 use crate::layout::{Pipeline, Replica};
+use crate::steering::SLACK;
 use apportion_protocol::v1;
 use std::collections::BTreeSet;
 
@@ -94,7 +94,7 @@ impl Node {
         let gone: BTreeSet<u64> = moved.iter().copied().collect();
         let goals = self.goals(of, &hosted.wanted, &free, &gone);
         let needed = goals.iter().find(|(id, _)| *id == replica.group).map_or(0, |(_, count)| *count);
-        let is_ready = |r: &&v1::ReplicaTarget| r.group == replica.group && self.is_announced(r);
+        let is_ready = |r: &&v1::ReplicaTarget| r.group == replica.group && self.serves(r.agent, r.replica);
         if extras.iter().filter(is_ready).count() > needed {
             moved.push(replica.id);
             let now_ns = self.now_ns;
@@ -106,11 +106,11 @@ impl Node {
     }
 
     /// Whether a replica takes queries, as its agent says.
-    fn is_announced(&self, r: &v1::ReplicaTarget) -> bool {
-        if r.agent == self.agent {
-            return self.replicas.get(&r.replica).is_some_and(super::Replica::takes);
+    pub(super) fn serves(&self, agent: u64, id: u64) -> bool {
+        if agent == self.agent {
+            return self.replicas.get(&id).is_some_and(super::Replica::takes);
         }
-        let peer = self.peers.get(&r.agent).filter(|peer| peer.connected);
-        peer.is_some_and(|peer| peer.ready.iter().any(|ready| ready.replica == r.replica))
+        let peer = self.peers.get(&agent).filter(|peer| peer.connected);
+        peer.is_some_and(|peer| peer.ready.iter().any(|ready| ready.replica == id))
     }
 }

@@ -1,12 +1,14 @@
 //! Steering between two plans: the first live agent of the target's list hosts the steward of each pipeline that has one. All agents
 //! tell it what they measure and do what it says, so a load that changes is answered while the control plane is away. When
-//! the host is lost, the next takes over with a higher term; a new target ends what was steered for the last one.
+//! the host is lost, the next takes over with a higher term. A new target ends what was steered for the last one, but for the load
+//! that was seen and the replicas that were added ([`super::release`]).
 
 use super::counts::BIN_NS;
 use super::moves::Moves;
+use super::release::occupy;
 use super::{Action, Node};
 use crate::layout::{self, Group, Layout, Pipeline};
-use crate::steering::{self, EXTRA_BIT, EXTRAS_MAX, free_shares, routes_alike};
+use crate::steering::{self, EXTRA_BIT, EXTRAS_MAX, SLACK, free_shares, has_spare, routes_alike};
 use crate::wire::Message;
 use apportion_domain::{Fence, Moment, Span};
 use apportion_protocol::v1;
@@ -27,8 +29,6 @@ const SETTLE_NS: u64 = 2_000_000_000;
 const GONE_NS: u64 = 3_000_000_000;
 /// An epoch has the host's term above these bits.
 const TERM_BITS: u32 = 32;
-/// What a device's fractions may lack of a share for rounding.
-pub(super) const SLACK: f64 = 1e-6;
 
 /// What an agent measured of one pipeline since its last report.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub(super) struct Tally {
 }
 
 pub(super) struct Hosted {
-    steward: Steward,
+    pub(super) steward: Steward,
     /// Replicas that each group should have, by its position.
     pub(super) wanted: Vec<u32>,
     pub(super) last: v1::Steering,
@@ -56,11 +56,13 @@ pub(super) struct Steers {
     /// The target as it was commanded.
     plan: Arc<Layout>,
     obeyed_ns: u64,
-    steered: BTreeSet<String>,
+    pub(super) steered: BTreeSet<String>,
     tallies: BTreeMap<String, Tally>,
     pub(super) hosted: BTreeMap<String, Hosted>,
+    /// Stewards that this agent hosted for the last target, with the numbers of their groups.
+    pub(super) former: BTreeMap<String, (Steward, Vec<u64>)>,
     /// What is in force, by pipeline.
-    applied: BTreeMap<String, v1::Steering>,
+    pub(super) applied: BTreeMap<String, v1::Steering>,
     /// Since when agents are lost.
     lost_ns: BTreeMap<u64, u64>,
     reported_ns: u64,
@@ -80,14 +82,16 @@ impl Steers {
 }
 
 impl Node {
-    /// A target has come: what was steered for the last one is over.
+    /// A target has come: what was steered for the last one is over, but for what [`Self::carry`] keeps.
     pub(super) fn begin_steering(&mut self, layout: &Arc<Layout>) {
         let free = free_shares(layout, |_| true);
-        let scales = free.values().any(|left| *left > SLACK);
-        let is_steered = |p: &&String| layout.pipelines[*p].is_steered(scales);
+        let has_spare = has_spare(layout, &free);
+        let is_steered = |p: &&String| layout.pipelines[*p].is_steered(has_spare);
         let steered: BTreeSet<String> = layout.pipelines.keys().filter(is_steered).cloned().collect();
-        let (obeyed_ns, lost_ns) = (self.now_ns, std::mem::take(&mut self.steers.lost_ns));
-        self.steers = Steers { plan: layout.clone(), steered, obeyed_ns, lost_ns, ..Steers::default() };
+        let mut last = std::mem::take(&mut self.steers);
+        let (plan, obeyed_ns, lost_ns) = (layout.clone(), self.now_ns, std::mem::take(&mut last.lost_ns));
+        self.steers = Steers { plan, steered, obeyed_ns, lost_ns, ..Steers::default() };
+        self.carry(last);
         // A replica that is added later should not have to wait for its file.
         let has_room = free.iter().any(|((agent, _), left)| *agent == self.agent && *left > SLACK);
         let hardware = layout.devices.get(&self.agent).map(|(hardware, _)| hardware);
@@ -124,9 +128,13 @@ impl Node {
     }
 
     pub(super) fn is_live(&self, agent: u64) -> bool {
-        agent == self.agent
-            || self.steers.is_settling(self.now_ns)
-            || self.peers.get(&agent).is_some_and(|peer| peer.connected)
+        let may_come = || self.steers.is_settling(self.now_ns) && !self.steers.lost_ns.contains_key(&agent);
+        self.is_reached(agent) || may_come()
+    }
+
+    /// Whether an agent is known to be there.
+    fn is_reached(&self, agent: u64) -> bool {
+        agent == self.agent || self.peers.get(&agent).is_some_and(|peer| peer.connected)
     }
 
     /// Notices who is lost, and who is back.
@@ -154,7 +162,7 @@ impl Node {
         }
         self.look_for_lost();
         let Some(host) = self.host() else { return };
-        if host == self.agent && !self.steers.is_settling(self.now_ns) {
+        if host == self.agent {
             self.take_over();
         } else {
             self.steers.hosted.clear();
@@ -176,17 +184,20 @@ impl Node {
     /// Hosts what is not hosted here yet, above all epochs that were seen.
     fn take_over(&mut self) {
         let now = Moment::from_nanos(self.now_ns);
-        let scales = free_shares(&self.steers.plan, |_| true).values().any(|left| *left > SLACK);
+        let has_spare = has_spare(&self.steers.plan, &free_shares(&self.steers.plan, |_| true));
         let idle = self.steers.steered.iter().filter(|name| !self.steers.hosted.contains_key(*name)).cloned();
         for name in idle.collect::<Vec<_>>() {
             let Some(of) = self.steers.plan.pipelines.get(&name) else { continue };
             let last = self.steers.applied.get(&name).cloned().unwrap_or_default();
             let epoch = ((last.epoch >> TERM_BITS) + 1) << TERM_BITS;
-            // What another host has added stays until this one has seen the load.
-            let extra = |group: u64| last.extras.iter().filter(|r| r.group == group).count() as u32;
-            let wanted = of.staffed().iter().map(|(id, _, planned)| planned + extra(*id)).collect();
-            match Steward::new(of.steward_config(scales, &last.extras), now, epoch) {
-                Ok(steward) => {
+            // What another host has added, or released, stays so until this one has seen the load.
+            let wanted = of.held(&last);
+            match Steward::new(of.steward_config(has_spare, &last), now, epoch) {
+                Ok(mut steward) => {
+                    if let Some((former, groups)) = self.steers.former.remove(&name) {
+                        let was = |id: u64| groups.iter().position(|g| *g == id);
+                        steward.inherit(&former, &of.staffed().iter().map(|(id, ..)| was(*id)).collect::<Vec<_>>());
+                    }
                     tracing::info!(pipeline = name, term = epoch >> TERM_BITS, "this agent steers");
                     let last = v1::Steering { host: self.agent, epoch, ..last };
                     let moves = Moves::of(&last, self.now_ns);
@@ -271,13 +282,14 @@ impl Node {
         let mut next = hosted.last.clone();
         if let Some(decided) = hosted.steward.poll_output() {
             if !decided.replicas.is_empty() {
-                hosted.wanted.clone_from(&decided.replicas);
+                hosted.wanted = of.allowed(&decided.replicas);
             }
-            let (extras, moved) = (std::mem::take(&mut next.extras), std::mem::take(&mut next.moved));
-            next = v1::Steering { extras, moved, ..steering::tell(&of, &decided) };
+            let v1::Steering { extras, moved, released, .. } = next;
+            next = v1::Steering { extras, moved, released, ..steering::tell(&of, &decided) };
         }
         self.begin_move(name, &of);
-        next.extras = self.place_extras(name, &of, next.extras);
+        next.released = self.spared(name, &of, &next.released);
+        next.extras = self.place_extras(name, &of, next.extras, &next.released);
         next.moved = self.end_moves(name, &of, &next.extras);
         let Some(hosted) = self.steers.hosted.get_mut(name) else { return };
         next.host = self.agent;
@@ -310,7 +322,13 @@ impl Node {
 
     /// The replicas beyond the plan's that a pipeline should have: those that it has and still needs, and others on spare devices.
     /// Where there is not enough for all groups, each gets its part.
-    fn place_extras(&mut self, name: &str, of: &Pipeline, had: Vec<v1::ReplicaTarget>) -> Vec<v1::ReplicaTarget> {
+    fn place_extras(
+        &mut self,
+        name: &str,
+        of: &Pipeline,
+        had: Vec<v1::ReplicaTarget>,
+        released: &[u64],
+    ) -> Vec<v1::ReplicaTarget> {
         let Some(hosted) = self.steers.hosted.get(name) else { return had };
         let mut extras: Vec<v1::ReplicaTarget> = had.into_iter().filter(|r| !self.is_gone(r.agent)).collect();
         let failed: Vec<v1::ReplicaTarget> = extras.extract_if(.., |r| self.has_failed(r)).collect();
@@ -325,6 +343,7 @@ impl Node {
             refused.insert((r.group, (r.agent, r.device)));
         }
         let mut free = self.free_without(of, &extras);
+        self.yield_to_plan(name, of, released, &mut free, &mut extras);
         let leaving = hosted.moves.replicas();
         let homes: BTreeSet<(u64, u32)> =
             of.replicas.iter().filter(|r| leaving.contains(&r.id)).map(|r| (r.agent, r.device)).collect();
@@ -337,11 +356,7 @@ impl Node {
                 extras.remove(last);
             }
         }
-        for extra in &extras {
-            if let Some(left) = free.get_mut(&(extra.agent, extra.device)) {
-                *left -= of.groups[&extra.group].share;
-            }
-        }
+        extras.iter().for_each(|extra| _ = occupy(&mut free, of, extra));
         let mut numbered = hosted.numbered;
         for (id, goal) in goals {
             let group = &of.groups[&id];
@@ -373,7 +388,7 @@ impl Node {
 
     /// What is left of the usable devices without these extra replicas.
     pub(super) fn free_without(&self, of: &Pipeline, extras: &[v1::ReplicaTarget]) -> BTreeMap<(u64, u32), f64> {
-        let mut free = free_shares(&self.layout, |agent| self.is_live(agent) && !self.is_gone(agent));
+        let mut free = free_shares(&self.layout, |agent| self.is_reached(agent) && !self.is_gone(agent));
         for extra in extras {
             if let Some(left) = free.get_mut(&(extra.agent, extra.device)) {
                 *left += of.groups[&extra.group].share;
@@ -401,9 +416,9 @@ impl Node {
         };
         let stays = |r: &&layout::Replica| !self.is_gone(r.agent) && !leaving.contains(&r.id);
         let lives = |id: u64| of.replicas.iter().filter(|r| r.group == id).filter(stays).count() as u32;
-        let want = |((id, group, planned), wanted): (&(u64, &Group, u32), &u32)| Want {
+        let want = |((id, group, _), wanted): (&(u64, &Group, u32), &u32)| Want {
             has: lives(*id),
-            wanted: *planned.max(wanted),
+            wanted: *wanted,
             pool: types.binary_search(&group.hardware.as_str()).expect("it is among them"),
             eighths: ((group.share * 8.0).round() as u64).max(1),
         };

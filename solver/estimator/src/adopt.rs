@@ -65,6 +65,7 @@ impl<'a> Run<'a> {
 
     fn install(&mut self, changes: &mut Changes<'a>, line: usize, b: Blueprint<'a>) -> Result<(), SimulateError> {
         let before: Vec<(u32, u32)> = changes.crews.crews.iter().map(|c| (c.wanted, c.batch)).collect();
+        let added = if changes.scenario.ladders { added(changes, line, &b) } else { Vec::new() };
         for crew in changes.crews.crews.iter_mut().filter(|c| c.line as usize == line) {
             crew.wanted = 0;
             crew.is_planned = false;
@@ -77,6 +78,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        added.into_iter().for_each(|(crew, more)| changes.crews.crews[crew].wanted += more);
         let crews = changes.crews.crews.iter().enumerate();
         changes.changed += crews.filter(|(at, c)| before.get(*at) != Some(&(c.wanted, c.batch))).count() as u64;
         changes.blueprints[line] = Some(b);
@@ -291,6 +293,18 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// What stays, by crew, beyond what the next plan with a ladder gives its groups, until its steward has looked: what the last one's had
+/// added, and of its own what the next one has not.
+fn added(changes: &Changes<'_>, line: usize, next: &Blueprint<'_>) -> Vec<(usize, u32)> {
+    let Some(of) = changes.blueprints[line].as_ref().filter(|_| !next.part.ladder.is_empty()) else { return Vec::new() };
+    let more = |a: &Assignment| {
+        let crew = changes.crews.find(&of.pipeline.name, &a.group)?;
+        let same = next.part.assignments.iter().find(|b| b.group == a.group && b.replicas > 0)?;
+        Some((crew, changes.crews.crews[crew].wanted.saturating_sub(a.replicas.min(same.replicas))))
+    };
+    of.part.assignments.iter().filter_map(more).collect()
 }
 
 /// Replicas of `continuous` tasks cannot change during a run.

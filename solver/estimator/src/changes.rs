@@ -197,7 +197,7 @@ impl<'a> Changes<'a> {
     /// A request was offered.
     pub fn arrived(&mut self, pipeline: usize, now: Moment) {
         if let Some(Some(stewarded)) = self.stewards.get_mut(pipeline) {
-            stewarded.offered += 1;
+            stewarded.arrived(now);
         }
         let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
         for watch in &mut self.watches {

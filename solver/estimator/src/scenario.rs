@@ -4,6 +4,7 @@ use crate::{SimulateError, Simulation};
 use apportion_domain::{GroupName, Moment, PipelineIndex, Plan, Span, TaskIndex};
 use apportion_serving::Priority;
 use apportion_serving::monitor::Kept;
+use apportion_serving::steward::{PERIOD, TUNE};
 
 /// Something that happens to replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +126,10 @@ pub struct Scenario<'a> {
     /// Keep what the tasks of pipelines served by PARD measure, query by query ([`Replay::modules`]): of the stations that the run
     /// starts with, and without a steward. Memory grows with the trace.
     pub modules: bool,
+    /// Whether stewards follow the ladders of plans that have one, as agents do: each pipeline then has a steward, whatever `steward`
+    /// says. A later plan's ladder goes on from the load that was seen, and what the former had added to groups of both plans stays
+    /// until the new one has looked.
+    pub ladders: bool,
     /// From the end of a period to the controller, and to the steward.
     pub report_delay: Span,
     /// From the controller, and the steward, to the agents.
@@ -137,6 +142,18 @@ pub struct Scenario<'a> {
     pub window: Span,
 }
 
+impl Scenario<'_> {
+    /// Whether pipelines have stewards.
+    pub(crate) const fn is_steered(&self) -> bool {
+        self.steward || self.ladders
+    }
+
+    /// How often stewards are told of arrivals: those that scale as often as they act, else once in a period.
+    pub(crate) const fn telling(&self) -> Span {
+        if self.ladders { TUNE } else { PERIOD }
+    }
+}
+
 impl Default for Scenario<'_> {
     fn default() -> Self {
         Self {
@@ -144,6 +161,7 @@ impl Default for Scenario<'_> {
             controllers: Vec::new(),
             steward: false,
             modules: false,
+            ladders: false,
             report_delay: Span::from_nanos(100_000_000),
             command_delay: Span::from_nanos(100_000_000),
             detection: Span::from_nanos(1_000_000_000),

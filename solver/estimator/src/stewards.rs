@@ -2,12 +2,16 @@
 
 use crate::SimulateError;
 use crate::adopt::Sent;
+use crate::blueprint::Blueprint;
 use crate::changes::{Changes, Due};
 use crate::driver::Run;
-use apportion_domain::Moment;
+use apportion_domain::{LadderStep, Moment, Span, TaskKind};
 use apportion_serving::router::Part;
-use apportion_serving::steward::{Config, Input, PERIOD, Steering, Steward};
-use apportion_serving::{Monitor, View};
+use apportion_serving::steward::{Config, Input, PERIOD, Scaler, Steering, Steward};
+use apportion_serving::{Ladder, Monitor, View};
+
+/// Resolution of the arrivals that a steward is told, as agents report them.
+const BIN: Span = apportion_serving::tuner::BIN_MAX;
 
 /// The steward of one pipeline, and what is known around it.
 #[derive(Debug)]
@@ -17,8 +21,8 @@ pub struct Stewarded {
     crews: Vec<usize>,
     /// Plans of the pipeline so far: an answer about a former one counts for nothing.
     generation: u64,
-    /// Requests that were offered since the last report.
-    pub offered: u32,
+    /// Requests that were offered since the last report, by bin.
+    offered: Vec<(Moment, u32)>,
     /// What stations were told last; empty if nothing yet.
     views: Vec<View>,
     /// What cannot be carried out while replicas of the former plan stand in.
@@ -30,13 +34,22 @@ impl Stewarded {
     pub fn view(&self, task: u32) -> Option<View> {
         self.views.get(task as usize).copied()
     }
+
+    /// A request was offered.
+    pub fn arrived(&mut self, now: Moment) {
+        let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
+        match self.offered.last_mut() {
+            Some((last, count)) if *last == bin => *count += 1,
+            _ => self.offered.push((bin, 1)),
+        }
+    }
 }
 
 /// What one steward is told about one period.
 #[derive(Debug)]
 pub struct Report {
     line: usize,
-    offered: u32,
+    offered: Vec<(Moment, u32)>,
     /// By crew: queries that ended, what they made for each child, replicas that serve.
     crews: Vec<(usize, u64, Vec<u64>, u32)>,
     monitors: Vec<(usize, Monitor)>,
@@ -50,13 +63,30 @@ pub struct Answer {
     steering: Steering,
 }
 
+/// The plan's ladder, if it has one, from the replicas that there are.
+fn climbs(b: &Blueprint<'_>, changes: &Changes<'_>, crews: &[usize]) -> Result<Option<Scaler>, SimulateError> {
+    if b.part.ladder.is_empty() {
+        return Ok(None);
+    }
+    if let Some(task) = b.pipeline.tasks.iter().find(|t| t.kind == TaskKind::Continuous) {
+        return Err(crate::scenario::continuous(&b.pipeline.name, &task.name));
+    }
+    let planned = || b.part.assignments.iter();
+    let of = |step: &LadderStep| {
+        let counts = planned().zip(&step.replicas).filter(|(a, _)| a.replicas > 0);
+        LadderStep { rate_qps: step.rate_qps, replicas: counts.map(|(_, &n)| n.max(1)).collect() }
+    };
+    let replicas = crews.iter().map(|&c| changes.crews.crews[c].wanted).collect();
+    Ok(Some(Scaler::Ladder(Ladder::new(b.part.ladder.iter().map(of).collect(), replicas, 1.0))))
+}
+
 impl<'a> Run<'a> {
     /// Stewards begin, if the scenario has any.
     ///
     /// # Errors
     /// If a pipeline has too many paths for PARD's states.
     pub(crate) fn start_stewards(&mut self, changes: &mut Changes<'a>) -> Result<(), SimulateError> {
-        if !changes.scenario.steward {
+        if !changes.scenario.is_steered() {
             return Ok(());
         }
         self.floor.made.resize(self.floor.routers.len().max(1), 0);
@@ -65,20 +95,25 @@ impl<'a> Run<'a> {
         for line in 0..self.lines.len() {
             self.start_steward(changes, line)?;
         }
-        changes.push(Moment::ZERO + PERIOD, Due::Tell);
+        changes.push(Moment::ZERO + changes.scenario.telling(), Due::Tell);
         Ok(())
     }
 
-    /// The plan in force of a pipeline gets a steward of its own.
+    /// The plan in force of a pipeline gets a steward of its own, which goes on from what the last one has seen.
     pub(crate) fn start_steward(&mut self, changes: &mut Changes<'a>, line: usize) -> Result<(), SimulateError> {
-        let Some(b) = changes.blueprints[line].as_ref().filter(|_| changes.scenario.steward) else { return Ok(()) };
+        let Some(b) = changes.blueprints[line].as_ref().filter(|_| changes.scenario.is_steered()) else { return Ok(()) };
         let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", b.pipeline.name));
-        let config = Config::of(b.pipeline, &b.problem.hardware, &b.part, None).map_err(|e| fails(&e))?;
         let of_plan = b.part.assignments.iter().filter(|a| a.replicas > 0);
-        let crews = of_plan.filter_map(|a| changes.crews.find(&b.pipeline.name, &a.group)).collect();
-        let steward = Steward::new(config, self.now, 0).map_err(|e| fails(&e))?;
+        let crews: Vec<usize> = of_plan.filter_map(|a| changes.crews.find(&b.pipeline.name, &a.group)).collect();
+        let scaler = if changes.scenario.ladders { climbs(b, changes, &crews)? } else { None };
+        let config = Config::of(b.pipeline, &b.problem.hardware, &b.part, scaler).map_err(|e| fails(&e))?;
+        let mut steward = Steward::new(config, self.now, 0).map_err(|e| fails(&e))?;
         let old = changes.stewards[line].take();
-        let (generation, offered) = old.as_ref().map_or((0, 0), |o| (o.generation + 1, o.offered));
+        if let Some(old) = &old {
+            let was: Vec<Option<usize>> = crews.iter().map(|c| old.crews.iter().position(|o| o == c)).collect();
+            steward.inherit(&old.steward, &was);
+        }
+        let (generation, offered) = old.map_or_else(Default::default, |o| (o.generation + 1, o.offered));
         changes.stewards[line] = Some(Stewarded { steward, crews, generation, offered, views: Vec::new(), pending: None });
         // It plans the module states from now on.
         if let Some(steered) = self.steering.of_line(line as u32) {
@@ -87,11 +122,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A period ends: the agents' reports set out.
+    /// Arrivals are reported, and at the end of a period the rest: the agents' reports set out.
     pub(crate) fn tell_stewards(&mut self, changes: &mut Changes<'a>) {
         // A plan that came into force at this very moment may have brought stations.
         self.floor.count_new();
         let at = self.now + changes.scenario.report_delay;
+        let is_period = self.now.as_nanos().is_multiple_of(PERIOD.as_nanos());
         for line in 0..changes.stewards.len() {
             let Some(stewarded) = &mut changes.stewards[line] else { continue };
             let offered = std::mem::take(&mut stewarded.offered);
@@ -99,7 +135,7 @@ impl<'a> Run<'a> {
             for (crew_at, crew) in changes.crews.crews.iter().enumerate().filter(|(_, c)| c.line as usize == line) {
                 let mut made = vec![0; self.groups[crew.group_at as usize].edges.len()];
                 let mut done = 0;
-                for &station in &crew.stations {
+                for &station in crew.stations.iter().filter(|_| is_period) {
                     let first = self.floor.places[station as usize].router as usize;
                     let counts = &mut self.floor.made[first..][..made.len()];
                     made.iter_mut().zip(counts).for_each(|(sum, count)| *sum += std::mem::take(count));
@@ -112,7 +148,7 @@ impl<'a> Run<'a> {
             }
             changes.push(at, Due::Told(Box::new(report)));
         }
-        changes.push(self.now + PERIOD, Due::Tell);
+        changes.push(self.now + changes.scenario.telling(), Due::Tell);
     }
 
     /// A report has arrived: the steward looks, and what it wants sets out.
@@ -120,7 +156,9 @@ impl<'a> Run<'a> {
         let (now, line) = (self.now, report.line);
         let Some(stewarded) = &mut changes.stewards[line] else { return };
         let steward = &mut stewarded.steward;
-        steward.handle(now, Input::Offered { bin: now, count: report.offered });
+        for &(bin, count) in &report.offered {
+            steward.handle(now, Input::Offered { bin, count });
+        }
         for (crew, queries, children, replicas) in &report.crews {
             let Some(group) = stewarded.crews.iter().position(|c| c == crew) else { continue };
             steward.handle(now, Input::Made { group, queries: *queries, children });
@@ -140,8 +178,13 @@ impl<'a> Run<'a> {
 
     /// What a steward wants has arrived.
     pub(crate) fn steer(&mut self, changes: &mut Changes<'a>, answer: Answer) {
-        let Answer { line, generation, steering } = answer;
+        let Answer { line, generation, mut steering } = answer;
         let Some(stewarded) = changes.stewards[line].as_mut().filter(|s| s.generation == generation) else { return };
+        for (&crew, wanted) in stewarded.crews.iter().zip(std::mem::take(&mut steering.replicas)) {
+            let crew = &mut changes.crews.crews[crew];
+            changes.changed += u64::from(crew.wanted != wanted);
+            crew.wanted = wanted;
+        }
         if !steering.views.is_empty() {
             stewarded.views.clone_from(&steering.views);
             for &station in &self.lines[line].stations {

@@ -3,11 +3,12 @@
 mod common;
 
 use apportion_domain::{
-    Assignment, Batching, Dropping, GroupName, Moment, Plan, Problem, Profile, Queueing, RoutingPolicy, Share, Span,
+    Assignment, Batching, Dropping, GroupName, LadderStep, Moment, Plan, Problem, Profile, Queueing, RoutingPolicy, Share,
+    Span, Trace,
 };
 use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
 use apportion_estimator::{
-    ArrivalProcess, Controller, Event, Observation, Replay, Scenario, SimulateOptions, Workload, replay,
+    ArrivalProcess, Controller, Event, Observation, Replay, RequestRecord, Scenario, SimulateOptions, Workload, replay,
 };
 use common::{Stage, arrivals, assignment, build_loading, finishes, rate, stage};
 use proptest::prelude::*;
@@ -286,6 +287,61 @@ fn a_stewards_module_states_do_what_the_estimators_own_do() {
     let steered = run(&built, &workload, Scenario { steward: true, ..Scenario::default() }).simulation.total;
     assert!((own.attainment - steered.attainment).abs() < 0.03, "{} and {}", own.attainment, steered.attainment);
     assert!(own.requests == steered.requests && own.ok != steered.ok, "later, so not the same");
+}
+
+/// One task of 10 ms in a central queue, loads in 1 s; the ladder: a replica for each 50 queries per second.
+fn climbing(replicas: u32) -> (Problem, Plan) {
+    let mut built = build_loading(&[stage(0, replicas, 1, 10.0, 0.0)], Queueing::Central, (0.0, 5_000.0), 1_000.0, None);
+    let step = |n: u32| LadderStep { rate_qps: 50.0 * f64::from(n), replicas: vec![n] };
+    built.1.pipelines[0].ladder = (1..=6).map(step).collect();
+    built
+}
+
+fn rates(of: impl Fn(u64) -> f64, seconds: u64) -> Workload {
+    let trace = Trace::rates((0..seconds).map(|s| (s, of(s))).collect()).expect("rates");
+    Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 }
+}
+
+/// Replicas that served in the window that begins at a second.
+fn serving(replay: &Replay, second: usize) -> f64 {
+    replay.windows[second].replicas
+}
+
+#[test]
+fn a_ladder_lets_replicas_of_the_plan_go_and_takes_them_back_and_what_is_held_is_paid() {
+    let workload = rates(|s| if (50..55).contains(&s) { 190.0 } else { 40.0 }, 100);
+    let replay = run(&climbing(4), &workload, Scenario { ladders: true, ..Scenario::default() });
+    // Kept for 30 s unseen, one from then on; 190/s less 2.5 deviations over half a second are above 100, over seconds above 150.
+    assert_eq!((serving(&replay, 20), serving(&replay, 40)), (4.0, 1.0));
+    assert!(serving(&replay, 54) >= 3.0, "{}", serving(&replay, 54));
+    assert_eq!(serving(&replay, 95), 1.0, "and given up again");
+    assert_eq!(replay.simulation.total.ok, replay.simulation.total.requests, "nothing is lost");
+    let cost: f64 = replay.windows.iter().map(|w| w.cost).sum();
+    assert!((cost - replay.cost).abs() < 1e-9);
+    let as_planned = run(&climbing(4), &workload, Scenario::default()).cost;
+    assert!(replay.cost < 0.8 * as_planned, "{} of {as_planned}", replay.cost);
+    // A ladder that begins at the plan gives nothing up.
+    let mut kept = climbing(4);
+    kept.1.pipelines[0].ladder.retain(|s| s.replicas[0] >= 4);
+    assert_eq!(serving(&run(&kept, &workload, Scenario { ladders: true, ..Scenario::default() }), 95), 4.0);
+}
+
+#[test]
+fn a_new_plans_ladder_goes_on_from_the_load_that_was_seen_without_a_gap() {
+    // 180/s from the start; at 40 s a plan for one replica comes, at 80 s one for six.
+    let built = climbing(2);
+    let plan = |replicas| (Event::Plan { plan: climbing(replicas).1 }, ms(if replicas == 1 { 40_000.0 } else { 80_000.0 }));
+    let events = [plan(1), plan(6)].map(|(event, at)| (at, event)).to_vec();
+    let scenario = Scenario { events, ladders: true, ..Scenario::default() };
+    let replay = run(&built, &rates(|_| 180.0, 120), scenario);
+    assert!(
+        (35..120).all(|s| serving(&replay, s) >= 4.0),
+        "{:?}",
+        replay.windows.iter().map(|w| w.replicas).collect::<Vec<_>>()
+    );
+    assert!(serving(&replay, 85) <= 4.0, "what the load does not call for has not to be loaded");
+    let waits = |r: &RequestRecord| r.finish.is_none_or(|finish| finish.since(r.arrival) > Span::from_millis(50.0));
+    assert!(!replay.simulation.requests.iter().any(waits));
 }
 
 #[test]

@@ -1,19 +1,22 @@
-//! How many replicas a plan's groups need at other rates: the ladder that a pipeline is steered on between plans.
+//! How many replicas a plan's groups need at other rates: the ladder on which a pipeline is steered between plans.
 //!
 //! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy planner
 //! does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then taken away
 //! where they save most.
 
 use crate::replay;
-use apportion_domain::{Pipeline, Plan, Problem, TaskKind, Trace};
-use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
+use apportion_domain::{Assignment, Pipeline, Plan, Problem, TaskKind, Trace};
+use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_serving::ladder::Step;
 
 /// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
 const REPLICAS_OVER_MAX: u32 = 8;
+/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much is taken away
+/// again afterwards.
+const GROWTH: u32 = 12;
 /// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
 pub const STEP_FACTOR: f64 = 1.15;
-/// Largest load that a ladder is made for, over the plan's demand.
+/// Largest load that a ladder is made for, over the plan's demand; one over it is the smallest.
 pub const UP_TO_MAX: f64 = 100.0;
 /// Length of the Poisson load on which a step must hold, in seconds.
 const SAMPLE_SECONDS: u64 = 30;
@@ -25,10 +28,19 @@ struct Search<'a> {
     pipeline: &'a Pipeline,
     plan: &'a Plan,
     workload: Workload,
+    /// Its requests that may miss.
+    misses_max: u64,
 }
 
-/// The plan with the ladder of each pipeline, from its demand up to `up_to` times it: no group has less than the plan gives it.
-/// Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out when it is
+impl<'a> Search<'a> {
+    fn new(problem: &'a Problem, pipeline: &'a Pipeline, plan: &'a Plan, workload: Workload) -> Self {
+        let misses_max = replay::misses_max(problem, &workload);
+        Self { problem, pipeline, plan, workload, misses_max }
+    }
+}
+
+/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups may have
+/// less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out when it is
 /// wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
 #[must_use]
 pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl Fn() -> bool) -> Plan {
@@ -43,22 +55,31 @@ pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl
         });
         let Ok(alone) = alone else { continue };
         let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
-        let rates: Vec<f64> = (0..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
+        let first = if p.survive > 0 { 0 } else { -count };
+        let rates: Vec<f64> = (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
         let of_part = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
-        let least: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
+        let kept = |a: &Assignment| {
+            let asked = p.task_named(&a.group.task).map_or(1, |t| p.task(t).min_replicas);
+            if p.survive > 0 { a.replicas } else { asked.clamp(1, a.replicas.max(1)) }
+        };
+        let least: Vec<u32> = part.assignments.iter().map(kept).collect();
         let steady = |qps: f64| {
             let trace = Trace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let rates = rates.into_iter().take_while(|_| !is_over());
-        part.ladder = steps(&alone, &of_part, rates, &least, steady);
+        let steps = steps(&alone, &of_part, rates, &least, steady);
+        // One that was stopped before the demand would know nothing of what the plan is for.
+        let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        part.ladder = if is_of_use { steps } else { Vec::new() };
     }
     plan
 }
 
 /// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No group has less
 /// than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate that no number of
-/// replicas holds, or for which there are not enough devices.
+/// replicas holds, or for which there are not enough devices; below the demand such a rate is left out (where batches wait to be
+/// full, few queries may be late).
 #[must_use]
 pub fn steps(
     problem: &Problem,
@@ -70,10 +91,13 @@ pub fn steps(
     let mut steps: Vec<Step> = Vec::new();
     let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return steps };
     for rate_qps in rates_qps {
-        let search = Search { problem, pipeline, plan, workload: workload(rate_qps) };
+        let search = Search::new(problem, pipeline, plan, workload(rate_qps));
         let least = steps.last().map_or(least, |s| &s.replicas);
-        let Some(replicas) = search.fewest(rate_qps, least).filter(|replicas| search.fits(replicas)) else { break };
-        steps.push(Step { rate_qps, replicas });
+        match search.fewest(rate_qps, least).filter(|replicas| search.fits(replicas)) {
+            Some(replicas) => steps.push(Step { rate_qps, replicas }),
+            None if rate_qps < pipeline.demand_qps => {}
+            None => break,
+        }
     }
     steps
 }
@@ -100,7 +124,7 @@ impl Search<'_> {
         while !self.holds(&replicas) {
             let busy = busy(&replicas);
             let busiest = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b]))?;
-            replicas[busiest] += 1;
+            replicas[busiest] += (replicas[busiest] / GROWTH).max(1);
             if replicas[busiest] > REPLICAS_OVER_MAX * bare[busiest].max(floor[busiest]) {
                 return None;
             }
@@ -116,11 +140,13 @@ impl Search<'_> {
         let mut dearest: Vec<usize> = (0..replicas.len()).collect();
         dearest.sort_by(|&a, &b| price(b).total_cmp(&price(a)).then(a.cmp(&b)));
         for i in dearest {
-            while replicas[i] > floor[i].max(bare[i]) {
-                replicas[i] -= 1;
+            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more never harmed.
+            let mut fails = floor[i].max(bare[i]) - 1;
+            while replicas[i] - fails > 1 {
+                let fewer = fails + (replicas[i] - fails) / 2;
+                let held = std::mem::replace(&mut replicas[i], fewer);
                 if !self.holds(&replicas) {
-                    replicas[i] += 1;
-                    break;
+                    (fails, replicas[i]) = (fewer, held);
                 }
             }
         }
@@ -134,8 +160,7 @@ impl Search<'_> {
     }
 
     fn holds(&self, replicas: &[u32]) -> bool {
-        let run = simulate(self.problem, &self.with(replicas), &self.workload, &SimulateOptions::default());
-        run.is_ok_and(|s| replay::misses(self.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
+        replay::holds(self.problem, &self.with(replicas), &self.workload, self.misses_max)
     }
 }
 
@@ -165,8 +190,7 @@ mod tests {
         assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
         let mut before = vec![1; plan.pipelines[0].assignments.len()];
         for step in &steps {
-            let search =
-                Search { problem: &problem, pipeline: &problem.pipelines[0], plan, workload: steady(step.rate_qps) };
+            let search = Search::new(&problem, &problem.pipelines[0], plan, steady(step.rate_qps));
             assert!(search.holds(&step.replicas), "{step:?}");
             assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
             for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {
@@ -193,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_asks_for_its_ladder_which_ends_where_devices_do() {
+    fn a_plan_asks_for_its_ladder_which_begins_below_it_and_ends_where_devices_do() {
         let problem = problem(chain(120.0))
             .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
             .expect("valid");
@@ -205,11 +229,19 @@ mod tests {
             let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
             (part.demand_qps, planned, part.ladder)
         };
-        let (demand_qps, planned, steps) = ladder(&problem);
-        assert_eq!(steps[0].rate_qps, demand_qps);
+        let (demand_qps, _, steps) = ladder(&problem);
+        assert!(steps[0].rate_qps <= demand_qps / 8.0, "{steps:?}");
         assert!(steps[steps.len() - 1].rate_qps >= 8.0 * demand_qps, "{steps:?}");
-        assert!(steps.iter().all(|s| s.replicas.iter().zip(&planned).all(|(n, planned)| n >= planned)), "{steps:?}");
-        let count: u32 = steps[0].replicas.iter().sum();
+        assert_eq!(steps[0].replicas, [1, 1], "an eighth of 30 queries/s");
+        // What is spare so that losses are survived is not given up.
+        let careful = problem
+            .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.survive = 1).expect("valid"))
+            .expect("valid");
+        let (_, planned_spare, kept) = ladder(&careful);
+        assert_eq!(kept[0].rate_qps, demand_qps);
+        assert!(kept.iter().all(|s| s.replicas.iter().zip(&planned_spare).all(|(n, planned)| n >= planned)), "{kept:?}");
+        let at_demand = steps.iter().find(|s| s.rate_qps >= demand_qps).expect("the demand's");
+        let count: u32 = at_demand.replicas.iter().sum();
         let few = problem.changed(|d| d.hardware.iter_mut().for_each(|h| h.count = Some(count))).expect("valid");
         let (_, _, short) = ladder(&few);
         assert!(!short.is_empty() && short.len() < steps.len(), "{} of {}", short.len(), steps.len());

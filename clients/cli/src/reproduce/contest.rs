@@ -14,11 +14,14 @@ use apportion_estimator::{ArrivalProcess, Controller, Event, Observation, Scenar
 use apportion_planning::{Planner, ladder};
 use apportion_serving::Ladder;
 use apportion_serving::ladder::Step;
+use std::time::Duration;
 
 /// Time in which a replica of a variant loads that the file has no time for: about what a container with a model file takes.
 const LOAD_MS: f64 = 5000.0;
 /// Length of the Poisson samples that plans are made on, in seconds.
 const SAMPLE_SECONDS: usize = 30;
+/// Limit on the time of each planner for the plan that all start from: so long that a busy machine makes no other plan.
+const START_TIME_MAX: Duration = Duration::from_secs(30);
 /// Rates of the ladder: the least over the one that is planned for, the factor from each to the next, how many.
 pub const STEPS: (f64, f64, i32) = (0.4, 1.15, 23);
 
@@ -69,22 +72,38 @@ pub struct Point {
     pub changes: u64,
 }
 
-/// One pipeline with its plan and the load that the scalers are judged on.
+/// One pipeline with the plan that all start from, and with what each has prepared.
 pub struct Contest<'a> {
-    /// Pipeline and trace.
+    /// The pipeline.
     pub name: String,
     problem: Problem,
     plan: Plan,
     sample: Workload,
-    seen: Workload,
-    judged: Workload,
-    /// The same, but that the load of its last third is so many times what it was.
-    stepped: Workload,
     steps: Vec<Step>,
     /// The system's plans by demand.
     plans: Planned<'a>,
-    /// Load of the first seconds of `seen`, of `judged`.
-    first_qps: [f64; 2],
+}
+
+/// A load that scalers are judged on.
+pub struct Load {
+    workload: Workload,
+    /// Of its first seconds.
+    first_qps: f64,
+}
+
+impl Load {
+    /// Poisson arrivals at these rates, one for each second.
+    pub fn new(rates: &[f64], seed: u64) -> Self {
+        let first_qps = loki::mean(&rates[..rates.len().min(FIRST_SECONDS)]);
+        Self { workload: load(rates, ArrivalProcess::Poisson, seed), first_qps }
+    }
+}
+
+/// The same rates, but that those of the last third are so many times what they were.
+pub fn stepped(rates: &[f64]) -> Vec<f64> {
+    let last_third = 2 * rates.len() / 3;
+    let rate = |(at, rate): (usize, &f64)| if at < last_third { *rate } else { STEP_FACTOR * rate };
+    rates.iter().enumerate().map(rate).collect()
 }
 
 /// What the load is multiplied with where it steps up.
@@ -148,19 +167,14 @@ pub fn cloud(problem: &Problem) -> Result<Problem, Failure> {
 }
 
 impl<'a> Contest<'a> {
-    /// A contest on `judged`, for which is prepared on `seen`; `None` if there is no plan. The plan is for the median of `seen`.
-    pub fn new(
-        lab: &'a Lab,
-        name: String,
-        problem: &Problem,
-        seen: &[f64],
-        judged: &[f64],
-    ) -> Result<Option<Self>, Failure> {
+    /// A contest for which is prepared on `seen`, rates of an earlier stretch; `None` if there is no plan. The plan is for their median.
+    pub fn new(lab: &'a Lab, name: String, problem: &Problem, seen: &[f64]) -> Result<Option<Self>, Failure> {
         let planned_qps = rate_quantile(seen, 0.5);
         let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
         let steady = |qps: f64| constant(qps, SAMPLE_SECONDS, ArrivalProcess::Poisson, lab.seed);
         let sample = steady(planned_qps);
-        let plans = [Planner::Greedy, Planner::Milp].map(|planner| lab.plan(&problem, planner, Some(sample.clone())));
+        let of = |planner| lab.plan_within(START_TIME_MAX, &problem, planner, Some(sample.clone()));
+        let plans = [Planner::Greedy, Planner::Milp].map(of);
         let held = plans.into_iter().flatten().filter(|plan| {
             let run = apportion_estimator::simulate(&problem, plan, &sample, &SimulateOptions::default());
             run.is_ok_and(|r| r.total.attainment >= problem.pipelines[0].percentile / 100.0)
@@ -173,16 +187,8 @@ impl<'a> Contest<'a> {
         if steps.is_empty() {
             return Ok(None);
         }
-        let drawn = |rates: &[f64], seed| load(rates, ArrivalProcess::Poisson, seed);
-        let first = |rates: &[f64]| loki::mean(&rates[..rates.len().min(FIRST_SECONDS)]);
-        let first_qps = [first(seen), first(judged)];
-        let last_third = 2 * judged.len() / 3;
-        let rate = |(at, rate): (usize, &f64)| if at < last_third { *rate } else { STEP_FACTOR * rate };
-        let stepped: Vec<f64> = judged.iter().enumerate().map(rate).collect();
-        let stepped = drawn(&stepped, lab.held_out());
-        let (seen, judged) = (drawn(seen, lab.seed), drawn(judged, lab.held_out()));
         let plans = Planned::new(lab, &problem, CONTENDERS[TWO_STEP]).checked().with_ladders(system::GRID, system::UP_TO);
-        Ok(Some(Self { name, problem, plan, sample, seen, judged, stepped, steps, plans, first_qps }))
+        Ok(Some(Self { name, problem, plan, sample, steps, plans }))
     }
 
     /// The plan that all start from, in words.
@@ -193,27 +199,13 @@ impl<'a> Contest<'a> {
         format!("{:.0} queries/s: {}", part.demand_qps, groups.join(", "))
     }
 
-    /// Runs the load that is reported under one scaler.
-    pub fn run(&self, scaler: Scaler) -> Result<Point, Failure> {
-        self.run_on(&self.judged, self.first_qps[1], scaler)
-    }
-
-    /// Runs the load of before under one scaler.
-    pub fn rehearse(&self, scaler: Scaler) -> Result<Point, Failure> {
-        self.run_on(&self.seen, self.first_qps[0], scaler)
-    }
-
-    /// Runs the load that steps up under one scaler.
-    pub fn surprise(&self, scaler: Scaler) -> Result<Point, Failure> {
-        self.run_on(&self.stepped, self.first_qps[1], scaler)
-    }
-
-    fn run_on(&self, workload: &Workload, first_qps: f64, scaler: Scaler) -> Result<Point, Failure> {
-        let (plan, controller) = self.started(first_qps, scaler)?;
+    /// Runs a load under one scaler.
+    pub fn run(&self, load: &Load, scaler: Scaler) -> Result<Point, Failure> {
+        let (plan, controller) = self.started(load.first_qps, scaler)?;
         let is_system = matches!(scaler, Scaler::System(_));
         let controllers = controller.into_iter().collect();
-        let scenario = Scenario { controllers, steward: is_system, ..Scenario::default() };
-        let run = replay(&self.problem, &plan, workload, &SimulateOptions::default(), scenario)
+        let scenario = Scenario { controllers, ladders: is_system, ..Scenario::default() };
+        let run = replay(&self.problem, &plan, &load.workload, &SimulateOptions::default(), scenario)
             .map_err(|e| anyhow!("{}: {e}", self.name))?;
         Ok(Point {
             attainment: run.simulation.total.attainment,

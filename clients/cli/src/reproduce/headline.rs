@@ -4,7 +4,7 @@
 //! All start from the same plan, on the same devices, under the same serving policies. Ours is set on an earlier stretch of the
 //! trace; what the others are told (target, least replicas) is the best in hindsight on the very load that is reported.
 
-use super::contest::{Contest, Point, STEP_FACTOR, Scaler, cloud};
+use super::contest::{Contest, Load, Point, STEP_FACTOR, Scaler, cloud, stepped};
 use super::headline_claims::claims;
 use super::lab::{Lab, bursts, in_parallel};
 use super::plot::{Plot, Series};
@@ -19,9 +19,9 @@ const TRAFFIC: &str = include_str!("../../../../examples/traffic.yaml");
 /// What all contenders are held to.
 pub const ATTAINMENT: f64 = 0.99;
 /// What the system plans for, over the load that it sees.
-const PLANNED: [f64; 3] = [0.3, 0.6, 1.0];
+const PLANNED: [f64; 2] = [0.6, 1.0];
 /// What the system multiplies rates with before it looks them up on its plan's ladder.
-const SYSTEM_HEADROOMS: [f64; 6] = [0.9, 1.0, 1.1, 1.3, 1.6, 2.0];
+const SYSTEM_HEADROOMS: [f64; 9] = [0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.7, 2.0];
 /// What the rates of the ladder alone are multiplied with.
 const HEADROOMS: [f64; 8] = [0.9, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0];
 /// The same for what the tuner asks for.
@@ -44,20 +44,19 @@ pub const HPA: usize = 3;
 /// See [`OURS`].
 pub const RAY: usize = 4;
 
-/// A stretch of a trace to report on, and an earlier one to prepare on.
-struct Stretch {
-    name: &'static str,
+/// Stretches of a trace to report on, and an earlier one to prepare on; rates by second.
+struct Stretches {
     seen: Vec<f64>,
-    judged: Vec<f64>,
+    judged: Vec<(&'static str, Vec<f64>)>,
 }
 
 /// Twitter's first day and windows of other days, of mean 64 queries/s over the day, as they are.
-fn stretches(lab: &Lab) -> Result<Vec<Stretch>, Failure> {
+fn stretches(lab: &Lab) -> Result<Stretches, Failure> {
     const HOUR: usize = 3600;
     let Some(day) = lab.data_file("traces/ipa_twitter_day1.csv") else {
         let trace = |seconds| bursts(seconds, seconds / 4, seconds / 16, 4.0).iter().map(|r| 64.0 * r).collect();
         let seconds = lab.pick(1200, 60);
-        return Ok(vec![Stretch { name: "bursts x4", seen: trace(seconds), judged: trace(seconds) }]);
+        return Ok(Stretches { seen: trace(seconds), judged: vec![("bursts x4", trace(seconds))] });
     };
     let day = lab.rates(&day, Some("qps"), 24 * HOUR)?;
     let hours = |from: f64, to: f64| day[(from * HOUR as f64) as usize..(to * HOUR as f64) as usize].to_vec();
@@ -65,25 +64,18 @@ fn stretches(lab: &Lab) -> Result<Vec<Stretch>, Failure> {
         let path = lab.data_file(file).ok_or_else(|| anyhow::anyhow!("no data folder"))?;
         lab.rates(&path, Some("qps"), HOUR)
     };
-    let mut all = vec![
-        Stretch { name: "day 1, 4:00", seen: hours(1.5, 2.0), judged: hours(4.0, 4.5) },
-        Stretch {
-            name: "day 16, bursty",
-            seen: hours(1.5, 2.0),
-            judged: window("traces/ipa_window_bursty_1301160_1302360.csv")?,
-        },
-        Stretch {
-            name: "day 16, steady",
-            seen: hours(1.5, 2.0),
-            judged: window("traces/ipa_window_steady_1299600_1300800.csv")?,
-        },
+    let mut judged = vec![
+        ("day 1, 4:00", hours(4.0, 4.5)),
+        ("day 16, bursty", window("traces/ipa_window_bursty_1301160_1302360.csv")?),
+        ("day 16, steady", window("traces/ipa_window_steady_1299600_1300800.csv")?),
     ];
+    let mut seen = hours(1.5, 2.0);
     if lab.quick {
-        all.truncate(1);
-        all[0].seen.truncate(30);
-        all[0].judged.truncate(30);
+        judged.truncate(1);
+        judged[0].1.truncate(30);
+        seen.truncate(30);
     }
-    Ok(all)
+    Ok(Stretches { seen, judged })
 }
 
 /// Pipelines of the problem files with what the trace's rates are multiplied with, so that some ten to twenty replicas serve them.
@@ -92,7 +84,14 @@ fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
         let traffic = lab::built_in_problem("examples/traffic.yaml", TRAFFIC)?;
         return Ok(vec![("traffic".into(), cloud(&traffic)?, 0.3)]);
     }
-    let files = [("loki_traffic_00", 0.4), ("ext_share_00", 2.0), ("heterotight_02", 2.0)];
+    let files = [
+        ("loki_traffic_00", 0.4),
+        ("ext_share_00", 2.0),
+        ("heterotight_02", 2.0),
+        ("hetero_00", 2.0),
+        ("ext_dag_00", 2.0),
+        ("ext_switch_00", 2.0),
+    ];
     let of = |(name, factor): (&str, f64)| {
         let problem = lab.problem(&format!("problems/{name}.json"), "examples/traffic.yaml", TRAFFIC)?;
         Ok((name.to_owned(), cloud(&problem)?, factor))
@@ -105,7 +104,7 @@ pub struct Tried {
     /// Pipeline and stretch.
     pub name: String,
     plan: String,
-    curves: [Vec<(Scaler, Point)>; CONTENDERS],
+    curves: Curves,
     /// With the setting that was the cheapest to reach the attainment on the earlier stretch.
     pub set_before: [Option<(Scaler, Point)>; CONTENDERS],
     /// What the best setting in hindsight does where the load then steps up; for ours what was set on the earlier stretch.
@@ -129,22 +128,34 @@ fn settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
     all
 }
 
-fn tried(lab: &Lab, contest: &Contest<'_>) -> Result<Tried, Failure> {
-    let mut curves: [Vec<(Scaler, Point)>; CONTENDERS] = Default::default();
+/// Every setting of every contender on one load.
+type Curves = [Vec<(Scaler, Point)>; CONTENDERS];
+
+fn curves(lab: &Lab, contest: &Contest<'_>, load: &Load) -> Result<Curves, Failure> {
+    let all = settings(lab);
+    let scalers: Vec<Scaler> = all.iter().flatten().copied().collect();
+    let mut points = in_parallel(&scalers, |scaler| contest.run(load, *scaler))?.into_iter();
+    Ok(all.map(|scalers| scalers.into_iter().zip(points.by_ref()).collect()))
+}
+
+/// Position of the cheapest that reaches the attainment.
+fn cheapest(curve: &[(Scaler, Point)]) -> Option<usize> {
+    let reaching = (0..curve.len()).filter(|&at| curve[at].1.attainment >= ATTAINMENT);
+    reaching.min_by(|&a, &b| curve[a].1.cost_per_hour.total_cmp(&curve[b].1.cost_per_hour))
+}
+
+/// One stretch, for a pipeline on which this was seen before.
+fn tried(lab: &Lab, contest: &Contest<'_>, before: &Curves, name: String, rates: &[f64]) -> Result<Tried, Failure> {
+    let curves = curves(lab, contest, &Load::new(rates, lab.held_out()))?;
     let mut set_before = [None; CONTENDERS];
-    for (i, scalers) in settings(lab).into_iter().enumerate() {
-        let points = in_parallel(&scalers, |scaler| contest.run(*scaler))?;
-        curves[i] = scalers.iter().copied().zip(points).collect();
-        let rehearsed: Vec<Point> = in_parallel(&scalers, |scaler| contest.rehearse(*scaler))?;
-        let reaching = (0..scalers.len()).filter(|&at| rehearsed[at].attainment >= ATTAINMENT);
-        let cheapest = reaching.min_by(|&a, &b| rehearsed[a].cost_per_hour.total_cmp(&rehearsed[b].cost_per_hour));
-        set_before[i] = cheapest.map(|at| curves[i][at]);
+    for (i, set) in set_before.iter_mut().enumerate() {
+        *set = cheapest(&before[i]).map(|at| curves[i][at]);
     }
-    let (name, plan) = (contest.name.clone(), contest.planned());
-    let mut tried = Tried { name, plan, curves, set_before, surprised: [None; CONTENDERS] };
+    let mut tried = Tried { name, plan: contest.planned(), curves, set_before, surprised: [None; CONTENDERS] };
+    let stepped = Load::new(&stepped(rates), lab.held_out());
     for i in 0..CONTENDERS {
         let best = if i == OURS { tried.set_before[i] } else { tried.cheapest(i).copied() };
-        tried.surprised[i] = best.map(|(scaler, _)| contest.surprise(scaler)).transpose()?;
+        tried.surprised[i] = best.map(|(scaler, _)| contest.run(&stepped, scaler)).transpose()?;
     }
     Ok(tried)
 }
@@ -152,8 +163,7 @@ fn tried(lab: &Lab, contest: &Contest<'_>) -> Result<Tried, Failure> {
 impl Tried {
     /// The cheapest setting of a contender that reaches the attainment.
     pub fn cheapest(&self, contender: usize) -> Option<&(Scaler, Point)> {
-        let reaching = self.curves[contender].iter().filter(|(_, p)| p.attainment >= ATTAINMENT);
-        reaching.min_by(|a, b| a.1.cost_per_hour.total_cmp(&b.1.cost_per_hour))
+        cheapest(&self.curves[contender]).map(|at| &self.curves[contender][at])
     }
 
     /// What a contender costs over what ours costs, both at their cheapest that reaches the attainment.
@@ -244,16 +254,20 @@ fn method() -> String {
          (the file's time where it has one), on stretches of a real Twitter stream whose rates are multiplied by one number for each \
          pipeline. All contenders start from the same plan, for the median rate of an earlier stretch with a burst in it, and keep its \
          hardware and batch sizes; queries are served alike (batches at start, per-task dropping), reports come 100 ms late and commands \
-         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has left the grid of demands (factor {}), or \
-         has been below for a minute, planned for again (exact planner and check loop), which takes {} s; each plan has its ladder of replica counts, \
-         found by the estimator, which agents climb at once when a window of arrivals has more than chance explains, and leave after half \
-         a minute, never below the plan; a new plan ends what the last one's ladder had added, and for 2 s nothing is added. It has {} \
-         settings. The ladder alone has one plan for all of the run and steps below it. HPA and Ray Serve are the documented algorithms with \
+         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has left the demand of the plan by {} steps of a \
+         grid (factor {}), downwards for a minute, planned for again (exact planner and check loop), which takes {} s. Each plan has a ladder of \
+         replica counts, from its demand over {} to {} times it, found by the estimator. Stewards, the machines that agents run, climb it: up at once \
+         when a window of arrivals has more than chance explains, down after half a minute, below the plan as well; under a new plan they go on \
+         from what they have seen. It has {} settings: what is planned for over the load, and what the rates of ladders are divided by. The ladder \
+         alone has one plan for all of the run and no steward. HPA and Ray Serve are the documented algorithms with \
          {} targets and {} targets, with and without a floor on the replicas. Each contender has every setting tried; the cheapest that \
          reaches {} on the reported load is compared, and beside it what the earlier stretch would have chosen. The last column is the same \
          load, but {} times as much in its last third, under the cheapest setting, and for ours under that of the earlier stretch.",
+        system::BAND,
         system::GRID,
         system::PLANNING.as_millis() / 1e3,
+        system::UP_TO,
+        system::UP_TO,
         PLANNED.len() * SYSTEM_HEADROOMS.len(),
         HPA_TARGETS.len(),
         RAY_TARGETS.len(),
@@ -268,14 +282,18 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let mut all = Vec::new();
     let mut plans = Table::new(&["pipeline and trace", "the plan that all start from"]);
     for (pipeline, problem, factor) in pipelines(lab)? {
-        for stretch in &stretches {
-            let name = format!("{pipeline}, {}", stretch.name);
+        let scaled = |rates: &[f64]| rates.iter().map(|r| r * factor).collect::<Vec<_>>();
+        lab.now(format!("headline: {pipeline}, the earlier stretch"));
+        let seen = scaled(&stretches.seen);
+        let Some(contest) = Contest::new(lab, pipeline.clone(), &problem, &seen)? else {
+            plans.row(vec![pipeline, "none holds".into()]);
+            continue;
+        };
+        let before = curves(lab, &contest, &Load::new(&seen, lab.seed))?;
+        for (stretch, rates) in &stretches.judged {
+            let name = format!("{pipeline}, {stretch}");
             lab.now(format!("headline: {name}"));
-            let scaled = |rates: &[f64]| rates.iter().map(|r| r * factor).collect::<Vec<_>>();
-            match Contest::new(lab, name.clone(), &problem, &scaled(&stretch.seen), &scaled(&stretch.judged))? {
-                Some(contest) => all.push(tried(lab, &contest)?),
-                None => plans.row(vec![name, "none holds".into()]),
-            }
+            all.push(tried(lab, &contest, &before, name, &scaled(rates))?);
         }
     }
     let mut table = Table::new(&HEADER);

@@ -68,10 +68,21 @@ impl Lab {
 
     /// A plan, without explanation; `None` if the planner finds none.
     pub fn plan(&self, problem: &Problem, planner: Planner, trace: Option<Workload>) -> Option<Plan> {
+        self.plan_within(PLAN_TIME_MAX, problem, planner, trace)
+    }
+
+    /// The same with another limit on the time.
+    pub fn plan_within(
+        &self,
+        time_max: Duration,
+        problem: &Problem,
+        planner: Planner,
+        trace: Option<Workload>,
+    ) -> Option<Plan> {
         let start = Instant::now();
         let options = PlanOptions {
             planner,
-            time_limit: Some(PLAN_TIME_MAX),
+            time_limit: Some(time_max),
             trace,
             explain: false,
             ..PlanOptions::new(Arc::new(move || start.elapsed()))

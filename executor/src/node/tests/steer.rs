@@ -4,6 +4,7 @@ use super::super::*;
 use super::world::*;
 use crate::steering::EXTRA_BIT;
 use apportion_protocol::v1;
+use proptest::prelude::*;
 
 /// One task with a replica at agent 1, 100 requests a second planned of 125 that it serves; spare devices at all three agents.
 fn spare(generation: u64) -> v1::Target {
@@ -41,7 +42,7 @@ fn extras(world: &World) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn a_load_step_is_answered_with_replicas_on_spare_devices_and_a_new_target_ends_it() {
+fn a_load_step_is_answered_with_replicas_on_spare_devices_that_stay_under_a_new_target_while_they_are_called_for() {
     let mut world = world(&spare(1));
     offer(&mut world, 90, 2_000);
     assert_eq!(extras(&world), [], "as planned, nothing is added");
@@ -52,9 +53,149 @@ fn a_load_step_is_answered_with_replicas_on_spare_devices_and_a_new_target_ends_
     // Numbers are unique, and all agents know the same ones.
     assert_eq!(added.iter().map(|(_, id)| id).collect::<BTreeSet<_>>().len(), added.len());
     world.obey(&spare(2));
-    world.pass(1_500 * MS);
-    assert_eq!(extras(&world), [], "the new target overrides");
+    assert_eq!(offer(&mut world, 300, 3_000), 0, "there is no gap");
+    assert_eq!(extras(&world), added, "the same ones");
+    world.pass(60_000 * MS);
+    assert_eq!(extras(&world), [], "nothing calls for them any more");
     assert_eq!(world.unfinished(), [0; 3]);
+}
+
+#[test]
+fn what_was_added_makes_way_for_a_new_targets_replicas() {
+    let mut world = world(&spare(1));
+    offer(&mut world, 300, 3_000);
+    let (agent, id) = extras(&world)[0];
+    let device = world.nodes[&agent].replicas().find(|r| r.id == id).expect("it is there").device;
+    let mut next = spare(2);
+    next.pipelines[0].replicas.push(v1::ReplicaTarget { replica: 2, group: 1, agent, device });
+    world.obey(&next);
+    assert_eq!(offer(&mut world, 300, 3_000), 0, "what goes serves until its successor is ready");
+    assert!(world.loaded[&agent].contains(&2) && !world.loaded[&agent].contains(&id));
+    assert_eq!(world.unfinished(), [0; 3]);
+}
+
+/// Four replicas planned for 400 requests a second, and what lower rates need.
+fn descending(generation: u64) -> v1::Target {
+    let mut plan = spare(generation);
+    let step = |rate_qps, replicas| v1::LadderStep { rate_qps, replicas: vec![replicas] };
+    plan.pipelines[0].ladder = vec![step(60.0, 1), step(130.0, 2), step(400.0, 4), step(600.0, 5)];
+    plan.pipelines[0].demand_qps = 400.0;
+    let more = [(2, 2), (3, 3), (4, 2)].map(|(replica, agent)| v1::ReplicaTarget {
+        replica,
+        group: 1,
+        agent,
+        device: (replica == 4).into(),
+    });
+    plan.pipelines[0].replicas.extend(more);
+    plan
+}
+
+fn loaded(world: &World) -> BTreeSet<u64> {
+    world.loaded.values().flatten().copied().collect()
+}
+
+#[test]
+fn the_plans_own_replicas_are_released_after_half_a_minute_of_less_and_come_back_at_once() {
+    let mut world = world(&descending(1));
+    assert_eq!(loaded(&world), [1, 2, 3, 4].into());
+    assert_eq!(offer(&mut world, 100, 20_000), 0);
+    assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "what a steward begins with is kept half a minute");
+    assert_eq!(offer(&mut world, 100, 20_000), 0);
+    assert_eq!(loaded(&world), [1, 2].into(), "the youngest go, and nothing is lost by it");
+    world.pass(45_000 * MS);
+    assert_eq!(loaded(&world), [1].into(), "without any load the lowest step is left");
+    offer(&mut world, 330, 2_000);
+    assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "the plan's own, and nothing beside them");
+    offer(&mut world, 330, 6_000);
+    assert_eq!(offer(&mut world, 330, 3_000), 0, "all in time once what had queued up is served");
+    // A target for less keeps what is called for, and one for more does not load what is not.
+    let mut less = descending(2);
+    less.pipelines[0].replicas.truncate(1);
+    less.pipelines[0].demand_qps = 60.0;
+    world.obey(&less);
+    assert_eq!(offer(&mut world, 330, 3_000), 0, "no gap");
+    assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "the same ones");
+    world.pass(60_000 * MS);
+    assert_eq!(loaded(&world), [1].into());
+    // Under a new target they have not to be seen idle again: only what is called for is loaded.
+    world.obey(&descending(3));
+    world.pass(1_000 * MS);
+    assert_eq!(loaded(&world), [1].into(), "the load that was seen counts for it");
+    assert_eq!(world.unfinished(), [0; 3]);
+}
+
+#[test]
+fn a_full_fleet_releases_too_and_without_lower_steps_nothing_goes() {
+    let mut full = descending(1);
+    full.agents.iter_mut().for_each(|a| a.devices = if a.agent == 2 { 2 } else { 1 });
+    let mut at_full = world(&full);
+    at_full.pass(45_000 * MS);
+    assert_eq!(loaded(&at_full), [1].into());
+    let mut tuned = descending(1);
+    tuned.pipelines[0].ladder.clear();
+    let mut world = world(&tuned);
+    world.pass(90_000 * MS);
+    assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "a tuner adds to the plan; nobody has shown what fewer hold");
+}
+
+#[test]
+fn a_released_device_serves_another_pipeline_until_its_own_replica_comes_back() {
+    let mut target = descending(1);
+    let mut other = spare(1).pipelines.remove(0);
+    other.name = "q".into();
+    other.groups[0].group = 2;
+    other.tables[0].entries[0].group = 2;
+    other.replicas = vec![v1::ReplicaTarget { replica: 9, group: 2, agent: 1, device: 1 }];
+    target.pipelines.push(other);
+    // No device is spare but what is released: at agents 2 and 3.
+    target.agents[2].devices = 1;
+    let mut world = world(&target);
+    world.pass(45_000 * MS);
+    assert_eq!(loaded(&world), [1, 9].into());
+    let mut answers = Vec::new();
+    let mut offer_q = |world: &mut World, ms: u64| {
+        for n in 0..ms * 300 / 1_000 {
+            answers.push(world.ask(3, "q", &[n as f32]));
+            world.pass(1_000 * MS / 300);
+        }
+    };
+    offer_q(&mut world, 3_000);
+    let lent = extras(&world);
+    assert!(lent.len() >= 2 && lent.iter().all(|(agent, _)| *agent != 1), "{lent:?}");
+    assert!(offer(&mut world, 330, 4_000) > 0, "while they come back");
+    assert!(loaded(&world).is_superset(&[1, 2, 3, 4, 9].into()), "{:?}", loaded(&world));
+    assert_eq!(offer(&mut world, 330, 2_000), 0);
+    world.pass(1_000 * MS);
+    assert_eq!(extras(&world), [], "what was lent is given back");
+    assert!(answers.iter_mut().all(|a| a.try_recv().is_ok()), "every request of the other has its answer");
+    assert_eq!(world.unfinished(), [0; 3]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the load does and whenever targets come, each request is answered, and in the end exactly what is called for is loaded.
+    #[test]
+    fn nothing_is_lost_whatever_comes_and_goes(phases in prop::collection::vec((0_u64..400, 200_u64..20_000, any::<bool>()), 1..5)) {
+        let mut world = world(&descending(1));
+        let mut answers = Vec::new();
+        let mut generation = 1;
+        for (qps, ms, is_new) in phases {
+            for n in 0..qps * ms / 1_000 {
+                answers.push(world.ask(1 + n % 3, "p", &[n as f32]));
+                world.pass(1_000 * MS / qps);
+            }
+            world.pass(if qps == 0 { ms * MS } else { 0 });
+            if is_new {
+                generation += 1;
+                world.obey(&descending(generation));
+            }
+        }
+        world.pass(80_000 * MS);
+        prop_assert!(answers.iter_mut().all(|a| a.try_recv().is_ok()));
+        prop_assert_eq!(world.unfinished(), [0; 3]);
+        prop_assert_eq!(loaded(&world), BTreeSet::from([1]));
+    }
 }
 
 #[test]

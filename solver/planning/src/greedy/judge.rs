@@ -5,7 +5,7 @@
 use super::{Greedy, Setting};
 use crate::replay;
 use apportion_domain::{HardwareIndex, Problem, Share};
-use apportion_estimator::{Arrivals, SimulateOptions, Workload, simulate};
+use apportion_estimator::Workload;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -28,26 +28,12 @@ pub(super) struct Judge {
 
 impl Judge {
     pub(super) fn new(problem: &Problem, workload: &Workload) -> Self {
-        let allowed = problem.pipelines.iter().zip(&workload.traces).map(|(p, trace)| {
-            let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &p.name).count() as u64;
-            allowed(arrivals, p.percentile / 100.0)
-        });
-        Self { misses_max: allowed.sum(), known: Mutex::default() }
+        Self { misses_max: replay::misses_max(problem, workload), known: Mutex::default() }
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, bool>> {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
-
-/// How many of so many requests may miss, by the comparison that [`replay::misses`] makes.
-fn allowed(requests: u64, share: f64) -> u64 {
-    let holds = |misses: u64| (requests - misses) as f64 / requests as f64 >= share;
-    let mut misses = (((1.0 - share) * requests as f64) as u64 + 1).min(requests);
-    while misses > 0 && !holds(misses) {
-        misses -= 1;
-    }
-    misses
 }
 
 impl Greedy<'_> {
@@ -76,32 +62,6 @@ impl Greedy<'_> {
     }
 
     fn holds(&self, plan: &apportion_domain::Plan) -> bool {
-        let misses_max = self.judge.misses_max;
-        let options = SimulateOptions { misses_max: Some(misses_max), ..SimulateOptions::default() };
-        match simulate(self.problem, plan, self.workload, &options) {
-            Ok(run) => {
-                let missed = run.total.requests - run.total.ok;
-                missed <= misses_max && replay::misses(self.problem, &run.pipelines).iter().all(|&miss| miss <= 0.0)
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the plan could not be replayed");
-                false
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::allowed;
-
-    #[test]
-    fn what_may_miss_is_the_most_that_still_holds() {
-        for (requests, share) in [(0, 0.99), (1, 0.99), (99, 0.99), (100, 0.99), (1234, 0.95), (100_000, 0.999), (7, 0.5)] {
-            let most = allowed(requests, share);
-            let attainment = |misses: u64| if requests == 0 { 1.0 } else { (requests - misses) as f64 / requests as f64 };
-            assert!(attainment(most) >= share, "{requests} {share}: {most}");
-            assert!(most == requests || attainment(most + 1) < share, "{requests} {share}: {most}");
-        }
+        replay::holds(self.problem, plan, self.workload, self.judge.misses_max)
     }
 }
