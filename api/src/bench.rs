@@ -15,6 +15,8 @@ use tonic_prost::ProstCodec;
 const ATTACH: &str = "/apportion.v1.Control/Attach";
 /// Messages of a stand-in that wait for its connection.
 const OUTBOX_MAX: usize = 16;
+/// Acknowledgements that wait to be counted; who has another one waits.
+const HEARD_MAX: usize = 4_096;
 /// How long a stand-in waits for anything, a target included.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
@@ -73,7 +75,7 @@ struct Fenced {
 pub struct StandIns {
     count: usize,
     /// Generations that were acknowledged, and when.
-    heard: mpsc::UnboundedReceiver<(u64, Instant)>,
+    heard: mpsc::Receiver<(u64, Instant)>,
     running: JoinSet<Result<(), BenchError>>,
 }
 
@@ -83,7 +85,7 @@ impl StandIns {
     /// # Errors
     /// If one cannot connect or is refused.
     pub async fn connect(grpc: &str, token: &str, count: usize, hardware: &str) -> Result<Self, BenchError> {
-        let (hears, heard) = mpsc::unbounded_channel();
+        let (hears, heard) = mpsc::channel(HEARD_MAX);
         let mut running = JoinSet::new();
         for at in 0..count {
             let register = register(at, token, hardware);
@@ -178,7 +180,7 @@ impl StandIn {
         sent.map_err(|_| BenchError::Broken { agent: self.name.clone(), source: None })
     }
 
-    async fn run(&mut self, hears: &mpsc::UnboundedSender<(u64, Instant)>) -> Result<(), BenchError> {
+    async fn run(&mut self, hears: &mpsc::Sender<(u64, Instant)>) -> Result<(), BenchError> {
         let mut reports = tokio::time::interval(self.report_every);
         loop {
             tokio::select! {
@@ -189,7 +191,7 @@ impl StandIn {
                     let Some(fence) = heard.target.and_then(|t| t.fence) else { continue };
                     let ack = v1::Ack { fence: Some(fence), applied: true, ..v1::Ack::default() };
                     self.say(agent_message::Message::Ack(ack)).await?;
-                    if hears.send((fence.generation, Instant::now())).is_err() {
+                    if hears.send((fence.generation, Instant::now())).await.is_err() {
                         return Ok(());
                     }
                 }
