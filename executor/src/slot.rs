@@ -121,7 +121,7 @@ fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> Happened {
     Happened::Batch(result, start.elapsed())
 }
 
-/// Waits until a moment. The system's sleep is late by about [`SLEEP_LATE`]: that much of it is not slept.
+/// Waits until a moment. The system's sleep is late by about 60 us: that much of it is not slept.
 pub fn wait_until(moment: Instant) {
     let left = || moment.saturating_duration_since(Instant::now());
     let slept = left().saturating_sub(SLEEP_LATE);
