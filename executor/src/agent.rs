@@ -12,7 +12,6 @@ use crate::node::counts::{Batches, Counts, Labels};
 use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
-use crate::slice;
 use crate::slot::{Happened, Ran, Slot};
 use crate::telemetry::Tracer;
 use crate::wire::{End, Load, Message, Return};
@@ -184,7 +183,6 @@ pub fn start(options: Options) -> Handle {
 
 impl Loop {
     async fn run(mut self, mut events: mpsc::Receiver<Event>, mut commands: mpsc::Receiver<Command>) {
-        slice::shorten();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut announced = Instant::now();

@@ -1,7 +1,6 @@
 //! Wakes an agent's loop at a moment. The runtime's timers count milliseconds, which is as long as many batches take; a thread
 //! that waits for a condition is woken within some tens of microseconds.
 
-use crate::slice;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -51,7 +50,6 @@ impl Drop for Alarm {
 }
 
 fn wait((state, changed): &(Mutex<State>, Condvar), ring: &impl Fn()) {
-    slice::shorten();
     let mut now = state.lock().unwrap_or_else(PoisonError::into_inner);
     while !now.is_over {
         now = match now.at {

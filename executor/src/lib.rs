@@ -19,7 +19,6 @@ pub mod node;
 pub mod peers;
 pub mod policies;
 pub mod record;
-mod slice;
 pub mod slot;
 pub mod steering;
 pub mod telemetry;

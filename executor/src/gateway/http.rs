@@ -5,7 +5,6 @@ use super::json::{self, HEADER_LENGTH, Head};
 use super::refusal::{Cause, Refusal};
 use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, find, metrics, version};
 use crate::node::request::Terms;
-use crate::slice;
 use crate::telemetry::Ingress;
 use crate::trace::Trace;
 use actix_web::http::StatusCode;
@@ -27,8 +26,6 @@ const WORKERS: usize = 2;
 pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server> {
     let data = web::Data::new(gateway);
     let app = move || {
-        // Called once by each worker.
-        slice::shorten();
         App::new()
             .app_data(data.clone())
             .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
