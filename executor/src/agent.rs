@@ -14,6 +14,7 @@ use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
 use crate::slot::{Happened, Ran, Slot};
 use crate::telemetry::Tracer;
+use crate::wakeful::{KERNELS_FILE, Wakeful};
 use crate::wire::{End, Load, Message, Return};
 use apportion_domain::Fence;
 use apportion_protocol::v1;
@@ -109,10 +110,13 @@ pub struct Options {
     pub record: Option<PathBuf>,
     /// Where spans go, if anywhere.
     pub tracer: Option<Arc<Tracer>>,
+    /// Processors may sleep between requests, however many come ([`crate::wakeful`]).
+    pub may_sleep: bool,
 }
 
 struct Loop {
     node: Node,
+    wakeful: Wakeful,
     options: Options,
     peers: Peers,
     alarm: Option<Alarm>,
@@ -159,6 +163,7 @@ pub fn start(options: Options) -> Handle {
         alarm,
         recorder,
         node: Node::new(agent, first_request),
+        wakeful: if options.may_sleep { Wakeful::never() } else { Wakeful::by(KERNELS_FILE.as_ref()) },
         options,
         peers: Peers::new(events),
         slots: HashMap::new(),
@@ -208,6 +213,7 @@ impl Loop {
                         self.keep_record();
                     }
                     self.look();
+                    self.wakeful.look();
                 }
                 // The connections' turn has come before.
                 () = tokio::task::yield_now(), if self.is_more => {}
@@ -234,6 +240,7 @@ impl Loop {
     }
 
     fn feed(&mut self, event: Event) {
+        self.wakeful.came();
         let now = self.now_ns();
         let event = match &mut self.recorder {
             Some(recorder) => recorder.event(now, event),

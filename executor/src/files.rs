@@ -63,6 +63,16 @@ impl Files {
         Ok(path)
     }
 
+    /// Puts a model file here that nobody need fetch any more, and says its digest.
+    ///
+    /// # Errors
+    /// [`FileError::Disk`].
+    pub fn add(&self, bytes: &[u8]) -> Result<String, FileError> {
+        let digest = hex_digest(bytes);
+        self.write(&self.directory.join(format!("{digest}.onnx")), bytes)?;
+        Ok(digest)
+    }
+
     /// The target that was obeyed last, with the number that the agent had; none if there is none that can be read.
     #[must_use]
     pub fn last_target(&self) -> Option<(u64, v1::Target)> {
@@ -94,7 +104,8 @@ impl Files {
     }
 }
 
-fn hex_digest(bytes: &[u8]) -> String {
+/// Its sha256, as files are named.
+pub(crate) fn hex_digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -25,4 +25,5 @@ pub mod telemetry;
 pub mod tensor;
 pub mod trace;
 pub mod unwire;
+pub mod wakeful;
 pub mod wire;

@@ -41,6 +41,12 @@ struct BenchFlags {
     /// Seconds for each figure
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
+    /// Let processors sleep between requests, as an agent with that flag does
+    #[arg(long)]
+    save_power: bool,
+    /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime, whose library is found as an agent finds it
+    #[arg(long)]
+    digits: Option<PathBuf>,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -115,6 +121,10 @@ struct Flags {
     /// How many of the requests that do not say whether they are sampled are traced, from 0 to 1
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", default_value_t = 1.0, value_parser = ratio)]
     trace_ratio: f64,
+    /// Let processors sleep between requests at any load [default: they are kept awake while 1,000 events a second come, where
+    /// the agent may write to /dev/cpu_dma_latency; a hop takes less than half as long then]
+    #[arg(long)]
+    save_power: bool,
     /// Record all that the agent's machines are told and do into this file, to replay it
     #[arg(long, hide = true)]
     record: Option<PathBuf>,
@@ -194,8 +204,9 @@ fn main() -> ExitCode {
 }
 
 fn measure(flags: &BenchFlags) -> ExitCode {
-    let options = bench::Options { each: Duration::from_secs_f64(flags.seconds) };
-    match bench::run(options, |part| eprintln!("{part}")).and_then(|figures| print(&figures)) {
+    let each = Duration::from_secs_f64(flags.seconds);
+    let options = bench::Options { each, may_sleep: flags.save_power, digits: flags.digits.clone() };
+    match bench::run(&options, |part| eprintln!("{part}")).and_then(|figures| print(&figures)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -254,7 +265,8 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     // An empty variable of the environment is as good as none.
     let endpoint = flags.otlp_endpoint.filter(|endpoint| !endpoint.is_empty());
     let tracer = endpoint.map(|at| Tracer::new(&at, flags.trace_ratio, &name)).transpose()?;
-    let options = Options { loader, pace: flags.pace, files, record: flags.record, tracer: tracer.clone() };
+    let (pace, record, may_sleep) = (flags.pace, flags.record, flags.save_power);
+    let options = Options { loader, pace, files, record, tracer: tracer.clone(), may_sleep };
     let handle = agent::Handle { devices, ..agent::start(options) };
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(peers::listen(data, handle.events.clone(), drained.clone()));

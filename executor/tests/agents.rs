@@ -216,6 +216,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                         files,
                         record: None,
                         tracer: None,
+                        may_sleep: true,
                     });
                     tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
                     let identity = Identity {

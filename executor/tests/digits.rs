@@ -64,7 +64,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
     let loader = Loader::Onnx { library, provider: Provider::Cpu, threads: 1 };
     let files = Files::open(state.path()).expect("opens");
-    let handle = agent::start(Options { loader, pace: false, files, record: None, tracer: None });
+    let handle = agent::start(Options { loader, pace: false, files, record: None, tracer: None, may_sleep: true });
     handle.commands.send(Command::Welcome(1, String::new())).await.expect("the loop runs");
     handle.commands.send(Command::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();

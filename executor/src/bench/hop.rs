@@ -2,8 +2,9 @@
 //! rates, in turns.
 
 use super::pair::{FAR, HOP_BYTES, NEAR, Pair, latency_ns, row};
-use super::{BenchError, Figure, ingress, quantile};
+use super::{BenchError, Figure, echo, ingress, quantile};
 use crate::node::request::Answer;
+use crate::tensor::Tensor;
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::VecDeque;
@@ -16,13 +17,14 @@ const OUTSTANDING: usize = 64;
 /// at high rates a few requests come together all the same.
 const SLEEP_MIN: Duration = Duration::from_micros(5);
 /// How often near and far take turns, so that what else the machine does falls on both.
-const TURNS: u32 = 5;
+pub(super) const TURNS: u32 = 5;
 
 /// What the way there and back adds, at half of what the ingress carries to the other agent and at half of what the loops do
 /// without it.
 pub(super) fn measure(pair: &Pair, each: Duration) -> Result<Vec<Figure>, BenchError> {
+    let inputs = row(&Bytes::from(vec![0; HOP_BYTES]));
     let by_ingress = ingress::binary_rate(pair, FAR, HOP_BYTES, each)? / 2.0;
-    let by_loops = most(pair, FAR, each)? / 2.0;
+    let by_loops = most(pair, FAR, &inputs, each)? / 2.0;
     let mut figures = added(pair, "half of what the ingress carries there", by_ingress, ("50", "200"), each)?;
     figures.extend(added(pair, "half of what the loops carry there", by_loops, ("-", "-"), each)?);
     Ok(figures)
@@ -36,37 +38,38 @@ fn added(
     aims: (&'static str, &'static str),
     each: Duration,
 ) -> Result<Vec<Figure>, BenchError> {
-    let (mut near, mut far) = (Vec::new(), Vec::new());
+    let inputs = row(&Bytes::from(vec![0; HOP_BYTES]));
+    let (mut bare, mut near, mut far) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        near.extend(at_rate(pair, NEAR, rate, each / TURNS)?);
-        far.extend(at_rate(pair, FAR, rate, each / TURNS)?);
+        bare.extend(echo::at_rate(rate, each / TURNS)?);
+        near.extend(at_rate(pair, NEAR, &inputs, rate, each / TURNS)?);
+        far.extend(at_rate(pair, FAR, &inputs, rate, each / TURNS)?);
     }
-    near.sort_unstable();
-    far.sort_unstable();
+    [&mut bare, &mut near, &mut far].into_iter().for_each(|all| all.sort_unstable());
     let us = |sorted: &[u64], part| quantile(sorted, part) as f64 / 1e3;
     let figures = [("median", 0.5, aims.0), ("p99", 0.99, aims.1)].into_iter().flat_map(|(name, part, aim)| {
-        let (near, far) = (us(&near, part), us(&far, part));
+        let (bare, near, far) = (us(&bare, part), us(&near, part), us(&far, part));
         let what = format!("request to another agent, 4 KiB tensors at {rate:.0} requests/s ({load}), {name}");
         let what = format!("{what} (plain: to a replica at the gateway's own agent)");
         let whole = Figure { what, unit: "us", agents: far, plain: Some(near), aim: "-" };
-        [whole, Figure::alone(format!("added by the way there and back, {name}"), "us", far - near, aim)]
+        let what = format!("added by the way there and back, {name} (plain: the same over a bare TCP connection)");
+        [whole, Figure { what, unit: "us", agents: far - near, plain: Some(bare), aim }]
     });
     Ok(figures.collect())
 }
 
 /// Requests per second with many outstanding.
-fn most(pair: &Pair, pipeline: &str, each: Duration) -> Result<f64, BenchError> {
+pub(super) fn most(pair: &Pair, pipeline: &str, inputs: &[Tensor], each: Duration) -> Result<f64, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let data = Bytes::from(vec![0; HOP_BYTES]);
     runtime.block_on(async {
         let begun = Instant::now();
-        let mut waiting: FuturesUnordered<_> = (0..OUTSTANDING).map(|_| pair.ask(pipeline, row(&data))).collect();
+        let mut waiting: FuturesUnordered<_> = (0..OUTSTANDING).map(|_| pair.ask(pipeline, inputs.to_vec())).collect();
         let mut answered = 0u64;
         while let Some(answer) = waiting.next().await {
             answer?;
             answered += 1;
             if begun.elapsed() < each {
-                waiting.push(pair.ask(pipeline, row(&data)));
+                waiting.push(pair.ask(pipeline, inputs.to_vec()));
             }
         }
         Ok(answered as f64 / begun.elapsed().as_secs_f64())
@@ -75,21 +78,38 @@ fn most(pair: &Pair, pipeline: &str, each: Duration) -> Result<f64, BenchError> 
 
 /// Latencies in nanoseconds of requests that come at a rate, whatever becomes of those before. Answers are looked for now and
 /// then, not waited for: nobody is woken for them, and their tensors are not kept.
-fn at_rate(pair: &Pair, pipeline: &str, rate: f64, each: Duration) -> Result<Vec<u64>, BenchError> {
-    let data = Bytes::from(vec![0; HOP_BYTES]);
+pub(super) fn at_rate(
+    pair: &Pair,
+    pipeline: &str,
+    inputs: &[Tensor],
+    rate: f64,
+    each: Duration,
+) -> Result<Vec<u64>, BenchError> {
+    sleep_sharply()?;
     let count = ((rate * each.as_secs_f64()) as u64).max(1);
     let (begun, mut waiting, mut latencies) = (Instant::now(), VecDeque::new(), Vec::new());
     for i in 0..count {
-        let due = Duration::from_secs_f64(i as f64 / rate);
-        let early = due.saturating_sub(begun.elapsed());
-        if early > SLEEP_MIN {
+        if let Some(early) = early(i, rate, begun) {
             take_answers(&mut waiting, &mut latencies)?;
             std::thread::sleep(early);
         }
-        waiting.push_back(pair.put(pipeline, row(&data))?);
+        waiting.push_back(pair.put(pipeline, inputs.to_vec())?);
     }
     latencies.extend(waiting.into_iter().map(|a| latency_ns(a.blocking_recv())).collect::<Result<Vec<_>, _>>()?);
     Ok(latencies)
+}
+
+/// How long to sleep before the request of this number is due, if that is worth it.
+pub(super) fn early(number: u64, rate: f64, begun: Instant) -> Option<Duration> {
+    let due = Duration::from_secs_f64(number as f64 / rate);
+    Some(due.saturating_sub(begun.elapsed())).filter(|early| *early > SLEEP_MIN)
+}
+
+/// Lets this thread's sleeps end when they should: the kernel adds 50 us otherwise, and requests would come in bunches.
+pub(super) fn sleep_sharply() -> std::io::Result<()> {
+    let thread = std::fs::read_link("/proc/thread-self")?;
+    let number = thread.file_name().unwrap_or_default();
+    std::fs::write(std::path::Path::new("/proc").join(number).join("timerslack_ns"), "1")
 }
 
 /// Takes the answers that are there, in the order of the requests.

@@ -3,19 +3,26 @@
 //!
 //! What belongs here: measuring. Figures depend on the machine and on what else runs there, so ratios are what to compare.
 
+mod digits;
+mod echo;
 mod hop;
 mod ingress;
 mod pair;
 mod plain;
 mod tensors;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// How long each figure is measured.
     pub each: Duration,
+    /// Processors may sleep between requests, as in [`crate::agent::Options`].
+    pub may_sleep: bool,
+    /// The folder of the example `digits`, if its hop is to be measured too: that needs ONNX Runtime.
+    pub digits: Option<PathBuf>,
 }
 
 /// Why there are no figures.
@@ -27,6 +34,9 @@ pub enum BenchError {
     /// The agents do not do what they are asked to.
     #[error("the agents under test failed: {0}")]
     Agents(String),
+    /// The example of real variants is not as it should be.
+    #[error("--digits {0}")]
+    Digits(String),
 }
 
 /// One figure.
@@ -44,25 +54,24 @@ pub struct Figure {
     pub aim: &'static str,
 }
 
-impl Figure {
-    fn alone(what: impl Into<String>, unit: &'static str, agents: f64, aim: &'static str) -> Self {
-        Self { what: what.into(), unit, agents, plain: None, aim }
-    }
-}
-
 /// Measures everything; `done` hears of each part before it begins.
 ///
 /// # Errors
 /// [`BenchError`] by cause.
-pub fn run(options: Options, mut begins: impl FnMut(&str)) -> Result<Vec<Figure>, BenchError> {
+pub fn run(options: &Options, mut begins: impl FnMut(&str)) -> Result<Vec<Figure>, BenchError> {
     begins("starting two agents");
-    let pair = pair::Pair::start()?;
+    let pair = pair::Pair::start(options.may_sleep)?;
     begins("the time of a hop");
     let mut figures = hop::measure(&pair, options.each)?;
     begins("large tensors");
     figures.push(tensors::measure(&pair, options.each)?);
     begins("requests at the ingress");
     figures.extend(ingress::measure(&pair, options.each)?);
+    drop(pair);
+    if let Some(folder) = &options.digits {
+        begins("the hop of the digits pipeline");
+        figures.extend(digits::measure(folder, options)?);
+    }
     Ok(figures)
 }
 
@@ -86,7 +95,8 @@ mod tests {
 
     #[test]
     fn all_figures_are_there_and_are_figures() {
-        let figures = run(Options { each: Duration::from_millis(100) }, |_| {}).expect("figures");
+        let figures =
+            run(&Options { each: Duration::from_millis(100), may_sleep: true, digits: None }, |_| {}).expect("figures");
         assert_eq!(figures.len(), 12, "{figures:?}");
         for figure in &figures {
             // The difference of two ranks may be anything on a busy machine; all others are of something that happened.

@@ -41,6 +41,15 @@ pub(super) struct Pair {
     _state: tempfile::TempDir,
 }
 
+/// What agents are started with.
+pub(super) struct Setup<'a> {
+    pub(super) loader: Loader,
+    /// Files of the variants, which both have.
+    pub(super) models: &'a [Vec<u8>],
+    pub(super) pipelines: Vec<v1::PipelineTarget>,
+    pub(super) may_sleep: bool,
+}
+
 struct Sockets {
     data: TcpListener,
     http: TcpListener,
@@ -58,20 +67,29 @@ impl Sockets {
 }
 
 impl Pair {
-    /// Starts them and waits until all pipelines are ready at the first.
-    pub(super) fn start() -> Result<Self, BenchError> {
+    /// Starts them with variants that take no time, and waits until all pipelines are ready at the first.
+    pub(super) fn start(may_sleep: bool) -> Result<Self, BenchError> {
+        Self::with(&Setup { loader: Loader::Emulated, models: &[], pipelines: pipelines(), may_sleep })
+    }
+
+    /// Starts them with this and waits until all pipelines are ready at the first.
+    pub(super) fn with(setup: &Setup<'_>) -> Result<Self, BenchError> {
         let state = tempfile::tempdir()?;
         let (first, second) = (Sockets::bind()?, Sockets::bind()?);
         let (http, grpc) = (first.http.local_addr()?, first.grpc.local_addr()?);
-        let target = target([first.data.local_addr()?, second.data.local_addr()?]);
+        let target = target([first.data.local_addr()?, second.data.local_addr()?], setup.pipelines.clone());
         let (stop, mut threads, mut handles) = (CancellationToken::new(), Vec::new(), Vec::new());
         for (number, sockets) in [(1, first), (2, second)] {
             let files = Files::open(&state.path().join(number.to_string())).map_err(disk)?;
             files.keep_target(number, &target).map_err(disk)?;
+            for model in setup.models {
+                files.add(model).map_err(disk)?;
+            }
+            let (loader, may_sleep) = (setup.loader.clone(), setup.may_sleep);
             let (up, started) = std::sync::mpsc::channel();
             let stopped = stop.clone();
             threads.push(std::thread::spawn(move || {
-                actix_web::rt::System::new().block_on(serve(sockets, files, up, stopped));
+                actix_web::rt::System::new().block_on(serve(sockets, (loader, files, may_sleep), up, stopped));
             }));
             handles.push(started.recv().map_err(|_| BenchError::Agents("an agent did not start".into()))??);
         }
@@ -125,14 +143,14 @@ fn disk(error: FileError) -> BenchError {
 
 async fn serve(
     sockets: Sockets,
-    files: Files,
+    (loader, files, may_sleep): (Loader, Files, bool),
     up: std::sync::mpsc::Sender<std::io::Result<Handle>>,
     stop: CancellationToken,
 ) {
     let started = (|| {
         let data = tokio::net::TcpListener::from_std(sockets.data)?;
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)?;
-        let handle = agent::start(Options { loader: Loader::Emulated, pace: false, files, record: None, tracer: None });
+        let handle = agent::start(Options { loader, pace: false, files, record: None, tracer: None, may_sleep });
         let gateway = Gateway::new(handle.clone());
         tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
         tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), stop.clone()));
@@ -159,22 +177,23 @@ pub(super) fn row(bytes: &Bytes) -> Vec<Tensor> {
     vec![Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1, bytes.len()], data: bytes.clone() }]
 }
 
-fn target(addresses: [SocketAddr; 2]) -> v1::Target {
+fn target(addresses: [SocketAddr; 2], pipelines: Vec<v1::PipelineTarget>) -> v1::Target {
     let peers = addresses.iter().zip(1..).map(|(address, agent)| v1::Peer {
         agent,
         data_address: address.to_string(),
         ..Default::default()
     });
-    v1::Target {
-        fence: Some(v1::Fence { incarnation: 1, generation: 1 }),
-        agents: peers.collect(),
-        pipelines: vec![
-            pipeline(NEAR, 1, 1, ("UINT8", HOP_BYTES), ("UINT8", HOP_BYTES), 8),
-            pipeline(FAR, 2, 2, ("UINT8", HOP_BYTES), ("UINT8", HOP_BYTES), 8),
-            pipeline(LARGE, 3, 2, ("UINT8", LARGE_BYTES), ("UINT8", 1), 1),
-            pipeline(FEW, 4, 1, ("FP32", FEW_NUMBERS), ("FP32", FEW_NUMBERS), 8),
-        ],
-    }
+    let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
+    v1::Target { fence, agents: peers.collect(), pipelines }
+}
+
+fn pipelines() -> Vec<v1::PipelineTarget> {
+    vec![
+        pipeline(NEAR, 1, 1, ("UINT8", HOP_BYTES), ("UINT8", HOP_BYTES), 8),
+        pipeline(FAR, 2, 2, ("UINT8", HOP_BYTES), ("UINT8", HOP_BYTES), 8),
+        pipeline(LARGE, 3, 2, ("UINT8", LARGE_BYTES), ("UINT8", 1), 1),
+        pipeline(FEW, 4, 1, ("FP32", FEW_NUMBERS), ("FP32", FEW_NUMBERS), 8),
+    ]
 }
 
 /// A pipeline of one task and one replica whose batches take no time.

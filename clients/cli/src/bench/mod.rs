@@ -10,6 +10,7 @@ use crate::exit::{Exit, Outcome};
 use crate::output::number;
 use apportion_planning::bench::cluster;
 use clap::Subcommand;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,12 @@ pub enum BenchCommand {
         /// Seconds for each figure.
         #[arg(long, default_value_t = 3.0)]
         seconds: f64,
+        /// Let processors sleep between requests, as an agent with that flag does.
+        #[arg(long)]
+        save_power: bool,
+        /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime.
+        #[arg(long)]
+        digits: Option<PathBuf>,
     },
 }
 
@@ -68,7 +75,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
         BenchCommand::Serving => serving::run()?,
         BenchCommand::Fidelity(args) => return crate::demo::fidelity::run(args),
         BenchCommand::Push(args) => return crate::demo::push::run(args),
-        BenchCommand::Agent { seconds } => return agent::run(*seconds),
+        BenchCommand::Agent { seconds, save_power, digits } => return agent::run(*seconds, *save_power, digits.as_deref()),
     }
     Ok(Exit::Done)
 }
