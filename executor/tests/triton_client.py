@@ -172,6 +172,27 @@ def http_threads():
             check_toy(request.get_result(timeout=PATIENCE_S))
 
 
+def bodies_are_compressed():
+    rows = np.tile(ROWS, (400, 1))
+    with http.InferenceServerClient(HTTP) as client:
+        for way in ["gzip", "deflate"]:
+            ways = {"request_compression_algorithm": way, "response_compression_algorithm": way}
+            result = client.infer("toy", toy(http, rows), **ways)
+            assert result.as_numpy("s").tolist() == SUMS * 400, way
+            assert len(result.as_numpy("parent")) == 1_200
+    with grpc.InferenceServerClient(GRPC) as client:
+        for way in ["gzip", "deflate"]:
+            result = client.infer("toy", toy(grpc, rows), compression_algorithm=way)
+            assert result.as_numpy("s").tolist() == SUMS * 400, way
+        answers = queue.Queue()
+        client.start_stream(lambda result, error: answers.put((result, error)), compression_algorithm="gzip")
+        client.async_stream_infer("toy", toy(grpc))
+        result, error = answers.get(timeout=PATIENCE_S)
+        assert error is None, error
+        check_toy(result)
+        client.stop_stream()
+
+
 def grpc_unary():
     with grpc.InferenceServerClient(GRPC) as client:
         result = client.infer("toy", toy(grpc), request_id="seven", client_timeout=PATIENCE_S)
@@ -327,6 +348,7 @@ CASES = [
     http_every_datatype,
     grpc_every_datatype,
     http_threads,
+    bodies_are_compressed,
     grpc_unary,
     grpc_callbacks,
     grpc_stream,

@@ -13,7 +13,9 @@ use futures::stream::{BoxStream, Stream, StreamExt};
 use opentelemetry::KeyValue;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -38,9 +40,15 @@ pub async fn serve(
     gateway: Gateway,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let service = GrpcInferenceServiceServer::new(gateway).max_decoding_message_size(BODY_BYTES_MAX + ENVELOPE_BYTES_MAX);
+    let service = GrpcInferenceServiceServer::new(gateway)
+        .max_decoding_message_size(BODY_BYTES_MAX + ENVELOPE_BYTES_MAX)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .accept_compressed(CompressionEncoding::Deflate)
+        .send_compressed(CompressionEncoding::Gzip);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let server = tonic::transport::Server::builder().http2_adaptive_window(Some(true)).add_service(service);
+    let server = tonic::transport::Server::builder()
+        .http2_adaptive_window(Some(true))
+        .add_service(InterceptedService::new(service, answered_alike));
     server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await
 }
 
@@ -52,6 +60,15 @@ impl From<Refusal> for Status {
         }
         Status::with_metadata(refusal.cause.grpc(), refusal.line(), metadata)
     }
+}
+
+/// Answers are compressed if the request was: all clients say that they would take it so, few gain by it.
+fn answered_alike(mut request: Request<()>) -> Result<Request<()>, Status> {
+    let metadata = request.metadata_mut();
+    if metadata.get("grpc-encoding").is_none_or(|encoding| encoding == "identity") {
+        metadata.remove("grpc-accept-encoding");
+    }
+    Ok(request)
 }
 
 /// What a call's metadata say of its trace.

@@ -3,12 +3,12 @@
 use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, HEADER_LENGTH, Head};
 use super::refusal::{Cause, Refusal};
-use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, find, metrics, version};
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, coding, find, metrics, version};
 use crate::node::request::Terms;
 use crate::telemetry::Ingress;
 use crate::trace::Trace;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_ENCODING, HeaderValue};
+use actix_web::http::header::{ACCEPT_ENCODING, HeaderValue, VARY};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, error::PayloadError, web};
 use opentelemetry::KeyValue;
 use serde_json::{Value, json};
@@ -173,6 +173,10 @@ async fn infer(
                 Some(length) => response.content_type("application/octet-stream").insert_header((HEADER_LENGTH, length)),
                 None => response.content_type("application/json"),
             };
+            let (body, encoding) = coding::encoded(&request, body).await;
+            if let Some(encoding) = encoding {
+                response.insert_header(encoding).insert_header((VARY, ACCEPT_ENCODING.as_str()));
+            }
             response.body(body)
         }
         Err(refusal) => {
@@ -192,12 +196,8 @@ async fn answer(
     let name = named(request);
     let view = gateway.view();
     let pipeline = find(&view, name)?;
-    let body = body.map_err(|e| unread(&e))?;
+    let body = coding::decoded(request, body.map_err(|e| unread(&e))?, BODY_BYTES_MAX)?;
     let header = |name: &str| request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
-    if let Some(encoding) = header(CONTENT_ENCODING.as_str()).filter(|e| e != "identity") {
-        let error = format!("Content-Encoding: {encoding}: expected a body that is not compressed");
-        return Err(Refusal { cause: Cause::Unreadable, error, reason: None });
-    }
     let length = header(HEADER_LENGTH);
     let asked = json::read(&body, length.as_deref()).map_err(Refusal::invalid)?;
     let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;

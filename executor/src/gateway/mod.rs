@@ -4,6 +4,7 @@
 //! here. What never does: policies. All ways in share [`Gateway::infer`], so they count, bound and refuse alike.
 
 pub mod about;
+mod coding;
 pub mod contents;
 pub mod grpc;
 pub mod http;

@@ -47,7 +47,7 @@ fn is_asked(shape: &Shape) -> bool {
     std::env::var("APPORTION_TRIAL_SHAPE").map_or(true, |part| shape.name.contains(&part))
 }
 
-const SHAPES: [Shape; 6] = [
+const SHAPES: [Shape; 7] = [
     Shape { name: "steady, light", rate: |_| 0.3, variants: &["v"], serving: || json!({}), plan: (0.95, 0.0) },
     Shape { name: "steady, 85 %", rate: |_| 0.85, variants: &["v"], serving: || json!({}), plan: (0.95, 0.0) },
     Shape {
@@ -63,6 +63,13 @@ const SHAPES: [Shape; 6] = [
         variants: &["v"],
         serving: || json!({"dropping": "per_task"}),
         plan: (0.95, 0.0),
+    },
+    Shape {
+        name: "bursts, rerouting",
+        rate: bursts,
+        variants: &["slow", "fast"],
+        serving: || json!({"dropping": "reroute", "routing": "most_accurate_first"}),
+        plan: (1.25, 0.7),
     },
     Shape {
         name: "ramp, rerouting",
