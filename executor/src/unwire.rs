@@ -146,6 +146,7 @@ fn end(from: &mut Bytes) -> Result<End, FrameError> {
         0 => Ok(End::Leaf { task: text(from)?, outputs: tensors(from)? }),
         1 => Ok(End::Dropped(text(from)?)),
         2 => Ok(End::Failed(text(from)?)),
+        3 => Ok(End::NotReady(text(from)?)),
         _ => Err(FrameError::Field("end")),
     }
 }
@@ -281,6 +282,7 @@ mod tests {
             Message::Taken { hop: 8 },
             part(End::Dropped("full".into())),
             part(End::Failed("lost".into())),
+            part(End::NotReady("no replica".into())),
             part(End::Leaf { task: "s".into(), outputs: vec![] }),
             part(End::Leaf { task: "s".into(), outputs: vec![large, sample_tensor()] }),
         ];

@@ -154,6 +154,8 @@ pub enum End {
     Dropped(String),
     /// Failed, and why.
     Failed(String),
+    /// There was no replica for it.
+    NotReady(String),
 }
 
 /// A part of a request coming back to its gateway.
@@ -419,6 +421,10 @@ pub(crate) fn put_end(out: &mut Out, end: &End) {
         }
         End::Failed(reason) => {
             out.open.put_u8(2);
+            put_text(out, reason);
+        }
+        End::NotReady(reason) => {
+            out.open.put_u8(3);
             put_text(out, reason);
         }
     }

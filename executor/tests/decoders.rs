@@ -179,5 +179,6 @@ fn messages() -> Vec<Message> {
         Message::Steering(v1::Steering { pipeline: "p".into(), ..Default::default() }),
         part(End::Dropped("deadline".into())),
         part(End::Failed("out of memory".into())),
+        part(End::NotReady("no replica of task b is ready".into())),
     ]
 }

@@ -208,6 +208,7 @@ impl Node {
             }
             End::Dropped(reason) => return self.finish(part.request, Err(Answer::Dropped(reason))),
             End::Failed(reason) => return self.finish(part.request, Err(Answer::Failed(reason))),
+            End::NotReady(reason) => return self.finish(part.request, Err(Answer::NotReady(reason))),
         }
         if attempt.covered.is_whole() {
             let result = answered(attempt);

@@ -202,8 +202,7 @@ impl Node {
 
     fn park(&mut self, query: Query, to: Sending) {
         if self.parked.len() >= PARKED_MAX || !self.is_coming(&query.pipeline, &query.task) {
-            let reason = format!("no replica of task {} is ready", query.task);
-            return self.leave(&query, End::Failed(reason));
+            return self.leave_unready(&query);
         }
         let until_ns = self.now_ns.saturating_add(self.patience_ns(&query.pipeline));
         self.parked.push(Parked { query, to, until_ns });
@@ -235,8 +234,11 @@ impl Node {
         let (waiting, old) = parked.into_iter().partition::<Vec<_>, _>(|p| waits(p));
         self.parked = waiting;
         for Parked { query, .. } in old {
-            let reason = format!("no replica of task {} is ready", query.task);
-            self.leave(&query, End::Failed(reason));
+            self.leave_unready(&query);
         }
+    }
+
+    fn leave_unready(&mut self, query: &Query) {
+        self.leave(query, End::NotReady(format!("no replica of task {} is ready", query.task)));
     }
 }

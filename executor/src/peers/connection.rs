@@ -17,8 +17,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 /// First bytes of a connection in both directions: an agent, and the version of what follows. 03 had no joins, 04 no
-/// levels, no loads and no traces, and smaller chunks.
-const GREETING: [u8; 8] = *b"apport05";
+/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica.
+const GREETING: [u8; 8] = *b"apport06";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
 /// What the kernel may hold of what was written: a small message waits for that too, so it is little. Enough for 10 Gbit/s

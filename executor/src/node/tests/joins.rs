@@ -81,7 +81,7 @@ fn a_meeting_whose_other_part_never_comes_is_forgotten_when_its_request_is() {
     world.lose(3);
     world.pass(4_000 * MS);
     let done = answer.try_recv().expect("an answer");
-    assert!(matches!(done, Answer::Failed(_) | Answer::GivenUp), "{done:?}");
+    assert!(matches!(done, Answer::NotReady(_) | Answer::GivenUp), "{done:?}");
     assert_eq!(world.unfinished(), [0; 3]);
 }
 

@@ -47,7 +47,7 @@ fn without_another_plan_they_fail_after_a_while_and_later_ones_at_once() {
     world.pass(REPAIR_NS - 200 * MS);
     assert!(waiting.try_recv().is_err(), "it waits");
     world.pass(300 * MS);
-    let told = Ok(Answer::Failed("no replica of task b is ready".into()));
+    let told = Ok(Answer::NotReady("no replica of task b is ready".into()));
     assert_eq!(waiting.try_recv(), told);
     let mut later = world.ask(1, "p", &[1.0]);
     world.pass(5 * MS);
