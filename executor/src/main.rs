@@ -121,6 +121,9 @@ struct Flags {
     /// How many of the requests that do not say whether they are sampled are traced, from 0 to 1
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", default_value_t = 1.0, value_parser = ratio)]
     trace_ratio: f64,
+    /// Logs on stderr: `text`, or `json` with an object on each line
+    #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
     /// Let processors sleep between requests at any load [default: they are kept awake while 1,000 events a second come, where
     /// the agent may write to /dev/cpu_dma_latency; a hop takes less than half as long then]
     #[arg(long)]
@@ -188,12 +191,18 @@ fn main() -> ExitCode {
     let measures = arguments.nth(1).is_some_and(|first| first == BENCH);
     let usual = if measures { "warn" } else { "info,ort=warn" };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| usual.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if measures {
+        log.init();
         let name = "apportion-agent bench".into();
         return measure(&BenchFlags::parse_from(std::iter::once(name).chain(arguments)));
     }
     let flags = Flags::parse();
+    if flags.log_format == "json" {
+        log.json().init()
+    } else {
+        log.init()
+    }
     match actix_web::rt::System::new().block_on(run(flags)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -20,7 +20,7 @@ struct Program {
 impl Program {
     fn start(join: &str, folder: &std::path::Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_apportion-agent"))
-            .args(["--join", join, "--name", "a1", "--backend", "emulated"])
+            .args(["--join", join, "--name", "a1", "--backend", "emulated", "--log-format", "json"])
             .arg("--state-dir")
             .arg(folder)
             .env("APPORTION_TOKEN", TOKEN)
@@ -95,7 +95,9 @@ async fn what_has_begun_is_finished_and_nothing_new_is_taken() {
     drop(client);
     let ended = until("it ends", || program.child.try_wait().expect("it can be waited for")).await;
     assert!(ended.success(), "{ended}");
-    let log: Vec<String> = program.log.iter().collect();
-    assert!(log.iter().any(|l| l.contains("backend emulated: profiles are played back")), "{log:?}");
-    assert!(log.iter().any(|l| l.contains("stopping: what has begun is finished")), "{log:?}");
+    let log: Vec<Value> = program.log.iter().map(|line| serde_json::from_str(&line).expect(&line)).collect();
+    for said in ["backend emulated: profiles are played back", "stopping: what has begun is finished"] {
+        let is_said = |l: &Value| l["fields"]["message"].as_str().is_some_and(|m| m.contains(said));
+        assert!(log.iter().any(is_said), "{said}: {log:?}");
+    }
 }

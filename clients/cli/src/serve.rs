@@ -26,13 +26,21 @@ pub struct ServeArgs {
     /// What agents must show; without it, the one in DATA_DIR/token, made if there is none.
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Logs on stderr: `text`, or `json` with an object on each line.
+    #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
 }
 
 /// Runs the service.
 pub fn run(args: ServeArgs) -> Outcome {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let ServeArgs { database_url, data_dir, http, grpc, token } = args;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let ServeArgs { database_url, data_dir, http, grpc, token, log_format } = args;
+    if log_format == "json" {
+        log.json().init()
+    } else {
+        log.init()
+    }
     let config = Config { database_url, data_dir, http, grpc, token };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     runtime.block_on(async {
