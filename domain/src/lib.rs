@@ -10,6 +10,7 @@
 //! The commonest addition is a field of a pipeline: add it to the struct in [`pipeline`] with its default and range, check
 //! the range in `Pipeline::new` with the pointer at which the problem file has it, then read it in `api/wire`.
 
+mod accuracy;
 pub mod estimate;
 pub mod hardware;
 pub mod ids;
@@ -19,6 +20,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod problem;
 pub mod profile;
+mod rank;
 pub mod scaling;
 pub mod serving;
 pub mod trace;
@@ -40,6 +42,7 @@ pub use plan::{
 };
 pub use problem::{Deployed, LatencyRule, Mode, Objective, Problem, ProblemDraft};
 pub use profile::{Profile, ProfileRow};
+pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
 pub use trace::Trace;

@@ -1,5 +1,7 @@
 //! From samples to profile rows. Pure.
 
+use apportion_domain::nearest_rank;
+
 /// Latency of a variant at one batch size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfilePoint {
@@ -44,8 +46,7 @@ pub fn percentile(samples: &[f64], quantile: f64) -> f64 {
         let middle = sorted.len() / 2;
         return f64::midpoint(sorted[middle - 1], sorted[middle]);
     }
-    let rank = (quantile * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
+    nearest_rank(&sorted, quantile).expect("samples")
 }
 
 /// The non-decreasing sequence nearest to `values` by least squares: neighbours that fall are pooled into their mean.

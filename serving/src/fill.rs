@@ -18,7 +18,7 @@ struct Into {
 impl<Q: Copy + PartialEq> Station<Q> {
     /// Expected time of a batch of this size, at least 1.
     #[inline]
-    fn service(&self, size: usize) -> Span {
+    pub(crate) fn service(&self, size: usize) -> Span {
         let last = self.service.len().wrapping_sub(1);
         self.service.get((size - 1).min(last)).copied().unwrap_or(Span::ZERO)
     }

@@ -27,6 +27,7 @@ mod most_accurate;
 pub mod outline;
 pub mod progress;
 pub mod queue;
+mod reconfigure;
 pub mod replica;
 pub mod router;
 pub mod selector;

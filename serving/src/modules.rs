@@ -304,8 +304,8 @@ impl StatePlanner {
         self.states.iter().enumerate().map(part).collect()
     }
 
-    /// Section 4.3: by the load factor mu, offered load over throughput, with a boundary that widens with bursts:
-    /// `eps = |offered - mean| / mean` over the window.
+    /// Section 4.3: by the load factor mu, offered load of the last period over throughput, and kept as it was while mu is within
+    /// [`State::boundary`] of 1.
     fn priority(&self, module: usize) -> Priority {
         let state = &self.states[module];
         match self.dropping {
@@ -314,12 +314,9 @@ impl StatePlanner {
             _ => {}
         }
         let offered = state.window[0].arrived as f64;
-        let sum: u64 = state.window.iter().map(|p| p.arrived).sum();
-        let mean = sum as f64 / state.periods.max(1) as f64;
         let throughput = state.module.throughput_qps * (PERIOD.as_millis() / 1e3);
         let mu = if throughput > 0.0 { offered / throughput } else { 0.0 };
-        let is_instant = self.dropping == Dropping::PardInstant;
-        let eps = if is_instant || mean <= 0.0 { 0.0 } else { (offered - mean).abs() / mean };
+        let eps = if self.dropping == Dropping::PardInstant { 0.0 } else { state.boundary() };
         if mu > 1.0 + eps {
             Priority::HighBudgetFirst
         } else if mu < 1.0 - eps {
@@ -351,6 +348,19 @@ impl State {
             count += weight * u128::from(period.entered);
         }
         sum.checked_div(count).map_or(0, |mean| mean as u64)
+    }
+
+    /// eps of section 4.3, which widens with bursts: how far the periods of the window are from their mean, over that mean, on the
+    /// mean; 0 if nothing came. The formula is lost in our copy. It says that the smoothed load is part of it and what it does;
+    /// of the readings that fit, which `docs/reproduce.md` compares, this one agrees best with what the paper reports.
+    fn boundary(&self) -> f64 {
+        let offered = || self.window[..self.periods].iter().map(|p| p.arrived as f64);
+        let sum: f64 = offered().sum();
+        if sum <= 0.0 {
+            return 0.0;
+        }
+        let mean = sum / self.periods as f64;
+        offered().map(|o| (o - mean).abs()).sum::<f64>() / sum
     }
 
     fn worst_ns(&self) -> u64 {

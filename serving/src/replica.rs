@@ -149,11 +149,11 @@ pub struct Station<Q> {
     /// Whether the queue is kept by remaining time.
     pub(crate) is_sorted: bool,
     /// Whether arriving queries are appended to the queue and nothing else.
-    is_plain: bool,
-    is_forming: bool,
+    pub(crate) is_plain: bool,
+    pub(crate) is_forming: bool,
     pub(crate) view: View,
     /// Admission that has not been used, in 2^-16 of a query.
-    admission: u32,
+    pub(crate) admission: u32,
     pub(crate) monitor: Option<Box<Monitor>>,
     pub(crate) servers: Vec<Server<Q>>,
     pub(crate) idle: IdleSet,
@@ -397,37 +397,6 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.servers.get(server as usize).is_some_and(|s| s.state == ServerState::Idle)
     }
 
-    /// From now on batches are formed by this batcher, of the same discipline, and expected to take these times. Batches that run are
-    /// left alone; what a next batch has too many goes back to the queue, where the decisions about it fall again.
-    pub fn reconfigure(&mut self, batcher: Batcher, service: Vec<Span>) {
-        assert!(batcher.is_forming() == self.is_forming, "the same discipline");
-        self.batcher = batcher;
-        self.service = service;
-        let most = batcher.batch_max() as usize;
-        for at in 0..self.servers.len() {
-            let server = &mut self.servers[at];
-            if server.forming.len() > most {
-                let over = server.forming.split_off(most);
-                server.entered.truncate(most);
-                self.take_back(&over);
-            }
-        }
-        self.is_open |= self.is_forming && !self.queue.is_empty();
-    }
-
-    /// Queries leave a batch that has not started and wait again, before those that came after them.
-    fn take_back(&mut self, waiting: &[Waiting<Q>]) {
-        if !self.is_sorted {
-            self.queue.put_back(waiting);
-            return;
-        }
-        for &waiting in waiting {
-            if !self.queue.insert(waiting) {
-                self.drop(waiting.query, DropReason::QueueFull);
-            }
-        }
-    }
-
     /// A server dies: what it ran and would have run next goes to the end of `lost`. Whether it ran a batch, whose end must not be
     /// told any more.
     pub fn fail(&mut self, server: u32, lost: &mut Vec<Waiting<Q>>) -> bool {
@@ -495,7 +464,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     #[cold]
-    fn drop(&mut self, query: Q, reason: DropReason) {
+    pub(crate) fn drop(&mut self, query: Q, reason: DropReason) {
         self.dropped.push((query, reason));
         self.pending = true;
     }

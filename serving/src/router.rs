@@ -78,6 +78,9 @@ pub struct Picked {
     pub slot: u32,
 }
 
+/// The slot of a query that is not counted.
+const NO_SLOT: u32 = u32::MAX;
+
 #[derive(Clone, Copy, Debug)]
 struct Members {
     first: u32,
@@ -172,7 +175,7 @@ impl Router {
         let part = |(w, replicas): &(f64, &[u32])| Part { fraction: *w, planned: replicas.len() as u32, stand_in: 0.0 };
         let parts = groups.iter().map(part).collect();
         let only = match targets.as_slice() {
-            [target] if within == Within::Turns => Some(Picked { target: *target, slot: 0 }),
+            [target] if within == Within::Turns => Some(Picked { target: *target, slot: NO_SLOT }),
             _ => None,
         };
         let (execution, backup) = (Vec::new(), Vec::new());
@@ -197,6 +200,19 @@ impl Router {
         self.parts = parts;
         self.execution = execution;
         self.backup = backup;
+    }
+
+    /// From now on a replica is chosen so within its group. Queries that were counted before still are until they end, others are not.
+    pub fn choose_by(&mut self, within: Within) {
+        if within == self.within {
+            return;
+        }
+        self.within = within;
+        (self.only, self.round) = (None, None);
+        if within == Within::LeastOutstanding {
+            let length = above(&self.targets).max(self.outstanding.len());
+            self.outstanding.resize(length, 0);
+        }
     }
 
     /// The next replica for a query that has overrun its last task's part of the SLO by `behind`: the table's, if it has not; else
@@ -236,8 +252,7 @@ impl Router {
         let members = &mut self.members[group as usize];
         let at = members.next;
         members.next = if at + 1 == members.count { 0 } else { at + 1 };
-        let slot = members.first + at;
-        Picked { target: self.targets[slot as usize], slot }
+        Picked { target: self.targets[(members.first + at) as usize], slot: NO_SLOT }
     }
 
     fn pick_among(&mut self) -> Picked {
@@ -255,7 +270,7 @@ impl Router {
         }
         members.next = if at + 1 == members.count { 0 } else { at + 1 };
         let target = targets[at as usize];
-        let slot = if self.within == Within::LeastOutstanding { target } else { members.first + at };
+        let slot = if self.within == Within::LeastOutstanding { target } else { NO_SLOT };
         if let Some(count) = self.outstanding.get_mut(slot as usize) {
             *count += 1;
         }
@@ -283,7 +298,7 @@ impl Router {
         if new.groups.chooses_as(&self.groups) {
             new.groups = self.groups.clone();
         }
-        if self.within == Within::LeastOutstanding {
+        if !self.outstanding.is_empty() {
             let length = new.outstanding.len().max(self.outstanding.len());
             new.outstanding.clone_from(&self.outstanding);
             new.outstanding.resize(length, 0);

@@ -55,6 +55,24 @@ fn the_least_outstanding_replica_is_the_one_that_ended_most() {
     assert_eq!((0..3).map(|_| router.pick().target).collect::<Vec<_>>(), [5, 6, 5]);
 }
 
+#[test]
+fn another_choice_within_groups_counts_the_queries_that_were_counted_and_no_others() {
+    let mut router = Router::new(Within::Turns, &[(1.0, &[4, 5, 6])], 0).expect("replicas");
+    let uncounted = [router.pick(), router.pick()];
+    router.choose_by(Within::LeastOutstanding);
+    let counted: Vec<_> = (0..3).map(|_| router.pick()).collect();
+    assert_eq!(counted.iter().map(|p| p.target).collect::<Vec<_>>(), [6, 4, 5], "it goes on with its turns");
+    uncounted.iter().for_each(|p| router.ended(p.slot));
+    router.ended(counted[2].slot);
+    router.choose_by(Within::Turns);
+    assert!(router.retarget(&[Serving { targets: &[4, 5, 6], replicas: 3 }]));
+    assert_eq!((0..3).map(|_| router.pick().target).collect::<Vec<_>>(), [6, 4, 5]);
+    router.ended(counted[0].slot);
+    router.choose_by(Within::LeastOutstanding);
+    // Of the counted ones that of 4 is open.
+    assert_eq!((0..4).map(|_| router.pick().target).collect::<Vec<_>>(), [6, 5, 6, 4]);
+}
+
 /// Picks of each target in 120 queries.
 fn picks(router: &mut Router) -> BTreeMap<u32, u32> {
     let mut counts = BTreeMap::new();

@@ -9,6 +9,11 @@ use apportion_serving::{DropReason, Dropper, Priority, Station, View};
 /// Runs a script (`steer` takes the forward time, the budget, the priority and the admitted part): `at event -> outputs`, where the outputs are separated by commas and `tick` at an end says that the
 /// station wants a tick now, `wake 9` that it wants one later. Queries are numbers; `s0: 1+2` is a batch of server 0.
 fn check(mut station: Station<u64>, script: &str) {
+    play(&mut station, script);
+}
+
+/// The same of a station that goes on afterwards.
+fn play(station: &mut Station<u64>, script: &str) {
     for line in script.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let (event, expected) = line.split_once("->").expect("an arrow in each line");
         let words: Vec<&str> = event.split_whitespace().collect();
@@ -99,6 +104,79 @@ fn what_is_more_important_passes_the_last_of_those_that_wait_unless_the_policy_o
          1 overtake 2 by 90 passes 1  -> tick
          1 cancel 2                   -> drop 2 cancelled, wake 35
          ",
+    );
+}
+
+#[test]
+fn without_batches_that_are_filled_ahead_their_queries_wait_again_and_with_them_the_running_batch_counts() {
+    let forming = Batcher::Forming { batch_max: 2 };
+    let mut station = Station::new(1, forming, Dropper::Never, 100).with_service(service(2, 10, 0));
+    play(
+        &mut station,
+        "
+         0 arrive 1   -> tick
+         0 tick       -> s0: 1
+         1 arrive 2   -> tick
+         1 tick       ->",
+    );
+    assert_eq!((station.waiting().len(), station.queued()), (0, 1));
+    station.reconfigure(Batcher::AtStart { batch_max: 2 }, service(2, 10, 0));
+    assert_eq!((station.waiting().len(), station.queued()), (1, 1));
+    play(
+        &mut station,
+        "
+         3 arrive 3    ->
+        10 finished 0  -> tick
+        10 tick        -> s0: 2+3",
+    );
+    // The batch that runs ends at 20, whatever enters the next one ends at 30.
+    station.reconfigure(forming, service(2, 10, 0));
+    station.judge_by(Dropper::OnTime, false, false);
+    play(
+        &mut station,
+        "
+        13 arrive 4 by 25 -> tick
+        13 tick           -> drop 4 deadline
+        14 arrive 5 by 35 -> tick
+        14 tick           ->
+        20 finished 0     -> tick
+        20 tick           -> s0: 5",
+    );
+}
+
+#[test]
+fn another_policy_puts_what_waits_in_its_order() {
+    let mut station = station(1, 1, Dropper::Never, 100);
+    play(
+        &mut station,
+        "
+         0 arrive 1 by 50 -> tick
+         0 tick           -> s0: 1
+         1 arrive 2 by 90 ->
+         2 arrive 3 by 70 ->
+         3 arrive 4 by 80 ->
+         4 arrive 5 by 60 ->",
+    );
+    station.judge_by(Dropper::EndToEnd, true, true);
+    assert!(station.monitor().is_some_and(|m| m.arrived == 0), "it measures from now on");
+    play(
+        &mut station,
+        "
+         9 finished 0        -> tick
+         9 tick              -> s0: 5
+        10 steer 0 0 high    ->
+        11 finished 0        -> tick
+        11 tick              -> s0: 2",
+    );
+    station.judge_by(Dropper::Never, false, false);
+    assert!(station.monitor().is_none() && station.view() == View::default());
+    play(
+        &mut station,
+        "
+        20 finished 0 -> tick
+        20 tick       -> s0: 3
+        30 finished 0 -> tick
+        30 tick       -> s0: 4",
     );
 }
 

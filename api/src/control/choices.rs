@@ -1,6 +1,6 @@
 //! Which variants requests that say what they need may be given: one staffed group of each task.
 
-use apportion_domain::{AccuracyModel, Pipeline, TaskIndex, VariantIndex};
+use apportion_domain::{Pipeline, VariantIndex};
 use apportion_protocol::v1;
 use std::collections::BTreeSet;
 
@@ -23,24 +23,7 @@ pub(super) fn choices(pipeline: &Pipeline, groups: &[v1::GroupTarget], staffed: 
             .zip(&pipeline.tasks)
             .filter_map(|(g, task)| task.variants.iter().position(|v| v.name == g.variant).map(VariantIndex))
             .collect();
-        let accuracy = accuracy(pipeline, &variants);
-        v1::Choice { groups: chosen.iter().map(|g| g.group).collect(), accuracy }
+        v1::Choice { groups: chosen.iter().map(|g| g.group).collect(), accuracy: pipeline.accuracy_of(&variants) }
     };
     all.iter().map(choice).collect()
-}
-
-/// Accuracy of a pipeline whose tasks have these variants: the mean over sinks, by their weights, of the accuracy of the path there;
-/// under `task_mean` the mean over tasks.
-fn accuracy(pipeline: &Pipeline, variants: &[VariantIndex]) -> f64 {
-    if pipeline.accuracy_model == AccuracyModel::TaskMean {
-        let all = variants.iter().enumerate().map(|(t, v)| pipeline.variant(TaskIndex(t), *v).accuracy);
-        return all.sum::<f64>() / variants.len() as f64;
-    }
-    let to = |sink: TaskIndex| {
-        let up = std::iter::successors(Some(sink), |t| pipeline.primary_parent(*t).map(|e| e.from));
-        let mut path: Vec<_> = up.map(|t| (t, variants[t.0])).collect();
-        path.reverse();
-        pipeline.leaf_weight(sink) * pipeline.path_accuracy(&path)
-    };
-    pipeline.sinks().map(to).sum()
 }

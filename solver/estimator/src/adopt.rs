@@ -3,7 +3,7 @@
 use crate::SimulateError;
 use crate::blueprint::Blueprint;
 use crate::changes::Changes;
-use crate::crews::Crew;
+use crate::crews::{Crew, Dead, Seat};
 use crate::driver::Run;
 use crate::fleet::{Place, Query, check_plan};
 use apportion_domain::{Assignment, GroupName, Plan, Span, TaskIndex};
@@ -34,27 +34,25 @@ impl<'a> Run<'a> {
             let Some(old) = old else { continue };
             check_plan(old.problem, plan)?;
             let Some(part) = plan.pipeline(&old.pipeline.name) else { continue };
-            let (p, name) = (old.pipeline, &old.pipeline.name);
-            if !changes.is_served_as_asked && part.serving != old.serving {
-                let what = format!("pipeline {name:?}: another plan may not change the policies that serve it");
+            let name = &old.pipeline.name;
+            let serving = if changes.is_served_as_asked { old.serving } else { part.serving };
+            if serving.queueing != old.serving.queueing {
+                let what = format!("pipeline {name:?}: another plan may not change where queries wait (`queueing`)");
                 return Err(SimulateError::Plan(what));
             }
-            let new = old.another(part)?;
+            let new = old.another(part, serving)?;
+            // What cannot fail later.
+            new.state_planner()?;
             for (task, (was, is)) in old.by_task().iter().zip(new.by_task()).enumerate() {
-                if was.is_empty() != is.is_empty() {
-                    return Err(if is.is_empty() {
-                        new.without_replicas(TaskIndex(task))
-                    } else {
-                        let task = &p.tasks[task].name;
-                        SimulateError::Plan(format!("pipeline {name:?}: task {task:?} had no replicas at the start"))
-                    });
+                if is.is_empty() && !was.is_empty() {
+                    return Err(new.without_replicas(TaskIndex(task)));
                 }
             }
             new.routes()?;
             parts.push((line, new));
         }
-        for (line, new) in &parts {
-            refuse_continuous(changes, *line, new)?;
+        for (_, new) in &parts {
+            refuse_other_slots(changes, new)?;
         }
         changes.plans += 1;
         for (line, blueprint) in parts {
@@ -64,6 +62,7 @@ impl<'a> Run<'a> {
     }
 
     fn install(&mut self, changes: &mut Changes<'a>, line: usize, b: Blueprint<'a>) -> Result<(), SimulateError> {
+        let is_served_otherwise = changes.blueprints[line].as_ref().is_some_and(|old| old.serving != b.serving);
         let before: Vec<(u32, u32)> = changes.crews.crews.iter().map(|c| (c.wanted, c.batch)).collect();
         let added = if changes.scenario.ladders { added(changes, line, &b) } else { Vec::new() };
         for crew in changes.crews.crews.iter_mut().filter(|c| c.line as usize == line) {
@@ -79,6 +78,10 @@ impl<'a> Run<'a> {
             }
         }
         added.into_iter().for_each(|(crew, more)| changes.crews.crews[crew].wanted += more);
+        self.open_tasks(changes, line);
+        if is_served_otherwise {
+            self.serve_by(changes, line, &b)?;
+        }
         let crews = changes.crews.crews.iter().enumerate();
         changes.changed += crews.filter(|(at, c)| before.get(*at) != Some(&(c.wanted, c.batch))).count() as u64;
         changes.blueprints[line] = Some(b);
@@ -93,12 +96,31 @@ impl<'a> Run<'a> {
         self.start_steward(changes, line)
     }
 
+    /// Tasks that never had a replica get a queue in which what comes waits for the first one.
+    fn open_tasks(&mut self, changes: &mut Changes<'a>, line: usize) {
+        let has_no_place = |c: &Crew| c.counted() + c.leaving.len() + c.dead.len() == 0;
+        for at in 0..changes.crews.crews.len() {
+            let crew = &changes.crews.crews[at];
+            let is_first = crew.line as usize == line && crew.position == 0;
+            if !is_first || !changes.crews.of_task(crew.line, crew.task).all(has_no_place) {
+                continue;
+            }
+            let seat =
+                if crew.is_central { Seat { station: crew.stations[0], server: 0 } } else { self.add_station(changes, at) };
+            let crew = &mut changes.crews.crews[at];
+            if !crew.is_central {
+                self.end_servers(seat.station, crew.servers(seat));
+            }
+            crew.dead.push(Dead::closed(seat));
+        }
+    }
+
     /// A group that had replicas before gets its number and its batch.
     fn keep_group(&mut self, changes: &mut Changes<'a>, (at, task): (usize, TaskIndex), b: &Blueprint<'a>, a: &Assignment) {
         let crew = &mut changes.crews.crews[at];
         crew.wanted = a.replicas;
         crew.is_planned = true;
-        let batcher = b.batcher(task, a);
+        let batcher = b.batcher(task, a.batch);
         let is_same = crew.prototype.batcher() == batcher;
         let Some(service) = b.service(a).filter(|_| !is_same) else { return };
         crew.batch = a.batch;
@@ -126,7 +148,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), SimulateError> {
         let group = b.group((line as u32, &self.lines[line]), task, a, &mut self.streams)?;
         let (group_at, crew_at) = (self.groups.len() as u32, changes.crews.crews.len());
-        let prototype = b.station(&group, task, a, u32::from(!b.is_central()));
+        let prototype = b.station(&group, task, a, if b.is_central() { 0 } else { group.slots });
         let mut crew = changes.crews.of(b.problem, &group, group_at, prototype.clone());
         crew.is_central = b.is_central();
         crew.wanted = a.replicas;
@@ -185,7 +207,7 @@ impl<'a> Run<'a> {
     }
 
     /// Routers of a pipeline that lead to a task, by number.
-    fn routers_to(&self, line: u32, task: u32, root: u32) -> Vec<u32> {
+    pub(crate) fn routers_to(&self, line: u32, task: u32, root: u32) -> Vec<u32> {
         let of = &self.lines[line as usize];
         let mut routers: Vec<u32> = of.frontend.filter(|_| task == root).into_iter().collect();
         for &station in &of.stations {
@@ -229,11 +251,7 @@ impl<'a> Run<'a> {
         let Some(steered) = self.steering.of_line(line as u32).filter(|s| s.is_fixed) else { return Ok(()) };
         let Some(planner) = b.state_planner()? else { return Ok(()) };
         steered.planner = planner;
-        for at in 0..steered.stations.len() {
-            let station = steered.stations[at];
-            let task = self.floor.places[station as usize].task_of_line as usize;
-            self.floor.steer(self.now, station, steered.planner.view(task));
-        }
+        steered.tell_all(self.now, &mut self.floor);
         Ok(())
     }
 
@@ -307,16 +325,14 @@ fn added(changes: &Changes<'_>, line: usize, next: &Blueprint<'_>) -> Vec<(usize
     of.part.assignments.iter().filter_map(more).collect()
 }
 
-/// Replicas of `continuous` tasks cannot change during a run.
-fn refuse_continuous(changes: &Changes<'_>, line: usize, new: &Blueprint<'_>) -> Result<(), SimulateError> {
+/// A replica of a `continuous` task keeps the slots that it has.
+fn refuse_other_slots(changes: &Changes<'_>, new: &Blueprint<'_>) -> Result<(), SimulateError> {
     for (task, of_task) in new.by_task().into_iter().enumerate().filter(|(t, _)| new.is_continuous(TaskIndex(*t))) {
-        let is_same = |a: &&Assignment| {
-            let mut of_task = changes.crews.of_task(line as u32, task as u32);
-            of_task.any(|c| (&c.group, c.batch, c.wanted) == (&a.group, a.batch, a.replicas))
-        };
-        let count = changes.crews.of_task(line as u32, task as u32).filter(|c| c.wanted > 0).count();
-        if count != of_task.len() || !of_task.iter().all(is_same) {
-            return Err(crate::scenario::continuous(&new.pipeline.name, &new.pipeline.tasks[task].name));
+        let crew = |a: &Assignment| changes.crews.find(&new.pipeline.name, &a.group).map(|at| &changes.crews.crews[at]);
+        let pairs = of_task.iter().filter_map(|a| crew(a).map(|c| (c.batch, a.batch)));
+        let mut others = pairs.filter(|(was, is)| was != is);
+        if let Some(slots) = others.next() {
+            return Err(crate::scenario::other_slots(&new.pipeline.name, &new.pipeline.tasks[task].name, slots));
         }
     }
     Ok(())

@@ -79,12 +79,12 @@ impl<'a> Blueprint<'a> {
         Ok(blueprint)
     }
 
-    /// The same for another part, of the same run.
+    /// The same for another part, of the same run, served by these policies.
     ///
     /// # Errors
     /// As [`Blueprint::new`].
-    pub fn another(&self, part: &PipelinePlan) -> Result<Self, SimulateError> {
-        let other = Self::new(self.problem, self.pipeline, self.serving, part, self.times)?;
+    pub fn another(&self, part: &PipelinePlan, serving: ServingPolicy) -> Result<Self, SimulateError> {
+        let other = Self::new(self.problem, self.pipeline, serving, part, self.times)?;
         Ok(Self { foresight: self.foresight, ..other })
     }
 
@@ -227,23 +227,28 @@ impl<'a> Blueprint<'a> {
 
     /// How the servers of a group form batches.
     #[must_use]
-    pub fn batcher(&self, task: TaskIndex, a: &Assignment) -> Batcher {
+    pub fn batcher(&self, task: TaskIndex, batch: u32) -> Batcher {
         if self.is_continuous(task) {
             return Batcher::AtStart { batch_max: 1 };
         }
-        Batcher::of(self.serving.batching, a.batch, self.reserves[task.get()])
+        Batcher::of(self.serving.batching, batch, self.reserves[task.get()])
+    }
+
+    /// Has a station of a task drop by the policies, keep its queue as they need it, and measure what they look at.
+    pub fn judge(&self, task: TaskIndex, station: &mut Station<Query>) {
+        let is_last = self.pipeline.children(task).next().is_none();
+        let dropping = self.serving.dropping;
+        let is_monitored = StatePlanner::needs(dropping).1;
+        station.judge_by(Dropper::of(dropping, is_last), StatePlanner::sorts(dropping), is_monitored);
     }
 
     /// A station of a group with so many servers.
     #[must_use]
     pub fn station(&self, group: &Group, task: TaskIndex, a: &Assignment, servers: u32) -> Station<Query> {
-        let is_last = self.pipeline.children(task).next().is_none();
-        let dropping = self.serving.dropping;
-        let dropper = Dropper::of(dropping, is_last);
-        let station = Station::new(servers, self.batcher(task, a), dropper, QUEUE_LEN_MAX);
-        let station = station.with_service(group.service.clone());
-        let station = if StatePlanner::needs(dropping).1 { station.monitored() } else { station };
-        if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }
+        let station = Station::new(servers, self.batcher(task, a.batch), Dropper::Never, QUEUE_LEN_MAX);
+        let mut station = station.with_service(group.service.clone());
+        self.judge(task, &mut station);
+        station
     }
 
     /// Time of a full batch of a group.

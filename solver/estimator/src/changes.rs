@@ -46,12 +46,12 @@ pub enum Due {
 }
 
 /// A replica that is slow for a while.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Slow {
     /// Its station.
     pub station: u32,
-    /// Its server there.
-    pub server: u32,
+    /// Its servers there.
+    pub servers: std::ops::Range<u32>,
     /// By this factor.
     pub factor: f64,
     /// Until then.
@@ -134,7 +134,6 @@ impl<'a> Changes<'a> {
             if crews.find(pipeline, group).is_none() && !is_planned(pipeline, group) {
                 return Err(crate::scenario::unknown(pipeline, group));
             }
-            refuse_continuous(&blueprints, pipeline, group)?;
         }
         let watch = |_| Watch { arrivals: vec![Vec::new(); pipelines], busy: vec![Span::ZERO; crews.crews.len()] };
         let watches = (0..scenario.controllers.len()).map(watch).collect();
@@ -250,10 +249,6 @@ impl<'a> Changes<'a> {
                 self.failed.get_or_insert_with(|| crate::scenario::unknown(pipeline, group));
                 return;
             }
-            if let Some(Err(error)) = event.group().map(|(p, g)| refuse_continuous(&self.blueprints, p, g)) {
-                self.failed.get_or_insert(error);
-                return;
-            }
             let at = now + delay + self.scenario.command_delay;
             self.push(at, Due::Event(event));
         }
@@ -301,13 +296,6 @@ impl<'a> Changes<'a> {
         }
         std::mem::take(&mut self.windows)
     }
-}
-
-/// Replicas of `continuous` tasks stay as they are.
-fn refuse_continuous(blueprints: &[Option<Blueprint<'_>>], pipeline: &str, group: &GroupName) -> Result<(), SimulateError> {
-    let of = blueprints.iter().flatten().find(|b| b.pipeline.name == pipeline);
-    let task = of.and_then(|b| b.pipeline.task_named(&group.task).filter(|t| b.is_continuous(*t)));
-    if task.is_none() { Ok(()) } else { Err(crate::scenario::continuous(pipeline, &group.task)) }
 }
 
 /// The controllers' common trait object is not `Debug`; this keeps the module's promise that runs are.

@@ -50,6 +50,13 @@ pub struct Dead {
     pub is_closed: bool,
 }
 
+impl Dead {
+    /// One that holds nothing but what comes until there is another.
+    pub const fn closed(seat: Seat) -> Self {
+        Self { seat, is_known: true, quiet: None, lost: Vec::new(), is_closed: true }
+    }
+}
+
 /// The replicas of one group.
 #[derive(Debug)]
 pub struct Crew {
@@ -75,7 +82,7 @@ pub struct Crew {
     pub load: Span,
     /// Its batch in the last plan that had it.
     pub batch: u32,
-    /// Servers of each replica: more than one in a `continuous` task, whose replicas stay as they are.
+    /// Servers of each replica: more than one in a `continuous` task.
     pub slots: u32,
     /// Time of such a batch.
     pub execution: Span,
@@ -104,6 +111,11 @@ pub struct Crew {
 }
 
 impl Crew {
+    /// The servers of one of its replicas.
+    pub fn servers(&self, seat: Seat) -> std::ops::Range<u32> {
+        seat.server..seat.server + self.slots
+    }
+
     /// Replicas that hold a device: a dead one until it is noticed.
     pub fn held(&self) -> u64 {
         (self.counted() + self.leaving.len()) as u64

@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
         let request = self.requests.get_mut(query.request);
         request.progress.dropped(self.now, 1, reason);
         if is_first && !line.partial && !request.progress.is_complete() {
-            if line.is_tracked {
+            if line.is_tracked && line.untracked_until.is_none_or(|until| request.arrival > until) {
                 self.floor.cancel_tracked(self.now, query, request.deadline);
             } else {
                 self.floor.cancel(self.now, &line.stations, query);

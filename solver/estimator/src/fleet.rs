@@ -14,7 +14,6 @@ use apportion_domain::{
     AccuracyModel, Assignment, Dropping, Edge, GroupName, HardwareIndex, Moment, Partial, Pipeline, Plan, Problem, Route,
     RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace, VariantIndex,
 };
-use apportion_serving::StatePlanner;
 
 /// Queries that one queue may hold: a guard of memory. What comes on top is dropped, reason `queue_full`.
 pub const QUEUE_LEN_MAX: usize = 1 << 22;
@@ -60,6 +59,8 @@ pub struct Line {
     pub partial: bool,
     /// Whether a request may have several queries of which one is dropped, and the others are to be found.
     pub is_tracked: bool,
+    /// Until when none was tracked, if they are since.
+    pub untracked_until: Option<Moment>,
     /// Whether senders want to know when their queries end.
     pub counts_outstanding: bool,
     /// The frontend's router; `None` if the plan serves nothing of it.
@@ -290,7 +291,8 @@ impl<'a> Fleet<'a> {
             slo: Span::from_millis(p.slo_ms),
             network: (network > Span::ZERO).then(|| self.floor.network.line(network)),
             partial: p.partial == Partial::Allow,
-            is_tracked: p.partial == Partial::Deny && serving.dropping != Dropping::Naive && has_siblings(p),
+            is_tracked: is_tracked(p, serving),
+            untracked_until: None,
             counts_outstanding: serving.routing == RoutingPolicy::Jsq,
             frontend: None,
             paths: Paths::new(p),
@@ -363,17 +365,17 @@ impl<'a> Fleet<'a> {
 
     /// Plans the module states, where the policy looks at them, and tells the stations what is known at the start.
     fn steer(&mut self, b: &Blueprint<'_>, line: u32) -> Result<(), SimulateError> {
-        let Some(planner) = b.state_planner()? else { return Ok(()) };
         let stations = self.lines[line as usize].stations.clone();
-        for &station in &stations {
-            let task = self.floor.places[station as usize].task_of_line as usize;
-            self.floor.steer(Moment::ZERO, station, planner.view(task));
-        }
-        let network = Span::from_millis(b.pipeline.network_ms);
-        let is_fixed = !StatePlanner::needs(b.serving.dropping).1;
-        self.steered.push(Steered { line, planner, stations, delay: network + network, is_fixed });
+        let Some(steered) = Steered::of(b, line, stations)? else { return Ok(()) };
+        steered.tell_all(Moment::ZERO, &mut self.floor);
+        self.steered.push(steered);
         Ok(())
     }
+}
+
+/// Whether a request may have several queries of which one is dropped, and the others are to be found.
+pub fn is_tracked(p: &Pipeline, serving: ServingPolicy) -> bool {
+    p.partial == Partial::Deny && serving.dropping != Dropping::Naive && has_siblings(p)
 }
 
 /// Whether a query may make several, whatever the plan.

@@ -24,6 +24,7 @@ mod floor;
 mod histogram;
 mod joins;
 mod paths;
+mod policies;
 mod random;
 mod reconcile;
 mod requests;

@@ -46,7 +46,7 @@ pub enum Event {
     /// are devices; groups in both plans keep their replicas, and a change of their batch size takes effect at once. Its tables hold
     /// as its replicas become ready. What it no longer has finishes its queries and goes.
     Plan {
-        /// Served by the policies of the first plan.
+        /// The plan, served by its own policies but where queries wait, which stays.
         plan: Plan,
     },
 }
@@ -297,9 +297,9 @@ pub(crate) fn unknown(pipeline: &str, group: &GroupName) -> SimulateError {
     SimulateError::Plan(format!("a change names {group} of pipeline {pipeline:?}, which the plan does not assign"))
 }
 
-/// A change is about replicas that cannot change.
-pub(crate) fn continuous(pipeline: &str, task: &str) -> SimulateError {
-    let what = format!("a change of the replicas of the continuous task {task:?}");
+/// A plan changes what a replica that serves cannot change.
+pub(crate) fn other_slots(pipeline: &str, task: &str, (was, is): (u32, u32)) -> SimulateError {
+    let what = format!("a change of the slots of the continuous task {task:?} from {was} to {is} during a run");
     SimulateError::Unsupported { pipeline: pipeline.to_owned(), what }
 }
 

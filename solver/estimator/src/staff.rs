@@ -10,6 +10,7 @@ use crate::scenario::{Event, OnFailure};
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
 use apportion_serving::{DropReason, Router, Waiting};
+use std::ops::Range;
 
 impl<'a> Run<'a> {
     /// Does all that is due by now.
@@ -73,17 +74,19 @@ impl<'a> Run<'a> {
                 crew.wanted = replicas.max(1);
             }
             Event::Slow { replica, factor, until, .. } => {
-                if let Some(Seat { station, server }) = seat(replica) {
+                if let Some(seat) = seat(replica) {
                     self.slow.retain(|s| s.until > self.now);
-                    self.slow.push(Slow { station, server, factor, until });
+                    self.slow.push(Slow { station: seat.station, servers: crew.servers(seat), factor, until });
                 }
             }
             Event::Fail { replica, .. } => {
                 let Some(seat) = seat(replica) else { return };
                 crew.ready.retain(|s| *s != seat);
                 let mut lost = Vec::new();
-                if self.floor.stations[seat.station as usize].fail(seat.server, &mut lost) {
-                    self.stale.push((seat.station, seat.server));
+                for server in crew.servers(seat) {
+                    if self.floor.stations[seat.station as usize].fail(server, &mut lost) {
+                        self.stale.push((seat.station, server));
+                    }
                 }
                 crew.dead.push(Dead { seat, is_known: false, quiet: None, lost, is_closed: false });
                 let noticed = Due::Noticed { crew: at, station: seat.station, server: seat.server };
@@ -207,21 +210,25 @@ impl<'a> Run<'a> {
     fn add_server(&mut self, changes: &mut Changes<'a>, at: usize) -> Seat {
         let crew = &mut changes.crews.crews[at];
         let station = crew.stations[0];
-        let machine = &mut self.floor.stations[station as usize];
-        let is_free = |s: &u32| machine.is_gone(*s) && !self.stale.contains(&(station, *s));
+        let machine = &self.floor.stations[station as usize];
+        let slots = crew.slots;
+        let is_free = |s: u32| machine.is_gone(s) && !self.stale.contains(&(station, s));
         // The station knows no more servers than were ever numbered, so one of the first numbers is free.
-        let server = (0..=crew.numbered).find(is_free).unwrap_or(crew.numbered);
-        if server >= crew.numbered {
+        let mut firsts = (0..crew.numbered).step_by(slots as usize);
+        let first = firsts.find(|&s| (s..s + slots).all(is_free)).unwrap_or(crew.numbered);
+        if first >= crew.numbered {
             let place: &mut Place = &mut self.floor.places[station as usize];
-            place.server = self.collect.more_servers(place.server, crew.numbered, 2 * crew.numbered + 1);
-            crew.numbered = 2 * crew.numbered + 1;
+            place.server = self.collect.more_servers(place.server, crew.numbered, 2 * crew.numbered + slots);
+            crew.numbered = 2 * crew.numbered + slots;
         }
-        machine.handle(self.now, Input::AddServer { server });
-        self.floor.settle(self.now, station, |_, _| {});
-        Seat { station, server }
+        for server in first..first + slots {
+            self.floor.stations[station as usize].handle(self.now, Input::AddServer { server });
+            self.floor.settle(self.now, station, |_, _| {});
+        }
+        Seat { station, server: first }
     }
 
-    fn add_station(&mut self, changes: &mut Changes<'a>, at: usize) -> Seat {
+    pub(crate) fn add_station(&mut self, changes: &mut Changes<'a>, at: usize) -> Seat {
         let crew = &mut changes.crews.crews[at];
         if let Some(station) = crew.free.pop() {
             return Seat { station, server: 0 };
@@ -237,8 +244,8 @@ impl<'a> Run<'a> {
             };
             self.floor.routers.push(copy);
         }
-        let server = self.collect.more_servers(0, 0, 1);
         let crew = &mut changes.crews.crews[at];
+        let server = self.collect.more_servers(0, 0, crew.slots);
         crew.stations.push(station);
         let place = Place { group: crew.group_at, line: crew.line, task_of_line: crew.task, router, server };
         let prototype = crew.prototype.clone();
@@ -251,8 +258,9 @@ impl<'a> Run<'a> {
         let crew = &mut changes.crews.crews[at];
         let last = if crew.is_central {
             // The one whose leaving is felt least: one that is idle, else one that is busy.
-            let is_idle = |seat: &Seat| self.floor.stations[seat.station as usize].is_idle(seat.server);
-            (0..crew.ready.len()).max_by_key(|&at| (is_idle(&crew.ready[at]), crew.ready[at].server))
+            let is_idle = |station: u32, server: u32| self.floor.stations[station as usize].is_idle(server);
+            let idle = |seat: Seat| crew.servers(seat).filter(|&server| is_idle(seat.station, server)).count();
+            (0..crew.ready.len()).max_by_key(|&at| (idle(crew.ready[at]), crew.ready[at].server))
         } else {
             // The youngest goes first.
             crew.ready.len().checked_sub(1)
@@ -262,22 +270,23 @@ impl<'a> Run<'a> {
         let quiet = self.now + hop;
         crew.leaving.push(Leaving { seat, quiet, manner });
         if manner == Manner::Close {
-            let (is_known, is_closed) = (true, true);
-            crew.dead.push(Dead { seat, is_known, quiet: None, lost: Vec::new(), is_closed });
+            crew.dead.push(Dead::closed(seat));
         }
         let ends_now = manner == Manner::Close || (crew.is_central && manner == Manner::Finish);
         if hop > Span::ZERO {
             changes.push(quiet, Due::Quiet);
         }
         if ends_now {
-            self.end_server(seat);
+            self.end_servers(seat.station, changes.crews.crews[at].servers(seat));
         }
         self.retarget_task(changes, at);
     }
 
-    fn end_server(&mut self, seat: Seat) {
-        self.floor.stations[seat.station as usize].handle(self.now, Input::RemoveServer { server: seat.server });
-        self.floor.settle(self.now, seat.station, |_, _| {});
+    pub(crate) fn end_servers(&mut self, station: u32, servers: Range<u32>) {
+        for server in servers {
+            self.floor.stations[station as usize].handle(self.now, Input::RemoveServer { server });
+            self.floor.settle(self.now, station, |_, _| {});
+        }
     }
 
     /// A replica that was about to go stays.
@@ -302,14 +311,19 @@ impl<'a> Run<'a> {
                 left.manner = Manner::Finish;
                 ended.push(left.seat);
             }
-            ended.into_iter().for_each(|seat| self.end_server(seat));
+            for seat in ended {
+                self.end_servers(seat.station, changes.crews.crews[at].servers(seat));
+            }
             let crew = &mut changes.crews.crews[at];
+            let slots = crew.slots;
             let is_done = |l: &mut Leaving| {
                 let machine = &self.floor.stations[l.seat.station as usize];
                 match l.manner {
                     Manner::Drain => false,
                     Manner::Finish if !crew.is_central => now >= l.quiet && machine.queued() == 0 && machine.running() == 0,
-                    Manner::Finish | Manner::Close => machine.is_gone(l.seat.server),
+                    Manner::Finish | Manner::Close => {
+                        (l.seat.server..l.seat.server + slots).all(|server| machine.is_gone(server))
+                    }
                 }
             };
             for left in crew.leaving.extract_if(.., is_done) {
@@ -325,7 +339,7 @@ impl<'a> Run<'a> {
     /// Time of a batch that a server starts now, if it is slow.
     #[cold]
     pub(crate) fn slowed(slow: &[Slow], now: Moment, (station, server): (u32, u32), service: Span) -> Span {
-        let of_server = slow.iter().filter(|s| s.station == station && s.server == server && s.until > now);
+        let of_server = slow.iter().filter(|s| s.station == station && s.servers.contains(&server) && s.until > now);
         let factor: f64 = of_server.map(|s| s.factor).product();
         Span::from_nanos((service.as_nanos() as f64 * factor).round_ties_even() as u64)
     }

@@ -1,5 +1,7 @@
 //! What reaches the stations once per period: module states, as late as the network makes them.
 
+use crate::SimulateError;
+use crate::blueprint::Blueprint;
 use crate::floor::Floor;
 use crate::scenario::ModulePeriod;
 use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
@@ -20,6 +22,26 @@ pub struct Steered {
     pub delay: Span,
     /// Whether views only change with the plan.
     pub is_fixed: bool,
+}
+
+impl Steered {
+    /// Of a part of a plan; `None` if its policy does not look at module states.
+    ///
+    /// # Errors
+    /// If the pipeline has too many paths for them.
+    pub fn of(b: &Blueprint<'_>, line: u32, stations: Vec<u32>) -> Result<Option<Self>, SimulateError> {
+        let network = Span::from_millis(b.pipeline.network_ms);
+        let is_fixed = !StatePlanner::needs(b.serving.dropping).1;
+        Ok(b.state_planner()?.map(|planner| Self { line, planner, stations, delay: network + network, is_fixed }))
+    }
+
+    /// Tells all its stations what is known now.
+    pub fn tell_all(&self, now: Moment, floor: &mut Floor) {
+        for &station in &self.stations {
+            let task = floor.places[station as usize].task_of_line as usize;
+            floor.steer(now, station, self.planner.view(task));
+        }
+    }
 }
 
 /// Views on their way.
@@ -57,6 +79,22 @@ impl Steering {
     /// The states of a pipeline, if its policy looks at them.
     pub fn of_line(&mut self, line: u32) -> Option<&mut Steered> {
         self.steered.iter_mut().find(|s| s.line == line)
+    }
+
+    /// Another policy serves a pipeline: from now on its stations follow these states, or none.
+    pub fn replace(&mut self, now: Moment, line: u32, steered: Option<Steered>) {
+        let at = self.steered.iter().position(|s| s.line == line);
+        self.due.retain(|due| Some(due.steered) != at);
+        match (at, steered) {
+            (Some(at), Some(new)) => self.steered[at] = new,
+            (Some(at), None) => self.steered[at].is_fixed = true,
+            (None, new) => self.steered.extend(new),
+        }
+        self.silent = 0;
+        if self.period_end == Moment::NEVER && self.steered.iter().any(|s| !s.is_fixed) {
+            let periods = now.as_nanos() / PERIOD.as_nanos() + 1;
+            self.period_end = Moment::from_nanos(periods * PERIOD.as_nanos());
+        }
     }
 
     /// From now on it keeps what the stations that there are measure.

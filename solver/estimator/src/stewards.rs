@@ -5,7 +5,7 @@ use crate::adopt::Sent;
 use crate::blueprint::Blueprint;
 use crate::changes::{Changes, Due};
 use crate::driver::Run;
-use apportion_domain::{LadderStep, Moment, Span, TaskKind};
+use apportion_domain::{LadderStep, Moment, Span};
 use apportion_serving::router::Part;
 use apportion_serving::steward::{Config, Input, PERIOD, Scaler, Steering, Steward};
 use apportion_serving::{Ladder, Monitor, View};
@@ -67,9 +67,6 @@ pub struct Answer {
 fn climbs(b: &Blueprint<'_>, changes: &Changes<'_>, crews: &[usize]) -> Result<Option<Scaler>, SimulateError> {
     if b.part.ladder.is_empty() {
         return Ok(None);
-    }
-    if let Some(task) = b.pipeline.tasks.iter().find(|t| t.kind == TaskKind::Continuous) {
-        return Err(crate::scenario::continuous(&b.pipeline.name, &task.name));
     }
     let planned = || b.part.assignments.iter();
     let of = |step: &LadderStep| {

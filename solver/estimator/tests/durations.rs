@@ -2,10 +2,10 @@
 
 mod common;
 
-use apportion_domain::{Dropping, Plan, Problem, Profile, Queueing, TaskKind};
+use apportion_domain::{Dropping, Moment, Plan, Problem, Profile, Queueing, Span, TaskKind};
 use apportion_estimator::analytic::mmc_wait;
 use apportion_estimator::{
-    ArrivalProcess, Event, Scenario, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
+    ArrivalProcess, Event, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
 };
 use common::{arrivals, assignment, build, finishes, rate, stage};
 
@@ -101,23 +101,86 @@ fn slots_start_at_once_and_each_query_ends_on_its_own() {
     }
 }
 
+/// A `continuous` task of 7 ms for each query, on replicas of two slots.
+fn pairs(queueing: Queueing, replicas: u32) -> (Problem, Plan) {
+    // As good as no spread: without any, times would be exponential.
+    let (problem, mut plan) = continuous(spread(Some(1.0 + 1e-6)), 2, replicas);
+    plan.pipelines[0].serving.queueing = queueing;
+    (problem, plan)
+}
+
+/// When each query ends, in ms in ascending order, and the run.
+fn changed(built: &(Problem, Plan), moments_ms: &[u64], event: (f64, Event)) -> (Vec<u64>, Replay) {
+    let workload = arrivals(&moments_ms.iter().map(|m| m * 1_000_000).collect::<Vec<_>>());
+    let events = vec![(Moment::from_millis(event.0), event.1)];
+    let scenario = Scenario { events, detection: Span::from_millis(3.0), ..Scenario::default() };
+    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+    let replay = replay(&built.0, &built.1, &workload, &options, scenario).expect("a run");
+    let mut ends: Vec<u64> = finishes(&replay.simulation).into_iter().map(|f| (f + 500_000) / 1_000_000).collect();
+    ends.sort_unstable();
+    (ends, replay)
+}
+
+/// So many replicas, by command and by plan.
+fn to_have((_, plan): &(Problem, Plan), replicas: u32) -> [Event; 2] {
+    let group = plan.pipelines[0].assignments[0].group.clone();
+    let mut other = plan.clone();
+    other.pipelines[0].assignments[0].replicas = replicas;
+    [Event::Replicas { pipeline: "p".into(), group, replicas }, Event::Plan { plan: other }]
+}
+
 #[test]
-fn replicas_of_continuous_tasks_stay_as_they_are() {
+fn replicas_of_continuous_tasks_follow_commands_and_plans_slot_by_slot() {
+    let (one, two) = (pairs(Queueing::Central, 1), pairs(Queueing::Central, 2));
+    for event in to_have(&one, 2) {
+        assert_eq!(changed(&one, &[0; 6], (1.0, event)).0, [7, 7, 8, 8, 14, 14]);
+    }
+    for event in to_have(&two, 1) {
+        let (ends, replay) = changed(&two, &[0; 8], (1.0, event));
+        assert_eq!(ends, [7, 7, 7, 7, 14, 14, 21, 21]);
+        let expected = 2.0 * (2.0 * 7.0 + 14.0) / 3_600_000.0;
+        assert!((replay.cost / expected - 1.0).abs() < 1e-4, "both until 7 ms: {}", replay.cost);
+    }
+    let (one, two) = (pairs(Queueing::PerReplica, 1), pairs(Queueing::PerReplica, 2));
+    for event in to_have(&one, 2) {
+        assert_eq!(changed(&one, &[0, 0, 0, 0, 2, 2, 2, 2], (1.0, event)).0, [7, 7, 9, 9, 14, 14, 21, 21]);
+    }
+    for event in to_have(&two, 1) {
+        // What was sent to the one that goes stays there; what comes after goes to the other.
+        assert_eq!(changed(&two, &[0, 0, 0, 0, 0, 0, 2], (1.0, event)).0, [7, 7, 7, 7, 14, 14, 14]);
+    }
+}
+
+#[test]
+fn a_continuous_replica_dies_and_is_slow_with_all_its_slots() {
+    for queueing in [Queueing::Central, Queueing::PerReplica] {
+        let two = pairs(queueing, 2);
+        let (pipeline, group) = ("p".to_owned(), two.1.pipelines[0].assignments[0].group.clone());
+        let fail = Event::Fail { pipeline: pipeline.clone(), group: group.clone(), replica: 1 };
+        // Noticed at 4 ms, when a replacement serves at once; with queues of their own the lost ones are with the other by then.
+        let ends = changed(&two, &[0; 4], (1.0, fail)).0;
+        let expected = if queueing == Queueing::Central { [7, 7, 11, 11] } else { [7, 7, 14, 14] };
+        assert_eq!(ends, expected, "{queueing}");
+        let slow = Event::Slow { pipeline, group, replica: 0, factor: 3.0, until: Moment::from_millis(5.0) };
+        assert_eq!(changed(&two, &[1; 4], (0.0, slow)).0, [8, 8, 22, 22], "{queueing}");
+    }
+}
+
+#[test]
+fn the_same_plan_changes_nothing_of_a_continuous_task_and_other_slots_are_refused() {
     let (problem, plan) = continuous(spread(None), 4, 2);
     let workload = rate(300.0, 5, ArrivalProcess::Poisson, 1);
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    let go = |event: Option<Event>| {
-        let events = event.map(|e| (apportion_domain::Moment::from_millis(100.0), e)).into_iter().collect();
+    let go = |next: Plan| {
+        let events = vec![(Moment::from_millis(100.0), Event::Plan { plan: next })];
         replay(&problem, &plan, &workload, &options, Scenario { events, ..Scenario::default() })
     };
     let plain = simulate(&problem, &plan, &workload, &options).expect("a run");
-    let replayed = go(Some(Event::Plan { plan: plan.clone() })).expect("the same plan");
+    let replayed = go(plan.clone()).expect("the same plan");
     assert_eq!(replayed.simulation.requests, plain.requests);
     assert!((replayed.cost_per_hour - 4.0).abs() < 1e-9, "two devices, not eight: {}", replayed.cost_per_hour);
-    let group = plan.pipelines[0].assignments[0].group.clone();
-    let mut fewer = plan.clone();
-    fewer.pipelines[0].assignments[0].replicas = 1;
-    for event in [Event::Plan { plan: fewer }, Event::Replicas { pipeline: "p".into(), group, replicas: 1 }] {
-        assert!(go(Some(event)).expect_err("it cannot change").to_string().contains("continuous task \"t0\""));
-    }
+    let mut wider = plan.clone();
+    wider.pipelines[0].assignments[0].batch = 3;
+    let refused = go(wider).expect_err("replicas keep their slots").to_string();
+    assert!(refused.contains("slots of the continuous task \"t0\" from 4 to 3"), "{refused}");
 }

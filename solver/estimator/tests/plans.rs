@@ -3,14 +3,14 @@
 mod common;
 
 use apportion_domain::{
-    Assignment, Batching, Dropping, GroupName, LadderStep, Moment, Plan, Problem, Profile, Queueing, RoutingPolicy, Share,
-    Span, Trace,
+    Assignment, Batching, Dropping, GroupName, LadderStep, Moment, Plan, Problem, Queueing, RoutingPolicy, Share, Span,
+    TaskIndex, Trace,
 };
 use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
 use apportion_estimator::{
     ArrivalProcess, Controller, Event, Observation, Replay, RequestRecord, Scenario, SimulateOptions, Workload, replay,
 };
-use common::{Stage, arrivals, assignment, build_loading, finishes, rate, stage};
+use common::{Fan, Stage, arrivals, assignment, build_loading, finishes, rate, stage, with_faster};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,23 +21,6 @@ fn ms(ms: f64) -> Moment {
 
 fn at_ms(moments: &[u64]) -> Workload {
     arrivals(&moments.iter().map(|m| m * 1_000_000).collect::<Vec<_>>())
-}
-
-/// Each task has a second variant `w`, twice as fast and half as accurate.
-fn with_faster((problem, plan): (Problem, Plan)) -> (Problem, Plan) {
-    let pipeline = problem.pipelines[0].changed(&problem.hardware, |draft| {
-        for task in &mut draft.tasks {
-            let mut faster = task.variants[0].clone();
-            faster.name = "w".into();
-            faster.accuracy /= 2.0;
-            let mut rows = faster.profile.rows().to_vec();
-            rows.iter_mut().for_each(|r| r.latency_ms /= 2.0);
-            faster.profile = Profile::new(rows);
-            task.variants.push(faster);
-        }
-    });
-    let pipeline = pipeline.expect("a valid pipeline");
-    (problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem"), plan)
 }
 
 /// The plan with these assignments.
@@ -157,6 +140,30 @@ fn tables_hold_as_replicas_become_ready() {
 }
 
 #[test]
+fn a_task_that_had_no_replicas_gets_its_own_and_what_comes_before_waits_for_them() {
+    for queueing in BOTH {
+        let mut leaf = stage(0, 0, 1, 4.0, 0.0);
+        leaf.fanout = Fan::Mean(0.0);
+        let (problem, plan) =
+            with_faster(build_loading(&[stage(0, 1, 1, 20.0, 0.0), leaf], queueing, (0.0, 1_000.0), 15.0, None));
+        // `w` asks the second task, which takes 50 ms to load.
+        let pipeline = problem.pipelines[0].changed(&problem.hardware, |draft| {
+            draft.tasks[0].variants[1].fanout_to = [(TaskIndex(1), 1.0)].into();
+            draft.tasks[1].variants[0].load_ms = 50.0;
+        });
+        let pipeline = pipeline.expect("a valid pipeline");
+        let problem = problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem");
+        let next = vec![assignment(0, "w", 1, 1), assignment(1, "v", 1, 1)];
+        let events = vec![(ms(2.0), to(&plan, next))];
+        // `w` serves from 17 ms on, the second task from 52 ms on.
+        let (ended, replay) = script(&(problem, plan), &[0, 20, 60], events);
+        assert_eq!(ended, [20, 56, 74], "{queueing}");
+        let accuracies: Vec<f64> = replay.simulation.requests.iter().map(|r| r.accuracy).collect();
+        assert!(accuracies.iter().zip([0.9, 0.45 * 0.9, 0.45 * 0.9]).all(|(a, b)| (a - b).abs() < 1e-9), "{accuracies:?}");
+    }
+}
+
+#[test]
 fn a_plan_that_does_not_fit_ends_the_run_with_the_reason() {
     let built = one(Queueing::Central, 1, None);
     let fails = |event: Event| {
@@ -169,7 +176,7 @@ fn a_plan_that_does_not_fit_ends_the_run_with_the_reason() {
     assert!(fails(to(&built.1, vec![assignment(0, "v", 1, 1); 2])).contains("twice"));
     let mut other = built.1.clone();
     other.pipelines[0].serving.queueing = Queueing::PerReplica;
-    assert!(fails(Event::Plan { plan: other }).contains("policies"));
+    assert!(fails(Event::Plan { plan: other }).contains("queueing"));
     let mut other = built.1.clone();
     other.pipelines[0].name = "q".into();
     assert!(fails(Event::Plan { plan: other }).contains("no pipeline \"q\""));

@@ -1,6 +1,7 @@
 //! What agents do with a load, beside what the estimator says of the same plan and the very same arrivals.
 
 use crate::{chain, inputs, profile, seconds, task_names};
+use apportion_domain::nearest_rank;
 use apportion_tests::cluster::Cluster;
 use apportion_tests::load::{Ended, Ingresses, Load, Sent};
 use serde_json::{Value, json};
@@ -97,7 +98,7 @@ struct Figures {
 impl Figures {
     fn of(ok: usize, requests: usize, mut answered_ms: Vec<f64>) -> Self {
         answered_ms.sort_by(f64::total_cmp);
-        let p99_ms = answered_ms.get((answered_ms.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(f64::NAN);
+        let p99_ms = nearest_rank(&answered_ms, 0.99).unwrap_or(f64::NAN);
         Self { attainment: ok as f64 / requests as f64, p99_ms }
     }
 

@@ -4,12 +4,11 @@
 use super::estimate::{capacity_of_most_accurate_qps, drawn, planned};
 use super::fleet::{Fleet, FleetArgs};
 use super::load::{Load, Outcome, Progress, Sent};
-use super::report::percentile;
 use super::{HARDWARE, answers, say};
 use crate::exit::{Exit, Outcome as Ended};
 use crate::output::{self, Table, number};
 use anyhow::{Context, Result, ensure};
-use apportion_domain::{Plan, Problem, Trace};
+use apportion_domain::{Plan, Problem, Trace, nearest_rank};
 use apportion_estimator::{ArrivalProcess, Scenario, ServiceTimes, SimulateOptions, Workload, replay};
 use clap::Args;
 use serde::Serialize;
@@ -149,8 +148,8 @@ fn compare((load, qps): (f64, f64), sent: &[Sent], runs: Vec<[f64; 3]>) -> Row {
         qps,
         requests: sent.len(),
         attainment: of(ok as f64 / sent.len().max(1) as f64, 0),
-        p50_ms: of(percentile(&answered, 0.50), 1),
-        p99_ms: of(percentile(&answered, 0.99), 2),
+        p50_ms: of(nearest_rank(&answered, 0.50).unwrap_or(0.0), 1),
+        p99_ms: of(nearest_rank(&answered, 0.99).unwrap_or(0.0), 2),
     }
 }
 

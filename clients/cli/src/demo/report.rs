@@ -1,7 +1,7 @@
 //! What a demo run shows at its end.
 
 use super::load::{Outcome, Sent};
-use apportion_domain::Estimate;
+use apportion_domain::{Estimate, nearest_rank};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -74,12 +74,6 @@ pub struct Summary {
     pub plans: Vec<PlanInForce>,
 }
 
-/// Nearest-rank percentile of sorted latencies.
-pub fn percentile(sorted_ms: &[f64], share: f64) -> f64 {
-    let rank = (share * sorted_ms.len() as f64).ceil() as usize;
-    sorted_ms.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
-}
-
 /// Share of `total`, 1 of nothing.
 fn share(part: usize, total: usize) -> f64 {
     if total == 0 { 1.0 } else { part as f64 / total as f64 }
@@ -107,8 +101,8 @@ impl Summary {
             accuracy_planned: planned_accuracy(sent, &plans),
             attainment: share(count(Outcome::Ok), sent.len()),
             attainment_steady: share(steady_ok, steady_all),
-            p50_ms: percentile(&latencies, 0.50),
-            p99_ms: percentile(&latencies, 0.99),
+            p50_ms: nearest_rank(&latencies, 0.50).unwrap_or(0.0),
+            p99_ms: nearest_rank(&latencies, 0.99).unwrap_or(0.0),
             estimate,
             plans,
         }
@@ -165,8 +159,8 @@ pub fn joined(stretches: &[Estimate], mut latencies_ms: Vec<f64>) -> Predicted {
     let (ok, all) = stretches.iter().fold((0, 0), |(ok, all), e| (ok + e.ok, all + e.requests));
     Predicted {
         attainment: share(ok as usize, all as usize),
-        p50_ms: percentile(&latencies_ms, 0.50),
-        p99_ms: percentile(&latencies_ms, 0.99),
+        p50_ms: nearest_rank(&latencies_ms, 0.50).unwrap_or(0.0),
+        p99_ms: nearest_rank(&latencies_ms, 0.99).unwrap_or(0.0),
     }
 }
 
@@ -199,13 +193,5 @@ mod tests {
         assert_eq!(summary.attainment_steady, 2.0 / 3.0);
         assert_eq!(summary.accuracy_measured, 6.0 / 8.0);
         assert!((summary.accuracy_planned - (2.0 * 0.9 + 3.0 * 0.8) / 5.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn percentiles_are_by_nearest_rank() {
-        let sorted: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(percentile(&sorted, 0.99), 99.0);
-        assert_eq!(percentile(&sorted, 0.5), 50.0);
-        assert_eq!(percentile(&[], 0.5), 0.0);
     }
 }

@@ -1,6 +1,6 @@
 //! The measures of PARD's evaluation (section 5.1), from what the estimator records.
 
-use apportion_domain::Estimate;
+use apportion_domain::{Estimate, Span, nearest_rank};
 use apportion_estimator::{Outcome, RequestRecord};
 
 /// Requests by the second in which they arrived.
@@ -62,8 +62,20 @@ pub fn invalid_rate(e: &Estimate) -> f64 {
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let rank = ((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
-    sorted.get(rank).copied().unwrap_or(0.0)
+    nearest_rank(&sorted, q).unwrap_or(0.0)
+}
+
+/// The mean of some times, in ms; 0 without any.
+pub fn mean_ms(spans: impl Iterator<Item = Span>) -> f64 {
+    let (sum, n) = spans.fold((0.0, 0_u64), |(sum, n), span| (sum + span.as_millis(), n + 1));
+    sum / n.max(1) as f64
+}
+
+/// Mean squared distance from the mean, of all there is; 0 without values.
+pub fn variance(values: &[f64]) -> f64 {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n
 }
 
 /// The mean of positive ratios, by their logarithms; `None` without any.
@@ -166,5 +178,8 @@ mod tests {
         assert_eq!((quantile(&[3.0, 1.0], 0.0), quantile(&[3.0, 1.0], 1.0), quantile(&[], 0.5)), (1.0, 3.0, 0.0));
         assert!((geometric_mean(&[2.0, 8.0]).expect("two") - 4.0).abs() < 1e-12);
         assert_eq!(geometric_mean(&[]), None);
+        assert_eq!((variance(&[1.0, 3.0, 5.0]), variance(&[7.0]), variance(&[])), (8.0 / 3.0, 0.0, 0.0));
+        let times = [1.0, 4.0].map(Span::from_millis);
+        assert_eq!((mean_ms(times.into_iter()), mean_ms(std::iter::empty())), (2.5, 0.0));
     }
 }

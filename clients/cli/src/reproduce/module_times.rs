@@ -1,6 +1,6 @@
 //! What the modules of one run measured second by second, as PARD's section 5.3 looks at it.
 
-use apportion_domain::Span;
+use super::metrics::{mean_ms, variance};
 use apportion_estimator::ModulePeriod;
 use apportion_serving::Priority;
 
@@ -19,17 +19,6 @@ pub struct Spread {
     pub wait: f64,
     /// Of the time in batches that run.
     pub execution: f64,
-}
-
-fn mean_ms(spans: impl Iterator<Item = Span>) -> f64 {
-    let (sum, n) = spans.fold((0.0, 0), |(sum, n), span| (sum + span.as_millis(), n + 1));
-    if n == 0 { 0.0 } else { sum / f64::from(n) }
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n
 }
 
 impl ModuleTimes {
@@ -171,7 +160,7 @@ pub fn inversions(arrivals: &[(f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_domain::{Moment, PipelineIndex, TaskIndex};
+    use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
     use apportion_serving::monitor::{Entry, Kept};
 
     fn period(second: u64, module: usize, queued_ms: &[f64], priority: Priority) -> ModulePeriod {

@@ -308,9 +308,10 @@ fn milder(behind: &[&Duel]) -> String {
         [] => String::new(),
         _ => format!(
             "On those the other policy loses {} at most. The estimate is not the reason: without any of what comes later (pard-back), or \
-             without batch waits (pard-lower), PARD drops the same. The priority is: after a burst of a second or two the load is back within \
-             the band in which the paper keeps the priority that it had (section 4.3), so the queries with most time left go on being \
-             served first while there is room for all. With the other order throughout (pard-lbf) it drops less than nexus.",
+             without batch waits (pard-lower), PARD drops the same. The priority is: where a second or two exceed the capacity by little, \
+             queries could wait until there is room for all, but while those with most time left are served first (section 4.3) the \
+             others do not live to see it. With the other order throughout (pard-lbf) it drops less than nexus. The paper's formula for when \
+             the order changes is lost in our copy; none of the readings that were tried is ahead here.",
             percent(most)
         ),
     }

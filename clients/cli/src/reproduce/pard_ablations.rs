@@ -1,6 +1,7 @@
 //! PARD's ablations (section 5.3): what each part of the policy is worth, in pairs of runs on the same arrivals.
 
 use super::lab::{Lab, in_parallel};
+use super::loki::mean;
 use super::metrics::{drop_rate, geometric_mean, interval, invalid_rate, with_interval};
 use super::pard::{case, fared, listed, ratio, seeds, traces};
 use super::percent;
@@ -36,10 +37,6 @@ struct Runs {
     worse: Vec<f64>,
     /// Goodput over that of the full policy.
     goodput: Vec<f64>,
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 /// All runs of all policies, the full one first.
@@ -115,7 +112,7 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
             verdict: Verdict::of(better.is_empty()),
             why: match better.is_empty() {
                 true => String::new(),
-                false => "The difference of pard-instant is a tenth of a point. Parts that decide the order of the queue are worth the least here: a delayed change of order guards against \
+                false => "Parts that decide the order of the queue are worth the least here: a delayed change of order guards against \
                           loads that swing around the capacity, and with a static plan and exact profiles an early change costs little."
                     .into(),
             },

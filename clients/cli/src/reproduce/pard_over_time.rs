@@ -377,8 +377,8 @@ fn switches(loads: &[Load], shown: &[&Load]) -> Panel {
                 .into(),
             seen: format!("changes more often on {more} of {} loads, drops more on {worse}", loads.len()),
             verdict: Verdict::of(more == loads.len() && worse == loads.len()),
-            why: "The band of section 4.3 is as wide as the load's distance from its mean, so that in a burst it delays the change to the order that bursts need \
-                  as much as it spares a change that noise asks for; pard-ablations has the difference with its interval."
+            why: "The band of section 4.3 is as wide as the load varies about its mean, so that in a burst it delays the change to the order that bursts need \
+                  as well as it spares a change that noise asks for; pard-ablations has the difference with its interval."
                 .into(),
         }],
         tables: vec![Titled { title: "Fig. 13: changes of order".into(), table }],

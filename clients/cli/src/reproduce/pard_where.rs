@@ -103,6 +103,16 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
+/// A claim that most of what is lost is lost where this share of it was.
+fn concentrated(claimed: &str, share: f64) -> Claim {
+    Claim {
+        claimed: claimed.into(),
+        seen: format!("{} of them", percent(share)),
+        verdict: Verdict::of(share >= MOST),
+        why: String::new(),
+    }
+}
+
 fn claims(all: &[Lost], modules: usize) -> Vec<Claim> {
     let of = |policy: Dropping| &all[POLICIES.iter().position(|p| *p == policy).expect("it was run")];
     let early = |policy| of(policy).between(0..2);
@@ -110,18 +120,8 @@ fn claims(all: &[Lost], modules: usize) -> Vec<Claim> {
     let last = |policy| of(policy).between(modules - 1..modules + 1);
     let invalid = |policy| mean(&of(policy).invalid);
     vec![
-        Claim {
-            claimed: "PARD's drops are concentrated in the first two modules (section 5.3)".into(),
-            seen: format!("{} of them", percent(early(Dropping::Pard))),
-            verdict: Verdict::of(early(Dropping::Pard) >= MOST),
-            why: String::new(),
-        },
-        Claim {
-            claimed: "pard-split's drops are concentrated there too (section 5.3)".into(),
-            seen: format!("{} of them", percent(early(Dropping::PardSplit))),
-            verdict: Verdict::of(early(Dropping::PardSplit) >= MOST),
-            why: String::new(),
-        },
+        concentrated("PARD's drops are concentrated in the first two modules (section 5.3)", early(Dropping::Pard)),
+        concentrated("pard-split's drops are concentrated there too (section 5.3)", early(Dropping::PardSplit)),
         Claim {
             claimed: "Most of what nexus drops is dropped in the latter half (sections 3.2 and 5.2)".into(),
             seen: format!("{} from the middle module on, late ones included", percent(later(Dropping::Nexus))),

@@ -161,3 +161,20 @@ pub fn run(built: &(Problem, Plan), workload: &Workload) -> Simulation {
 pub fn finishes(simulation: &Simulation) -> Vec<u64> {
     simulation.requests.iter().map(|r| r.finish.expect("answered").as_nanos()).collect()
 }
+
+/// Each task has a second variant `w`, twice as fast and half as accurate.
+pub fn with_faster((problem, plan): (Problem, Plan)) -> (Problem, Plan) {
+    let pipeline = problem.pipelines[0].changed(&problem.hardware, |draft| {
+        for task in &mut draft.tasks {
+            let mut faster = task.variants[0].clone();
+            faster.name = "w".into();
+            faster.accuracy /= 2.0;
+            let mut rows = faster.profile.rows().to_vec();
+            rows.iter_mut().for_each(|r| r.latency_ms /= 2.0);
+            faster.profile = Profile::new(rows);
+            task.variants.push(faster);
+        }
+    });
+    let pipeline = pipeline.expect("a valid pipeline");
+    (problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem"), plan)
+}

@@ -2,9 +2,7 @@
 
 use super::{Greedy, Setting};
 use crate::routing;
-use apportion_domain::{
-    AccuracyModel, Assignment, Flow, GroupName, Pipeline, PipelinePlan, Plan, Routing, TaskIndex, VariantIndex,
-};
+use apportion_domain::{Assignment, Flow, GroupName, Pipeline, PipelinePlan, Plan, Routing, TaskIndex, VariantIndex};
 
 impl Greedy<'_> {
     /// The plan of some settings; `None` if the checker rejects it.
@@ -40,25 +38,21 @@ impl Greedy<'_> {
                 utilisation: load / (f64::from(s.replicas) * row.throughput_qps()),
             }
         };
-        let mut accuracy = 0.0;
+        let setting = |t: TaskIndex| own.iter().find(|s| s.task == t).expect("a setting of each task");
+        let variants: Vec<VariantIndex> = (0..pipeline.tasks.len()).map(|t| setting(TaskIndex(t)).variant).collect();
         let mut flows: Vec<Flow> = Vec::new();
         for sink in pipeline.sinks() {
-            let route = route(pipeline, own, sink);
-            accuracy += pipeline.leaf_weight(sink) * pipeline.path_accuracy(&stages(&route));
-            let path: Vec<GroupName> = route.iter().map(|s| name(s)).collect();
+            let stages = pipeline.path_towards(sink, &variants);
+            let path: Vec<GroupName> = stages.iter().map(|&(t, _)| name(setting(t))).collect();
+            // a path that ends early ends so for every sink below
             if flows.iter().all(|f| f.path != path) {
                 flows.push(Flow { path, share: 1.0 });
             }
         }
-        if pipeline.accuracy_model == AccuracyModel::TaskMean {
-            let reached = own.iter().filter(|s| s.task == pipeline.root() || self.reaches(pipeline, own, s.task));
-            let total: f64 = reached.map(|s| pipeline.variant(s.task, s.variant).accuracy).sum();
-            accuracy = total / pipeline.tasks.len() as f64;
-        }
         PipelinePlan {
             name: pipeline.name.clone(),
             demand_qps: pipeline.demand_qps,
-            accuracy,
+            accuracy: pipeline.accuracy_of(&variants),
             serving: pipeline.serving.resolve(),
             assignments: own.iter().map(assignment).collect(),
             flows,
@@ -66,31 +60,4 @@ impl Greedy<'_> {
             ladder: vec![],
         }
     }
-
-    /// Whether queries get to a task at all.
-    fn reaches(&self, pipeline: &Pipeline, own: &[&Setting], task: TaskIndex) -> bool {
-        route(pipeline, own, task).last().is_some_and(|s| s.task == task)
-    }
-}
-
-/// The settings from the root towards `end`, as far as queries get.
-fn route<'a>(pipeline: &Pipeline, own: &[&'a Setting], end: TaskIndex) -> Vec<&'a Setting> {
-    let mut tasks = vec![end];
-    while let Some(edge) = pipeline.primary_parent(tasks[tasks.len() - 1]) {
-        tasks.push(edge.from);
-    }
-    let mut route: Vec<&Setting> = Vec::new();
-    for &t in tasks.iter().rev() {
-        if let (Some(last), Some(edge)) = (route.last(), pipeline.primary_parent(t))
-            && pipeline.fanout(edge, last.variant) <= 0.0
-        {
-            break;
-        }
-        route.extend(own.iter().find(|s| s.task == t));
-    }
-    route
-}
-
-fn stages(route: &[&Setting]) -> Vec<(TaskIndex, VariantIndex)> {
-    route.iter().map(|s| (s.task, s.variant)).collect()
 }

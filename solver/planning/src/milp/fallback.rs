@@ -9,7 +9,6 @@
 use super::bounds;
 use super::extract::{self, Choice};
 use super::space::{Group, Space, finish_times, optional_tasks, usable_groups};
-use super::trie;
 use super::{Found, keep};
 use crate::limits::Limits;
 use crate::tightening::Tightening;
@@ -135,7 +134,7 @@ impl Search<'_> {
         let mut missed = unserved;
         let total: f64 = self.problem.pipelines.iter().map(|p| p.weight).sum();
         for (pipeline, variants) in self.problem.pipelines.iter().zip(variants) {
-            let own = accuracy_of(pipeline, variants);
+            let own = pipeline.accuracy_of(variants);
             missed += (pipeline.min_accuracy.unwrap_or(0.0) - own - SLACK).max(0.0);
             accuracy += own * if total > 0.0 { pipeline.weight / total } else { 1.0 };
         }
@@ -315,25 +314,4 @@ fn loads(pipeline: &Pipeline, variants: &[VariantIndex], headroom: &[f64]) -> Ve
         };
     }
     loads.iter().zip(headroom).map(|(load, headroom)| load * headroom).collect()
-}
-
-/// The accuracy of a pipeline that runs one variant for each task.
-fn accuracy_of(pipeline: &Pipeline, variants: &[VariantIndex]) -> f64 {
-    let mut stages: Vec<Vec<(TaskIndex, VariantIndex)>> = vec![Vec::new(); pipeline.tasks.len()];
-    let mut total = 0.0;
-    for &t in pipeline.order() {
-        let before = match pipeline.primary_parent(t) {
-            None => Vec::new(),
-            Some(edge) => {
-                let from = edge.from.get();
-                if stages[from].is_empty() || pipeline.fanout(edge, variants[from]) <= 0.0 {
-                    continue;
-                }
-                stages[from].clone()
-            }
-        };
-        stages[t.get()] = [before.as_slice(), &[(t, variants[t.get()])]].concat();
-        total += trie::accuracy(pipeline, &stages[t.get()]);
-    }
-    total
 }

@@ -1,0 +1,131 @@
+//! How accurate a pipeline is whose tasks run one variant each.
+
+use crate::ids::{TaskIndex, VariantIndex};
+use crate::pipeline::{AccuracyModel, Pipeline};
+
+impl Pipeline {
+    /// The stages from the root towards `end` where each task runs one variant (by position), as far as queries get: where a
+    /// variant makes none, the path ends. That of a task which queries reach ends at it.
+    #[must_use]
+    pub fn path_towards(&self, end: TaskIndex, variants: &[VariantIndex]) -> Vec<(TaskIndex, VariantIndex)> {
+        assert!(variants.len() == self.tasks.len(), "a variant of each task");
+        let parent = |t: &TaskIndex| self.primary_parent(*t).map(|e| e.from);
+        let mut path: Vec<TaskIndex> = std::iter::successors(Some(end), parent).collect();
+        path.reverse();
+        let makes_none = |pair: &[TaskIndex]| {
+            let edge = self.primary_parent(pair[1]).expect("each task but the root has one");
+            self.fanout(edge, variants[pair[0].get()]) <= 0.0
+        };
+        let stages = path.windows(2).position(makes_none).map_or(path.len(), |last| last + 1);
+        path.truncate(stages);
+        path.into_iter().map(|t| (t, variants[t.get()])).collect()
+    }
+
+    /// Accuracy of the pipeline where each task runs one variant, by position: the mean over sinks, by their weights, of the
+    /// accuracy of the path towards each; a path that ends early counts with the stages that it has. Under `task_mean` the mean
+    /// over all tasks, of which those that no query reaches add nothing.
+    #[must_use]
+    pub fn accuracy_of(&self, variants: &[VariantIndex]) -> f64 {
+        if self.accuracy_model == AccuracyModel::TaskMean {
+            let is_reached = |t: &TaskIndex| self.path_towards(*t, variants).last().is_some_and(|(last, _)| last == t);
+            let reached = (0..self.tasks.len()).map(TaskIndex).filter(is_reached);
+            return reached.map(|t| self.variant(t, variants[t.get()]).accuracy).sum::<f64>() / self.tasks.len() as f64;
+        }
+        let of = |sink| self.leaf_weight(sink) * self.path_accuracy(&self.path_towards(sink, variants));
+        self.sinks().map(of).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::{Hardware, Share};
+    use crate::ids::HardwareIndex;
+    use crate::pipeline::{Edge, Partial, PathAccuracy, PipelineDraft, Route, Task, TaskKind};
+    use crate::profile::{Profile, ProfileRow};
+    use crate::serving::ServingWishes;
+    use crate::variant::Variant;
+    use std::collections::BTreeMap;
+
+    fn variant(accuracy: f64, fanout: f64) -> Variant {
+        let row = ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 1, latency_ms: 1.0, p99_ms: None };
+        Variant {
+            name: format!("{accuracy} {fanout}"),
+            accuracy,
+            fanout,
+            fanout_to: BTreeMap::new(),
+            fanout_counts: BTreeMap::new(),
+            load_ms: 0.0,
+            memory_mib: None,
+            profile: Profile::new(vec![row]),
+        }
+    }
+
+    /// a leads to b, which leads to c, and to d; the sinks c and d weigh 0.75 and 0.25. With its second variant b makes no queries.
+    fn pipeline(change: impl FnOnce(&mut PipelineDraft)) -> Pipeline {
+        let task = |name: &str, variants| Task {
+            name: name.into(),
+            kind: TaskKind::Batch,
+            route: Route::All,
+            min_replicas: 1,
+            variants,
+        };
+        let edge =
+            |from, to| Edge { from: TaskIndex(from), to: TaskIndex(to), ratio: 1.0, primary: true, map: BTreeMap::new() };
+        let mut draft = PipelineDraft {
+            name: "p".into(),
+            demand_qps: 1.0,
+            slo_ms: 100.0,
+            percentile: 99.0,
+            queue_factor: 2.0,
+            network_ms: 0.0,
+            weight: 1.0,
+            min_accuracy: None,
+            accuracy_model: AccuracyModel::Product,
+            path_accuracy: vec![],
+            leaf_weights: [(TaskIndex(2), 0.75), (TaskIndex(3), 0.25)].into(),
+            survive: 0,
+            partial: Partial::Deny,
+            serving: ServingWishes::default(),
+            tasks: vec![
+                task("a", vec![variant(0.9, 1.0)]),
+                task("b", vec![variant(0.8, 1.0), variant(0.7, 0.0)]),
+                task("c", vec![variant(0.5, 1.0)]),
+                task("d", vec![variant(0.6, 1.0)]),
+            ],
+            edges: vec![edge(0, 1), edge(1, 2), edge(0, 3)],
+        };
+        change(&mut draft);
+        let hardware = [Hardware { name: "h".into(), price_per_hour: 1.0, count: None, memory_mib: None }];
+        Pipeline::new(draft, &hardware, "").expect("a valid pipeline")
+    }
+
+    fn by_model(model: AccuracyModel) -> [f64; 2] {
+        let pipeline = pipeline(|d| d.accuracy_model = model);
+        [0, 1].map(|b| pipeline.accuracy_of(&[0, b, 0, 0].map(VariantIndex)))
+    }
+
+    fn assert_near(seen: [f64; 2], expected: [f64; 2]) {
+        assert!(seen.iter().zip(expected).all(|(s, e)| (s - e).abs() < 1e-12), "{seen:?}, not {expected:?}");
+    }
+
+    #[test]
+    fn a_path_that_ends_early_counts_with_the_stages_that_it_has() {
+        let to_d = 0.25 * 0.9 * 0.6;
+        assert_near(by_model(AccuracyModel::Product), [0.75 * 0.9 * 0.8 * 0.5 + to_d, 0.75 * 0.9 * 0.7 + to_d]);
+        let to_d = 0.25 * (0.9 + 0.6) / 2.0;
+        let whole = 0.75 * (0.9 + 0.8 + 0.5) / 3.0 + to_d;
+        assert_near(by_model(AccuracyModel::Mean), [whole, 0.75 * (0.9 + 0.7) / 2.0 + to_d]);
+        assert_near(by_model(AccuracyModel::TaskMean), [(0.9 + 0.8 + 0.5 + 0.6) / 4.0, (0.9 + 0.7 + 0.6) / 4.0]);
+    }
+
+    #[test]
+    fn the_table_speaks_of_the_path_as_far_as_queries_get() {
+        let stages = |stages: &[(usize, usize)]| stages.iter().map(|&(t, v)| (TaskIndex(t), VariantIndex(v))).collect();
+        let short = PathAccuracy { path: stages(&[(0, 0), (1, 1)]), accuracy: 0.33 };
+        let measured = pipeline(|d| d.path_accuracy = vec![short.clone()]);
+        assert_eq!(measured.path_towards(TaskIndex(2), &[0, 1, 0, 0].map(VariantIndex)), short.path);
+        let seen = measured.accuracy_of(&[0, 1, 0, 0].map(VariantIndex));
+        assert!((seen - (0.75 * 0.33 + 0.25 * 0.9 * 0.6)).abs() < 1e-12, "{seen}");
+    }
+}

@@ -1,0 +1,31 @@
+//! What a percentile of measurements is, wherever figures stand beside each other.
+
+/// The nearest-rank quantile of values in ascending order: the least value that a share `part` (0 to 1) of them does not
+/// exceed; the smallest for 0, `None` of nothing.
+#[must_use]
+pub fn nearest_rank<T: Copy>(sorted: &[T], part: f64) -> Option<T> {
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1).min(sorted.len()).checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_least_value_that_the_part_does_not_exceed() {
+        let by_definition = |sorted: &[u32], hundredths: usize| {
+            let enough = |v: &&u32| 100 * sorted.iter().filter(|w| w <= v).count() >= hundredths * sorted.len();
+            sorted.iter().find(enough).copied()
+        };
+        for n in 0..12 {
+            let sorted: Vec<u32> = (0..n).map(|i| i * i / 3).collect();
+            for hundredths in (0..=100).step_by(25) {
+                let part = hundredths as f64 / 100.0;
+                assert_eq!(nearest_rank(&sorted, part), by_definition(&sorted, hundredths), "{part} of {n}");
+            }
+        }
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|part| nearest_rank(&hundred, part)), [Some(50.0), Some(99.0), Some(100.0)]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Another plan changes the policies that serve a pipeline while it runs.
+
+mod common;
+
+use apportion_domain::{Batching, Dropping, Moment, Plan, Problem, Queueing, RoutingPolicy, ServingPolicy, Trace};
+use apportion_estimator::{ArrivalProcess, Event, Outcome, Replay, Scenario, SimulateOptions, Workload, replay};
+use common::{arrivals, assignment, build_loading, rate, stage, with_faster};
+use proptest::prelude::*;
+
+const BATCHINGS: [Batching; 3] = [Batching::AtStart, Batching::Forming, Batching::WaitUntil];
+const ROUTINGS: [RoutingPolicy; 3] = [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst];
+const DROPPINGS: [Dropping; 10] = [
+    Dropping::Naive,
+    Dropping::LastTask,
+    Dropping::PerTask,
+    Dropping::Reroute,
+    Dropping::Nexus,
+    Dropping::ClipperPlusPlus,
+    Dropping::Pard,
+    Dropping::PardOc,
+    Dropping::PardSplit,
+    Dropping::PardFcfs,
+];
+
+fn served(queueing: Queueing, numbers: (usize, usize, usize)) -> ServingPolicy {
+    let (batching, routing, dropping) = (BATCHINGS[numbers.0], ROUTINGS[numbers.1], DROPPINGS[numbers.2]);
+    ServingPolicy { queueing, batching, routing, dropping }
+}
+
+/// Three tasks of two groups each; queries of the first make two.
+fn built(serving: ServingPolicy) -> (Problem, Plan) {
+    let mut stages = [stage(0, 2, 4, 5.0, 2.0), stage(0, 3, 2, 4.0, 1.0), stage(0, 1, 4, 5.0, 1.0)];
+    stages[1].fanout = common::Fan::Mean(2.0);
+    let mut built = with_faster(build_loading(&stages, serving.queueing, (1.0, 60.0), 0.0, None));
+    let part = &mut built.1.pipelines[0];
+    part.assignments.extend((0..3).map(|task| assignment(task, "w", 2, 2)));
+    part.assignments.sort_by(|a, b| a.group.cmp(&b.group));
+    part.demand_qps = 200.0;
+    part.serving = serving;
+    built
+}
+
+fn to(plan: &Plan, serving: ServingPolicy) -> Event {
+    let mut plan = plan.clone();
+    plan.pipelines[0].serving = serving;
+    Event::Plan { plan }
+}
+
+fn run(built: &(Problem, Plan), workload: &Workload, events: Vec<(Moment, Event)>) -> Replay {
+    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+    replay(&built.0, &built.1, workload, &options, Scenario { events, ..Scenario::default() }).expect("a run")
+}
+
+#[test]
+fn what_waits_is_judged_by_the_new_policy_and_what_runs_is_left_alone() {
+    for queueing in [Queueing::PerReplica, Queueing::Central] {
+        // One replica, 20 ms, an SLO of 50 ms: of four queries two end in time.
+        let built = build_loading(&[stage(0, 1, 1, 20.0, 0.0)], queueing, (0.0, 50.0), 0.0, None);
+        let other = ServingPolicy { dropping: Dropping::LastTask, ..built.1.pipelines[0].serving };
+        let at = |ms| vec![(Moment::from_millis(ms), to(&built.1, other))];
+        let outcomes = |events| {
+            let replay = run(&built, &arrivals(&[0; 4]), events);
+            replay.simulation.requests.iter().map(|r| r.outcome).collect::<Vec<_>>()
+        };
+        use Outcome::{Dropped, Late, Ok};
+        assert_eq!(outcomes(vec![]), [Ok, Ok, Late, Late], "{queueing}");
+        assert_eq!(outcomes(at(5.0)), [Ok, Ok, Dropped, Dropped], "{queueing}");
+        assert_eq!(outcomes(at(45.0)), [Ok, Ok, Late, Dropped], "{queueing}");
+    }
+}
+
+#[test]
+fn while_nothing_waits_a_change_is_as_good_as_the_policies_from_the_start() {
+    for queueing in [Queueing::PerReplica, Queueing::Central] {
+        for (b, r, d) in (0..3).flat_map(|b| (0..3).flat_map(move |r| (0..10).map(move |d| (b, r, d)))) {
+            let second = served(queueing, (b, r, d));
+            // Nobody comes in the first second, and the change is in the middle of it.
+            let mut workload = rate(230.0, 3, ArrivalProcess::Poisson, 5);
+            workload.traces = vec![Trace::rates(vec![(0, 0.0), (1, 230.0), (2, 230.0)]).expect("rates")];
+            let from_start = run(&built(second), &workload, vec![]);
+            let (other_b, other_r, other_d) = ((b + 1) % 3, (r + 1) % 3, (d + 1) % 10);
+            for first in [(other_b, other_r, other_d), (other_b, r, d), (b, other_r, d), (b, r, other_d)] {
+                let first = served(queueing, first);
+                let change = (Moment::from_millis(500.0), to(&built(first).1, second));
+                let changed = run(&built(first), &workload, vec![change]);
+                assert_eq!(changed.simulation.requests, from_start.simulation.requests, "{first:?} to {second:?}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    // Assertions of the machines (counts of open queries among them) hold whatever changes when, and no request is lost.
+    #[test]
+    fn every_request_has_one_outcome_whatever_policies_follow_each_other(
+        is_central in any::<bool>(),
+        policies in prop::collection::vec(((0_usize..3, 0_usize..3, 0_usize..10), 20_u64..400), 2..8),
+        seed in 0_u64..1_000,
+    ) {
+        let queueing = if is_central { Queueing::Central } else { Queueing::PerReplica };
+        let built = built(served(queueing, policies[0].0));
+        let workload = rate(230.0, 2, ArrivalProcess::Poisson, seed);
+        let mut at = 0;
+        let events = policies[1..].iter().map(|(numbers, after)| {
+            at += after;
+            (Moment::from_millis(at as f64), to(&built.1, served(queueing, *numbers)))
+        });
+        let replay = run(&built, &workload, events.collect());
+        let total = &replay.simulation.total;
+        let plain = common::run(&built, &workload).total.requests;
+        prop_assert_eq!((total.requests, total.failed), (plain, 0));
+        prop_assert_eq!(total.ok + total.late + total.dropped, plain);
+        prop_assert_eq!(replay.plans, policies.len() as u64 - 1);
+    }
+}
