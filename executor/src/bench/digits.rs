@@ -3,7 +3,7 @@
 
 use super::hop::{TURNS, at_rate, most};
 use super::pair::{Pair, Setup};
-use super::{BenchError, Figure, Options, quantile};
+use super::{BenchError, Figure, Options, micros};
 use crate::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
 use crate::files::hex_digest;
 use crate::tensor::{Datatype, Tensor, TensorSpec};
@@ -46,10 +46,9 @@ pub(super) fn measure(folder: &Path, options: &Options) -> Result<Vec<Figure>, B
     near.sort_unstable();
     far.sort_unstable();
     let figure = |(name, part)| {
-        let us = |sorted: &[u64]| quantile(sorted, part) as f64 / 1e3;
         let what = format!("digits over two agents at {rate:.0} canvases/s (half of what they carry), {name}");
         let what = format!("{what} (plain: both tasks at the gateway's agent)");
-        Figure { what, unit: "us", agents: us(&far), plain: Some(us(&near)), aim: "-" }
+        Figure { what, unit: "us", agents: micros(&far, part), plain: Some(micros(&near, part)), aim: "-" }
     };
     Ok([("median", 0.5), ("p99", 0.99)].map(figure).into())
 }

@@ -2,7 +2,7 @@
 //! rates, in turns.
 
 use super::pair::{FAR, HOP_BYTES, NEAR, Pair, latency_ns, row};
-use super::{BenchError, Figure, echo, ingress, quantile};
+use super::{BenchError, Figure, echo, ingress, micros};
 use crate::node::request::Answer;
 use crate::tensor::Tensor;
 use bytes::Bytes;
@@ -46,9 +46,8 @@ fn added(
         far.extend(at_rate(pair, FAR, &inputs, rate, each / TURNS)?);
     }
     [&mut bare, &mut near, &mut far].into_iter().for_each(|all| all.sort_unstable());
-    let us = |sorted: &[u64], part| quantile(sorted, part) as f64 / 1e3;
     let figures = [("median", 0.5, aims.0), ("p99", 0.99, aims.1)].into_iter().flat_map(|(name, part, aim)| {
-        let (bare, near, far) = (us(&bare, part), us(&near, part), us(&far, part));
+        let (bare, near, far) = (micros(&bare, part), micros(&near, part), micros(&far, part));
         let what = format!("request to another agent, 4 KiB tensors at {rate:.0} requests/s ({load}), {name}");
         let what = format!("{what} (plain: to a replica at the gateway's own agent)");
         let whole = Figure { what, unit: "us", agents: far, plain: Some(near), aim: "-" };

@@ -11,6 +11,7 @@ mod pair;
 mod plain;
 mod tensors;
 
+use apportion_domain::nearest_rank;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -75,23 +76,14 @@ pub fn run(options: &Options, mut begins: impl FnMut(&str)) -> Result<Vec<Figure
     Ok(figures)
 }
 
-/// The value below which this part of the sorted values lies.
-fn quantile(sorted: &[u64], part: f64) -> u64 {
-    assert!(!sorted.is_empty(), "there is something to rank");
-    let rank = (part * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
+/// The value at this part of the sorted ones, in microseconds.
+fn micros(sorted_ns: &[u64], part: f64) -> f64 {
+    nearest_rank(sorted_ns, part).expect("there is something to rank") as f64 / 1e3
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_are_of_the_ranks() {
-        let all: Vec<u64> = (1..=100).collect();
-        assert_eq!((quantile(&all, 0.5), quantile(&all, 0.99), quantile(&all, 1.0)), (50, 99, 100));
-        assert_eq!((quantile(&[7], 0.01), quantile(&[7], 0.99)), (7, 7));
-    }
 
     #[test]
     fn all_figures_are_there_and_are_figures() {
