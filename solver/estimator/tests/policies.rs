@@ -47,8 +47,12 @@ fn to(plan: &Plan, serving: ServingPolicy) -> Event {
 }
 
 fn run(built: &(Problem, Plan), workload: &Workload, events: Vec<(Moment, Event)>) -> Replay {
+    run_in(built, workload, Scenario { events, ..Scenario::default() })
+}
+
+fn run_in(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    replay(&built.0, &built.1, workload, &options, Scenario { events, ..Scenario::default() }).expect("a run")
+    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
 }
 
 #[test]
@@ -96,6 +100,7 @@ proptest! {
     #[test]
     fn every_request_has_one_outcome_whatever_policies_follow_each_other(
         is_central in any::<bool>(),
+        steward in any::<bool>(),
         policies in prop::collection::vec(((0_usize..3, 0_usize..3, 0_usize..10), 20_u64..400), 2..8),
         seed in 0_u64..1_000,
     ) {
@@ -107,7 +112,7 @@ proptest! {
             at += after;
             (Moment::from_millis(at as f64), to(&built.1, served(queueing, *numbers)))
         });
-        let replay = run(&built, &workload, events.collect());
+        let replay = run_in(&built, &workload, Scenario { events: events.collect(), steward, ..Scenario::default() });
         let total = &replay.simulation.total;
         let plain = common::run(&built, &workload).total.requests;
         prop_assert_eq!((total.requests, total.failed), (plain, 0));
