@@ -1,12 +1,13 @@
 //! Replicas by rate, planned ahead: the steps of a ladder that a pipeline climbs as its load rises.
 //!
-//! InferLine's tuner (SoCC'20, section 5) scales the one plan that it has in proportion to the rate of the busiest window. At
-//! a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas are
-//! rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the rate. That
-//! decision is our own: the mean of the last minute, or from the same windows as the tuner's the largest rate that chance does not
-//! explain, with arrivals that scatter as they did in the last two; where the rate leaps or rises, what it will be when replicas that
-//! are asked for now serve. Up at once, down when half a minute has asked for clearly less. Steps may lie below the plan's demand: as InferLine's tuner takes
-//! replicas of the plan away (section 5, "scaling down"), a ladder gives them up, but only where it was shown what fewer hold.
+//! InferLine's tuner (SoCC'20, section 5) scales the one plan that it has in proportion to the rate of the busiest window.
+//! At a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas
+//! are rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the
+//! rate. That decision is our own: the mean of the last minute, or from the same windows as the tuner's the largest rate
+//! that chance does not explain, with arrivals that scatter as they did in the last two; where the rate leaps or rises,
+//! what it will be when replicas that are asked for now serve. Up at once, down when half a minute has asked for clearly
+//! less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away (section 5, "scaling
+//! down"), a ladder gives them up, but only where it was shown what fewer hold.
 
 use crate::tuner::Windows;
 pub use apportion_domain::LadderStep as Step;
@@ -33,8 +34,8 @@ const RISE_SECONDS: usize = 8;
 const RISE_DEVIATIONS: f64 = 4.0;
 /// How far ahead a rise is followed, in seconds: about what it takes until a replica that is asked for serves.
 const LEAD_SECONDS: f64 = 6.0;
-/// By this factor the rate has to fall before replicas are given up: what lies between may be chance, and a count that stays misses
-/// less than two in turn, of the same mean.
+/// By this factor the rate has to fall before replicas are given up: what lies between may be chance, and a count that
+/// stays misses less than two in turn, of the same mean.
 const FALL: f64 = 1.2;
 /// Seconds in which the scatter of arrivals is measured, and the least that say anything of it.
 const SCATTER_SECONDS: (usize, usize) = (120, 10);
@@ -77,7 +78,8 @@ impl Ladder {
         Self { steps, headroom, windows, seconds, counts, scatter: 1.0, present: 0, level_qps: 0.0, replicas, begun }
     }
 
-    /// `count` queries were offered in the bin of `now`. Constant work, but for sorting the last two minutes' seconds once in a second.
+    /// `count` queries were offered in the bin of `now`. Constant work, but for sorting the last two minutes' seconds once
+    /// in a second.
     pub fn arrived(&mut self, now: Moment, count: u32) {
         self.advance(now);
         self.windows.add(now, count);
@@ -158,8 +160,8 @@ impl Ladder {
         now / length + (now - was) / (length * length) * (length / 2.0 + LEAD_SECONDS)
     }
 
-    /// The mean square of the differences between successive seconds, over what it is in a Poisson process; by the median, so that
-    /// leaps do not count.
+    /// The mean square of the differences between successive seconds, over what it is in a Poisson process; by the median,
+    /// so that leaps do not count.
     fn measured_scatter(&self) -> f64 {
         let (_, least) = SCATTER_SECONDS;
         let whole = self.counts.len() - 1;

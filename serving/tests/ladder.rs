@@ -35,11 +35,11 @@ fn a_steady_load_stays_on_its_step() {
 
 #[test]
 fn a_rise_is_climbed_within_a_second_and_left_half_a_minute_after_it_was_seen() {
-    // 300/s from 20 s to 30 s, 100/s else. On the window of half a second, 50 before and 2 more for each bin: (c - 3 sqrt(c)) / .5 s
-    // exceeds 100 from c = 74 (12 bins), and 1.4 times the 91 of before, which is a leap, from c = 90 (20 bins): then its mean counts.
-    // The rise of 8 s over the 8 before leads to 250 + 10 * 1200 / 64 = 437 at 26 s, 522 at 27 s and at most 550: in proportion,
-    // [5.5, 2.2], [6.5, 2.6] and [6.9, 2.8]. Each second's maximum is kept 30 s; after the burst the window of 8 s falls below 200 in the
-    // fourth second. The last minute's mean stays at 133.
+    // 300/s from 20 s to 30 s, 100/s else. On the window of half a second, 50 before and 2 more for each bin: (c - 3
+    // sqrt(c)) / .5 s exceeds 100 from c = 74 (12 bins), and 1.4 times the 91 of before, which is a leap, from c = 90 (20
+    // bins): then its mean counts. The rise of 8 s over the 8 before leads to 250 + 10 * 1200 / 64 = 437 at 26 s, 522 at 27
+    // s and at most 550: in proportion, [5.5, 2.2], [6.5, 2.6] and [6.9, 2.8]. Each second's maximum is kept 30 s; after
+    // the burst the window of 8 s falls below 200 in the fourth second. The last minute's mean stays at 133.
     let seen = changes(ladder(1.0), |ms| if (20_000..30_000).contains(&ms) { 3 } else { 1 }, 80_000);
     let climbed = [(20_190, vec![3, 1]), (20_290, vec![5, 2]), (26_090, vec![6, 3]), (27_090, vec![7, 3])];
     assert_eq!(seen, [climbed.to_vec(), vec![(61_090, vec![5, 2]), (65_090, vec![3, 1])]].concat());
@@ -85,7 +85,8 @@ fn headroom_climbs_earlier_and_loads_beyond_the_ladder_grow_in_proportion() {
 fn below_its_first_steps_rate_a_ladder_gives_up_what_the_plan_has_but_never_the_last() {
     let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
     let steps = vec![step(50.0, [1, 1]), step(150.0, [2, 1]), step(400.0, [5, 2])];
-    // The plan has [5, 2]; nothing is known for 30 s from the first decision, then 100/s need [2, 1], and none the lowest step.
+    // The plan has [5, 2]; nothing is known for 30 s from the first decision, then 100/s need [2, 1], and none the lowest
+    // step.
     let seen = changes(Ladder::new(steps, vec![5, 2], 1.0), |ms| u32::from(ms < 40_000), 120_000);
     let counts: Vec<_> = seen.iter().map(|(_, replicas)| replicas.clone()).collect();
     assert_eq!(counts, [vec![2, 1], vec![1, 1]], "{seen:?}");
@@ -99,8 +100,9 @@ fn the_next_plans_ladder_goes_on_from_what_was_seen() {
         former.arrived(at_ms(ms), 3);
     }
     assert_eq!(former.decide(at_ms(40_000)), Some(&[5, 2][..]));
-    // Its plan has [1, 1] and two added; what 300/s need stays. After half a minute the mean of the last one counts, 5 less each second:
-    // what is kept is 150 then, 120 and below 100 from 83 s on at the latest, as each is given up for what is less by a fifth.
+    // Its plan has [1, 1] and two added; what 300/s need stays. After half a minute the mean of the last one counts, 5 less
+    // each second: what is kept is 150 then, 120 and below 100 from 83 s on at the latest, as each is given up for what is
+    // less by a fifth.
     let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
     let mut next = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![3, 1], 1.0);
     next.inherit(&former);

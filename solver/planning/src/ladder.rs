@@ -1,8 +1,8 @@
 //! How many replicas a plan's groups need at other rates: the ladder on which a pipeline is steered between plans.
 //!
-//! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy planner
-//! does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then taken away
-//! where they save most.
+//! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy
+//! planner does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then
+//! taken away where they save most.
 
 use crate::replay;
 use apportion_domain::{Assignment, Pipeline, PipelinePlan, Plan, Problem, TaskKind, Trace};
@@ -11,8 +11,8 @@ use apportion_serving::ladder::Step;
 
 /// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
 const REPLICAS_OVER_MAX: u32 = 8;
-/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much is taken away
-/// again afterwards.
+/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much
+/// is taken away again afterwards.
 const GROWTH: u32 = 12;
 /// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
 pub const STEP_FACTOR: f64 = 1.15;
@@ -39,9 +39,10 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups may have
-/// less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out when it is
-/// wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
+/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups
+/// may have less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on
+/// purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out
+/// when it is wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
 #[must_use]
 pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl Fn() -> bool) -> Plan {
     for part in &mut plan.pipelines {
@@ -76,8 +77,8 @@ pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl
     plan
 }
 
-/// What a pipeline's part of a plan costs per hour at a rate, with the replicas of its ladder's step; beyond the last step in
-/// proportion. `None` without a ladder.
+/// What a pipeline's part of a plan costs per hour at a rate, with the replicas of its ladder's step; beyond the last step
+/// in proportion. `None` without a ladder.
 #[must_use]
 pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
     let of = |replicas: &[u32]| -> f64 {
@@ -103,10 +104,10 @@ pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
     plan.pipelines.iter().map(|part| price_per_hour(problem, part, part.demand_qps).unwrap_or_else(|| planned(part))).sum()
 }
 
-/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No group has less
-/// than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate that no number of
-/// replicas holds, or for which there are not enough devices; below the demand such a rate is left out (where batches wait to be
-/// full, few queries may be late).
+/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No
+/// group has less than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate
+/// that no number of replicas holds, or for which there are not enough devices; below the demand such a rate is left out
+/// (where batches wait to be full, few queries may be late).
 #[must_use]
 pub fn steps(
     problem: &Problem,
@@ -160,7 +161,8 @@ impl Search<'_> {
         let mut dearest: Vec<usize> = (0..replicas.len()).collect();
         dearest.sort_by(|&a, &b| price(b).total_cmp(&price(a)).then(a.cmp(&b)));
         for i in dearest {
-            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more never harmed.
+            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more
+            // never harmed.
             let mut fails = floor[i].max(bare[i]) - 1;
             while replicas[i] - fails > 1 {
                 let fewer = fails + (replicas[i] - fails) / 2;

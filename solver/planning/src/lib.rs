@@ -8,8 +8,8 @@
 //! `baselines` are what the papers compare themselves with. [`frontier`] plans along one value of a problem.
 //! Every plan is confirmed by the independent checker and replayed by the estimator before it is returned.
 //!
-//! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then its
-//! row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
+//! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then
+//! its row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
 
 mod baselines;
 pub mod bench;
@@ -110,9 +110,9 @@ pub struct PlanOptions {
     pub explain: bool,
     /// Hears of every better plan and bound while the search runs.
     pub listener: Option<Listener>,
-    /// The plan's ladders are made up to so many times its demand: [`ladder::with_ladders`]. Where the exact planner plans for least
-    /// cost on a trace, the greedy one then plans too, within a limit of its own, and the plan whose ladders are cheaper at the demand is
-    /// answered.
+    /// The plan's ladders are made up to so many times its demand: [`ladder::with_ladders`]. Where the exact planner plans
+    /// for least cost on a trace, the greedy one then plans too, within a limit of its own, and the plan whose ladders are
+    /// cheaper at the demand is answered.
     pub ladder: Option<f64>,
 }
 

@@ -20,7 +20,7 @@ const TRAFFIC: &str = include_str!("../../../../examples/traffic.yaml");
 pub const ATTAINMENT: f64 = 0.99;
 /// What the system multiplies rates with before it looks them up on its plan's ladder.
 const SYSTEM_HEADROOMS: [f64; 22] =
-    [0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.4, 1.5, 1.7, 2.0, 2.5];
+    [0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0];
 /// What the rates of the ladder alone are multiplied with.
 const HEADROOMS: [f64; 8] = [0.9, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0];
 /// The same for what the tuner asks for.
