@@ -1,11 +1,13 @@
 //! Replicas by rate, planned ahead: the steps of a ladder that a pipeline climbs as its load rises.
 //!
-//! InferLine's tuner (SoCC'20, section 5) scales the one plan that it has in proportion to the rate of the busiest window. At
-//! a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas are
-//! rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the rate. That
-//! decision is our own: from the same windows as the tuner's, the largest rate that Poisson noise does not explain; up at
-//! once, down when half a minute has not asked for more. Steps may lie below the plan's demand: as InferLine's tuner takes
-//! replicas of the plan away (section 5, "scaling down"), a ladder gives them up, but only where it was shown what fewer hold.
+//! InferLine's tuner (SoCC'20, section 5) scales the one plan that it has in proportion to the rate of the busiest window.
+//! At a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas
+//! are rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the
+//! rate. That decision is our own: the mean of the last minute, or from the same windows as the tuner's the largest rate
+//! that chance does not explain, with arrivals that scatter as they did in the last two; where the rate leaps or rises,
+//! what it will be when replicas that are asked for now serve. Up at once, down when half a minute has asked for clearly
+//! less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away (section 5, "scaling
+//! down"), a ladder gives them up, but only where it was shown what fewer hold.
 
 use crate::tuner::Windows;
 pub use apportion_domain::LadderStep as Step;
@@ -18,8 +20,27 @@ pub const WINDOW_MIN: Span = Span::from_nanos(500_000_000);
 pub const LOOK_BACK_SECONDS: f64 = 8.5;
 /// How long a rate is kept after it was last seen. Loading a replica again takes seconds, and bursts come in groups.
 pub const KEPT_SECONDS: usize = 30;
-/// Standard deviations that a window's count may lie above its mean by chance: a window in 160.
-const DEVIATIONS: f64 = 2.5;
+/// Standard deviations that a window's count may lie above its mean by chance: a window in 700.
+const DEVIATIONS: f64 = 3.0;
+/// Seconds whose mean is served in any case.
+const MEAN_SECONDS: usize = 60;
+/// A window that certainly has so many times the rate of before is a leap: its mean counts, not what is certain of it.
+const LEAP: f64 = 1.4;
+/// The youngest seconds, which do not count as before.
+const LEAP_SECONDS: usize = 3;
+/// So many seconds are compared with as many before: a rise between them is taken to go on.
+const RISE_SECONDS: usize = 8;
+/// Standard deviations beyond which such a difference is a rise: rarely by chance, as it is looked for each second.
+const RISE_DEVIATIONS: f64 = 4.0;
+/// How far ahead a rise is followed, in seconds: about what it takes until a replica that is asked for serves.
+const LEAD_SECONDS: f64 = 6.0;
+/// By this factor the rate has to fall before replicas are given up: what lies between may be chance, and a count that
+/// stays misses less than two in turn, of the same mean.
+const FALL: f64 = 1.2;
+/// Seconds in which the scatter of arrivals is measured, and the least that say anything of it.
+const SCATTER_SECONDS: (usize, usize) = (120, 10);
+/// The median of the square of a standard normal variable.
+const MEDIAN_SQUARE: f64 = 0.4549;
 /// Replicas that one task is given at most.
 pub const STEP_REPLICAS_MAX: u32 = 1 << 16;
 
@@ -31,7 +52,13 @@ pub struct Ladder {
     windows: Windows,
     /// The largest rate of each of the last seconds, the oldest first.
     seconds: VecDeque<f64>,
+    /// Arrivals in each of the last [`SCATTER_SECONDS`] and the present one.
+    counts: VecDeque<u64>,
+    /// Variance of the arrivals in a second over their mean, at least that of a Poisson process.
+    scatter: f64,
     present: u64,
+    /// The rate that the replicas are for.
+    level_qps: f64,
     replicas: Vec<u32>,
     /// Replicas that it began with, and the second up to which none of them is given up: it has not seen what they are for.
     begun: (Vec<u32>, Option<u64>),
@@ -46,14 +73,19 @@ impl Ladder {
     pub fn new(steps: Vec<Step>, replicas: Vec<u32>, headroom: f64) -> Self {
         assert!(!steps.is_empty() && steps.windows(2).all(|s| s[0].rate_qps < s[1].rate_qps), "steps that rise");
         assert!(steps.iter().all(|s| s.replicas.len() == replicas.len()), "a count for each group");
-        let (windows, seconds, begun) = (Windows::new(WINDOW_MIN), VecDeque::from([0.0]), (replicas.clone(), None));
-        Self { steps, headroom, windows, seconds, present: 0, replicas, begun }
+        let (windows, seconds, counts) = (Windows::new(WINDOW_MIN), VecDeque::from([0.0]), VecDeque::from([0]));
+        let begun = (replicas.clone(), None);
+        Self { steps, headroom, windows, seconds, counts, scatter: 1.0, present: 0, level_qps: 0.0, replicas, begun }
     }
 
-    /// `count` queries were offered in the bin of `now`. Constant work.
+    /// `count` queries were offered in the bin of `now`. Constant work, but for sorting the last two minutes' seconds once
+    /// in a second.
     pub fn arrived(&mut self, now: Moment, count: u32) {
         self.advance(now);
         self.windows.add(now, count);
+        if let Some(last) = self.counts.back_mut() {
+            *last += u64::from(count);
+        }
         let rate = self.rate_qps();
         if let Some(last) = self.seconds.back_mut() {
             *last = last.max(rate);
@@ -63,6 +95,7 @@ impl Ladder {
     /// Goes on from what the ladder of the pipeline's former plan has seen: a rate is a rate, whatever plan answers it.
     pub fn inherit(&mut self, former: &Self) {
         (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
+        (self.counts, self.scatter) = (former.counts.clone(), former.scatter);
         self.begun.1 = former.begun.1;
     }
 
@@ -75,8 +108,11 @@ impl Ladder {
     /// The replicas by group, if they are to change.
     pub fn decide(&mut self, now: Moment) -> Option<&[u32]> {
         self.advance(now);
-        let rate = self.headroom * self.seconds.iter().copied().fold(0.0, f64::max);
-        let mut wanted = self.needed(rate);
+        let rate = self.headroom * self.seconds.iter().copied().fold(self.mean_qps(), f64::max);
+        if rate > self.level_qps || rate * FALL < self.level_qps {
+            self.level_qps = rate;
+        }
+        let mut wanted = self.needed(self.level_qps);
         let until = *self.begun.1.get_or_insert(self.present + KEPT_SECONDS as u64);
         if self.present < until {
             wanted.iter_mut().zip(&self.begun.0).for_each(|(n, &had)| *n = had.max(*n));
@@ -90,7 +126,53 @@ impl Ladder {
     fn rate_qps(&self) -> f64 {
         let windows = self.windows.lengths_s().zip(self.windows.counts());
         let looked_at = windows.take_while(|(length, _)| *length <= LOOK_BACK_SECONDS);
-        looked_at.map(|(length, &count)| (count as f64 - DEVIATIONS * (count as f64).sqrt()) / length).fold(0.0, f64::max)
+        let before = self.seconds.iter().rev().skip(LEAP_SECONDS - 1).copied().reduce(f64::max).unwrap_or(f64::INFINITY);
+        let rate = |(length, &count): (f64, &u64)| {
+            let count = count as f64;
+            let certain = (count - DEVIATIONS * (self.scatter * count).sqrt()) / length;
+            if certain > LEAP * before { count / length } else { certain }
+        };
+        looked_at.map(rate).fold(0.0, f64::max)
+    }
+
+    /// Arrivals of so many whole seconds, the last of which ended so many seconds ago.
+    fn arrived_in(&self, seconds: usize, ago: usize) -> f64 {
+        // The present second has only begun.
+        self.counts.iter().rev().skip(1 + ago).take(seconds).sum::<u64>() as f64
+    }
+
+    /// The mean rate of the last minute, or of what has been seen of it.
+    fn mean_qps(&self) -> f64 {
+        let seconds = MEAN_SECONDS.min(self.counts.len() - 1);
+        if seconds == 0 { 0.0 } else { self.arrived_in(seconds, 0) / seconds as f64 }
+    }
+
+    /// Where the rate rises, what it will be [`LEAD_SECONDS`] from now; else 0.
+    fn rising_qps(&self) -> f64 {
+        if self.counts.len() <= 2 * RISE_SECONDS {
+            return 0.0;
+        }
+        let (now, was) = (self.arrived_in(RISE_SECONDS, 0), self.arrived_in(RISE_SECONDS, RISE_SECONDS));
+        if now - was <= RISE_DEVIATIONS * (self.scatter * (now + was)).sqrt() {
+            return 0.0;
+        }
+        let length = RISE_SECONDS as f64;
+        now / length + (now - was) / (length * length) * (length / 2.0 + LEAD_SECONDS)
+    }
+
+    /// The mean square of the differences between successive seconds, over what it is in a Poisson process; by the median,
+    /// so that leaps do not count.
+    fn measured_scatter(&self) -> f64 {
+        let (_, least) = SCATTER_SECONDS;
+        let whole = self.counts.len() - 1;
+        if whole < least {
+            return 1.0;
+        }
+        let square = |(&a, &b): (&u64, &u64)| (a as f64 - b as f64).powi(2) / ((a + b) as f64).max(1.0);
+        let pairs = self.counts.iter().zip(self.counts.iter().skip(1)).take(whole - 1);
+        let mut squares: Vec<f64> = pairs.map(square).collect();
+        squares.sort_by(f64::total_cmp);
+        (squares[squares.len() / 2] / MEDIAN_SQUARE).max(1.0)
     }
 
     /// What a rate needs; beyond the last step in proportion to it.
@@ -108,12 +190,17 @@ impl Ladder {
         const NANOS: u64 = 1_000_000_000;
         let second = now.since(Moment::ZERO).as_nanos() / NANOS;
         if second.saturating_sub(self.present) > KEPT_SECONDS as u64 {
-            self.seconds = VecDeque::from([0.0]);
+            (self.seconds, self.counts) = (VecDeque::from([0.0]), VecDeque::from([0]));
             self.present = second;
         }
         while self.present < second {
             self.present += 1;
-            self.seconds.push_back(0.0);
+            self.counts.push_back(0);
+            self.scatter = self.measured_scatter();
+            if self.counts.len() > SCATTER_SECONDS.0 + 1 {
+                self.counts.pop_front();
+            }
+            self.seconds.push_back(self.rising_qps());
             if self.seconds.len() > KEPT_SECONDS + 1 {
                 self.seconds.pop_front();
             }

@@ -97,7 +97,8 @@ fn on_a_full_cluster_one_goes_and_one_loads_at_a_time() {
     for queueing in BOTH {
         let built = one(queueing, 2, Some(2));
         let events = vec![(ms(5.0), to(&built.1, vec![assignment(0, "w", 1, 2)]))];
-        // One `v` goes at 20 ms, its `w` serves from 35 ms on; the other `v` has work until 60 ms, its `w` serves from 75 ms on.
+        // One `v` goes at 20 ms, its `w` serves from 35 ms on; the other `v` has work until 60 ms, its `w` serves from 75
+        // ms on.
         let (ended, replay) = script(&built, &[0, 0, 10, 25, 36, 40, 60, 60], events);
         assert_eq!(ended, [20, 20, 40, 60, 46, 56, 70, 80], "{queueing}");
         assert!((replay.cost - device_ms(160.0)).abs() < 1e-12, "two devices at any time: {}", replay.cost);
@@ -253,8 +254,8 @@ fn for_thirty() -> (Problem, Plan) {
 fn a_steward_makes_tables_for_the_load_that_it_is_told_of_and_no_sooner() {
     let workload = rate(120.0, 4, ArrivalProcess::Uniform, 1);
     let steered = run(&for_thirty(), &workload, Scenario { steward: true, ..Scenario::default() });
-    // The first second is reported at 1.1 s, and the answer arrives at 1.2 s: a third of 120 to `v`, by capacity, as the plan fills
-    // both to a fifth.
+    // The first second is reported at 1.1 s, and the answer arrives at 1.2 s: a third of 120 to `v`, by capacity, as the
+    // plan fills both to a fifth.
     let (before, after): (Vec<_>, Vec<_>) = steered.simulation.requests.iter().partition(|r| r.arrival <= ms(1_200.0));
     assert!(before.iter().all(|r| r.accuracy == 0.9));
     let fast = after.iter().filter(|r| r.accuracy == 0.45).count() as f64;
@@ -316,12 +317,13 @@ fn serving(replay: &Replay, second: usize) -> f64 {
 
 #[test]
 fn a_ladder_lets_replicas_of_the_plan_go_and_takes_them_back_and_what_is_held_is_paid() {
-    let workload = rates(|s| if (50..55).contains(&s) { 190.0 } else { 40.0 }, 100);
+    let workload = rates(|s| if (50..55).contains(&s) { 190.0 } else { 40.0 }, 160);
     let replay = run(&climbing(4), &workload, Scenario { ladders: true, ..Scenario::default() });
-    // Kept for 30 s unseen, one from then on; 190/s less 2.5 deviations over half a second are above 100, over seconds above 150.
+    // Kept for 30 s unseen, one from then on; 190/s less 3 deviations over half a second are a leap, so their mean counts.
+    // The last minute's mean is above 50 until the burst has left it.
     assert_eq!((serving(&replay, 20), serving(&replay, 40)), (4.0, 1.0));
     assert!(serving(&replay, 54) >= 3.0, "{}", serving(&replay, 54));
-    assert_eq!(serving(&replay, 95), 1.0, "and given up again");
+    assert_eq!((serving(&replay, 100), serving(&replay, 125)), (2.0, 1.0), "and given up again");
     assert_eq!(replay.simulation.total.ok, replay.simulation.total.requests, "nothing is lost");
     let cost: f64 = replay.windows.iter().map(|w| w.cost).sum();
     assert!((cost - replay.cost).abs() < 1e-9);
@@ -330,7 +332,7 @@ fn a_ladder_lets_replicas_of_the_plan_go_and_takes_them_back_and_what_is_held_is
     // A ladder that begins at the plan gives nothing up.
     let mut kept = climbing(4);
     kept.1.pipelines[0].ladder.retain(|s| s.replicas[0] >= 4);
-    assert_eq!(serving(&run(&kept, &workload, Scenario { ladders: true, ..Scenario::default() }), 95), 4.0);
+    assert_eq!(serving(&run(&kept, &workload, Scenario { ladders: true, ..Scenario::default() }), 125), 4.0);
 }
 
 #[test]
@@ -374,7 +376,8 @@ fn a_replanner_follows_the_load_as_late_as_it_is_told() {
     let seconds: Vec<(f64, f64, f64)> = told.borrow().iter().map(|t| (t.0.as_millis() / 1e3, t.1, t.2)).collect();
     let expected = [(10.0, 50.0, 50.0), (20.0, 50.0, 50.0), (30.0, 50.0, 50.0), (40.0, 150.0, 100.0), (50.0, 150.0, 125.0)];
     assert_eq!(seconds[..5], expected);
-    // The first plan changes nothing. That for the load from 40 s on: reported 0.1 s late, planned for 0.5 s, carried out 0.1 s later.
+    // The first plan changes nothing. That for the load from 40 s on: reported 0.1 s late, planned for 0.5 s, carried out
+    // 0.1 s later.
     assert_eq!((replay.plans, replay.changes), (2, 1));
     let of_second = |s: usize| replay.windows[s].replicas;
     assert!((of_second(39) - 1.0).abs() < 1e-9 && (of_second(40) - 1.3).abs() < 1e-9, "{}", of_second(40));
@@ -384,8 +387,8 @@ fn a_replanner_follows_the_load_as_late_as_it_is_told() {
 /// Replicas of `v` and of `w` and their batch, by task.
 type Numbers = [(u32, u32, u32); 3];
 
-/// A drawn run: what is asked of each task, in the words of [`drawn`], and from when on in milliseconds; deaths of replicas as
-/// (ms, task, whether of `w`, replica).
+/// A drawn run: what is asked of each task, in the words of [`drawn`], and from when on in milliseconds; deaths of replicas
+/// as (ms, task, whether of `w`, replica).
 #[derive(Debug)]
 struct Case {
     plans: Vec<(u64, Numbers)>,

@@ -1,18 +1,18 @@
 //! How many replicas a plan's groups need at other rates: the ladder on which a pipeline is steered between plans.
 //!
-//! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy planner
-//! does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then taken away
-//! where they save most.
+//! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy
+//! planner does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then
+//! taken away where they save most.
 
 use crate::replay;
-use apportion_domain::{Assignment, Pipeline, Plan, Problem, TaskKind, Trace};
+use apportion_domain::{Assignment, Pipeline, PipelinePlan, Plan, Problem, TaskKind, Trace};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_serving::ladder::Step;
 
 /// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
 const REPLICAS_OVER_MAX: u32 = 8;
-/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much is taken away
-/// again afterwards.
+/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much
+/// is taken away again afterwards.
 const GROWTH: u32 = 12;
 /// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
 pub const STEP_FACTOR: f64 = 1.15;
@@ -39,9 +39,10 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups may have
-/// less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out when it is
-/// wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
+/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups
+/// may have less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on
+/// purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out
+/// when it is wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
 #[must_use]
 pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl Fn() -> bool) -> Plan {
     for part in &mut plan.pipelines {
@@ -76,10 +77,37 @@ pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl
     plan
 }
 
-/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No group has less
-/// than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate that no number of
-/// replicas holds, or for which there are not enough devices; below the demand such a rate is left out (where batches wait to be
-/// full, few queries may be late).
+/// What a pipeline's part of a plan costs per hour at a rate, with the replicas of its ladder's step; beyond the last step
+/// in proportion. `None` without a ladder.
+#[must_use]
+pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
+    let of = |replicas: &[u32]| -> f64 {
+        part.assignments.iter().zip(replicas).map(|(a, &n)| f64::from(n) * replica_price(problem, a)).sum()
+    };
+    match part.ladder.iter().find(|step| step.rate_qps >= rate_qps) {
+        Some(step) => Some(of(&step.replicas)),
+        None => part.ladder.last().map(|last| of(&last.replicas) * rate_qps / last.rate_qps),
+    }
+}
+
+/// Price of a replica per hour.
+fn replica_price(problem: &Problem, a: &Assignment) -> f64 {
+    let hardware = problem.hardware.iter().find(|h| h.name == a.group.hardware);
+    hardware.map_or(0.0, |h| h.price_per_hour * f64::from(a.group.share.eighths()) / 8.0)
+}
+
+/// What a plan costs per hour at the demands of its pipelines: by their ladders, and as planned where one has none.
+pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
+    let planned = |part: &PipelinePlan| -> f64 {
+        part.assignments.iter().map(|a| f64::from(a.replicas) * replica_price(problem, a)).sum()
+    };
+    plan.pipelines.iter().map(|part| price_per_hour(problem, part, part.demand_qps).unwrap_or_else(|| planned(part))).sum()
+}
+
+/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No
+/// group has less than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate
+/// that no number of replicas holds, or for which there are not enough devices; below the demand such a rate is left out
+/// (where batches wait to be full, few queries may be late).
 #[must_use]
 pub fn steps(
     problem: &Problem,
@@ -129,18 +157,12 @@ impl Search<'_> {
                 return None;
             }
         }
-        let price = |i: usize| {
-            let group = &assignments[i].group;
-            self.problem
-                .hardware
-                .iter()
-                .find(|h| h.name == group.hardware)
-                .map_or(0.0, |h| h.price_per_hour * f64::from(group.share.eighths()))
-        };
+        let price = |i: usize| replica_price(self.problem, &assignments[i]);
         let mut dearest: Vec<usize> = (0..replicas.len()).collect();
         dearest.sort_by(|&a, &b| price(b).total_cmp(&price(a)).then(a.cmp(&b)));
         for i in dearest {
-            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more never harmed.
+            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more
+            // never harmed.
             let mut fails = floor[i].max(bare[i]) - 1;
             while replicas[i] - fails > 1 {
                 let fewer = fails + (replicas[i] - fails) / 2;
@@ -169,7 +191,7 @@ mod tests {
     use super::*;
     use crate::fixtures::{chain, problem};
     use crate::{PlanOptions, Planner};
-    use apportion_domain::Trace;
+    use apportion_domain::Mode;
     use apportion_estimator::ArrivalProcess;
     use std::sync::Arc;
     use std::time::Duration;
@@ -214,6 +236,47 @@ mod tests {
         let (outcome, _) = crate::plan(&problem, &options);
         let tight = crate::fixtures::problem(chain(14.0));
         assert_eq!(steps(&tight, outcome.plan().expect("a plan"), [50.0, 100.0], &[1, 1], steady), []);
+    }
+
+    #[test]
+    fn the_planner_whose_ladder_is_cheaper_at_the_demand_answers() {
+        let problem = problem(chain(60.0))
+            .changed(|d| {
+                d.objective.mode = Mode::MinCost;
+                d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 90.0).expect("valid");
+            })
+            .expect("valid");
+        let options = |planner, ladder| {
+            let elapsed = Arc::new(Duration::default);
+            PlanOptions { planner, ladder, trace: Some(steady(90.0)), explain: false, ..PlanOptions::new(elapsed) }
+        };
+        let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
+        let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
+            let (outcome, _) = crate::plan(&problem, &options(planner, None));
+            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, || false))
+        });
+        let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
+        assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");
+    }
+
+    #[test]
+    fn a_ladder_is_priced_by_its_step_and_beyond_it_in_proportion() {
+        let problem = problem(chain(120.0));
+        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let mut plan = outcome.plan().expect("a plan").clone();
+        assert_eq!(price_per_hour(&problem, &plan.pipelines[0], 10.0), None);
+        assert!((price_at_demand(&problem, &plan) - plan.cost_per_hour).abs() < 1e-9, "as planned");
+        let part = &mut plan.pipelines[0];
+        let one = |a: &Assignment| replica_price(&problem, a);
+        let (first, second) = (one(&part.assignments[0]), one(&part.assignments[1]));
+        part.ladder = vec![Step { rate_qps: 10.0, replicas: vec![1, 2] }, Step { rate_qps: 20.0, replicas: vec![3, 2] }];
+        let asked = [1.0, 10.0, 15.0, 20.0, 40.0].map(|rate| price_per_hour(&problem, part, rate).expect("a ladder"));
+        let (low, high) = (first + 2.0 * second, 3.0 * first + 2.0 * second);
+        assert!(
+            first > 0.0 && asked.iter().zip([low, low, high, high, 2.0 * high]).all(|(a, b)| (a - b).abs() < 1e-9),
+            "{asked:?}"
+        );
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! `baselines` are what the papers compare themselves with. [`frontier`] plans along one value of a problem.
 //! Every plan is confirmed by the independent checker and replayed by the estimator before it is returned.
 //!
-//! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then its
-//! row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
+//! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then
+//! its row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
 
 mod baselines;
 pub mod bench;
@@ -30,7 +30,7 @@ mod routing;
 pub mod scaling;
 mod tightening;
 
-use apportion_domain::{PlanOutcome, PlanningReport, Problem};
+use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
 use apportion_estimator::Workload;
 use limits::Limits;
 pub use limits::{Incumbent, Listener};
@@ -110,7 +110,9 @@ pub struct PlanOptions {
     pub explain: bool,
     /// Hears of every better plan and bound while the search runs.
     pub listener: Option<Listener>,
-    /// The plan's ladders are made up to so many times its demand: [`ladder::with_ladders`].
+    /// The plan's ladders are made up to so many times its demand: [`ladder::with_ladders`]. Where the exact planner plans
+    /// for least cost on a trace, the greedy one then plans too, within a limit of its own, and the plan whose ladders are
+    /// cheaper at the demand is answered.
     pub ladder: Option<f64>,
 }
 
@@ -141,12 +143,27 @@ impl PlanOptions {
 
 /// Plans: the outcome and how it came about.
 pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let Some(up_to) = options.ladder else { return bare(problem, options) };
+    let exact = with_ladders(problem, options, up_to);
+    let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
+    let is_over = options.cancel.load(std::sync::atomic::Ordering::Relaxed);
+    let Some(plan) = exact.0.plan().filter(|_| has_rival && !is_over) else { return exact };
+    let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
+    let elapsed = Arc::new(move || clock().saturating_sub(start));
+    let rival = PlanOptions { planner: Planner::Greedy, elapsed, listener: None, ..options.clone() };
+    let greedy = with_ladders(problem, &rival, up_to);
+    let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
+    // One without ladders knows nothing but its demand.
+    let has_ladders = |plan: &&Plan| plan.pipelines.iter().all(|part| !part.ladder.is_empty());
+    let is_cheaper = greedy.0.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
+    if is_cheaper { greedy } else { exact }
+}
+
+/// A plan of one planner with its ladders.
+fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
     let (outcome, report) = bare(problem, options);
     let is_over = || options.cancel.load(std::sync::atomic::Ordering::Relaxed);
-    match options.ladder {
-        Some(up_to) => (outcome.map(|plan| ladder::with_ladders(problem, plan, up_to, is_over)), report),
-        None => (outcome, report),
-    }
+    (outcome.map(|plan| ladder::with_ladders(problem, plan, up_to, is_over)), report)
 }
 
 /// A plan without ladders.

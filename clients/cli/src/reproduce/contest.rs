@@ -51,8 +51,9 @@ impl Scaler {
         let least = |floor: f64| if floor > 0.0 { format!(", at least {floor} of the plan") } else { String::new() };
         match self {
             Self::Fixed(factor) => format!("{factor} of the plan"),
-            Self::System(Setting { planned, headroom }) => format!("plans for {planned}, ladder times {headroom}"),
-            Self::Tuner(headroom) | Self::Ladder(headroom) => format!("times {headroom}"),
+            Self::System(Setting { headroom }) | Self::Tuner(headroom) | Self::Ladder(headroom) => {
+                format!("times {headroom}")
+            }
             Self::Hpa(target, floor) => format!("{:.0} %{}", 100.0 * target, least(floor)),
             Self::Ray(target, floor) => format!("{target} ongoing{}", least(floor)),
         }

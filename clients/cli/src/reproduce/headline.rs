@@ -18,10 +18,9 @@ use apportion_domain::Problem;
 const TRAFFIC: &str = include_str!("../../../../examples/traffic.yaml");
 /// What all contenders are held to.
 pub const ATTAINMENT: f64 = 0.99;
-/// What the system plans for, over the load that it sees.
-const PLANNED: [f64; 2] = [0.6, 1.0];
 /// What the system multiplies rates with before it looks them up on its plan's ladder.
-const SYSTEM_HEADROOMS: [f64; 9] = [0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.7, 2.0];
+const SYSTEM_HEADROOMS: [f64; 22] =
+    [0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0];
 /// What the rates of the ladder alone are multiplied with.
 const HEADROOMS: [f64; 8] = [0.9, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0];
 /// The same for what the tuner asks for.
@@ -115,9 +114,8 @@ fn settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
     let floored = |targets: &[f64], of: fn(f64, f64) -> Scaler| -> Vec<Scaler> {
         FLOORS.iter().flat_map(|&floor| targets.iter().map(move |&target| of(target, floor))).collect()
     };
-    let setting = |planned: f64, headroom: f64| Scaler::System(Setting { planned, headroom });
     let mut all = [
-        PLANNED.iter().flat_map(|&planned| SYSTEM_HEADROOMS.map(|headroom| setting(planned, headroom))).collect(),
+        SYSTEM_HEADROOMS.map(|headroom| Scaler::System(Setting { headroom })).to_vec(),
         HEADROOMS.map(Scaler::Ladder).to_vec(),
         TUNER_FACTORS.map(Scaler::Tuner).to_vec(),
         floored(&HPA_TARGETS, Scaler::Hpa),
@@ -254,21 +252,22 @@ fn method() -> String {
          (the file's time where it has one), on stretches of a real Twitter stream whose rates are multiplied by one number for each \
          pipeline. All contenders start from the same plan, for the median rate of an earlier stretch with a burst in it, and keep its \
          hardware and batch sizes; queries are served alike (batches at start, per-task dropping), reports come 100 ms late and commands \
-         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has left the demand of the plan by {} steps of a \
-         grid (factor {}), downwards for a minute, planned for again (exact planner and check loop), which takes {} s. Each plan has a ladder of \
+         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has reached another demand of a grid \
+         (factor {}), planned for again, which takes {} s: by the exact planner with its check loop and by the greedy one, whichever has the cheaper \
+         ladder at the demand. The new plan replaces the last where it would have been cheaper over the last minute, by the prices of their \
+         ladders, by more than ten seconds of it. Each plan has a ladder of \
          replica counts, from its demand over {} to {} times it, found by the estimator. Stewards, the machines that agents run, climb it: up at once \
-         when a window of arrivals has more than chance explains, down after half a minute, below the plan as well; under a new plan they go on \
-         from what they have seen. It has {} settings: what is planned for over the load, and what the rates of ladders are divided by. The ladder \
-         alone has one plan for all of the run and no steward. HPA and Ray Serve are the documented algorithms with \
+         when arrivals are more than chance explains, down after half a minute, below the plan as well; under a new plan they go on \
+         from what they have seen. It begins with the replicas of its first plan's ladder for the first load, and has {} settings: what the rates \
+         of ladders are divided by. The ladder alone has one plan for all of the run and no steward. HPA and Ray Serve are the documented algorithms with \
          {} targets and {} targets, with and without a floor on the replicas. Each contender has every setting tried; the cheapest that \
          reaches {} on the reported load is compared, and beside it what the earlier stretch would have chosen. The last column is the same \
          load, but {} times as much in its last third, under the cheapest setting, and for ours under that of the earlier stretch.",
-        system::BAND,
         system::GRID,
         system::PLANNING.as_millis() / 1e3,
         system::UP_TO,
         system::UP_TO,
-        PLANNED.len() * SYSTEM_HEADROOMS.len(),
+        SYSTEM_HEADROOMS.len(),
         HPA_TARGETS.len(),
         RAY_TARGETS.len(),
         percent(ATTAINMENT),

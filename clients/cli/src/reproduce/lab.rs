@@ -71,6 +71,17 @@ impl Lab {
         self.plan_within(PLAN_TIME_MAX, problem, planner, trace)
     }
 
+    /// The same with a ladder up to so many times the demand, if there is to be one.
+    pub fn plan_with_ladder(
+        &self,
+        problem: &Problem,
+        planner: Planner,
+        trace: Option<Workload>,
+        ladder: Option<f64>,
+    ) -> Option<Plan> {
+        plan(problem, &PlanOptions { ladder, ..options(PLAN_TIME_MAX, planner, trace) }).0.plan().cloned()
+    }
+
     /// The same with another limit on the time.
     pub fn plan_within(
         &self,
@@ -79,16 +90,15 @@ impl Lab {
         planner: Planner,
         trace: Option<Workload>,
     ) -> Option<Plan> {
-        let start = Instant::now();
-        let options = PlanOptions {
-            planner,
-            time_limit: Some(time_max),
-            trace,
-            explain: false,
-            ..PlanOptions::new(Arc::new(move || start.elapsed()))
-        };
-        plan(problem, &options).0.plan().cloned()
+        plan(problem, &options(time_max, planner, trace)).0.plan().cloned()
     }
+}
+
+/// A search of at most so long, from now on.
+fn options(time_max: Duration, planner: Planner, trace: Option<Workload>) -> PlanOptions {
+    let start = Instant::now();
+    let elapsed = Arc::new(move || start.elapsed());
+    PlanOptions { planner, time_limit: Some(time_max), trace, explain: false, ..PlanOptions::new(elapsed) }
 }
 
 /// Threads on which independent runs are made.

@@ -94,19 +94,18 @@ impl<'a> Planned<'a> {
         let seconds = if self.checked { self.lab.pick(20, 2) } else { 1 };
         let shown = constant(demand_qps, seconds, ArrivalProcess::Poisson, self.lab.seed);
         let trace = (self.checked || self.who.planner == apportion_planning::Planner::Proteus).then_some(shown);
-        let plan = asked.ok().and_then(|asked| {
-            let plan = self.lab.plan(&asked, self.who.planner, trace)?;
-            Some(match self.ladder {
-                Some(up_to) => ladder::with_ladders(&asked, plan, up_to, || false),
-                None => plan,
-            })
-        });
+        let plan = asked.ok().and_then(|asked| self.lab.plan_with_ladder(&asked, self.who.planner, trace, self.ladder));
         // a plan for a part of the demand is the largest there is: more demand makes no other
         if plan.as_ref().is_none_or(|p| p.pipelines[0].demand_qps < (1.0 - 1e-6) * demand_qps) {
             known.most = step;
         }
         known.plans.insert(step, plan.clone());
         plan
+    }
+
+    /// What a plan costs per hour at a load, by its ladder; without one it is not to be had.
+    pub fn price_per_hour(&self, plan: &Plan, load_qps: f64) -> f64 {
+        ladder::price_per_hour(&self.problem, &plan.pipelines[0], load_qps).unwrap_or(f64::INFINITY)
     }
 
     /// Every plan that was made so far, by demand.

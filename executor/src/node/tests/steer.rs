@@ -100,7 +100,8 @@ fn the_plans_own_replicas_are_released_after_half_a_minute_of_less_and_come_back
     assert_eq!(loaded(&world), [1, 2, 3, 4].into());
     assert_eq!(offer(&mut world, 100, 20_000), 0);
     assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "what a steward begins with is kept half a minute");
-    assert_eq!(offer(&mut world, 100, 20_000), 0);
+    // That the load came after some idle seconds was a rise, of which the first half minute speaks too.
+    assert_eq!(offer(&mut world, 100, 35_000), 0);
     assert_eq!(loaded(&world), [1, 2].into(), "the youngest go, and nothing is lost by it");
     world.pass(45_000 * MS);
     assert_eq!(loaded(&world), [1].into(), "without any load the lowest step is left");
@@ -114,8 +115,8 @@ fn the_plans_own_replicas_are_released_after_half_a_minute_of_less_and_come_back
     less.pipelines[0].demand_qps = 60.0;
     world.obey(&less);
     assert_eq!(offer(&mut world, 330, 3_000), 0, "no gap");
-    assert_eq!(loaded(&world), [1, 2, 3, 4].into(), "the same ones");
-    world.pass(60_000 * MS);
+    assert!(loaded(&world).is_superset(&[1, 2, 3, 4].into()), "the same ones, beside what a rise was given");
+    world.pass(65_000 * MS);
     assert_eq!(loaded(&world), [1].into());
     // Under a new target they have not to be seen idle again: only what is called for is loaded.
     world.obey(&descending(3));
