@@ -17,6 +17,10 @@ use std::time::Duration;
 
 /// Runs of the estimator for each load.
 const RUNS: u64 = 40;
+/// Agents give a request up after so many times the SLO, and two seconds at least; the estimator's wait on. Both count as having
+/// taken that long.
+const GIVE_UP_SLOS: f64 = 10.0;
+const GIVE_UP_MS_MIN: f64 = 2_000.0;
 /// Runs left out at each end: 95 % of 40 are between.
 const TRIMMED: usize = 1;
 /// Loads, in parts of the demand that the plan is made for.
@@ -111,7 +115,9 @@ async fn measure(args: &FidelityArgs) -> Result<Vec<Row>> {
         let sent = load.run(Arc::new(Progress::default())).await?;
         let failed = sent.iter().filter(|s| s.outcome == Outcome::Failed).count();
         ensure!(failed == 0, "{failed} of {} requests failed; logs are in {}", sent.len(), fleet.keep_logs().display());
-        rows.push(compare((part, qps), &sent, estimates(&problem, &plan, &spec.name, rates(qps, args.seconds))?));
+        let longest_ms = (GIVE_UP_SLOS * spec.slo_ms).max(GIVE_UP_MS_MIN);
+        let estimated = estimates(&problem, &plan, &spec.name, rates(qps, args.seconds))?;
+        rows.push(compare((part, qps), &sent, estimated, longest_ms));
     }
     Ok(rows)
 }
@@ -137,9 +143,14 @@ fn estimates(problem: &Problem, plan: &Plan, pipeline: &str, rates: Vec<(u64, f6
     Ok(runs)
 }
 
-fn compare((load, qps): (f64, f64), sent: &[Sent], runs: Vec<[f64; 3]>) -> Row {
-    let is_answered = |s: &&Sent| matches!(s.outcome, Outcome::Ok | Outcome::Late);
-    let mut answered: Vec<f64> = sent.iter().filter(is_answered).map(|s| s.latency.as_secs_f64() * 1e3).collect();
+fn compare((load, qps): (f64, f64), sent: &[Sent], mut runs: Vec<[f64; 3]>, longest_ms: f64) -> Row {
+    let took_ms = |s: &Sent| match s.outcome {
+        Outcome::Ok | Outcome::Late => Some((s.latency.as_secs_f64() * 1e3).min(longest_ms)),
+        Outcome::GivenUp => Some(longest_ms),
+        Outcome::Dropped | Outcome::Failed => None,
+    };
+    let mut answered: Vec<f64> = sent.iter().filter_map(took_ms).collect();
+    runs.iter_mut().flat_map(|run| &mut run[1..]).for_each(|latency_ms| *latency_ms = latency_ms.min(longest_ms));
     answered.sort_by(f64::total_cmp);
     let ok = sent.iter().filter(|s| s.outcome == Outcome::Ok).count();
     let of = |measured, figure: usize| Compared::new(measured, runs.iter().map(|run| run[figure]).collect());

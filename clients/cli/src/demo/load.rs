@@ -44,6 +44,8 @@ pub enum Outcome {
     Late,
     /// Refused with a reason.
     Dropped,
+    /// Not answered, because it would have been far too late.
+    GivenUp,
     /// Anything else.
     Failed,
 }
@@ -107,6 +109,9 @@ async fn send(client: &reqwest::Client, url: &str, canvas: &Canvas) -> Result<(u
     Ok((status, response.text().await?))
 }
 
+/// The status of an answer that will not come, because it would be far too late.
+const GIVEN_UP: u16 = 504;
+
 fn judge(at: Duration, latency: Duration, slo: Duration, canvas: &Canvas, answer: Result<(u16, String)>) -> Sent {
     let failed = |error: String| (Outcome::Failed, 0, Some(error));
     let (outcome, correct, error) = match answer {
@@ -118,6 +123,7 @@ fn judge(at: Duration, latency: Duration, slo: Duration, canvas: &Canvas, answer
             }
             Err(error) => failed(format!("{error:#}")),
         },
+        Ok((GIVEN_UP, body)) => (Outcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
         Ok((status @ (429 | 503), body)) => (Outcome::Dropped, 0, Some(format!("{status}: {body}"))),
         Ok((status, body)) => failed(format!("{status}: {body}")),
     };

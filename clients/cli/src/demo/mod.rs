@@ -185,7 +185,7 @@ fn show(args: &DemoArgs, summary: &Summary, pipeline: &str, sent: &[Sent], cpu: 
             cpu * 100.0
         ));
     }
-    for failed in sent.iter().filter(|s| s.outcome == Outcome::Failed).take(5) {
+    for failed in sent.iter().filter(|s| matches!(s.outcome, Outcome::GivenUp | Outcome::Failed)).take(5) {
         say(&format!("failed at {:.3} s: {}", failed.at.as_secs_f64(), failed.error.as_deref().unwrap_or("?")));
     }
     let text = if args.format == "json" { serde_json::to_string_pretty(summary)? } else { summary.table(pipeline) };

@@ -96,7 +96,7 @@ impl Summary {
             ok: count(Outcome::Ok),
             late: count(Outcome::Late),
             dropped: count(Outcome::Dropped),
-            failed: count(Outcome::Failed),
+            failed: count(Outcome::GivenUp) + count(Outcome::Failed),
             accuracy_measured: share(correct as usize, labels as usize),
             accuracy_planned: planned_accuracy(sent, &plans),
             attainment: share(count(Outcome::Ok), sent.len()),
@@ -184,7 +184,7 @@ mod tests {
             sent(0.0, Outcome::Ok, 2, 2),
             sent(21.0, Outcome::Late, 2, 1),
             sent(29.9, Outcome::Dropped, 0, 0),
-            sent(30.0, Outcome::Failed, 0, 0),
+            sent(30.0, Outcome::GivenUp, 0, 0),
             sent(31.0, Outcome::Ok, 4, 3),
         ];
         let predicted = Predicted { attainment: 1.0, p50_ms: 1.0, p99_ms: 1.0 };
