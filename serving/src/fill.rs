@@ -40,6 +40,18 @@ impl<Q: Copy + PartialEq> Station<Q> {
         Some(delay.map_or(last, |delay| last.min(arrived + delay)))
     }
 
+    /// An idle server starts a batch with what waits, of which there is something; its size.
+    #[inline]
+    pub(crate) fn start_eagerly(&mut self, server: u32) -> u32 {
+        let of_server = &mut self.servers[server as usize];
+        of_server.members.clear();
+        self.queue.take(self.batcher.batch_max() as usize, &mut of_server.members);
+        of_server.state = ServerState::Busy;
+        of_server.ends = self.now;
+        self.idle.remove(server);
+        of_server.members.len() as u32
+    }
+
     /// The next batch that starts in this tick.
     #[inline]
     pub(crate) fn start_next(&mut self) -> Option<Output<Q>> {

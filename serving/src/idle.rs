@@ -18,6 +18,9 @@ impl IdleSet {
         if self.count == 0 {
             return None;
         }
+        if self.words[0] != 0 {
+            return Some(self.words[0].trailing_zeros());
+        }
         let at = self.words.iter().position(|&w| w != 0)?;
         Some(at as u32 * 64 + self.words[at].trailing_zeros())
     }

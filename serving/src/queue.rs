@@ -67,6 +67,26 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.back += 1;
     }
 
+    /// Whether there are places behind the last query for so many others.
+    #[inline(always)]
+    pub fn has_places(&self, count: usize) -> bool {
+        self.back + count <= self.buffer.len() && self.back - self.front + count <= self.len_max
+    }
+
+    /// Appends queries where [`Queue::has_places`] for them.
+    #[inline(always)]
+    pub fn put_all(&mut self, arrived: Moment, queries: impl ExactSizeIterator<Item = (Q, Moment)>) {
+        let count = queries.len();
+        let places = &mut self.buffer[self.back..][..count];
+        // Not a `for` loop, whose `next` becomes a call for each.
+        places.iter_mut().zip(queries).for_each(|(place, (query, deadline))| {
+            place.query = query;
+            place.arrived = arrived;
+            place.deadline = deadline;
+        });
+        self.back += count;
+    }
+
     /// Appends a query; `false` if the queue is full and the query was not taken.
     #[inline(always)]
     #[must_use]
@@ -197,7 +217,8 @@ impl<Q: Copy + PartialEq> Queue<Q> {
     #[inline]
     pub fn take(&mut self, count: usize, into: &mut Vec<Waiting<Q>>) {
         let count = count.min(self.len());
-        into.extend_from_slice(&self.buffer[self.front..][..count]);
+        // Not `extend_from_slice`, which clones a generic type field by field.
+        into.extend(self.buffer[self.front..][..count].iter().copied());
         self.advance(count);
     }
 

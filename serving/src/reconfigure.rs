@@ -28,6 +28,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         }
         self.is_open = self.is_forming && (self.is_open || !self.queue.is_empty());
         self.has_room |= self.is_forming;
+        self.settle_ways();
     }
 
     /// When the batches that run are expected to end, which is not reckoned where nothing is filled ahead: `ends` is their start.
@@ -56,7 +57,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             waiting.sort_by_key(|w| w.arrived);
             self.take_back(&waiting);
         }
-        self.is_plain = !is_sorted && !is_monitored && dropper != Dropper::Admission;
+        self.settle_ways();
     }
 
     /// Queries leave a batch that has not started and wait again, before those that came after them.

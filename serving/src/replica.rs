@@ -150,6 +150,8 @@ pub struct Station<Q> {
     pub(crate) is_sorted: bool,
     /// Whether arriving queries are appended to the queue and nothing else.
     pub(crate) is_plain: bool,
+    /// Whether a free server takes what waits as it stands, up to the batch size, at once.
+    pub(crate) is_eager: bool,
     pub(crate) is_forming: bool,
     pub(crate) view: View,
     /// Admission that has not been used, in 2^-16 of a query.
@@ -181,13 +183,14 @@ impl<Q: Copy + PartialEq> Station<Q> {
         assert!(batcher.batch_max() >= 1, "a batch of at least one");
         let mut idle = IdleSet::default();
         (0..servers).for_each(|s| idle.insert(s));
-        Self {
+        let mut station = Self {
             queue: Queue::new(queue_len_max),
             batcher,
             dropper,
             service: Vec::new(),
             is_sorted: false,
-            is_plain: dropper != Dropper::Admission,
+            is_plain: false,
+            is_eager: false,
             is_forming: batcher.is_forming(),
             view: View::default(),
             admission: 0,
@@ -204,7 +207,17 @@ impl<Q: Copy + PartialEq> Station<Q> {
             gone: None,
             pending: false,
             undrained: false,
-        }
+        };
+        station.settle_ways();
+        station
+    }
+
+    /// Notes which short ways its settings allow.
+    pub(crate) fn settle_ways(&mut self) {
+        let measures_nothing = !self.is_sorted && self.monitor.is_none();
+        self.is_plain = measures_nothing && self.dropper != Dropper::Admission;
+        let is_at_start = matches!(self.batcher, Batcher::AtStart { .. });
+        self.is_eager = measures_nothing && is_at_start && !self.dropper.inspects();
     }
 
     /// With the expected time of a batch of `i + 1` queries. Without it, batches count as taking no time, which only matters to
@@ -220,7 +233,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     pub fn by_remaining_time(mut self) -> Self {
         assert!(self.queue.is_empty(), "before the first query");
         self.is_sorted = true;
-        self.is_plain = false;
+        self.settle_ways();
         self
     }
 
@@ -228,7 +241,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     #[must_use]
     pub fn monitored(mut self) -> Self {
         self.monitor = Some(Box::default());
-        self.is_plain = false;
+        self.settle_ways();
         self
     }
 
@@ -270,14 +283,31 @@ impl<Q: Copy + PartialEq> Station<Q> {
         }
     }
 
-    /// Whether there is anything to do; an input before that is done is a mistake of the driver's.
+    /// Queries join the queue at one moment, in this order: the same as an [`Input::Arrive`] for each of them.
+    #[inline(always)]
+    pub fn handle_arrivals(&mut self, now: Moment, queries: impl ExactSizeIterator<Item = (Q, Moment)>) {
+        debug_assert!(now >= self.now, "time went backwards: {now} after {}", self.now);
+        debug_assert!(!self.undrained, "an input before the outputs of the last one were drained");
+        self.now = now;
+        if self.is_plain && self.queue.has_places(queries.len()) {
+            return self.queue.put_all(now, queries);
+        }
+        if cfg!(debug_assertions) {
+            self.undrained = true;
+        }
+        for (query, deadline) in queries {
+            self.arrive(query, deadline, 0);
+        }
+    }
+
+    /// Whether it has nothing to tell and does not want to be woken: then neither need be asked before the next input.
     #[inline(always)]
     #[must_use]
-    pub fn has_output(&mut self) -> bool {
+    pub fn is_quiet(&mut self) -> bool {
         if cfg!(debug_assertions) && !self.pending {
             self.undrained = false;
         }
-        self.pending
+        !self.pending && self.poll_timeout().is_none()
     }
 
     /// The next thing to do, until `None`.
@@ -293,6 +323,20 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     fn next_output(&mut self) -> Option<Output<Q>> {
+        if self.is_eager
+            && self.starting
+            && !self.queue.is_empty()
+            && let Some(server) = self.idle.first()
+        {
+            let size = self.start_eagerly(server);
+            // Nothing else can start, and nothing else is to be told.
+            if (self.queue.is_empty() || self.idle.is_empty()) && self.dropped.is_empty() && self.gone.is_none() {
+                self.starting = false;
+                self.pending = false;
+                self.undrained = false;
+            }
+            return Some(Output::StartBatch { server, size });
+        }
         if self.starting {
             if let Some(output) = self.start_next() {
                 return Some(output);

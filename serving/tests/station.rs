@@ -5,6 +5,7 @@ use apportion_serving::batcher::Batcher;
 use apportion_serving::dropper::ADMIT_ALL;
 use apportion_serving::replica::{Input, Output, Wakeup};
 use apportion_serving::{DropReason, Dropper, Priority, Station, View};
+use proptest::prelude::*;
 
 /// Runs a script (`steer` takes the forward time, the budget, the priority and the admitted part): `at event -> outputs`, where the outputs are separated by commas and `tick` at an end says that the
 /// station wants a tick now, `wake 9` that it wants one later. Queries are numbers; `s0: 1+2` is a batch of server 0.
@@ -596,4 +597,50 @@ fn a_monitor_tells_queueing_from_batch_wait() {
     assert_eq!((monitor.queueing_max, monitor.wait_max), (Span::from_nanos(4), Span::from_nanos(6)));
     monitor.clear();
     assert_eq!((monitor.arrived, monitor.waits().len()), (0, 0));
+}
+
+proptest! {
+    /// Whatever the policy, and also where there is no room for all of them.
+    #[test]
+    fn queries_that_arrive_together_are_treated_as_if_one_after_the_other(
+        sizes in prop::collection::vec(0_u64..9, 1..12),
+        dropper in prop::sample::select(vec![Dropper::Never, Dropper::OnTime, Dropper::Window, Dropper::Admission]),
+        kind in 0..4,
+    ) {
+        let batcher = if kind == 1 { Batcher::Forming { batch_max: 3 } } else { Batcher::AtStart { batch_max: 3 } };
+        let new = || Station::new(2, batcher, dropper, 12).with_service(vec![Span::from_nanos(5); 3]);
+        let new = || match kind { 2 => new().by_remaining_time(), 3 => new().monitored(), _ => new() };
+        let (mut one, mut many) = (new(), new());
+        let mut ends: Vec<(u64, u32)> = Vec::new();
+        let mut number = 0;
+        for (at, &size) in sizes.iter().enumerate() {
+            let now = Moment::from_nanos(2 * at as u64);
+            let queries: Vec<(u64, Moment)> = (number..number + size).map(|q| (q, Moment::from_nanos(10 + 3 * (q % 7)))).collect();
+            number += size;
+            let mut seen = Vec::new();
+            let mut expected = Vec::new();
+            for &(query, deadline) in &queries {
+                one.handle(now, Input::Arrive { query, deadline });
+                expected.extend(std::iter::from_fn(|| one.poll_output()));
+            }
+            many.handle_arrivals(now, queries.into_iter());
+            seen.extend(std::iter::from_fn(|| many.poll_output()));
+            let due: Vec<u32> = ends.extract_if(.., |(end, _)| *end <= now.as_nanos()).map(|(_, server)| server).collect();
+            let finished = due.into_iter().map(|server| Input::BatchFinished { server });
+            for input in finished.chain([Input::Tick]) {
+                one.handle(now, input);
+                many.handle(now, input);
+                expected.extend(std::iter::from_fn(|| one.poll_output()));
+                let outputs: Vec<_> = std::iter::from_fn(|| many.poll_output()).collect();
+                let started = outputs.iter().filter_map(|o| match o { Output::StartBatch { server, .. } => Some(*server), _ => None });
+                for server in started {
+                    prop_assert_eq!(one.batch(server), many.batch(server));
+                    ends.push((now.as_nanos() + 5, server));
+                }
+                seen.extend(outputs);
+            }
+            prop_assert_eq!(seen, expected);
+            prop_assert_eq!(one.poll_timeout(), many.poll_timeout());
+        }
+    }
 }

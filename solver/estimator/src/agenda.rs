@@ -5,16 +5,30 @@ use apportion_domain::{Moment, Span};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A batch that runs. Ordered by its end, then by the order in which batches started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A batch that runs.
+#[derive(Clone, Copy, Debug)]
 pub struct Running {
     /// When it ends.
     pub end: Moment,
-    sequence: u64,
     /// Where.
     pub station: u32,
     /// On which of its servers.
     pub server: u32,
+}
+
+/// A batch that runs among those that end late, with its place among those that end with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Far {
+    end: Moment,
+    order: i64,
+    station: u32,
+    server: u32,
+}
+
+impl Far {
+    fn of(running: Running, order: i64) -> Self {
+        Self { end: running.end, order, station: running.station, server: running.server }
+    }
 }
 
 /// How many of the running batches are kept sorted.
@@ -22,26 +36,29 @@ const NEAR_MAX: usize = 64;
 /// Room for them to move in, so that taking the first moves none.
 const NEAR_ROOM: usize = 4 * NEAR_MAX;
 
-/// The running batches, earliest end first: those that end next in an array by their end, the others in a heap.
+/// The running batches by their end, then by the order in which they started: those that end next in an array, the others in a heap.
 ///
 /// A batch that starts usually ends after most that run, so its place is found from the back of the array within a few steps, and
 /// the next one is taken from the front: less than a heap costs as long as there are few, and no more when there are many.
 #[derive(Debug)]
 pub struct Agenda {
-    /// What is `front..back` ends before all that is in `far`.
-    near: Vec<Running>,
+    /// What is `front..back` comes before all that is in `far`.
+    near: Box<[Running; NEAR_ROOM]>,
     front: usize,
     back: usize,
-    far: BinaryHeap<Reverse<Running>>,
-    sequence: u64,
+    far: BinaryHeap<Reverse<Far>>,
+    /// How many came to the far ones from among the near ones, before all that ends with them, and how many came at once, behind.
+    moved: i64,
+    pushed: i64,
     /// When the first one ends; `NEVER` if none runs.
     next: Moment,
 }
 
 impl Default for Agenda {
     fn default() -> Self {
-        let none = Running { end: Moment::NEVER, sequence: 0, station: 0, server: 0 };
-        Self { near: vec![none; NEAR_ROOM], front: 0, back: 0, far: BinaryHeap::new(), sequence: 0, next: Moment::NEVER }
+        let none = Running { end: Moment::NEVER, station: 0, server: 0 };
+        let near = vec![none; NEAR_ROOM].into_boxed_slice().try_into().expect("as many as that");
+        Self { near, front: 0, back: 0, far: BinaryHeap::new(), moved: 0, pushed: 0, next: Moment::NEVER }
     }
 }
 
@@ -49,8 +66,7 @@ impl Agenda {
     /// A batch started and will end at `end`.
     #[inline]
     pub fn start(&mut self, end: Moment, station: u32, server: u32) {
-        self.sequence += 1;
-        let running = Running { end, sequence: self.sequence, station, server };
+        let running = Running { end, station, server };
         self.next = self.next.min(end);
         if self.back == NEAR_ROOM {
             self.move_down();
@@ -84,11 +100,13 @@ impl Agenda {
     fn start_among_many(&mut self, running: Running) {
         let ends_late = self.front == self.back || self.near[self.back - 1].end <= running.end;
         if ends_late {
-            return self.far.push(Reverse(running));
+            self.pushed += 1;
+            return self.far.push(Reverse(Far::of(running, self.pushed)));
         }
         if self.back - self.front == NEAR_MAX {
             self.back -= 1;
-            self.far.push(Reverse(self.near[self.back]));
+            self.moved += 1;
+            self.far.push(Reverse(Far::of(self.near[self.back], -self.moved)));
         }
         self.insert(running);
     }
@@ -118,9 +136,9 @@ impl Agenda {
     /// The first of the far ones become near.
     fn refill(&mut self) {
         while self.back < NEAR_MAX / 2
-            && let Some(Reverse(next)) = self.far.pop()
+            && let Some(Reverse(Far { end, station, server, .. })) = self.far.pop()
         {
-            self.near[self.back] = next;
+            self.near[self.back] = Running { end, station, server };
             self.back += 1;
         }
     }

@@ -179,6 +179,7 @@ impl<'a> Blueprint<'a> {
         });
         let stage_channel = line.channels[task.get()].filter(|_| line.by_task);
         let closes = if line.by_task { Vec::new() } else { closes(p, task, &edges, &line.channels) };
+        let is_scored = stage_channel.is_some() || !closes.is_empty();
         Ok(Group {
             line: line_at,
             batch: a.batch,
@@ -190,7 +191,8 @@ impl<'a> Blueprint<'a> {
             task: line.first_task + task.get() as u32,
             task_of_line: task.get() as u32,
             stage_channel,
-            is_scored: stage_channel.is_some() || !closes.is_empty(),
+            is_scored,
+            passes_on: Group::passes_on(&edges, is_scored),
             accuracy: v.accuracy,
             depth: depth(p, task),
             step: line.paths.step(task, variant),

@@ -86,7 +86,7 @@ impl Collect {
         of_task.batches += 1;
         of_task.batch_wait_ns += u128::from(batch_wait.as_nanos());
         of_task.service_ns += members.len() as u128 * u128::from(service.as_nanos());
-        of_task.waiting.add_all(members.iter().map(|m| now.since(m.arrived)));
+        of_task.waiting.add_all(members.iter().map(|m| gone_since(m.arrived, now)));
     }
 
     /// A request has its outcome.
@@ -116,6 +116,33 @@ impl Collect {
                 accuracy: accuracy.filter(|_| outcome.is_answered()).unwrap_or(0.0),
             });
         }
+    }
+
+    /// Whether requests are counted and nothing is noted of each.
+    #[inline]
+    pub fn keeps_sums_only(&self) -> bool {
+        self.records.is_none()
+    }
+
+    /// Requests of one pipeline of which nothing was dropped have their last answer `now`: by arrival, deadline and accuracy.
+    #[inline(always)]
+    pub fn answered(
+        &mut self,
+        pipeline: usize,
+        now: Moment,
+        answers: impl ExactSizeIterator<Item = (Moment, Moment, f64)>,
+    ) {
+        let line = &mut self.lines[pipeline];
+        let (all, mut ok, mut accuracy_sum) = (answers.len() as u64, 0, line.accuracy_sum);
+        line.latency.add_all(answers.map(|(arrival, deadline, accuracy)| {
+            ok += u64::from(now <= deadline);
+            accuracy_sum += accuracy;
+            gone_since(arrival, now)
+        }));
+        line.accuracy_sum = accuracy_sum;
+        line.counts[Outcome::Ok as usize] += ok;
+        line.counts[Outcome::Late as usize] += all - ok;
+        self.misses += all - ok;
     }
 
     /// Device time was spent on a batch; only runs with changes say so.
@@ -208,6 +235,13 @@ impl Collect {
         };
         self.task_names.iter().enumerate().map(of_task).collect()
     }
+}
+
+/// From what was before, which spares the check.
+#[inline(always)]
+fn gone_since(then: Moment, now: Moment) -> Span {
+    debug_assert!(then <= now, "{then} is after {now}");
+    Span::from_nanos(now.as_nanos().wrapping_sub(then.as_nanos()))
 }
 
 /// Price of the shares of devices that one pipeline has.

@@ -1,10 +1,9 @@
 //! The loop: the next moment, what happens at it in its order, and nothing about policy.
 
-use crate::agenda::{Agenda, Running, Transit};
+use crate::agenda::{Agenda, Transit};
 use crate::changes::{Changes, Slow};
-use crate::children::{From, Parent, send_released};
 use crate::collect::Collect;
-use crate::fleet::{Fleet, Group, Line, NO_BUDGET, Place, Query};
+use crate::fleet::{Fleet, Group, Line, Place, Query};
 use crate::floor::{Dropped, Floor, NO_PICK, Sending};
 use crate::joins::{NO_SCOPE, Scopes};
 use crate::random::Stream;
@@ -14,7 +13,7 @@ use crate::workload::Arrivals;
 use crate::{SimulateError, SimulateOptions};
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
-use apportion_serving::{DropReason, Progress, Waiting};
+use apportion_serving::{DropReason, Router, Waiting};
 
 /// A run in progress.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ pub struct Run<'a> {
     next_arrivals: Vec<Moment>,
     agenda: Agenda,
     pub(crate) requests: Requests,
-    scopes: Scopes,
+    pub(crate) scopes: Scopes,
     pub(crate) steering: Steering,
     pub(crate) collect: Collect,
     /// What changes during the run, if anything does.
@@ -37,7 +36,7 @@ pub struct Run<'a> {
     /// Servers whose death the agenda does not know of.
     pub(crate) stale: Vec<(u32, u32)>,
     /// Members of the batch that ends, reused.
-    members: Vec<Waiting<Query>>,
+    pub(crate) members: Vec<Waiting<Query>>,
     pub(crate) now: Moment,
 }
 
@@ -91,35 +90,44 @@ impl<'a> Run<'a> {
     pub fn run(&mut self) {
         loop {
             let (line, arrival) = self.next_arrival();
-            let work = self.agenda.next_end().min(self.floor.network.next_due()).min(arrival).min(self.floor.next_wake());
+            let others = self.agenda.next_end().min(self.floor.network.next_due()).min(self.floor.next_wake());
+            let work = others.min(arrival);
             let changes = self.next_change(work);
             if work.min(changes) == Moment::NEVER || self.collect.is_enough() {
                 return;
             }
             let steering = self.steering.next(work);
-            let now = work.min(steering).min(changes);
-            self.now = now;
-            while let Some(batch) = self.agenda.ended(now) {
-                self.end(batch);
-            }
-            // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last.
-            let is_last = arrival > now || {
-                self.arrive(line);
-                self.next_arrival().1 > now
-            };
-            while let Some(transit) = self.floor.network.arrived(now) {
-                self.joins_station(transit);
-            }
-            self.floor.wake(now);
-            if steering == now {
-                self.steering.act(now, &mut self.floor);
-            }
-            if self.changes.as_ref().is_some_and(|c| changes <= now || c.crews.is_draining()) {
-                self.change();
-                if self.changes.as_ref().is_some_and(|c| c.failed.is_some()) {
-                    return;
+            let before = others.min(steering).min(changes);
+            let is_draining = self.changes.as_ref().is_some_and(|c| c.crews.is_draining());
+            let is_last = if arrival < before && !is_draining {
+                self.arrive_before(before);
+                true
+            } else {
+                let now = before.min(arrival);
+                self.now = now;
+                while let Some(batch) = self.agenda.ended(now) {
+                    self.end(batch);
                 }
-            }
+                // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last.
+                let is_last = arrival > now || {
+                    self.arrive(line);
+                    self.next_arrival().1 > now
+                };
+                while let Some(transit) = self.floor.network.arrived(now) {
+                    self.joins_station(transit);
+                }
+                self.floor.wake(now);
+                if steering == now {
+                    self.steering.act(now, &mut self.floor);
+                }
+                if is_draining || changes <= now {
+                    self.change();
+                    if self.changes.as_ref().is_some_and(|c| c.failed.is_some()) {
+                        return;
+                    }
+                }
+                is_last
+            };
             // A drop may let others start, and a start drop others.
             loop {
                 self.account();
@@ -147,6 +155,59 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Requests arrive, and nothing else happens before this moment, until a station is to be ticked or wants to be, or a query is on
+    /// its way.
+    #[inline]
+    fn arrive_before(&mut self, moment: Moment) {
+        if self.floor.is_quiet() && self.arrive_at_only(moment) && self.next_arrival().1 > self.now {
+            return;
+        }
+        loop {
+            let (line, arrival) = self.next_arrival();
+            self.now = arrival;
+            self.arrive(line);
+            let is_quiet = self.floor.is_quiet();
+            if !is_quiet {
+                self.account();
+            }
+            let next = self.next_arrival().1;
+            let may_go_on = is_quiet && self.floor.next_wake().min(self.floor.network.next_due()) >= moment;
+            if next > arrival && !(may_go_on && next < moment) {
+                return;
+            }
+        }
+    }
+
+    /// The same where there is one pipeline, all that arrives joins one queue at once, and nobody else hears of it; `false` elsewhere.
+    /// What does not depend on the request is looked up once for all of them. It may stop while others arrive at the same moment.
+    #[inline]
+    fn arrive_at_only(&mut self, moment: Moment) -> bool {
+        let ([line], [arrivals], [next]) = (&*self.lines, &mut *self.arrivals, &mut *self.next_arrivals) else {
+            return false;
+        };
+        let router = line.frontend.expect("traffic of a pipeline without replicas is refused before the run");
+        let only = self.floor.routers[router as usize].as_ref().and_then(Router::only);
+        let is_alone = line.passes_on() && !line.is_tracked && !self.floor.is_watched() && self.changes.is_none();
+        let Some(picked) = only.filter(|_| is_alone) else { return false };
+        let (node, stages) = line.paths.start();
+        let station = &mut self.floor.stations[picked.target as usize];
+        loop {
+            let now = *next;
+            let deadline = now + line.slo;
+            let request = self.requests.open(Request::new(0, self.collect.arrived(0, now), (now, deadline)));
+            let query = Query { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
+            station.handle(now, Input::Arrive { query, deadline });
+            self.now = now;
+            *next = arrivals.next().unwrap_or(Moment::NEVER);
+            if !station.is_quiet() || *next >= moment {
+                break;
+            }
+        }
+        self.floor.settle(self.now, picked.target, |_, _| {});
+        self.account();
+        true
+    }
+
     #[inline]
     fn arrive(&mut self, pipeline: usize) {
         self.next_arrivals[pipeline] = self.arrivals[pipeline].next().unwrap_or(Moment::NEVER);
@@ -154,16 +215,8 @@ impl<'a> Run<'a> {
         let (node, stages) = line.paths.start();
         let router = line.frontend.expect("traffic of a pipeline without replicas is refused before the run");
         let deadline = self.now + line.slo;
-        let request = self.requests.open(Request {
-            number: self.collect.arrived(pipeline, self.now),
-            pipeline: pipeline as u32,
-            drop_task: None,
-            arrival: self.now,
-            deadline,
-            progress: Progress::new(1),
-            spent: Span::ZERO,
-            is_scored: false,
-        });
+        let number = self.collect.arrived(pipeline, self.now);
+        let request = self.requests.open(Request::new(pipeline, number, (self.now, deadline)));
         self.floor.track(request, line.is_tracked);
         if let Some(changes) = &mut self.changes {
             changes.arrived(pipeline, self.now);
@@ -203,82 +256,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A batch has ended: each of its queries makes its children, or ends as a leaf.
-    #[inline]
-    fn end(&mut self, Running { station, server, .. }: Running) {
-        if !self.stale.is_empty()
-            && let Some(at) = self.stale.iter().position(|s| *s == (station, server))
-        {
-            self.stale.swap_remove(at);
-            return;
-        }
-        let machine = &mut self.floor.stations[station as usize];
-        machine.handle(self.now, Input::BatchFinished { server });
-        machine.swap_batch(server, &mut self.members);
-        self.floor.settle(self.now, station, |_, _| {});
-        let place = self.floor.places[station as usize];
-        let group = &self.groups[place.group as usize];
-        let line = &self.lines[group.line as usize];
-        // A request of which a part was dropped makes no more queries, unless partial answers are allowed.
-        let are_wanted = line.partial || !self.requests.has_dropped();
-        if are_wanted && group.passes_on() && line.passes_on() && !self.floor.is_watched() {
-            let (members, now) = (&self.members, self.now);
-            let is_unbounded = group.budget == NO_BUDGET;
-            if is_unbounded || members.iter().all(|m| m.arrived + group.budget >= now) {
-                let child = |m: &Waiting<Query>| {
-                    let (node, stages) = line.paths.pass(&m.query, group.step, group.accuracy);
-                    (Query { node, stages, router: place.router, ..m.query }, m.deadline)
-                };
-                self.floor.send_all(now, place.router, members.iter().map(child));
-                self.members.clear();
-                return;
-            }
-        }
-        for &Waiting { query, deadline, arrived } in &self.members {
-            if line.counts_outstanding {
-                self.floor.ended(&query);
-            }
-            let (node, stages) = line.paths.pass(&query, group.step, group.accuracy);
-            let request = self.requests.get_mut(query.request);
-            let makes = !group.edges.is_empty() && (line.partial || request.drop_task.is_none());
-            let mut made = 0;
-            if makes && let Some(done) = self.floor.done.get_mut(station as usize) {
-                *done += 1;
-            }
-            if makes || line.joins.is_some() {
-                let behind = self.now.since(arrived + group.budget);
-                let parent = Parent { query: Query { node, stages, ..query }, to: Sending { deadline, behind }, makes };
-                let from = From { line, group, place, now: self.now };
-                made = match &line.joins {
-                    None => from.make(&mut self.floor, &mut self.streams, parent),
-                    Some(joins) => from.make_joined(joins, &mut self.scopes, &mut self.floor, &mut self.streams, parent),
-                };
-            }
-            if made > 0 {
-                request.progress.pass(1, made);
-            } else {
-                request.progress.leaf(self.now, 1);
-            }
-            let is_complete = request.progress.is_complete();
-            if made == 0 || group.is_scored {
-                let accuracy = line.paths.accuracy(node, stages, group.depth);
-                // The only path of a request with one sink.
-                if is_complete && !request.is_scored && line.weights.len() == 1 && group.stage_channel.is_none() {
-                    let request = self.requests.close_unscored(query.request);
-                    self.collect.completed(request, line.partial, Some(accuracy));
-                    continue;
-                }
-                request.is_scored = true;
-                self.requests.score(query.request, group, accuracy);
-            }
-            if is_complete {
-                let (request, accuracy) = self.requests.close(query.request, &line.weights);
-                self.collect.completed(request, line.partial, accuracy);
-            }
-        }
-        self.members.clear();
-    }
-
     /// Accounts for what was dropped, in the order in which it was; cancelling what else the request has may drop more.
     #[inline]
     fn account(&mut self) {
@@ -288,57 +265,6 @@ impl<'a> Run<'a> {
             self.dropped(dropped);
         }
         self.floor.dropped.clear();
-    }
-
-    /// A query is lost with the replica that held it: its request fails.
-    #[cold]
-    pub(crate) fn lose(&mut self, line_at: u32, task: u32, query: Query) {
-        let line = &self.lines[line_at as usize];
-        if line.counts_outstanding {
-            self.floor.ended(&query);
-        }
-        self.requests.get_mut(query.request).progress.failed(self.now, 1);
-        if let Some(joins) = &line.joins {
-            self.scopes.ended(joins, query.scope, task);
-            send_released(&mut self.scopes, &mut self.floor, (line, line_at), self.now);
-        }
-        if self.requests.get_mut(query.request).progress.is_complete() {
-            let (request, accuracy) = self.requests.close(query.request, &line.weights);
-            self.collect.completed(request, line.partial, accuracy);
-        }
-    }
-
-    #[cold]
-    fn dropped(&mut self, Dropped { line: line_at, at, task, query, reason }: Dropped) {
-        let line = &self.lines[line_at as usize];
-        if line.counts_outstanding {
-            self.floor.ended(&query);
-        }
-        let is_first = self.requests.drop_at(query.request, at);
-        let request = self.requests.get_mut(query.request);
-        request.progress.dropped(self.now, 1, reason);
-        if is_first && !line.partial && !request.progress.is_complete() {
-            if line.is_tracked && line.untracked_until.is_none_or(|until| request.arrival > until) {
-                self.floor.cancel_tracked(self.now, query, request.deadline);
-            } else {
-                self.floor.cancel(self.now, &line.stations, query);
-            }
-            if line.joins.is_some() {
-                while let Some(held) = self.scopes.cancel(query.request) {
-                    let reason = DropReason::Cancelled;
-                    let dropped = Dropped { line: line_at, at: held.task, task: held.task, query: held.query, reason };
-                    self.floor.dropped.push(dropped);
-                }
-            }
-        }
-        if let Some(joins) = &line.joins {
-            self.scopes.ended(joins, query.scope, task);
-            send_released(&mut self.scopes, &mut self.floor, (line, line_at), self.now);
-        }
-        if self.requests.get_mut(query.request).progress.is_complete() {
-            let (request, accuracy) = self.requests.close(query.request, &line.weights);
-            self.collect.completed(request, line.partial, accuracy);
-        }
     }
 
     /// A query arrives over the network, unless its request was dropped on the way.

@@ -59,6 +59,8 @@ pub struct Line {
     pub partial: bool,
     /// Whether a request may have several queries of which one is dropped, and the others are to be found.
     pub is_tracked: bool,
+    /// Whether a request never has more than one query, and its accuracy is that query's path's.
+    pub is_single: bool,
     /// Until when none was tracked, if they are since.
     pub untracked_until: Option<Moment>,
     /// Whether senders want to know when their queries end.
@@ -128,6 +130,8 @@ pub struct Group {
     pub closes: Vec<u32>,
     /// Whether every query counts for some channel, leaf or not.
     pub is_scored: bool,
+    /// Whether each query makes exactly one other at the only child, and says no more about its request.
+    pub passes_on: bool,
     /// Children.
     pub edges: Vec<OutEdge>,
     /// How one of the edges is chosen; `None` if all are taken.
@@ -136,9 +140,8 @@ pub struct Group {
 
 impl Group {
     /// Whether each query makes exactly one other at the only child, and says no more about its request.
-    #[inline]
-    pub fn passes_on(&self) -> bool {
-        !self.is_scored && matches!(self.edges.as_slice(), [edge] if matches!(edge.fanout, Fanout::Fixed(1)))
+    pub fn passes_on(edges: &[OutEdge], is_scored: bool) -> bool {
+        !is_scored && matches!(edges, [edge] if matches!(edge.fanout, Fanout::Fixed(1)))
     }
 
     /// The edges that a query takes.
@@ -292,6 +295,7 @@ impl<'a> Fleet<'a> {
             network: (network > Span::ZERO).then(|| self.floor.network.line(network)),
             partial: p.partial == Partial::Allow,
             is_tracked: is_tracked(p, serving),
+            is_single: !has_siblings(p) && weights.len() == 1 && !by_task,
             untracked_until: None,
             counts_outstanding: serving.routing == RoutingPolicy::Jsq,
             frontend: None,

@@ -2,9 +2,10 @@
 
 use crate::agenda::{Network, Wakes};
 use crate::fleet::{Place, Query};
+use crate::paths::Stage;
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::{Input, Output};
-use apportion_serving::{DropReason, Router, Station, View};
+use apportion_serving::{DropReason, Picked, Router, Station, View, Waiting};
 
 /// A query that was dropped.
 #[derive(Clone, Copy, Debug)]
@@ -99,30 +100,23 @@ impl Floor {
         !(self.made.is_empty() && self.joined.is_empty())
     }
 
-    /// Queries, none of them behind, leave one sender at one moment, as by [`Floor::send`] one after the other, where hops take no
-    /// time and nobody watches.
+    /// Queries that ended at `stage`, none of them behind, go on from one sender at one moment, as by [`Floor::send`] one after the
+    /// other, where hops take no time and nobody watches.
     #[inline(always)]
-    pub fn send_all(&mut self, now: Moment, router: u32, mut queries: impl Iterator<Item = (Query, Moment)>) {
+    pub fn pass_on(&mut self, now: Moment, router: u32, stage: Stage<'_>, queries: &[Waiting<Query>]) {
         let of_sender = self.routers[router as usize].as_mut().expect("a sender with children has a router");
-        let Some(picked) = of_sender.only() else {
-            for (query, deadline) in queries {
-                let is_sent = self.send(now, None, query, Sending { deadline, behind: Span::ZERO });
-                debug_assert!(is_sent, "whoever is not behind is sent");
-            }
-            return;
+        let child = |query: &Query, pick: u32| {
+            let (node, stages) = stage.pass(query);
+            Query { request: query.request, scope: query.scope, node, stages, router, pick }
         };
-        let mut is_done = false;
-        while !is_done {
-            is_done = true;
-            let machine = &mut self.stations[picked.target as usize];
-            for (query, deadline) in queries.by_ref() {
-                machine.handle(now, Input::Arrive { query: Query { pick: picked.slot, ..query }, deadline });
-                if machine.has_output() {
-                    is_done = false;
-                    break;
-                }
-            }
-            self.settle(now, picked.target, |_, _| {});
+        if let Some(Picked { target, slot }) = of_sender.only() {
+            self.stations[target as usize]
+                .handle_arrivals(now, queries.iter().map(|m| (child(&m.query, slot), m.deadline)));
+            return self.settle(now, target, |_, _| {});
+        }
+        for &Waiting { query, deadline, .. } in queries {
+            let is_sent = self.send(now, None, child(&query, NO_PICK), Sending { deadline, behind: Span::ZERO });
+            debug_assert!(is_sent, "whoever is not behind is sent");
         }
     }
 
@@ -185,17 +179,31 @@ impl Floor {
         !self.due.is_empty()
     }
 
+    /// Whether none did, and nothing was dropped that has not been accounted for.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.due.is_empty() && self.dropped.is_empty()
+    }
+
     /// How many stations asked to be ticked now: [`Floor::ticking`] says which.
     #[inline]
     pub fn begin_ticks(&mut self) -> usize {
-        if self.due.len() > 1 {
-            if self.ranks.is_empty() {
-                self.due.sort_unstable();
-            } else {
-                self.due.sort_unstable_by_key(|&station| self.ranks[station as usize]);
-            }
-        }
         self.ticking.clear();
+        if let [only] = *self.due.as_slice() {
+            self.due.clear();
+            self.is_due[only as usize] = false;
+            self.ticking.push(only);
+            return 1;
+        }
+        self.begin_many_ticks()
+    }
+
+    fn begin_many_ticks(&mut self) -> usize {
+        if self.ranks.is_empty() {
+            self.due.sort_unstable();
+        } else {
+            self.due.sort_unstable_by_key(|&station| self.ranks[station as usize]);
+        }
         std::mem::swap(&mut self.ticking, &mut self.due);
         self.ticking.iter().for_each(|&station| self.is_due[station as usize] = false);
         self.ticking.len()

@@ -18,6 +18,7 @@ pub mod controllers;
 mod crews;
 mod driver;
 mod durations;
+mod ends;
 mod fanout;
 mod fleet;
 mod floor;

@@ -21,6 +21,30 @@ pub struct Paths {
     product: bool,
 }
 
+/// A stage that queries pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage<'a> {
+    next: &'a [u32],
+    width: usize,
+    /// `usize::MAX` if no listed path has it.
+    step: usize,
+    accuracy: f64,
+    product: bool,
+}
+
+impl Stage<'_> {
+    /// Node and accumulated accuracy of a query after it.
+    #[inline(always)]
+    #[must_use]
+    pub fn pass(self, query: &Query) -> (u32, f64) {
+        let stages = if self.product { query.stages * self.accuracy } else { query.stages + self.accuracy };
+        if query.node == OFF || self.step == usize::MAX {
+            return (OFF, stages);
+        }
+        (self.next[query.node as usize * self.width + self.step], stages)
+    }
+}
+
 impl Paths {
     /// Of one pipeline.
     #[must_use]
@@ -49,7 +73,7 @@ impl Paths {
         paths
     }
 
-    /// The number of a stage's step, for [`Paths::pass`]; `None` if no listed path has it.
+    /// The number of a stage's step, for [`Paths::stage`]; `None` if no listed path has it.
     #[must_use]
     pub fn step(&self, task: TaskIndex, variant: VariantIndex) -> Option<u32> {
         self.steps.get(&(task, variant)).copied()
@@ -61,16 +85,12 @@ impl Paths {
         (if self.steps.is_empty() { OFF } else { START }, if self.product { 1.0 } else { 0.0 })
     }
 
-    /// Node and accumulated accuracy after a stage.
+    /// What a stage does to a query's node and accuracy; `step` is its number here.
     #[inline]
     #[must_use]
-    pub fn pass(&self, query: &Query, step: Option<u32>, accuracy: f64) -> (u32, f64) {
-        let stages = if self.product { query.stages * accuracy } else { query.stages + accuracy };
-        let node = match (query.node, step) {
-            (OFF, _) | (_, None) => OFF,
-            (node, Some(step)) => self.next[node as usize * self.steps.len() + step as usize],
-        };
-        (node, stages)
+    pub fn stage(&self, step: Option<u32>, accuracy: f64) -> Stage<'_> {
+        let step = step.map_or(usize::MAX, |step| step as usize);
+        Stage { next: &self.next, width: self.steps.len(), step, accuracy, product: self.product }
     }
 
     /// Accuracy of a path that ends here, `depth` stages long: the table's, else the pipeline's formula.

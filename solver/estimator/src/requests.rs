@@ -25,6 +25,16 @@ pub struct Request {
     pub is_scored: bool,
 }
 
+impl Request {
+    /// One that arrives, with one query.
+    #[inline(always)]
+    pub const fn new(pipeline: usize, number: u64, (arrival, deadline): (Moment, Moment)) -> Self {
+        let progress = Progress::new(1);
+        let pipeline = pipeline as u32;
+        Self { number, pipeline, drop_task: None, arrival, deadline, progress, spent: Span::ZERO, is_scored: false }
+    }
+}
+
 /// Sum and number of accuracies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Score {
@@ -54,12 +64,18 @@ impl Requests {
     }
 
     /// Takes a slot.
-    #[inline]
+    #[inline(always)]
     pub fn open(&mut self, request: Request) -> u32 {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = request;
             return slot;
         }
+        self.open_another(request)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_another(&mut self, request: Request) -> u32 {
         self.slots.push(request);
         self.scores.resize(self.scores.len() + self.width, Score::default());
         (self.slots.len() - 1) as u32
@@ -122,6 +138,16 @@ impl Requests {
     pub fn close_unscored(&mut self, slot: u32) -> &Request {
         self.free(slot);
         &self.slots[slot as usize]
+    }
+
+    /// Frees the slot of a request that has never had more than the one query that ends now, of which none was dropped; when it
+    /// arrived.
+    #[inline(always)]
+    pub fn close_single(&mut self, slot: u32) -> Moment {
+        let request = &self.slots[slot as usize];
+        debug_assert!(request.drop_task.is_none() && !request.is_scored && request.progress.outstanding() == 1);
+        self.free.push(slot);
+        request.arrival
     }
 
     /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over what ended there;

@@ -64,6 +64,9 @@ enum Source<'a> {
     Drawn(Drawn<'a>),
 }
 
+/// How many arrivals are drawn at once: enough that what a draw needs stays in registers.
+const DRAWN_AT_ONCE: usize = 64;
+
 #[derive(Clone, Debug)]
 struct Drawn<'a> {
     seconds: std::slice::Iter<'a, (u64, f64)>,
@@ -75,6 +78,9 @@ struct Drawn<'a> {
     gone: f64,
     /// Expected queries until the next arrival.
     ahead: f64,
+    /// Arrivals that were drawn, of which `given` have been taken.
+    buffer: Vec<Moment>,
+    given: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,38 +104,62 @@ impl<'a> Arrivals<'a> {
             ArrivalProcess::Uniform | ArrivalProcess::Gamma(_) => Gap::Equal,
         };
         let stream = Stream::new(seed, &format!("arrivals/{name}"));
-        let mut drawn = Drawn { seconds: rows, gap, stream, second: 0, qps: 0.0, gone: 1.0, ahead: 0.0 };
+        let (buffer, given) = (Vec::with_capacity(DRAWN_AT_ONCE), 0);
+        let mut drawn = Drawn { seconds: rows, gap, stream, second: 0, qps: 0.0, gone: 1.0, ahead: 0.0, buffer, given };
         if !matches!(gap, Gap::Equal) {
-            drawn.ahead = drawn.draw();
+            drawn.ahead = gap.draw(&mut drawn.stream);
         }
         Self { source: Source::Drawn(drawn) }
     }
 }
 
-impl Drawn<'_> {
-    fn draw(&mut self) -> f64 {
-        match self.gap {
-            Gap::Exponential => self.stream.exponential(),
-            Gap::Equal => 1.0,
-            Gap::Gamma { shape } => self.stream.gamma(shape) / shape,
+impl Gap {
+    #[inline(always)]
+    fn draw(self, stream: &mut Stream) -> f64 {
+        match self {
+            Self::Exponential => stream.exponential(),
+            Self::Equal => 1.0,
+            Self::Gamma { shape } => stream.gamma(shape) / shape,
         }
     }
+}
 
+impl Drawn<'_> {
     #[inline]
     fn next(&mut self) -> Option<Moment> {
-        loop {
-            let left = self.qps * (1.0 - self.gone);
-            // A rounding error of the sum of equal gaps must not push the last arrival of a second into the next one.
-            if self.ahead < left - 1e-9 * self.qps {
-                self.gone += self.ahead / self.qps;
-                self.ahead = self.draw();
-                let nanos = rounded(self.gone * NANOS);
-                return Some(Moment::from_nanos(self.second * NANOS as u64 + nanos));
-            }
-            self.ahead = (self.ahead - left).max(0.0);
-            let &(second, qps) = self.seconds.next()?;
-            (self.second, self.qps, self.gone) = (second, qps, 0.0);
+        if self.given == self.buffer.len() {
+            self.draw();
         }
+        let next = self.buffer.get(self.given).copied();
+        self.given += usize::from(next.is_some());
+        next
+    }
+
+    /// Draws the next arrivals, if any are left.
+    #[inline(never)]
+    fn draw(&mut self) {
+        self.buffer.clear();
+        self.given = 0;
+        let mut stream = self.stream.clone();
+        while self.buffer.len() < DRAWN_AT_ONCE {
+            let start = self.second * NANOS as u64;
+            let (qps, mut gone, mut ahead) = (self.qps, self.gone, self.ahead);
+            let mut left = qps * (1.0 - gone);
+            // A rounding error of the sum of equal gaps must not push the last arrival of a second into the next one.
+            while ahead < left - 1e-9 * qps && self.buffer.len() < DRAWN_AT_ONCE {
+                gone += ahead / qps;
+                ahead = self.gap.draw(&mut stream);
+                self.buffer.push(Moment::from_nanos(start + rounded(gone * NANOS)));
+                left = qps * (1.0 - gone);
+            }
+            (self.gone, self.ahead) = (gone, ahead);
+            if ahead >= left - 1e-9 * qps {
+                let Some(&(second, qps)) = self.seconds.next() else { break };
+                self.ahead = (ahead - left).max(0.0);
+                (self.second, self.qps, self.gone) = (second, qps, 0.0);
+            }
+        }
+        self.stream = stream;
     }
 }
 
