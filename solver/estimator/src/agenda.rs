@@ -85,7 +85,11 @@ impl Agenda {
             self.near[at] = self.near[at - 1];
             at -= 1;
         }
-        self.near[at] = running;
+        // By parts: together they would be read again before they have arrived in memory.
+        let place = &mut self.near[at];
+        place.end = running.end;
+        place.station = running.station;
+        place.server = running.server;
         self.back += 1;
     }
 

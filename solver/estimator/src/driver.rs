@@ -7,7 +7,7 @@ use crate::fleet::{Fleet, Group, Line, Place, Query};
 use crate::floor::{Dropped, Floor, NO_PICK, Sending};
 use crate::joins::{NO_SCOPE, Scopes};
 use crate::random::Stream;
-use crate::requests::{Request, Requests};
+use crate::requests::Requests;
 use crate::steering::Steering;
 use crate::workload::Arrivals;
 use crate::{SimulateError, SimulateOptions};
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
         loop {
             let now = *next;
             let deadline = now + line.slo;
-            let request = self.requests.open(Request::new(0, self.collect.arrived(0, now), (now, deadline)));
+            let request = self.requests.open(0, self.collect.arrived(0, now), (now, deadline));
             let query = Query { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
             station.handle(now, Input::Arrive { query, deadline });
             self.now = now;
@@ -216,7 +216,7 @@ impl<'a> Run<'a> {
         let router = line.frontend.expect("traffic of a pipeline without replicas is refused before the run");
         let deadline = self.now + line.slo;
         let number = self.collect.arrived(pipeline, self.now);
-        let request = self.requests.open(Request::new(pipeline, number, (self.now, deadline)));
+        let request = self.requests.open(pipeline, number, (self.now, deadline));
         self.floor.track(request, line.is_tracked);
         if let Some(changes) = &mut self.changes {
             changes.arrived(pipeline, self.now);

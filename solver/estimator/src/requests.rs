@@ -25,16 +25,6 @@ pub struct Request {
     pub is_scored: bool,
 }
 
-impl Request {
-    /// One that arrives, with one query.
-    #[inline(always)]
-    pub const fn new(pipeline: usize, number: u64, (arrival, deadline): (Moment, Moment)) -> Self {
-        let progress = Progress::new(1);
-        let pipeline = pipeline as u32;
-        Self { number, pipeline, drop_task: None, arrival, deadline, progress, spent: Span::ZERO, is_scored: false }
-    }
-}
-
 /// Sum and number of accuracies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Score {
@@ -63,20 +53,36 @@ impl Requests {
         Self { slots: Vec::new(), scores: Vec::new(), width: channels_max + 1, free: Vec::new(), dropped: 0 }
     }
 
-    /// Takes a slot.
+    /// Takes a slot for a request that arrives, with one query.
     #[inline(always)]
-    pub fn open(&mut self, request: Request) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = request;
-            return slot;
-        }
-        self.open_another(request)
+    pub fn open(&mut self, pipeline: usize, number: u64, (arrival, deadline): (Moment, Moment)) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| self.another());
+        // By parts: whoever puts them together first reads them again before they have arrived in memory.
+        let request = &mut self.slots[slot as usize];
+        request.number = number;
+        request.pipeline = pipeline as u32;
+        request.drop_task = None;
+        request.arrival = arrival;
+        request.deadline = deadline;
+        request.progress = Progress::new(1);
+        request.spent = Span::ZERO;
+        request.is_scored = false;
+        slot
     }
 
     #[cold]
     #[inline(never)]
-    fn open_another(&mut self, request: Request) -> u32 {
-        self.slots.push(request);
+    fn another(&mut self) -> u32 {
+        self.slots.push(Request {
+            number: 0,
+            pipeline: 0,
+            drop_task: None,
+            arrival: Moment::ZERO,
+            deadline: Moment::ZERO,
+            progress: Progress::new(1),
+            spent: Span::ZERO,
+            is_scored: false,
+        });
         self.scores.resize(self.scores.len() + self.width, Score::default());
         (self.slots.len() - 1) as u32
     }
