@@ -117,6 +117,13 @@ pub struct TensorSpec {
     pub shape: Vec<i64>,
 }
 
+impl From<&TensorSpec> for apportion_protocol::v1::TensorSpec {
+    /// As the control plane tells it.
+    fn from(spec: &TensorSpec) -> Self {
+        Self { name: spec.name.clone(), datatype: spec.datatype.name().into(), shape: spec.shape.clone() }
+    }
+}
+
 /// The elements of BYTES data; the last is none if the data end within it.
 pub fn texts(mut data: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     std::iter::from_fn(move || {

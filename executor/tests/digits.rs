@@ -12,15 +12,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-fn told(specs: &[TensorSpec]) -> Vec<v1::TensorSpec> {
-    let spec = |s: &TensorSpec| v1::TensorSpec {
-        name: s.name.clone(),
-        datatype: s.datatype.name().into(),
-        shape: s.shape.clone(),
-    };
-    specs.iter().map(spec).collect()
-}
-
 /// One variant of each task on agent 1; their files go to `cache`.
 fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
     let (mut tasks, mut groups, mut replicas) = (Vec::new(), Vec::new(), Vec::new());
@@ -30,6 +21,7 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
         let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
         std::fs::write(cache.join(format!("{digest}.onnx")), &bytes).expect("writes");
         let backend = OnnxBackend::load(library, &file, Running::on_cpu(1)).expect("loads");
+        let told = |specs: &[TensorSpec]| specs.iter().map(v1::TensorSpec::from).collect();
         let (inputs, outputs) = (told(&backend.signature().inputs), told(&backend.signature().outputs));
         tasks.push(v1::TaskTarget { name: (*task).into(), inputs, outputs, ..Default::default() });
         let (group, task) = (i as u64 + 1, i as u32);

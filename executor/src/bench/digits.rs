@@ -30,6 +30,7 @@ pub(super) fn measure(folder: &Path, options: &Options) -> Result<Vec<Figure>, B
         models.push(read(&file)?);
         let loaded = OnnxBackend::load(&library, &file, Running::on_cpu(1));
         let loaded = loaded.map_err(|e| BenchError::Digits(format!("{}: {e}", file.display())))?;
+        let told = |specs: &[TensorSpec]| specs.iter().map(v1::TensorSpec::from).collect::<Vec<_>>();
         let specs = (told(&loaded.signature().inputs), told(&loaded.signature().outputs));
         tasks.push(v1::TaskTarget { name: task.into(), inputs: specs.0, outputs: specs.1, ..Default::default() });
     }
@@ -55,15 +56,6 @@ pub(super) fn measure(folder: &Path, options: &Options) -> Result<Vec<Figure>, B
 
 fn read(file: &Path) -> Result<Vec<u8>, BenchError> {
     std::fs::read(file).map_err(|e| BenchError::Digits(format!("{}: {e}", file.display())))
-}
-
-fn told(specs: &[TensorSpec]) -> Vec<v1::TensorSpec> {
-    let spec = |s: &TensorSpec| v1::TensorSpec {
-        name: s.name.clone(),
-        datatype: s.datatype.name().into(),
-        shape: s.shape.clone(),
-    };
-    specs.iter().map(spec).collect()
 }
 
 /// The first canvas of the validation set.
