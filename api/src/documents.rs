@@ -101,8 +101,7 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
     let names: BTreeSet<&str> = rows.map(|r| r.hardware.as_str()).collect();
     let hardware =
         |name: &&str| HardwareSpec { name: (*name).to_string(), price_per_hour: 1.0, count: None, memory_mib: None };
-    let objective = ObjectiveSpec { mode: "hardware_then_accuracy".into(), latency_rule: None, budget_per_hour: None };
-    let document = problem_document(objective, names.iter().map(hardware).collect(), vec![spec.clone()])?;
+    let document = problem_document(ObjectiveSpec::default(), names.iter().map(hardware).collect(), vec![spec.clone()])?;
     let problem = problem(&document)?;
     let tensors = |list: &Option<Vec<TensorSpec>>| list.iter().flatten().map(tensor).collect::<Vec<_>>();
     let mut digests = BTreeMap::new();

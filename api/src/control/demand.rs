@@ -4,6 +4,9 @@
 //! uses too (section 4.2). A large change does not wait for the mean to follow: it is what two seconds in a row, or one that
 //! is far out, say themselves.
 
+use apportion_planning::change::{Loads, PERIOD_SECONDS, PERIODS_MAX};
+use std::collections::VecDeque;
+
 /// Weight of the newest second: a time constant of 5 s, half of the default period of replanning.
 const NEWEST_WEIGHT: f64 = 0.181;
 /// Two seconds in a row this far from what was planned for are a large change. A third more load is what the usual
@@ -23,6 +26,8 @@ pub struct Demand {
     mean_qps: Option<f64>,
     planned_for_qps: Option<f64>,
     outside: Option<f64>,
+    /// What the last seconds offered, the youngest last: as many as plans are compared by.
+    seconds: VecDeque<u64>,
 }
 
 impl Demand {
@@ -44,8 +49,24 @@ impl Demand {
         self.outside = None;
     }
 
+    /// Means of the last whole periods, counted back from now; before the first is over, of what there is of it. None if nothing was seen.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        let seconds: Vec<u64> = self.seconds.iter().copied().collect();
+        let mean = |period: &[u64]| period.iter().sum::<u64>() as f64 / period.len() as f64;
+        let whole = seconds.rchunks_exact(PERIOD_SECONDS);
+        if whole.len() == 0 {
+            return seconds.chunks(PERIOD_SECONDS).map(mean).collect();
+        }
+        whole.rev().map(mean).collect()
+    }
+
     /// Takes one more second into account; answers whether the load has changed much.
     pub fn observe(&mut self, offered: u64) -> bool {
+        self.seconds.push_back(offered);
+        if self.seconds.len() > PERIODS_MAX * PERIOD_SECONDS {
+            self.seconds.pop_front();
+        }
         let offered = offered as f64;
         self.mean_qps = Some(match self.mean_qps {
             Some(mean) => mean + NEWEST_WEIGHT * (offered - mean),
@@ -122,6 +143,24 @@ mod tests {
         }
         assert!(!demand.observe(11));
         assert!(demand.observe(11));
+    }
+
+    #[test]
+    fn loads_are_means_of_whole_periods_back_from_now() {
+        let of = |seconds: &[u64]| {
+            let mut demand = Demand::default();
+            for &offered in seconds {
+                demand.observe(offered);
+            }
+            demand.loads()
+        };
+        let loads = |qps: &[f64]| qps.iter().copied().collect::<Loads>();
+        assert_eq!(of(&[]), loads(&[]));
+        assert_eq!(of(&[1, 2, 3]), loads(&[2.0]), "what there is of the first period");
+        let ramp: Vec<u64> = (0..25).collect();
+        assert_eq!(of(&ramp), loads(&[9.5, 19.5]), "the first five seconds are no period yet");
+        let long: Vec<u64> = (0..1_000).map(|s| if s < 920 { 1_000 } else { 7 }).collect();
+        assert_eq!(of(&long), loads(&[7.0; PERIODS_MAX]));
     }
 
     #[test]

@@ -348,7 +348,8 @@ impl Leader {
             watched.due_at = Some(at + Duration::from_secs_f64(replan.period_s.clamp(0.5, 86_400.0)));
             let old_enough = watched.changed_at.is_none_or(|changed| changed.elapsed() >= IMPROVE_AFTER);
             let may_improve = why.is_some() || old_enough;
-            wishes.push(Wish { spec, demand_qps, keep_qps, apply: replan.mode == "apply", may_improve });
+            let (apply, loads) = (replan.mode == "apply", watched.demand.loads());
+            wishes.push(Wish { spec, demand_qps, keep_qps, loads, apply, may_improve });
         }
         let cancel = Arc::new(AtomicBool::new(false));
         let this = Round { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };

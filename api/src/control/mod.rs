@@ -9,6 +9,7 @@ pub mod compose;
 pub mod demand;
 pub mod fleet;
 pub mod heard;
+pub mod keep;
 pub mod leader;
 pub mod push;
 pub mod reconcile;

@@ -1,27 +1,28 @@
 //! One round of replanning: a plan for each pipeline from the demand now, kept or replaced.
 //!
-//! The plan in force stays while it still checks against the new demand and is within 5 % of the best; then changing it would
-//! cost loads and gain nothing that anybody would notice.
+//! Each pipeline is planned for as its `replan` settings ask: for which objective, and whether with a ladder. What becomes of the plan in force
+//! is decided in [`super::keep`].
 
 use super::apply::{ApplyError, Proposal, Specs, apply, load_plan};
 use super::fleet::Fleet;
+use super::keep::{Choice, Costs, choose};
 use super::shares::{divide, least_work};
 use crate::app::{App, now};
 use crate::documents;
 use crate::jobs::{self, Ask, PlanOptions};
 use crate::store::{self, decisions::DecisionRow, plans::PlanRow};
-use apportion_domain::{Constraint, PipelinePlan, Plan, PlanOutcome, Problem};
-use apportion_wire::{HardwareSpec, ObjectiveSpec, PipelineSpec};
+use apportion_domain::{Constraint, Mode, PipelinePlan, Plan, PlanOutcome, Problem};
+use apportion_planning::change::Loads;
+use apportion_planning::ladder;
+use apportion_wire::{HardwareSpec, ObjectiveSpec, PipelineSpec, ReplanSpec};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use uuid::Uuid;
 
-/// A plan this close to the best, in accuracy and in replicas, is not worth replacing.
-const CLOSE_ENOUGH: f64 = 0.05;
 /// Seconds of Poisson arrivals on which a plan must hold. 20 s show queues that build up; more would make a round slow.
-const TRACE_S: u64 = 20;
+pub(super) const TRACE_S: u64 = 20;
 /// Time limit of one plan of a round.
 const TIME_LIMIT_S: f64 = 5.0;
 /// How often a demand that the devices cannot serve is lowered before the round gives up.
@@ -37,9 +38,12 @@ pub struct Wish {
     /// Demand at which a plan in force must still hold to stay. It is lower, or else a plan that was made to measure would
     /// be replaced whenever the load breathes.
     pub keep_qps: f64,
+    /// Loads seen last, by which costs are compared.
+    pub loads: Loads,
     /// Whether plans are deployed, or only kept for reading.
     pub apply: bool,
-    /// Whether a plan that still holds may be replaced by a better one: not right after a change.
+    /// Whether a plan that still holds may be replaced by a better one: not right after a change. Where costs decide, the change
+    /// has its price instead.
     pub may_improve: bool,
 }
 
@@ -53,15 +57,15 @@ pub struct Round {
 }
 
 struct Made {
-    id: Uuid,
     row: PlanRow,
     reason: String,
     demand_qps: f64,
+    costs: Option<Costs>,
 }
 
 enum Verdict {
     Replace(Box<Made>),
-    Keep(String),
+    Keep(String, Option<Costs>),
     Fail(String),
 }
 
@@ -88,12 +92,12 @@ pub async fn round(app: &App, fleet: &Fleet, wishes: &[Wish], round: &Round) -> 
         let decision = match (&verdict, wish.apply) {
             (Verdict::Replace(_), true) => "applied",
             (Verdict::Replace(_), false) => "advised",
-            (Verdict::Keep(_), _) => "kept",
+            (Verdict::Keep(..), _) => "kept",
             (Verdict::Fail(_), _) => "failed",
         };
         record(app, wish, &verdict, decision, round).await?;
         if let (Verdict::Replace(made), true) = (verdict, wish.apply) {
-            plans.push(made.id);
+            plans.push(made.row.id);
             replaced.push(wish.spec.name.clone());
         }
     }
@@ -182,7 +186,7 @@ async fn decide(wish: &Wish, hardware: Vec<HardwareSpec>, current: Option<&Pipel
     }
     let mut spec = wish.spec.clone();
     spec.demand_qps = wish.demand_qps;
-    let mut document = match documents::problem_document(objective(), hardware, vec![spec]) {
+    let mut document = match documents::problem_document(objective(wish), hardware, vec![spec]) {
         Ok(document) => document,
         Err(error) => return Verdict::Fail(error.to_string()),
     };
@@ -206,21 +210,24 @@ async fn decide(wish: &Wish, hardware: Vec<HardwareSpec>, current: Option<&Pipel
             let most = most.filter(|r| r.pointer.ends_with("/demand_qps")).map(|r| r.to * 0.999).next();
             let next = most.unwrap_or(demand_qps * 0.85).min(demand_qps * 0.999);
             document["pipelines"][0]["demand_qps"] = next.into();
-            lowered = format!("; the devices cannot serve {:.1}/s, so it is made for the most they can", wish.demand_qps);
+            let budget = problem.objective.budget_per_hour.map_or("", |_| " within the budget");
+            lowered =
+                format!("; the devices cannot serve {:.1}/s{budget}, so it is made for the most they can", wish.demand_qps);
             continue;
         }
         let Some(plan) = solved.outcome.plan() else {
             return Verdict::Fail("the planner stopped without a plan".into());
         };
-        let keep = match current {
-            Some(current) => reason_to_keep(wish, &problem, current, plan, solved.attainment.unwrap_or(0.0)).await,
+        let choice = match current {
+            Some(current) => choose(wish, &problem, current, (plan, solved.attainment.unwrap_or(0.0))).await.map(Some),
             None => Ok(None),
         };
-        return match keep {
-            Ok(Some(reason)) => Verdict::Keep(format!("{reason}{lowered}")),
-            Ok(None) => {
-                let reason = format!("{} replicas, accuracy {:.4}{lowered}", plan.replicas(), plan.pipelines[0].accuracy);
-                Verdict::Replace(Box::new(made((document, options(wish)), &solved.document, reason, demand_qps)))
+        return match choice {
+            Ok(Some(Choice { keep: true, why, costs })) => Verdict::Keep(format!("{why}{lowered}"), costs),
+            Ok(choice) => {
+                let reason = format!("{}{lowered}", described(&problem, plan, choice.as_ref()));
+                let row = row(document, &options(wish), solved.document);
+                Verdict::Replace(Box::new(Made { row, reason, demand_qps, costs: choice.and_then(|choice| choice.costs) }))
             }
             Err(error) => Verdict::Fail(error),
         };
@@ -228,17 +235,28 @@ async fn decide(wish: &Wish, hardware: Vec<HardwareSpec>, current: Option<&Pipel
     Verdict::Fail("no demand was found that the devices can serve".into())
 }
 
-fn objective() -> ObjectiveSpec {
-    ObjectiveSpec { mode: "hardware_then_accuracy".into(), latency_rule: None, budget_per_hour: None }
+/// What a new plan is like, and why it replaces another.
+fn described(problem: &Problem, plan: &Plan, choice: Option<&Choice>) -> String {
+    let part = &plan.pipelines[0];
+    let mut text = format!("{} replicas, accuracy {:.4}", plan.replicas(), part.accuracy);
+    if problem.objective.mode == Mode::MinCost {
+        text += &format!(", {:.4} per hour at its demand", ladder::price_at(problem, part, part.demand_qps));
+    }
+    choice.map_or(text.clone(), |choice| format!("{text}; {}", choice.why))
+}
+
+fn settings(wish: &Wish) -> ReplanSpec {
+    wish.spec.replan.clone().unwrap_or_default()
+}
+
+fn objective(wish: &Wish) -> ObjectiveSpec {
+    settings(wish).objective.unwrap_or_default()
 }
 
 /// How a round's plan of a pipeline is solved.
 fn options(wish: &Wish) -> PlanOptions {
-    PlanOptions {
-        time_limit_s: TIME_LIMIT_S,
-        ladder: wish.spec.replan.as_ref().and_then(|replan| replan.ladder),
-        ..PlanOptions::default()
-    }
+    let ReplanSpec { ladder, ladder_headroom, .. } = settings(wish);
+    PlanOptions { time_limit_s: TIME_LIMIT_S, ladder, ladder_headroom, ..PlanOptions::default() }
 }
 
 async fn solve(problem: &Problem, options: PlanOptions, round: &Round) -> Result<jobs::Solved, String> {
@@ -254,70 +272,29 @@ async fn solve(problem: &Problem, options: PlanOptions, round: &Round) -> Result
     .await
 }
 
-/// Why the plan in force stays, if it does.
-async fn reason_to_keep(
-    wish: &Wish,
-    problem: &Problem,
-    current: &PipelinePlan,
-    best: &Plan,
-    best_attainment: f64,
-) -> Result<Option<String>, String> {
-    let keep_qps = wish.keep_qps.min(problem.pipelines[0].demand_qps);
-    let problem = &problem
-        .changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(keep_qps))
-        .expect("a problem with a lower demand");
-    let plan = at_demand(current, problem);
-    let pipeline = &problem.pipelines[0];
-    let held = jobs::holds(problem.clone(), plan.clone(), vec![documents::steady(keep_qps, TRACE_S)]).await?;
-    let asked = pipeline.percentile / 100.0;
-    if !held.findings.is_empty() {
-        return Ok(None);
-    }
-    if held.attainment < asked {
-        let no_better = best_attainment <= held.attainment;
-        let reason = || format!("the plan in force attains {:.4} and none does better", held.attainment);
-        return Ok(no_better.then(reason));
-    }
-    let accuracy = (current.accuracy, best.pipelines[0].accuracy);
-    let replicas = (plan.replicas() as f64, best.replicas() as f64);
-    if accuracy.0 >= accuracy.1 * (1.0 - CLOSE_ENOUGH) && replicas.0 <= replicas.1 * (1.0 + CLOSE_ENOUGH) {
-        return Ok(Some("the plan in force still holds and is within 5 % of the best".into()));
-    }
-    let too_soon = || "the plan in force still holds and is too young to be improved on".to_string();
-    Ok((!wish.may_improve).then(too_soon))
-}
-
-/// The plan in force as a plan for the problem's demand. It claims neither cost nor utilisation: they are no longer its own.
-fn at_demand(current: &PipelinePlan, problem: &Problem) -> Plan {
-    let mut part = current.clone();
-    part.demand_qps = problem.pipelines[0].demand_qps;
-    part.assignments.iter_mut().for_each(|a| a.utilisation = 0.0);
-    Plan { pipelines: vec![part], cost_per_hour: 0.0 }
-}
-
-fn made((problem, options): (Value, PlanOptions), document: &Value, reason: String, demand_qps: f64) -> Made {
-    let id = Uuid::now_v7();
+/// A plan as if it had been asked for.
+fn row(problem: Value, options: &PlanOptions, document: Value) -> PlanRow {
     let at = now();
-    let row = PlanRow {
-        id,
+    PlanRow {
+        id: Uuid::now_v7(),
         state: "succeeded".into(),
         problem,
         options: serde_json::to_value(options).expect("options are JSON"),
-        plan: Some(document.clone()),
+        plan: Some(document),
         error: None,
         created_at: at,
         started_at: Some(at),
         finished_at: Some(at),
         progress: None,
-    };
-    Made { id, row, reason, demand_qps }
+    }
 }
 
 /// Stores the decision and the plan that it speaks of.
 async fn record(app: &App, wish: &Wish, verdict: &Verdict, decision: &str, round: &Round) -> store::Result<()> {
-    let (reason, plan, demand_qps) = match verdict {
-        Verdict::Replace(made) => (&made.reason, Some(made.id), made.demand_qps),
-        Verdict::Keep(reason) | Verdict::Fail(reason) => (reason, None, wish.demand_qps),
+    let (reason, plan, demand_qps, costs) = match verdict {
+        Verdict::Replace(made) => (&made.reason, Some(made.row.id), made.demand_qps, made.costs),
+        Verdict::Keep(reason, costs) => (reason, None, wish.demand_qps, *costs),
+        Verdict::Fail(reason) => (reason, None, wish.demand_qps, None),
     };
     let reason = format!("{}: {reason}", round.why);
     tracing::info!(pipeline = wish.spec.name, decision, reason, demand_qps, "replanned");
@@ -332,6 +309,7 @@ async fn record(app: &App, wish: &Wish, verdict: &Verdict, decision: &str, round
         reason,
         demand_qps,
         plan,
+        costs: costs.map(|costs| serde_json::to_value(costs).expect("costs are JSON")),
         made_at: now(),
     };
     store::decisions::insert(&mut tx, &row).await?;

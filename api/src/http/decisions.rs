@@ -2,6 +2,7 @@
 
 use super::refusal::Answer;
 use crate::app::App;
+use crate::control::keep::Costs;
 use crate::store::decisions::{self as rows, DecisionRow};
 use actix_web::{HttpResponse, web};
 use chrono::{DateTime, Utc};
@@ -24,6 +25,9 @@ pub struct DecisionDocument {
     pub demand_qps: f64,
     /// The plan made, if one was.
     pub plan: Option<Uuid>,
+    /// What was compared, where a plan for `min_cost` was weighed against the one in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Costs>,
     /// When.
     pub made_at: DateTime<Utc>,
 }
@@ -44,6 +48,7 @@ pub async fn list(app: web::Data<App>) -> Answer {
         reason: row.reason,
         demand_qps: row.demand_qps,
         plan: row.plan,
+        costs: row.costs.and_then(|costs| serde_json::from_value(costs).ok()),
         made_at: row.made_at,
     };
     Ok(HttpResponse::Ok().json(rows.into_iter().map(document).collect::<Vec<_>>()))

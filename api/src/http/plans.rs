@@ -215,6 +215,7 @@ fn options(asked: &PlanRequest) -> Result<PlanOptions, Refusal> {
         time_limit_s: asked.time_limit_s.unwrap_or(default.time_limit_s),
         trace: asked.trace,
         ladder: asked.ladder,
+        ..default
     };
     match options.refused().into_iter().next() {
         Some((pointer, detail)) => Err(Refusal::value(pointer, detail)),

@@ -1,9 +1,9 @@
 //! The calls of planners, checker and estimator. They block and burn a core, so they run on the blocking pool; a panic in
 //! them fails the job and not the process.
 
-use apportion_domain::{Objective, Plan, PlanOutcome, Problem, Trace};
+use apportion_domain::{Plan, PlanOutcome, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
-use apportion_planning::ladder::UP_TO_MAX;
+use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
 use apportion_planning::{Listener, Planner, plan};
 use apportion_wire::PlanFile;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,9 @@ pub struct PlanOptions {
     /// InferLine's tuner; default: not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,
+    /// What the ladder's rates are divided by; default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder_headroom: Option<f64>,
 }
 
 fn milp() -> String {
@@ -55,7 +58,7 @@ fn time_limit_s() -> f64 {
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { planner: milp(), gap: gap(), time_limit_s: time_limit_s(), trace: None, ladder: None }
+        Self { planner: milp(), gap: gap(), time_limit_s: time_limit_s(), trace: None, ladder: None, ladder_headroom: None }
     }
 }
 
@@ -129,6 +132,7 @@ pub async fn solve(ask: Ask) -> Result<Solved, String> {
             ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
         };
         let (outcome, report) = plan(&ask.problem, &options);
+        let outcome = outcome.map(|plan| with_headroom(plan, ask.options.ladder_headroom.unwrap_or(1.0)));
         let attainment = report.estimate.as_ref().map(|e| e.attainment);
         let file = PlanFile::from_outcome(&ask.problem, &outcome, &report);
         let document = serde_json::to_value(&file).expect("a plan file is JSON");
@@ -162,14 +166,12 @@ pub struct Holds {
     pub attainment: f64,
 }
 
-/// Checks and replays a plan on the blocking pool. The problem's objective does not matter.
+/// Checks and replays a plan on the blocking pool. Of the problem's objective the budget and the latency rule matter.
 ///
 /// # Errors
 /// If checker or estimator panicked.
 pub async fn holds(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<Holds, String> {
     let checking = tokio::task::spawn_blocking(move || {
-        let objective = Objective { budget_per_hour: None, ..problem.objective };
-        let problem = problem.changed(|draft| draft.objective = objective).expect("a problem without its budget");
         let findings = apportion_checker::check(&problem, &plan);
         let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
         Holds { findings: findings.iter().map(sentence).collect(), attainment: run.map_or(0.0, |run| run.total.attainment) }

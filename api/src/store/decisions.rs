@@ -18,6 +18,8 @@ pub struct DecisionRow {
     pub demand_qps: f64,
     /// The plan made, if one was.
     pub plan: Option<Uuid>,
+    /// What the plan in force and the new one would have cost, where that decided.
+    pub costs: Option<serde_json::Value>,
     /// When.
     pub made_at: Time,
 }
@@ -28,7 +30,8 @@ pub struct DecisionRow {
 /// The database's.
 pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     sqlx::query(
-        "insert into decisions (id, pipeline, decision, reason, demand_qps, plan, made_at) values ($1, $2, $3, $4, $5, $6, $7)",
+        "insert into decisions (id, pipeline, decision, reason, demand_qps, plan, costs, made_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
     .bind(row.id)
     .bind(&row.pipeline)
@@ -36,6 +39,7 @@ pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     .bind(&row.reason)
     .bind(row.demand_qps)
     .bind(row.plan)
+    .bind(&row.costs)
     .bind(row.made_at)
     .execute(db)
     .await?;
@@ -48,7 +52,7 @@ pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<DecisionRow>> {
     sqlx::query_as(
-        "select id, pipeline, decision, reason, demand_qps, plan, made_at from decisions order by id desc limit $1",
+        "select id, pipeline, decision, reason, demand_qps, plan, costs, made_at from decisions order by id desc limit $1",
     )
     .bind(LIST_MAX)
     .fetch_all(db)

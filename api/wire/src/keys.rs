@@ -164,6 +164,8 @@ const REPLAN: &[Key] = &[
     optional("headroom", &Number),
     optional("min_qps", &Number),
     optional("ladder", &OrNull(&Number)),
+    optional("ladder_headroom", &OrNull(&Number)),
+    optional("objective", &OrNull(&Record(OBJECTIVE))),
 ];
 
 /// What `apportion profile` measured.

@@ -1,10 +1,12 @@
 //! Pipelines as the service knows them, and what was measured of them.
 
 use crate::bad_input::BadInput;
+use crate::convert::objective_of;
 use crate::keys;
 use crate::shape::{Shape, read};
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
+use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{Hardware, Invalid, Invalids, Pipeline};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -230,6 +232,25 @@ fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
     }
     if let Some(ladder) = replan.ladder.filter(|ladder| !(1.0..=100.0).contains(ladder)) {
         problems.push(Invalid::new("/replan/ladder", ladder, "a factor from 1 to 100"));
+    }
+    if let Some(headroom) = replan.ladder_headroom {
+        const AT: &str = "/replan/ladder_headroom";
+        match replan.ladder {
+            None => problems.push(Invalid::new(AT, headroom, "`ladder` beside it, or no such member")),
+            // A ladder that ended below the plan's own demand would not say what the plan is for.
+            Some(ladder) if !(0.1..=ladder.min(10.0)).contains(&headroom) => {
+                let expected = format!("a factor from 0.1 to {}, the smaller of `ladder` and 10", ladder.min(10.0));
+                problems.push(Invalid::new(AT, headroom, expected));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(objective) = &replan.objective {
+        problems.extend(objective_of(objective, "/replan/objective").err().map(|e| e.0).unwrap_or_default());
+        if let Some(budget) = objective.budget_per_hour.filter(|budget| !(0.0..=NUMBER_MAX).contains(budget)) {
+            let at = "/replan/objective/budget_per_hour";
+            problems.push(Invalid::new(at, budget, "a number of at least 0, or null"));
+        }
     }
     problems
 }

@@ -39,6 +39,13 @@ pub struct ObjectiveSpec {
     pub budget_per_hour: Option<f64>,
 }
 
+impl Default for ObjectiveSpec {
+    fn default() -> Self {
+        let mode = apportion_domain::Mode::default().name().to_owned();
+        Self { mode, latency_rule: None, budget_per_hour: None }
+    }
+}
+
 /// A hardware type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -322,6 +329,14 @@ pub struct ReplanSpec {
     /// plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,
+    /// What the rates of ladders are divided by, 0.1 to 10 and at most `ladder`: above 1 replicas come earlier than the estimator asks for
+    /// them; default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder_headroom: Option<f64>,
+    /// What plans are made for; default `hardware_then_accuracy`. With `min_cost` another plan comes into force only where the loads seen
+    /// would have cost less under it, by more than the change costs. The budget is this pipeline's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<ObjectiveSpec>,
 }
 
 /// Words for [`ReplanSpec::mode`].
@@ -329,7 +344,15 @@ pub const REPLAN_MODES: &[&str] = &["off", "advisory", "apply"];
 
 impl Default for ReplanSpec {
     fn default() -> Self {
-        Self { mode: replan_off(), period_s: replan_period_s(), headroom: replan_headroom(), min_qps: one(), ladder: None }
+        Self {
+            mode: replan_off(),
+            period_s: replan_period_s(),
+            headroom: replan_headroom(),
+            min_qps: one(),
+            ladder: None,
+            ladder_headroom: None,
+            objective: None,
+        }
     }
 }
 

@@ -237,6 +237,20 @@ fn a_registered_pipeline_is_checked_without_its_measurements() {
         (format!("{good}edges: [{{from: a, to: b}}]\n"), "/edges/0/to: unknown task \"b\""),
         (format!("{good}replan: {{mode: aply}}\n"), "/replan/mode: \"aply\": expected \"apply\""),
         (format!("{good}replan: {{headroom: 0.5}}\n"), "/replan/headroom: 0.5: expected a factor"),
+        (
+            format!("{good}replan: {{objective: {{mode: cheapest}}}}\n"),
+            "/replan/objective/mode: \"cheapest\": expected one of \"hardware_then_accuracy\", \"min_cost\", \"max_accuracy\"",
+        ),
+        (
+            format!("{good}replan: {{objective: {{mode: max_accuracy, budget_per_hour: -1}}}}\n"),
+            "/replan/objective/budget_per_hour: -1: expected a number of at least 0",
+        ),
+        (format!("{good}replan: {{objective: {{budget_per_hour: 1}}}}\n"), "/replan/objective/mode: missing"),
+        (format!("{good}replan: {{ladder_headroom: 1.2}}\n"), "/replan/ladder_headroom: 1.2: expected `ladder` beside it"),
+        (
+            format!("{good}replan: {{ladder: 2, ladder_headroom: 3}}\n"),
+            "/replan/ladder_headroom: 3: expected a factor from 0.1 to 2,",
+        ),
         (format!("{good}validation: {{label: x}}\n"), "/validation/label: unknown key"),
         (good.replace("100", "-1"), "/slo_ms: -1: expected a number above 0"),
     ];

@@ -90,6 +90,39 @@ pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> 
     }
 }
 
+/// What a pipeline's part of a plan costs per hour at a rate: by its ladder, and as planned where it has none.
+#[must_use]
+pub fn price_at(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> f64 {
+    let planned = || part.assignments.iter().map(|a| f64::from(a.replicas) * replica_price(problem, a)).sum();
+    price_per_hour(problem, part, rate_qps).unwrap_or_else(planned)
+}
+
+/// The replicas that a pipeline's part of a plan has at a rate: those of its ladder's step, of the last one beyond it; as planned where it
+/// has no ladder.
+#[must_use]
+pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
+    let mut part = part.clone();
+    if let Some(step) = part.ladder.iter().find(|step| step.rate_qps >= rate_qps).or(part.ladder.last()) {
+        part.assignments.iter_mut().zip(&step.replicas).for_each(|(a, &n)| a.replicas = n);
+    }
+    part
+}
+
+/// Whether there are devices for a plan.
+#[must_use]
+pub fn fits(problem: &Problem, plan: &Plan) -> bool {
+    let count = |name: &str| problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
+    plan.devices().into_iter().all(|(name, wanted)| count(name).is_none_or(|count| wanted <= u64::from(count)))
+}
+
+/// The plan with ladders that are climbed earlier, or later if `headroom` is below 1: their rates are divided by it. A ladder was
+/// made on Poisson arrivals; a load that comes in bursts wants more than its mean does.
+#[must_use]
+pub fn with_headroom(mut plan: Plan, headroom: f64) -> Plan {
+    plan.pipelines.iter_mut().flat_map(|part| &mut part.ladder).for_each(|step| step.rate_qps /= headroom);
+    plan
+}
+
 /// Price of a replica per hour.
 fn replica_price(problem: &Problem, a: &Assignment) -> f64 {
     let hardware = problem.hardware.iter().find(|h| h.name == a.group.hardware);
@@ -98,10 +131,7 @@ fn replica_price(problem: &Problem, a: &Assignment) -> f64 {
 
 /// What a plan costs per hour at the demands of its pipelines: by their ladders, and as planned where one has none.
 pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
-    let planned = |part: &PipelinePlan| -> f64 {
-        part.assignments.iter().map(|a| f64::from(a.replicas) * replica_price(problem, a)).sum()
-    };
-    plan.pipelines.iter().map(|part| price_per_hour(problem, part, part.demand_qps).unwrap_or_else(|| planned(part))).sum()
+    plan.pipelines.iter().map(|part| price_at(problem, part, part.demand_qps)).sum()
 }
 
 /// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No
@@ -121,7 +151,7 @@ pub fn steps(
     for rate_qps in rates_qps {
         let search = Search::new(problem, pipeline, plan, workload(rate_qps));
         let least = steps.last().map_or(least, |s| &s.replicas);
-        match search.fewest(rate_qps, least).filter(|replicas| search.fits(replicas)) {
+        match search.fewest(rate_qps, least).filter(|replicas| fits(problem, &search.with(replicas))) {
             Some(replicas) => steps.push(Step { rate_qps, replicas }),
             None if rate_qps < pipeline.demand_qps => {}
             None => break,
@@ -131,13 +161,6 @@ pub fn steps(
 }
 
 impl Search<'_> {
-    /// Whether there are devices for so many.
-    fn fits(&self, replicas: &[u32]) -> bool {
-        let plan = self.with(replicas);
-        let count = |name: &str| self.problem.hardware_named(name).and_then(|h| self.problem.hardware_at(h).count);
-        plan.devices().into_iter().all(|(name, wanted)| count(name).is_none_or(|count| wanted <= u64::from(count)))
-    }
-
     fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Option<Vec<u32>> {
         let assignments = &self.plan.pipelines[0].assignments;
         let busy = |replicas: &[u32]| -> Vec<f64> {
@@ -277,6 +300,14 @@ mod tests {
             first > 0.0 && asked.iter().zip([low, low, high, high, 2.0 * high]).all(|(a, b)| (a - b).abs() < 1e-9),
             "{asked:?}"
         );
+        let earlier = with_headroom(plan.clone(), 2.0);
+        let rates = |plan: &Plan| plan.pipelines[0].ladder.iter().map(|s| s.rate_qps).collect::<Vec<_>>();
+        assert_eq!((rates(&plan), rates(&earlier)), (vec![10.0, 20.0], vec![5.0, 10.0]));
+        let prices = |rate: f64| [&plan, &earlier].map(|plan| price_at(&problem, &plan.pipelines[0], rate));
+        assert!(prices(8.0)[0] < prices(8.0)[1], "{:?}", prices(8.0));
+        let replicas =
+            |rate: f64| at_rate(&plan.pipelines[0], rate).assignments.iter().map(|a| a.replicas).collect::<Vec<_>>();
+        assert_eq!([1.0, 10.0, 15.0, 40.0].map(replicas), [[1, 2], [1, 2], [3, 2], [3, 2]]);
     }
 
     #[test]

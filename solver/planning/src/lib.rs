@@ -13,6 +13,7 @@
 
 mod baselines;
 pub mod bench;
+pub mod change;
 mod check_loop;
 pub mod compare;
 mod explain;

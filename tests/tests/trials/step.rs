@@ -3,7 +3,7 @@
 use crate::{chain, inputs, profile};
 use apportion_tests::cluster::Cluster;
 use apportion_tests::load::{Ended, Ingresses, Load, Sent, attainment, summary};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 const AGENTS: usize = 3;
@@ -15,23 +15,36 @@ const LENGTH: Duration = Duration::from_secs(30);
 /// The variant's load time and two seconds.
 const BACK: Duration = Duration::from_millis(2_200);
 
-async fn step(is_away: bool, ladder: Option<f64>) -> Vec<Sent> {
-    let mut cluster = Cluster::start(AGENTS, 2).await;
-    let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": 1.2, "min_qps": 48.0, "ladder": ladder});
+/// A cluster that serves the base load, with what is asked for in its rounds.
+async fn begun(ladder: Option<f64>, objective: Option<&str>) -> Cluster {
+    let cluster = Cluster::start(AGENTS, 2).await;
+    let objective = objective.map(|mode| json!({"mode": mode}));
+    let replan = json!({
+        "mode": "apply", "period_s": 10.0, "headroom": 1.2, "min_qps": 48.0, "ladder": ladder, "objective": objective});
     cluster.register(&chain(&["v"], json!({"replan": replan})), &profile(&["v"])).await;
-    let demand = json!({"pipelines": [{"name": "chain", "demand_qps": 1.2 * BASE_QPS}], "ladder": ladder});
+    let demand = json!({
+        "pipelines": [{"name": "chain", "demand_qps": 1.2 * BASE_QPS}], "ladder": ladder, "objective": objective});
     let plan = cluster.plan(&demand).await;
     let steps = plan["plan"]["pipelines"][0]["ladder"].as_array().map_or(0, Vec::len);
     assert_eq!(steps > 1, ladder.is_some(), "{plan}");
     cluster.apply(&plan).await;
     cluster.ready("chain").await;
-    if is_away {
-        cluster.kill_service();
-    }
+    cluster
+}
+
+async fn stepped(cluster: &Cluster) -> Vec<Sent> {
     let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
     let rates = vec![(Duration::ZERO, BASE_QPS), (STEP, STEP_QPS)];
     let load = Load { pipeline: "chain".into(), inputs: inputs(), rates, length: LENGTH, seed: 1 };
     load.run(ingresses, Instant::now()).await
+}
+
+async fn step(is_away: bool, ladder: Option<f64>) -> Vec<Sent> {
+    let mut cluster = begun(ladder, None).await;
+    if is_away {
+        cluster.kill_service();
+    }
+    stepped(&cluster).await
 }
 
 fn judge(sent: &[Sent], what: &str) {
@@ -59,4 +72,23 @@ async fn so_it_is_with_the_control_plane_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn and_with_the_plans_ladder_in_place_of_the_tuner() {
     judge(&step(true, Some(6.0)).await, "on the plan's ladder, without the control plane");
+}
+
+/// What `reproduce headline` calls ours, with real agents: least cost, a ladder, and a control plane that weighs each change.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_least_cost_the_ladder_serves_the_step_and_the_rounds_weigh_their_plans() {
+    let cluster = begun(Some(6.0), Some("min_cost")).await;
+    judge(&stepped(&cluster).await, "at least cost, on the plan's ladder");
+    let decisions = cluster.get("/v1/decisions").await;
+    let risen = |d: &&Value| d["demand_qps"].as_f64() > Some(2.0 * BASE_QPS);
+    let risen: Vec<&Value> = decisions.as_array().expect("a list").iter().filter(risen).collect();
+    let price = |d: &Value, of: &str| d["costs"][of].as_f64();
+    for decision in &risen {
+        eprintln!("{}", decision["reason"]);
+        let paid =
+            price(decision, "new_per_hour").zip(price(decision, "change_per_hour")).map(|(new, change)| new + change);
+        let pays = paid.zip(price(decision, "in_force_per_hour")).map(|(paid, in_force)| paid < in_force);
+        assert_eq!(pays, Some(decision["decision"] == "applied"), "{decision:#}");
+    }
+    assert!(!risen.is_empty(), "{decisions:#}");
 }

@@ -4,22 +4,17 @@
 use super::planned::Planned;
 use apportion_domain::{Plan, Span};
 use apportion_estimator::{Controller, Event, Observation};
-use std::collections::VecDeque;
+use apportion_planning::change::{Loads, PERIOD_SECONDS};
+use apportion_planning::ladder;
 
 /// How often the control plane looks at the load: the service's default.
-const PERIOD: Span = Span::from_nanos(10_000_000_000);
+const PERIOD: Span = Span::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64);
 /// From a look to the plan with its ladder. Planning one took less than this here.
 pub const PLANNING: Span = Span::from_nanos(5_000_000_000);
 /// Weight of the youngest period in the moving average of the load.
 const WEIGHT: f64 = 0.5;
 /// From one demand that plans are made for to the next.
 pub const GRID: f64 = 2.0;
-/// Periods over which two plans are compared: a minute.
-const COMPARED: usize = 6;
-/// Periods for which replicas stay once a load has asked for them, as ladders keep them.
-const KEPT: usize = 3;
-/// What a change of plans costs: periods of the new plan, held beside the old one while it loads.
-const CHANGE: f64 = 1.0;
 /// How far the ladders of plans go over the demand, and below it.
 pub const UP_TO: f64 = 4.0;
 
@@ -38,41 +33,25 @@ pub struct System<'a> {
     /// The demand of the plan in force or on its way, by its number.
     step: i32,
     ewma_qps: f64,
-    /// Load of the last periods, the youngest last.
-    loads_qps: VecDeque<f64>,
+    loads: Loads,
 }
 
 impl<'a> System<'a> {
     /// That begins with the plan for this load; `None` if there is none.
     pub fn new(plans: &'a Planned<'a>, setting: Setting, load_qps: f64) -> Option<Self> {
         let step = plans.step(load_qps);
-        let mut plan = setting.on(plans.on_grid(step)?);
+        let mut plan = ladder::with_headroom(plans.on_grid(step)?, setting.headroom);
         let part = &mut plan.pipelines[0];
         // The grid's demand is more than the load: its ladder says what the load needs.
         if let Some(first) = part.ladder.iter().find(|first| first.rate_qps >= load_qps) {
             part.assignments.iter_mut().zip(&first.replicas).for_each(|(a, &n)| a.replicas = n);
         }
-        Some(Self { plans, setting, plan, step, ewma_qps: load_qps, loads_qps: VecDeque::new() })
+        Some(Self { plans, setting, plan, step, ewma_qps: load_qps, loads: Loads::default() })
     }
 
     /// The plan that it begins with.
     pub fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    /// What a plan would have cost over the compared periods, by its ladder and in periods times its price per hour.
-    fn cost(&self, plan: &Plan) -> f64 {
-        let loads: Vec<f64> = self.loads_qps.iter().copied().collect();
-        let of = |kept: &[f64]| self.plans.price_per_hour(plan, kept.iter().copied().fold(0.0, f64::max));
-        loads.windows(KEPT.min(loads.len())).map(of).sum()
-    }
-}
-
-impl Setting {
-    /// A plan whose ladder is climbed earlier, or later.
-    fn on(self, mut plan: Plan) -> Plan {
-        plan.pipelines.iter_mut().flat_map(|part| &mut part.ladder).for_each(|step| step.rate_qps /= self.headroom);
-        plan
     }
 }
 
@@ -85,17 +64,17 @@ impl Controller for System<'_> {
         let offered: u64 = seen.arrivals.iter().flatten().map(|&(_, count)| u64::from(count)).sum();
         let qps = offered as f64 * 1e3 / PERIOD.as_millis();
         self.ewma_qps += WEIGHT * (qps - self.ewma_qps);
-        self.loads_qps.push_back(qps);
-        if self.loads_qps.len() > COMPARED + KEPT - 1 {
-            self.loads_qps.pop_front();
-        }
+        self.loads.push(qps);
         let step = self.plans.step(qps.max(self.ewma_qps));
         if step == self.step {
             return Vec::new();
         }
-        let Some(plan) = self.plans.on_grid(step).map(|plan| self.setting.on(plan)) else { return Vec::new() };
-        let change = CHANGE * self.plans.price_per_hour(&plan, qps);
-        if plan.pipelines[0].ladder.is_empty() || self.cost(&plan) + change >= self.cost(&self.plan) {
+        let Some(plan) = self.plans.on_grid(step) else { return Vec::new() };
+        let plan = ladder::with_headroom(plan, self.setting.headroom);
+        let plans = self.plans;
+        let price = |plan| move |qps: f64| plans.price_per_hour(plan, qps);
+        let is_worth_it = self.loads.compare(price(&self.plan), price(&plan)).is_worth_it();
+        if plan.pipelines[0].ladder.is_empty() || !is_worth_it {
             return Vec::new();
         }
         self.step = step;
