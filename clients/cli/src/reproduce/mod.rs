@@ -12,6 +12,7 @@ mod infaas;
 mod inferline;
 mod inferline_estimator;
 mod inferline_tuner;
+mod inferline_tuner_claims;
 mod lab;
 mod loki;
 mod loki_dropping;
