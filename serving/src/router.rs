@@ -154,6 +154,28 @@ pub struct Router {
     execution: Vec<Span>,
     /// Groups with capacity to spare, in order of preference.
     backup: Vec<u32>,
+    /// What became of queries that were behind.
+    late: Late,
+}
+
+/// Queries that were behind when they left a sender, and whether anything could make up for it (Loki section 5.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// All of them.
+    pub behind: u64,
+    /// Those behind by more than the whole batch of the table's choice: no group could make up for it. Not counted without a backup
+    /// table.
+    pub beyond: u64,
+    /// Those that were sent to a faster group.
+    pub rerouted: u64,
+}
+
+impl std::ops::AddAssign for Late {
+    fn add_assign(&mut self, other: Self) {
+        self.behind += other.behind;
+        self.beyond += other.beyond;
+        self.rerouted += other.rerouted;
+    }
 }
 
 impl Router {
@@ -180,7 +202,8 @@ impl Router {
         };
         let (execution, backup) = (Vec::new(), Vec::new());
         let round = stride.only().filter(|_| within == Within::Turns);
-        Some(Self { groups: stride, members, targets, outstanding, within, only, round, parts, execution, backup })
+        let late = Late::default();
+        Some(Self { groups: stride, members, targets, outstanding, within, only, round, parts, execution, backup, late })
     }
 
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
@@ -226,13 +249,25 @@ impl Router {
 
     #[cold]
     fn pick_faster(&mut self, behind: Span) -> Option<Picked> {
+        self.late.behind += 1;
         let group = self.groups.pick();
-        let most = self.execution.get(group as usize)?.as_nanos().checked_sub(behind.as_nanos())?;
+        let choice = self.execution.get(group as usize)?;
+        let Some(most) = choice.as_nanos().checked_sub(behind.as_nanos()) else {
+            self.late.beyond += 1;
+            return None;
+        };
         // A plan may have brought groups of which none has served yet.
         let serves = |g: u32| self.members.get(g as usize).is_some_and(|m| m.count > 0);
         let fits = |g: &&u32| serves(**g) && self.execution[**g as usize].as_nanos() <= most;
         let faster = self.backup.iter().find(fits).copied()?;
+        self.late.rerouted += 1;
         Some(self.pick_within(faster))
+    }
+
+    /// What has become of queries that were behind.
+    #[must_use]
+    pub const fn late(&self) -> Late {
+        self.late
     }
 
     /// The pick of every query that is not behind, where there is no choice and nothing to count.
@@ -285,6 +320,7 @@ impl Router {
         let with: Vec<(f64, &[u32])> =
             weights(&self.parts, &counts).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
         let Some(mut new) = Self::new(self.within, &with, 0) else { return false };
+        new.late = self.late;
         new.parts = std::mem::take(&mut self.parts);
         new.execution = std::mem::take(&mut self.execution);
         if !new.execution.is_empty() {
@@ -312,6 +348,7 @@ impl Router {
     pub fn for_another_sender(&self) -> Self {
         let mut other = self.clone();
         other.outstanding.fill(0);
+        other.late = Late::default();
         other
     }
 

@@ -5,7 +5,7 @@ use apportion_domain::{
     ProfileRow, Route, Routing, ServingWishes, Share, Span, Task, TaskIndex, TaskKind, Variant,
 };
 use apportion_serving::router::{Part, Serving, Within};
-use apportion_serving::{Router, Stride, group_capacity_qps, most_accurate_first};
+use apportion_serving::{Late, Router, Stride, group_capacity_qps, most_accurate_first};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -249,6 +249,10 @@ fn a_query_that_is_behind_goes_to_the_most_accurate_backup_that_makes_up_for_it(
     assert_eq!([0, 10, 11, 30].map(&mut pick), [Some(0), Some(2), Some(3), Some(4)]);
     assert_eq!([31, 60].map(&mut pick), [None, None]);
     assert_eq!(pick(0), Some(1));
+    assert_eq!(router.late(), Late { behind: 5, beyond: 1, rerouted: 3 });
+    let serving = [Serving { targets: &[0], replicas: 1 }; 4];
+    assert!(router.retarget(&serving), "there are replicas");
+    assert_eq!((router.late().behind, router.for_another_sender().late()), (5, Late::default()));
     // Without a backup table whoever is behind is dropped.
     let mut router = Router::new(Within::Turns, &[(1.0, &[7])], 0).expect("a replica");
     assert_eq!(router.pick_behind(Span::from_nanos(1)), None);

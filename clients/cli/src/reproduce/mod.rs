@@ -17,6 +17,7 @@ mod lab;
 mod loki;
 mod loki_dropping;
 mod loki_phases;
+mod loki_rerouting;
 mod metrics;
 mod module_times;
 mod overload;
