@@ -156,6 +156,8 @@ pub struct Router {
     backup: Vec<u32>,
     /// What became of queries that were behind.
     late: Late,
+    /// Turns the starting point among replicas.
+    phase: u32,
 }
 
 /// Queries that were behind when they left a sender, and whether anything could make up for it (Loki section 5.2).
@@ -203,7 +205,20 @@ impl Router {
         let (execution, backup) = (Vec::new(), Vec::new());
         let round = stride.only().filter(|_| within == Within::Turns);
         let late = Late::default();
-        Some(Self { groups: stride, members, targets, outstanding, within, only, round, parts, execution, backup, late })
+        Some(Self {
+            groups: stride,
+            members,
+            targets,
+            outstanding,
+            within,
+            only,
+            round,
+            parts,
+            execution,
+            backup,
+            late,
+            phase,
+        })
     }
 
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
@@ -313,13 +328,15 @@ impl Router {
     }
 
     /// The groups' replicas are from now on these, of all groups of the task in their order. What the sender knows of their open
-    /// queries stays, and so do its turns where weights stay. Without a replica in any group, queries go where they went: `false`.
+    /// queries stays, and so do its turns where weights and counts stay; where a group's count is another its turns begin anew, at the
+    /// sender's own phase: senders that all went on from the last of a few would go on side by side. Without a replica in any group,
+    /// queries go where they went: `false`.
     pub fn retarget(&mut self, groups: &[Serving<'_>]) -> bool {
         self.parts.resize(groups.len(), Part::default());
         let counts: Vec<u32> = groups.iter().map(|g| g.replicas).collect();
         let with: Vec<(f64, &[u32])> =
             weights(&self.parts, &counts).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
-        let Some(mut new) = Self::new(self.within, &with, 0) else { return false };
+        let Some(mut new) = Self::new(self.within, &with, self.phase) else { return false };
         new.late = self.late;
         new.parts = std::mem::take(&mut self.parts);
         new.execution = std::mem::take(&mut self.execution);
@@ -328,8 +345,8 @@ impl Router {
             new.execution.resize(groups.len(), Span::from_nanos(u64::MAX));
         }
         new.backup = std::mem::take(&mut self.backup);
-        for (new, old) in new.members.iter_mut().zip(&self.members) {
-            new.next = old.next.checked_rem(new.count).unwrap_or(0);
+        for (new, old) in new.members.iter_mut().zip(&self.members).filter(|(new, old)| new.count == old.count) {
+            new.next = old.next;
         }
         if new.groups.chooses_as(&self.groups) {
             new.groups = self.groups.clone();
@@ -343,10 +360,13 @@ impl Router {
         true
     }
 
-    /// The same choices for another sender, which has no open queries yet.
+    /// The same choices for another sender, which has no open queries yet and a phase of its own ([`Router::new`]): with the turns of
+    /// this one both would send to the same replica at the same time, for ever.
     #[must_use]
-    pub fn for_another_sender(&self) -> Self {
+    pub fn for_another_sender(&self, phase: u32) -> Self {
         let mut other = self.clone();
+        other.phase = phase;
+        other.members.iter_mut().for_each(|m| m.next = phase.checked_rem(m.count).unwrap_or(0));
         other.outstanding.fill(0);
         other.late = Late::default();
         other

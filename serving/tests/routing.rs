@@ -81,6 +81,25 @@ fn picks(router: &mut Router) -> BTreeMap<u32, u32> {
 }
 
 #[test]
+fn senders_that_come_later_and_replicas_that_come_later_do_not_bring_senders_into_step() {
+    // Three senders of a task with one replica; two of them came after the first, as copies of it.
+    let first = Router::new(Within::Turns, &[(1.0, &[0])], 0).expect("a replica");
+    let mut senders = vec![first.for_another_sender(1), first.for_another_sender(2), first];
+    let starts = |senders: &mut [Router], count: u32| -> Vec<u32> {
+        let targets: Vec<u32> = (0..count).collect();
+        let serving = [Serving { targets: &targets, replicas: count }];
+        senders.iter_mut().for_each(|s| assert!(s.retarget(&serving), "replicas"));
+        senders.iter_mut().map(|s| s.pick().target).collect()
+    };
+    assert_eq!(starts(&mut senders, 3), [1, 2, 0]);
+    // Where the count stays, so do the turns.
+    assert_eq!(starts(&mut senders, 3), [2, 0, 1]);
+    assert_eq!(starts(&mut senders, 6), [1, 2, 0]);
+    let fourth = senders[0].for_another_sender(3);
+    assert_eq!([senders[0].clone(), fourth].map(|mut s| s.pick().target), [2, 3]);
+}
+
+#[test]
 fn a_plan_comes_into_force_as_its_replicas_serve() {
     let mut router = Router::new(Within::Turns, &[(1.0, &[0, 1])], 0).expect("replicas");
     let old = Part { fraction: 0.0, planned: 0, stand_in: 30.0 };
@@ -252,7 +271,7 @@ fn a_query_that_is_behind_goes_to_the_most_accurate_backup_that_makes_up_for_it(
     assert_eq!(router.late(), Late { behind: 5, beyond: 1, rerouted: 3 });
     let serving = [Serving { targets: &[0], replicas: 1 }; 4];
     assert!(router.retarget(&serving), "there are replicas");
-    assert_eq!((router.late().behind, router.for_another_sender().late()), (5, Late::default()));
+    assert_eq!((router.late().behind, router.for_another_sender(1).late()), (5, Late::default()));
     // Without a backup table whoever is behind is dropped.
     let mut router = Router::new(Within::Turns, &[(1.0, &[7])], 0).expect("a replica");
     assert_eq!(router.pick_behind(Span::from_nanos(1)), None);
