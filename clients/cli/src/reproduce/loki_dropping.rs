@@ -112,7 +112,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
                  there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, which is before it runs \
                  (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of the SLO in proportion to \
                  batch times). Both are here, and section 5.2 also with tables and backup tables made each second from the load that is seen \
-                 (section 5.1). The second and the third were added after the first had not given the paper's order."
+                 (section 5.1). The second and the third were added after the first had not given the paper's order. The plans made by hand are for a chain of two tasks; \
+                 tables send nothing to the second task's faster variant."
             .into(),
         claims: claims(&summed, &ways).into_iter().chain([works]).collect(),
         tables: vec![
