@@ -46,7 +46,7 @@ pub use outline::Outline;
 pub use progress::{CREDIT_ROOT, Outcome, Progress, split};
 pub use queue::Waiting;
 pub use replica::Station;
-pub use router::{Picked, Router, Stride};
+pub use router::{Late, Picked, Router, Stride};
 pub use selector::Selector;
 pub use steward::{Steering, Steward};
 pub use tuner::{Envelope, TunedTask, Tuner};

@@ -154,6 +154,30 @@ pub struct Router {
     execution: Vec<Span>,
     /// Groups with capacity to spare, in order of preference.
     backup: Vec<u32>,
+    /// What became of queries that were behind.
+    late: Late,
+    /// Turns the starting point among replicas.
+    phase: u32,
+}
+
+/// Queries that were behind when they left a sender, and whether anything could make up for it (Loki section 5.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// All of them.
+    pub behind: u64,
+    /// Those behind by more than the whole batch of the table's choice: no group could make up for it. Not counted without a backup
+    /// table.
+    pub beyond: u64,
+    /// Those that were sent to a faster group.
+    pub rerouted: u64,
+}
+
+impl std::ops::AddAssign for Late {
+    fn add_assign(&mut self, other: Self) {
+        self.behind += other.behind;
+        self.beyond += other.beyond;
+        self.rerouted += other.rerouted;
+    }
 }
 
 impl Router {
@@ -180,7 +204,21 @@ impl Router {
         };
         let (execution, backup) = (Vec::new(), Vec::new());
         let round = stride.only().filter(|_| within == Within::Turns);
-        Some(Self { groups: stride, members, targets, outstanding, within, only, round, parts, execution, backup })
+        let late = Late::default();
+        Some(Self {
+            groups: stride,
+            members,
+            targets,
+            outstanding,
+            within,
+            only,
+            round,
+            parts,
+            execution,
+            backup,
+            late,
+            phase,
+        })
     }
 
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
@@ -226,13 +264,25 @@ impl Router {
 
     #[cold]
     fn pick_faster(&mut self, behind: Span) -> Option<Picked> {
+        self.late.behind += 1;
         let group = self.groups.pick();
-        let most = self.execution.get(group as usize)?.as_nanos().checked_sub(behind.as_nanos())?;
+        let choice = self.execution.get(group as usize)?;
+        let Some(most) = choice.as_nanos().checked_sub(behind.as_nanos()) else {
+            self.late.beyond += 1;
+            return None;
+        };
         // A plan may have brought groups of which none has served yet.
         let serves = |g: u32| self.members.get(g as usize).is_some_and(|m| m.count > 0);
         let fits = |g: &&u32| serves(**g) && self.execution[**g as usize].as_nanos() <= most;
         let faster = self.backup.iter().find(fits).copied()?;
+        self.late.rerouted += 1;
         Some(self.pick_within(faster))
+    }
+
+    /// What has become of queries that were behind.
+    #[must_use]
+    pub const fn late(&self) -> Late {
+        self.late
     }
 
     /// The pick of every query that is not behind, where there is no choice and nothing to count.
@@ -278,13 +328,16 @@ impl Router {
     }
 
     /// The groups' replicas are from now on these, of all groups of the task in their order. What the sender knows of their open
-    /// queries stays, and so do its turns where weights stay. Without a replica in any group, queries go where they went: `false`.
+    /// queries stays, and so do its turns where weights and counts stay; where a group's count is another its turns begin anew, at the
+    /// sender's own phase: senders that all went on from the last of a few would go on side by side. Without a replica in any group,
+    /// queries go where they went: `false`.
     pub fn retarget(&mut self, groups: &[Serving<'_>]) -> bool {
         self.parts.resize(groups.len(), Part::default());
         let counts: Vec<u32> = groups.iter().map(|g| g.replicas).collect();
         let with: Vec<(f64, &[u32])> =
             weights(&self.parts, &counts).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
-        let Some(mut new) = Self::new(self.within, &with, 0) else { return false };
+        let Some(mut new) = Self::new(self.within, &with, self.phase) else { return false };
+        new.late = self.late;
         new.parts = std::mem::take(&mut self.parts);
         new.execution = std::mem::take(&mut self.execution);
         if !new.execution.is_empty() {
@@ -292,8 +345,8 @@ impl Router {
             new.execution.resize(groups.len(), Span::from_nanos(u64::MAX));
         }
         new.backup = std::mem::take(&mut self.backup);
-        for (new, old) in new.members.iter_mut().zip(&self.members) {
-            new.next = old.next.checked_rem(new.count).unwrap_or(0);
+        for (new, old) in new.members.iter_mut().zip(&self.members).filter(|(new, old)| new.count == old.count) {
+            new.next = old.next;
         }
         if new.groups.chooses_as(&self.groups) {
             new.groups = self.groups.clone();
@@ -307,11 +360,15 @@ impl Router {
         true
     }
 
-    /// The same choices for another sender, which has no open queries yet.
+    /// The same choices for another sender, which has no open queries yet and a phase of its own ([`Router::new`]): with the turns of
+    /// this one both would send to the same replica at the same time, for ever.
     #[must_use]
-    pub fn for_another_sender(&self) -> Self {
+    pub fn for_another_sender(&self, phase: u32) -> Self {
         let mut other = self.clone();
+        other.phase = phase;
+        other.members.iter_mut().for_each(|m| m.next = phase.checked_rem(m.count).unwrap_or(0));
         other.outstanding.fill(0);
+        other.late = Late::default();
         other
     }
 

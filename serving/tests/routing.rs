@@ -5,7 +5,7 @@ use apportion_domain::{
     ProfileRow, Route, Routing, ServingWishes, Share, Span, Task, TaskIndex, TaskKind, Variant,
 };
 use apportion_serving::router::{Part, Serving, Within};
-use apportion_serving::{Router, Stride, group_capacity_qps, most_accurate_first};
+use apportion_serving::{Late, Router, Stride, group_capacity_qps, most_accurate_first};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -78,6 +78,25 @@ fn picks(router: &mut Router) -> BTreeMap<u32, u32> {
     let mut counts = BTreeMap::new();
     (0..120).for_each(|_| *counts.entry(router.pick().target).or_default() += 1);
     counts
+}
+
+#[test]
+fn senders_that_come_later_and_replicas_that_come_later_do_not_bring_senders_into_step() {
+    // Three senders of a task with one replica; two of them came after the first, as copies of it.
+    let first = Router::new(Within::Turns, &[(1.0, &[0])], 0).expect("a replica");
+    let mut senders = vec![first.for_another_sender(1), first.for_another_sender(2), first];
+    let starts = |senders: &mut [Router], count: u32| -> Vec<u32> {
+        let targets: Vec<u32> = (0..count).collect();
+        let serving = [Serving { targets: &targets, replicas: count }];
+        senders.iter_mut().for_each(|s| assert!(s.retarget(&serving), "replicas"));
+        senders.iter_mut().map(|s| s.pick().target).collect()
+    };
+    assert_eq!(starts(&mut senders, 3), [1, 2, 0]);
+    // Where the count stays, so do the turns.
+    assert_eq!(starts(&mut senders, 3), [2, 0, 1]);
+    assert_eq!(starts(&mut senders, 6), [1, 2, 0]);
+    let fourth = senders[0].for_another_sender(3);
+    assert_eq!([senders[0].clone(), fourth].map(|mut s| s.pick().target), [2, 3]);
 }
 
 #[test]
@@ -249,6 +268,10 @@ fn a_query_that_is_behind_goes_to_the_most_accurate_backup_that_makes_up_for_it(
     assert_eq!([0, 10, 11, 30].map(&mut pick), [Some(0), Some(2), Some(3), Some(4)]);
     assert_eq!([31, 60].map(&mut pick), [None, None]);
     assert_eq!(pick(0), Some(1));
+    assert_eq!(router.late(), Late { behind: 5, beyond: 1, rerouted: 3 });
+    let serving = [Serving { targets: &[0], replicas: 1 }; 4];
+    assert!(router.retarget(&serving), "there are replicas");
+    assert_eq!((router.late().behind, router.for_another_sender(1).late()), (5, Late::default()));
     // Without a backup table whoever is behind is dropped.
     let mut router = Router::new(Within::Turns, &[(1.0, &[7])], 0).expect("a replica");
     assert_eq!(router.pick_behind(Span::from_nanos(1)), None);

@@ -45,7 +45,8 @@ pub struct SimulateArgs {
     /// Write one row per request here, as CSV.
     #[arg(long)]
     requests: Option<String>,
-    /// Who scales replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa` (Kubernetes, by utilisation) or `ray-serve`.
+    /// Who scales replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa` (Kubernetes, by utilisation), `ray-serve` or `coarse`
+    /// (whole pipelines, once they are overloaded: the baseline of InferLine's evaluation).
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
     /// What the plan was made for, which the tuner compares arrivals with: as --trace. Without one: the demand, for 60 s.
@@ -90,6 +91,8 @@ enum Autoscaler {
     Hpa,
     /// Ray Serve's autoscaler.
     RayServe,
+    /// The coarse-grained tuner of InferLine's evaluation.
+    Coarse,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -124,6 +127,10 @@ fn simulated(
             vec![Box::new(controllers::Hpa::new(controllers::HpaConfig { target: args.hpa_target, ..Default::default() }))]
         }
         Autoscaler::RayServe => vec![Box::new(controllers::RayServe::new(controllers::RayServeConfig::default()))],
+        Autoscaler::Coarse => {
+            let config = controllers::CoarseConfig::default();
+            vec![Box::new(controllers::Coarse::new(problem, plan, config).map_err(bad)?)]
+        }
     };
     let scenario = Scenario { controllers, steward: args.steward, ladders, ..Scenario::default() };
     let replay = apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(bad)?;

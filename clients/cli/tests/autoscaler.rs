@@ -51,7 +51,7 @@ fn each_autoscaler_changes_replicas_under_a_rise_and_none_does_not() {
     let files = files();
     let fixed = scaled(&files, &["--autoscaler", "none"]);
     assert_eq!(fixed["changes"], 0);
-    for who in ["tuner", "hpa", "ray-serve"] {
+    for who in ["tuner", "hpa", "ray-serve", "coarse"] {
         let replay = scaled(&files, &["--autoscaler", who]);
         assert!(replay["changes"].as_u64().is_some_and(|n| n > 0), "{who}: {replay}");
         assert!(replay["cost_per_hour"].as_f64().is_some_and(|c| c > 0.0), "{who}: {replay}");
@@ -91,7 +91,7 @@ fn a_lower_target_of_utilisation_costs_more() {
 fn what_makes_no_sense_is_refused() {
     let files = files();
     for (args, expected) in [
-        (["--autoscaler", "keda"], "possible values: plan, none, tuner, hpa, ray-serve"),
+        (["--autoscaler", "keda"], "possible values: plan, none, tuner, hpa, ray-serve, coarse"),
         (["--hpa-target", "0"], "must be above 0 and at most 1"),
         (["--sample", "no-such-file.csv"], ""),
     ] {

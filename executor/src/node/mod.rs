@@ -216,7 +216,7 @@ impl Node {
             layout: Arc::default(),
             replicas: BTreeMap::new(),
             peers: BTreeMap::new(),
-            routes: Routes::default(),
+            routes: Routes::of(agent),
             sent: BTreeMap::new(),
             hop: 0,
             span_ids: SpanIds::new(agent ^ first_request.rotate_left(32)),

@@ -58,6 +58,8 @@ struct Ready {
 /// Ready replicas of all tasks.
 #[derive(Default)]
 pub struct Routes {
+    /// The agent whose senders' they are.
+    agent: u64,
     tasks: HashMap<String, HashMap<String, Ready>>,
     /// Tasks that had a ready replica at any time, and until when they are known to have had one, in nanoseconds.
     reached: HashMap<String, HashMap<String, u64>>,
@@ -66,6 +68,12 @@ pub struct Routes {
 }
 
 impl Routes {
+    /// Of the senders of this agent.
+    #[must_use]
+    pub fn of(agent: u64) -> Self {
+        Self { agent, ..Self::default() }
+    }
+
     /// Replaces what is ready. Routers begin anew, with the tables of the target in force when they are first asked.
     pub fn set(&mut self, now_ns: u64, ready: impl Iterator<Item = (u64, Announced)>) {
         self.epoch += 1;
@@ -122,14 +130,14 @@ impl Routes {
     /// without a table has the mean of all others'. If no group of the table is ready, the task's most accurate ready group,
     /// be it of an earlier target. A query that has chosen a group (`only`) goes there and nowhere else.
     pub fn place(&mut self, (name, of): (&str, Option<&Pipeline>), task: &str, way: &Way) -> Choice {
-        let (epoch, sender) = (self.epoch, (way.from, way.only));
+        let (epoch, sender, phase) = (self.epoch, (way.from, way.only), phase(self.agent, way.from));
         let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else { return Choice::Nowhere };
         let router = match ready.senders.entry(sender) {
             std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::hash_map::Entry::Vacant(new) => {
                 let made = match way.only {
-                    Some(group) => router_to(&ready.places, group, of, way.from),
-                    None => router(&ready.places, of, task, way.from),
+                    Some(group) => router_to(&ready.places, group, of, phase),
+                    None => router(&ready.places, of, task, (way.from, phase)),
                 };
                 let Some(router) = made else { return Choice::Nowhere };
                 new.insert(router)
@@ -174,22 +182,21 @@ fn of_group(places: &[Place], group: u64) -> Vec<u32> {
     (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
 }
 
-/// Senders that begin together should not all begin with the same replica.
-fn phase(from: Option<u64>) -> u32 {
-    from.unwrap_or(0) as u32
+/// Senders that begin together, here and on other agents, should not all begin with the same replica: they would go on side by side.
+fn phase(agent: u64, from: Option<u64>) -> u32 {
+    agent.wrapping_add(from.unwrap_or(0)) as u32
 }
 
 /// The router of one sender over the places of one group.
-fn router_to(places: &[Place], group: u64, pipeline: Option<&Pipeline>, from: Option<u64>) -> Option<Router> {
+fn router_to(places: &[Place], group: u64, pipeline: Option<&Pipeline>, phase: u32) -> Option<Router> {
     let within = pipeline.map_or(Within::Turns, |p| p.within);
     let places = of_group(places, group);
-    if places.is_empty() { None } else { Router::new(within, &[(1.0, &places)], phase(from)) }
+    if places.is_empty() { None } else { Router::new(within, &[(1.0, &places)], phase) }
 }
 
 /// The router of one sender over the places of one task.
-fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Option<u64>) -> Option<Router> {
+fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, (from, phase): (Option<u64>, u32)) -> Option<Router> {
     let of_group = |group: u64| of_group(places, group);
-    let phase = phase(from);
     let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
     let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
         let table = table(pipeline, task, from);
@@ -274,6 +281,18 @@ mod tests {
             *count.entry(place.replica).or_insert(0) += 1;
         }
         assert_eq!([20, 21, 30].map(|r| count[&r]), [300, 300, 200]);
+    }
+
+    #[test]
+    fn the_same_senders_of_several_agents_do_not_begin_with_the_same_replica() {
+        let pipeline = pipeline();
+        let first = |agent: u64| {
+            let mut routes = Routes::of(agent);
+            routes.set(0, (0..3).map(|n| ready(1, 20 + n, 2, 5)));
+            let senders = [Some(1), None];
+            senders.map(|from| to_b(&mut routes, Some(&pipeline), from, 0).place().expect("ready").0.replica)
+        };
+        assert_eq!([1, 2, 3].map(first), [[22, 21], [20, 22], [21, 20]]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod workload;
 use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPolicy, TaskIndex};
 pub use apportion_serving::modules::Foresight;
 pub use apportion_serving::monitor::{Entry, Kept};
-pub use apportion_serving::{DropReason, Outcome};
+pub use apportion_serving::{DropReason, Late, Outcome};
 pub use durations::ServiceTimes;
 pub use scenario::{Controller, Event, GroupSeen, ModulePeriod, Observation, OnFailure, Replay, Scenario, Window};
 pub use workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
@@ -162,6 +162,8 @@ pub fn replay(
         run.steering.keep(&mut run.floor);
     }
     run.run();
+    let mut late = Late::default();
+    run.floor.routers.iter().flatten().for_each(|router| late += router.late());
     let (mut collect, now, modules) = (run.collect, run.now, run.steering.kept());
     let mut changes = run.changes.expect("a run gives its changes back");
     if let Some(error) = changes.failed.take() {
@@ -184,6 +186,7 @@ pub fn replay(
         cost_per_hour: if hours > 0.0 { cost / hours } else { 0.0 },
         utilisation: if served_ms > 0.0 { busy_ms / served_ms } else { 0.0 },
         invalid_rate,
+        late,
         changes: changes.changed,
         plans: changes.plans,
         steerings: changes.steerings,

@@ -2,9 +2,9 @@
 
 use crate::{SimulateError, Simulation};
 use apportion_domain::{GroupName, Moment, PipelineIndex, Plan, Span, TaskIndex};
-use apportion_serving::Priority;
 use apportion_serving::monitor::Kept;
 use apportion_serving::steward::{PERIOD, TUNE};
+use apportion_serving::{Late, Priority};
 
 /// Something that happens to replicas.
 #[derive(Clone, Debug, PartialEq)]
@@ -282,6 +282,8 @@ pub struct Replay {
     pub utilisation: f64,
     /// Device time spent on requests that were not answered in time, over all device time spent.
     pub invalid_rate: f64,
+    /// Queries that were behind when they left a task, and what became of them; without dropping by the tasks' budgets there are none.
+    pub late: Late,
     /// Changes of replica counts that were carried out.
     pub changes: u64,
     /// Plans that came into force during the run.

@@ -9,7 +9,7 @@ use crate::reconcile::Step;
 use crate::scenario::{Event, OnFailure};
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
-use apportion_serving::{DropReason, Router, Waiting};
+use apportion_serving::{DropReason, Waiting};
 use std::ops::Range;
 
 impl<'a> Run<'a> {
@@ -236,10 +236,11 @@ impl<'a> Run<'a> {
         let station = self.floor.stations.len() as u32;
         let router = self.floor.routers.len() as u32;
         let edges = self.groups[crew.group_at as usize].edges.len();
+        let phase = crew.stations.len() as u32;
         let sibling = crew.stations.first().map(|&s| self.floor.places[s as usize].router as usize);
         for edge in 0..edges {
             let copy = match sibling {
-                Some(first) => self.floor.routers[first + edge].as_ref().map(Router::for_another_sender),
+                Some(first) => self.floor.routers[first + edge].as_ref().map(|r| r.for_another_sender(phase)),
                 None => self.new_router(changes, at, self.groups[changes.crews.crews[at].group_at as usize].edges[edge].to),
             };
             self.floor.routers.push(copy);

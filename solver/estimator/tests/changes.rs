@@ -7,7 +7,7 @@ use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig,
 use apportion_estimator::{
     ArrivalProcess, Event, OnFailure, Outcome, Replay, Scenario, SimulateOptions, Workload, replay, simulate,
 };
-use common::{arrivals, build_loading, finishes, rate, stage};
+use common::{Fan, Stage, arrivals, build_loading, finishes, rate, stage};
 use proptest::prelude::*;
 
 fn ms(ms: f64) -> Moment {
@@ -164,6 +164,28 @@ fn controllers_keep_a_step_within_the_slo_better_than_none_and_cheaper_than_its_
     }
     assert!(attained(&tuned) > attained(&hpa) && attained(&tuned) > attained(&ray), "{}", attained(&tuned));
     assert!(attained(&peak) > 0.99, "{}", attained(&peak));
+}
+
+#[test]
+fn replicas_that_come_during_a_run_are_sent_to_as_those_of_the_plan_are() {
+    // 12 replicas of 40 ms make three queries each for 24 of 10 ms, in batches of 4. Planned from the start, or grown from a
+    // third in two steps before the load comes: then senders were once copies of each other, and sent to the same replica at once.
+    let child = || Stage { fanout: Fan::Mean(3.0), ..stage(0, 24, 4, 7.0, 0.75) };
+    let wait = |replicas: [u32; 2], events: Vec<(Moment, Event)>| {
+        let stages = [stage(0, replicas[0], 1, 40.0, 0.0), Stage { replicas: replicas[1], ..child() }];
+        let built = build_loading(&stages, Queueing::PerReplica, (0.0, 1_000.0), 0.0, None);
+        let rates = (0..40).map(|s| (s, if s < 5 { 1.0 } else { 200.0 })).collect();
+        let trace = apportion_domain::Trace::rates(rates).expect("rates");
+        let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 4 };
+        run(&built, &workload, Scenario { events, ..Scenario::default() }).simulation.total.waiting[1].mean_ms
+    };
+    let to_have = |at: f64, task: usize, replicas: u32| {
+        (ms(at), Event::Replicas { pipeline: "p".into(), group: group(task), replicas })
+    };
+    let planned = wait([12, 24], vec![]);
+    let grown = vec![to_have(1e3, 0, 8), to_have(1.5e3, 1, 16), to_have(2e3, 0, 12), to_have(2.5e3, 1, 24)];
+    let grown = wait([4, 8], grown);
+    assert!(grown < 1.1 * planned, "{grown} ms against {planned}");
 }
 
 proptest! {

@@ -250,6 +250,11 @@ pub fn bursts(seconds: usize, every: usize, length: usize, height: f64) -> Vec<f
     scaled(&(0..seconds).map(rate).collect::<Vec<_>>(), 1.0)
 }
 
+/// Rates that are `burst` in the last two of every twenty seconds and `calm` else.
+pub fn bursts_between(seconds: usize, calm: f64, burst: f64) -> Vec<f64> {
+    (0..seconds).map(|s| if s % 20 >= 18 { burst } else { calm }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,6 @@
 //! The tuner of the crate `serving` in the loop of a run.
 
+use super::places;
 use crate::scenario::{Controller, Event, Observation};
 use crate::{ArrivalProcess, SimulateError, Workload, draw};
 use apportion_domain::{Pipeline, Plan, Problem, Span, Trace};
@@ -51,11 +52,7 @@ fn of_pipeline(
     let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", p.name)))?;
     let envelope = Envelope::of(outline.service(), arrivals);
     let tuner = outline.tuner(&envelope, offered_qps, outline.replicas_by_task());
-    // Reports have a pipeline's groups by task, and those of a task in the plan's order.
-    let mut by_task: Vec<usize> = (0..outline.groups.len()).collect();
-    by_task.sort_by_key(|&group| outline.groups[group].task);
-    let mut places = vec![0; by_task.len()];
-    by_task.into_iter().enumerate().for_each(|(at, group)| places[group] = groups_before + at);
+    let places = places(&outline, groups_before);
     Ok(Some(OfPipeline { tuner, outline, places }))
 }
 
