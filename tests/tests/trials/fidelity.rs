@@ -17,7 +17,7 @@ const CAPACITY_QPS: f64 = 2.0 * 4.0 / 0.035;
 /// runs differ, a mistake all of them.
 const AIM: (f64, f64) = (0.01, 0.05);
 const MOST: (f64, f64) = (0.04, 0.15);
-const RUNS_MAX: u32 = 3;
+const RUNS_MAX: u32 = 5;
 /// Nothing comes for so long at first: agents do not steer before all have had time to connect, and what they and the estimator then
 /// know of the past, for the window of PARD's states and for the moving average of the load, should be the same.
 const LEAD: Duration = Duration::from_secs(10);
