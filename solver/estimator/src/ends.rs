@@ -127,14 +127,7 @@ impl Run<'_> {
             self.floor.ended(&query);
         }
         self.requests.get_mut(query.request).progress.failed(self.now, 1);
-        if let Some(joins) = &line.joins {
-            self.scopes.ended(joins, query.scope, task);
-            send_released(&mut self.scopes, &mut self.floor, (line, line_at), self.now);
-        }
-        if self.requests.get_mut(query.request).progress.is_complete() {
-            let (request, accuracy) = self.requests.close(query.request, &line.weights);
-            self.collect.completed(request, line.partial, accuracy);
-        }
+        self.given_up(line_at, task, query);
     }
 
     #[cold]
@@ -160,6 +153,12 @@ impl Run<'_> {
                 }
             }
         }
+        self.given_up(line_at, task, query);
+    }
+
+    /// A query that was lost or dropped is waited for no more, which may send others, or end its request.
+    fn given_up(&mut self, line_at: u32, task: u32, query: Query) {
+        let line = &self.lines[line_at as usize];
         if let Some(joins) = &line.joins {
             self.scopes.ended(joins, query.scope, task);
             send_released(&mut self.scopes, &mut self.floor, (line, line_at), self.now);
