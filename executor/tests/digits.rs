@@ -6,6 +6,7 @@ use apportion_executor::files::Files;
 use apportion_executor::node::Event;
 use apportion_executor::node::request::{Answer, Terms};
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_needs::{Need, need};
 use apportion_protocol::v1;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -46,10 +47,7 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
 
 #[tokio::test]
 async fn the_digits_of_canvases_are_found_and_read() {
-    let Ok(library) = find_library(None) else {
-        eprintln!("skipped: there is no ONNX Runtime here; name one in ORT_DYLIB_PATH");
-        return;
-    };
+    let Some(library) = need(Need::Onnx, find_library(None)) else { return };
     let example = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/digits");
     let state = tempfile::tempdir().expect("a directory");
     let target = target(&library, &example.join("models"), state.path());
