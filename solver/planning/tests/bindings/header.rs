@@ -8,6 +8,8 @@ use std::process::Command;
 
 /// The header that `highs-sys` makes its bindings of, below the folder of headers.
 const HEADER: &str = "interfaces/highs_c_api.h";
+/// Declared `static` in the header: no library has it, so bindgen leaves it out.
+const INLINE: &str = "Highs_compilationDate";
 
 /// The version that the headers of a folder belong to.
 pub fn version(include: &Path) -> [i32; 3] {
@@ -53,7 +55,8 @@ fn names(include: &Path) -> BTreeSet<String> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    words.filter(|word| word.starts_with("Highs") || word.starts_with("kHighs")).map(str::to_owned).collect()
+    let ours = |word: &&str| (word.starts_with("Highs") || word.starts_with("kHighs")) && *word != INLINE;
+    words.filter(ours).map(str::to_owned).collect()
 }
 
 /// The C type of a Rust type. Names of the bindings get a prefix: the program declares them as the bindings do.

@@ -9,7 +9,8 @@
 //! apt-get install -y libclang-14-dev && cargo install bindgen-cli --version 0.72.1
 //! cargo build -p highs-sys
 //! include=$(dirname "$(find target/debug/build -path '*/out/include/highs/HConfig.h')")
-//! bindgen "$include/interfaces/highs_c_api.h" --allowlist-item '.*[hH]ighs.*' -o solver/bindgen/bindings.rs -- -I"$include"
+//! bindgen "$include/interfaces/highs_c_api.h" --allowlist-item '.*[hH]ighs.*' --no-doc-comments \
+//!     -o solver/bindgen/bindings.rs -- -I"$include"
 //! ```
 
 mod header;
