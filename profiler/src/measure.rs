@@ -118,3 +118,42 @@ fn time_batch(
     }
     Ok(times)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_executor::backend::Signature;
+    use apportion_executor::tensor::Datatype;
+
+    /// Sleeps for so long, and computes nothing.
+    struct Sleeping(Duration, Signature);
+
+    impl Backend for Sleeping {
+        fn signature(&self) -> &Signature {
+            &self.1
+        }
+
+        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+            std::thread::sleep(self.0);
+            Ok(inputs.to_vec())
+        }
+    }
+
+    #[test]
+    fn processor_time_leaves_out_what_a_thread_waits_for() {
+        if thread_time().is_none() {
+            return eprintln!("skipped: no /proc/thread-self/schedstat");
+        }
+        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
+        let mut backend = Sleeping(Duration::from_millis(20), signature);
+        let sample = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![4, 1], data: vec![0; 4].into() };
+        let mut latency_ms = |clock| {
+            let options = MeasureOptions { batches: vec![1, 2], repeats_max: 7, clock, ..MeasureOptions::default() };
+            let points = profile_variant(&mut backend, &[sample.clone()], &options).expect("it runs");
+            assert!(points.iter().all(|point| point.repeats == 7 && point.latency_ms > 0.0), "{points:?}");
+            points[0].latency_ms
+        };
+        assert!(latency_ms(Clock::Wall) >= 20.0);
+        assert!(latency_ms(Clock::Processor) < 10.0, "half of its time a sleeper does not compute");
+    }
+}

@@ -8,6 +8,7 @@ use apportion_domain::{HardwareIndex, Moment, Pipeline, PipelineIndex, Plan, Pro
 use apportion_estimator::{ArrivalProcess, Arrivals, Event, Scenario, SimulateOptions, Workload, replay};
 use apportion_wire::{ProblemFile, problem_from_tree, read_plan};
 use serde::Serialize;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Runs of the estimator for each load.
@@ -42,10 +43,14 @@ pub fn drawn(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
 /// A plan of the service's, and the problem that it solves.
 pub async fn planned(service: &Service, plan: &str) -> Result<(Problem, Plan)> {
     let document = service.get(&format!("/v1/plans/{plan}")).await?;
-    let file = read_plan("plan", &document["plan"].to_string())?;
+    Ok((problem_of(&document)?, read_plan("plan", &document["plan"].to_string())?))
+}
+
+/// The problem of a plan of the service's.
+pub fn problem_of(document: &Value) -> Result<Problem> {
     match problem_from_tree("problem", document["problem"].clone())? {
-        ProblemFile::Allocation(problem) => Ok((problem, file)),
-        ProblemFile::Scaling(_) => bail!("plan {plan} has a scaling problem"),
+        ProblemFile::Allocation(problem) => Ok(problem),
+        ProblemFile::Scaling(_) => bail!("plan {} has a scaling problem", document["id"]),
     }
 }
 

@@ -1,7 +1,9 @@
 //! `apportion bench fidelity`: what real variants do under loads from light to twice what was planned for, beside the interval in
 //! which the estimator expects it.
 
-use super::estimate::{Compared, Figures, RUNS, Seen, capacity_of_most_accurate_qps, drawn, longest_ms, planned};
+use super::estimate::{
+    Compared, Figures, RUNS, Seen, capacity_of_most_accurate_qps, drawn, longest_ms, planned, problem_of,
+};
 use super::fit::MULTIPLE;
 use super::fleet::{Fleet, FleetArgs};
 use super::load::{Load, Outcome, Progress, Sent};
@@ -71,8 +73,7 @@ async fn measure(args: &FidelityArgs) -> Result<Vec<Row>> {
     let fleet = Fleet::start(&args.fleet).await?;
     let ingresses = fleet.service.agents(args.fleet.agents as usize).await?;
     fleet.profile(&file, args.fleet.multiple.unwrap_or(MULTIPLE)).await?;
-    let some = fleet.service.plan(&spec.name, 1.0).await?;
-    let (problem, _) = planned(&fleet.service, some["id"].as_str().context("a plan without an id")?).await?;
+    let problem = problem_of(&fleet.service.ask(&spec.name, 1.0).await?)?;
     let devices = args.fleet.agents * args.fleet.devices;
     let demand_qps = DEMAND * capacity_of_most_accurate_qps(&problem, &spec.name, HARDWARE, devices)?;
     let id = fleet.deploy(&spec.name, demand_qps, &ingresses).await?;

@@ -119,8 +119,10 @@ impl Machine {
     /// From `/proc/stat`.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
-        let fields: Vec<u64> = lines.next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|f| f.parse().ok()).collect();
-        let is_processor = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let fields: Vec<u64> =
+            lines.next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|f| f.parse().ok()).collect();
+        let is_processor =
+            |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
         let processors = lines.filter(is_processor).count() as u32;
         // user nice system idle iowait irq softirq steal; guest time is in user already
         let total: u64 = fields.iter().take(8).sum();

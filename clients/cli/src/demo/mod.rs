@@ -31,8 +31,8 @@ use meter::{Meter, Use};
 use rehearse::{Rehearsal, Rehearsed};
 use report::{Conditions, PlanInForce, Summary};
 use serde_json::json;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -97,7 +97,13 @@ async fn demo(args: &DemoArgs) -> Result<Exit> {
         ingresses: &ingresses,
         seed: args.seed,
     };
-    let rehearsed = rehearsal.run().await?;
+    let rehearsed = match rehearsal.run().await? {
+        Ok(rehearsed) => rehearsed,
+        Err(why) => {
+            say(&format!("{why}. Nothing is played"));
+            return Ok(Exit::NoAnswer);
+        }
+    };
     let base_qps = rehearsed.load.base_qps;
     let promise = promise(args, &rehearsed);
     announce(args, &rehearsed, &promise);
@@ -115,7 +121,7 @@ async fn demo(args: &DemoArgs) -> Result<Exit> {
         slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
     };
     let Ran { sent, plans, machine } = replay(args, &mut fleet, &load).await?;
-    let runs = estimate::estimates(&fleet.service, &plans, (&load.arrivals, &promise.steps), &spec.name).await?;
+    let runs = estimate::estimates(&fleet.service, &plans, (&load.arrivals[..], &promise.steps[..]), &spec.name).await?;
     let figures = report::measured(&sent, &promise.steps, spec.slo_ms);
     let Rehearsed { slowness, hop_ms, load: fitted } = rehearsed;
     let conditions = Conditions { load: fitted, devices: slowness, hop_ms, machine };

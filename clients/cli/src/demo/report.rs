@@ -219,7 +219,8 @@ pub mod tests {
 
     /// A plan of this step that came into force at this second.
     pub fn plan(at_s: f64, step: &str) -> PlanInForce {
-        let (status, step, accuracy) = ("optimal".to_owned(), Some(step.to_owned()), if step == "hardware" { 0.9 } else { 0.8 });
+        let (status, step, accuracy) =
+            ("optimal".to_owned(), Some(step.to_owned()), if step == "hardware" { 0.9 } else { 0.8 });
         PlanInForce { at_s, generation: 1, status, step, replicas: 1, accuracy, groups: String::new(), id: String::new() }
     }
 
