@@ -18,6 +18,7 @@ pub mod labels;
 pub mod matching;
 pub mod measure;
 pub mod npy;
+pub mod processor;
 pub mod profile;
 mod rows;
 pub mod stats;
@@ -29,7 +30,7 @@ pub use apportion_executor::backend::{
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
-pub use measure::{MeasureOptions, profile_variant};
+pub use measure::{Clock, MeasureOptions, profile_variant};
 pub use profile::{Loader, Measured, MeasuredTask, MeasuredVariant, Progress, onnx_loader, profile_pipeline};
 pub use stats::{ProfilePoint, fit};
 pub use validate::MeasuredPath;
