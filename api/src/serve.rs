@@ -1,9 +1,10 @@
 //! Starting and stopping one service process.
 
 use crate::app::{App, Inner};
-use crate::control::{heard, leader, push, sessions::Sessions};
+use crate::control::{heard, leader, push, records, sessions::Sessions};
 use crate::database::{Database, DatabaseError};
-use crate::{http, jobs};
+use crate::parts::{Broken, Part, Parts};
+use crate::{clock, http, jobs, store};
 use apportion_protocol::MESSAGE_BYTES_MAX;
 use apportion_protocol::v1::control_server::ControlServer;
 use std::fs;
@@ -11,7 +12,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::StreamExt;
@@ -96,6 +97,11 @@ impl Running {
         &self.app.token
     }
 
+    /// Waits until a part of the service breaks; the process should then end with a failure, so that it is started again.
+    pub async fn broken(&self) -> Broken {
+        self.app.parts.broken().await
+    }
+
     /// Stops everything: requests under way are answered, agents keep their target, the private database shuts down.
     pub async fn stop(self) {
         self.app.stopping.send_replace(true);
@@ -122,7 +128,8 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
     let http = http_listener.local_addr().map_err(listen(config.http))?;
     let grpc_listener = tokio::net::TcpListener::bind(config.grpc).await.map_err(listen(config.grpc))?;
     let grpc = grpc_listener.local_addr().map_err(listen(config.grpc))?;
-    let database = Database::open(config.database_url.as_deref(), &data_dir).await?;
+    let mut database = Database::open(config.database_url.as_deref(), &data_dir).await?;
+    set_clock(&database).await;
     let app = App::new(Inner {
         pool: database.pool.clone(),
         data_dir,
@@ -131,26 +138,49 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         job_enqueued: Notify::new(),
         fleet_changed: Notify::new(),
         heard: heard::Heard::default(),
+        records: records::Records::default(),
+        parts: Parts::default(),
         target: watch::Sender::new(None),
         stopping: watch::Sender::new(false),
     });
     let server = http::server(app.clone(), http_listener).map_err(listen(http))?;
     let http_server = server.handle();
-    let web = tokio::spawn(async move {
+    let web = app.clone();
+    let web = async move {
         if let Err(error) = server.await {
-            tracing::error!(%error, "the HTTP server broke down");
+            web.parts.fail(Part::Http, error.to_string());
         }
-    });
+    };
+    let died = database.died();
+    let keeper = app.clone();
+    let keeper = async move {
+        tokio::select! {
+            () = keeper.stopped() => {}
+            why = died => keeper.parts.fail(Part::Database, why),
+        }
+    };
     let parts = vec![
-        web,
-        tokio::spawn(serve_agents(app.clone(), grpc_listener)),
-        tokio::spawn(push::run(app.clone())),
-        tokio::spawn(heard::run(app.clone())),
-        tokio::spawn(jobs::run(app.clone())),
-        tokio::spawn(leader::run(app.clone())),
+        app.run(Part::Http, web),
+        app.run(Part::AgentsServer, serve_agents(app.clone(), grpc_listener)),
+        app.run(Part::Push, push::run(app.clone())),
+        app.run(Part::Heard, heard::run(app.clone())),
+        app.run(Part::Records, records::run(app.clone())),
+        app.run(Part::Jobs, jobs::run(app.clone())),
+        app.run(Part::Leader, leader::run(app.clone())),
+        app.run(Part::Database, keeper),
     ];
     announce(http, grpc);
     Ok(Running { http, grpc, app, database, http_server, parts })
+}
+
+/// Rows have the database's times from the first on. Without an answer, the part that watches agents asks again.
+async fn set_clock(database: &Database) {
+    let asked = Instant::now();
+    let time = async { store::target::clock(&mut *database.pool.acquire().await?).await };
+    match time.await {
+        Ok(time) => clock::heard(asked, Instant::now(), time),
+        Err(error) => tracing::warn!(%error, "the database does not say what time it is"),
+    }
 }
 
 fn announce(http: SocketAddr, grpc: SocketAddr) {
@@ -171,11 +201,12 @@ async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
     let service = ControlServer::new(Sessions(app.clone()))
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let parts = app.clone();
     let server = tonic::transport::Server::builder()
         .add_service(service)
         .serve_with_incoming_shutdown(connections, async move { app.stopped().await });
     if let Err(error) = server.await {
-        tracing::error!(%error, "the agents' server broke down");
+        parts.parts.fail(Part::AgentsServer, error.to_string());
     }
 }
 

@@ -122,6 +122,8 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
         data_address: identity.data_address.clone(),
         fence,
         process_id: identity.process_id.clone(),
+        agent_id: String::new(),
+        number: 0,
     };
     if outbox.send(told(agent_message::Message::Register(register))).await.is_err() {
         return End::Again("the stream has no end".into());

@@ -7,6 +7,10 @@ use crate::store;
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// A database that takes longer than this for a row is not ready.
+const DATABASE_MAX: Duration = Duration::from_secs(2);
 
 /// Routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
@@ -22,17 +26,26 @@ pub async fn livez() -> HttpResponse {
     HttpResponse::Ok().body("live\n")
 }
 
-/// Answers 200 while the database does.
+/// Answers 200 while every part of the service works and the database answers; 503 names those that do not.
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, body = String), (status = 503, body = Refusal)))]
 pub async fn readyz(app: web::Data<App>) -> Answer {
-    match store::target::get(&mut *app.pool.acquire().await?).await {
-        Ok(_) => Ok(HttpResponse::Ok().body("ready\n")),
-        Err(error) => {
+    let mut wrong: Vec<String> = app.parts.is_broken().map(|broken| broken.to_string()).into_iter().collect();
+    let silent = app.parts.silent(Instant::now());
+    wrong.extend(silent.iter().map(|(part, since)| format!("part {} was last alive {} s ago", part.name(), since.as_secs())));
+    let read = async { store::target::get(&mut *app.pool.acquire().await?).await };
+    match tokio::time::timeout(DATABASE_MAX, read).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
-            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the database does not answer"))
+            wrong.push("the database does not answer; the service's log says why".into());
         }
+        Err(_) => wrong.push(format!("the database has not answered for {} s", DATABASE_MAX.as_secs())),
     }
+    if wrong.is_empty() {
+        return Ok(HttpResponse::Ok().body("ready\n"));
+    }
+    Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, wrong.join("; ")))
 }
 
 /// Figures in the Prometheus text format.

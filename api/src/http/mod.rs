@@ -18,13 +18,16 @@ pub mod target;
 pub mod traces;
 
 use crate::app::App;
+use crate::parts::Part;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
-use actix_web::http::header;
+use actix_web::http::{StatusCode, header};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::{App as WebApp, HttpServer, web};
+use futures::FutureExt;
 use refusal::Refusal;
 use std::net::TcpListener;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 /// Threads that answer requests; handlers wait for the database most of the time.
@@ -76,7 +79,15 @@ async fn refusals_are_documents(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let (method, path) = (request.method().clone(), request.path().to_string());
-    let response = next.call(request).await?.map_into_boxed_body();
+    let app = request.app_data::<web::Data<App>>().cloned();
+    let answering = AssertUnwindSafe(next.call(request)).catch_unwind().await;
+    let response = answering.unwrap_or_else(|panic| {
+        // The process ends: a handler that panics has left who knows what behind.
+        let why = format!("{method} {path}: {}", crate::parts::words(&*panic));
+        app.iter().for_each(|app| app.parts.fail(Part::Http, why.as_str()));
+        Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the service broke down and starts again").into())
+    });
+    let response = response?.map_into_boxed_body();
     let status = response.status();
     let is_ours = |r: &ServiceResponse| {
         r.headers().get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(refusal::MEDIA_TYPE.as_bytes()))

@@ -12,6 +12,7 @@ pub mod hardware;
 pub mod jobs;
 pub mod pipelines;
 pub mod plans;
+pub mod processes;
 pub mod target;
 pub mod traces;
 

@@ -23,6 +23,7 @@ mod plan;
 mod profile;
 mod reproduce;
 mod requests;
+mod restore;
 mod scaling;
 mod serve;
 mod simulate;

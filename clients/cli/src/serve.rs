@@ -6,7 +6,11 @@ use apportion_api::Config;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// How long the rest of a broken service may take to stop.
+const STOP_BROKEN_MAX: Duration = Duration::from_secs(8);
 
 /// Arguments of `apportion serve`.
 #[derive(Args, Debug)]
@@ -43,16 +47,25 @@ pub fn run(args: ServeArgs) -> Outcome {
     }
     let config = Config { database_url, data_dir, http, grpc, token };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         // From here on a signal waits for the service to be up: a private database that has begun must be stopped.
         let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
         let running = apportion_api::serve(config).await.context("the service did not start")?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        running.stop().await;
-        Ok(Exit::Done)
-    })
+        let broken = tokio::select! {
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+            broken = running.broken() => Some(broken),
+        };
+        let Some(broken) = broken else {
+            running.stop().await;
+            return Ok(Exit::Done);
+        };
+        // What still works is stopped in order, but nothing is waited for long.
+        let _late = tokio::time::timeout(STOP_BROKEN_MAX, running.stop()).await;
+        Err(anyhow::anyhow!("the service ends: {broken}").into())
+    });
+    // Work that blocks a thread ends with the process.
+    runtime.shutdown_background();
+    outcome
 }
