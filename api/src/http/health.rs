@@ -80,5 +80,10 @@ pub async fn metrics(app: web::Data<App>) -> Answer {
     let rate = |name: &str| arrivals.iter().filter(|r| r.pipeline == name).map(|r| r.offered as f64).sum::<f64>() / 10.0;
     let rates = names.iter().map(|name| (format!("{{pipeline={name:?}}}"), rate(name))).collect();
     figure("offered_qps", "Queries offered per second, mean over 10 s.", rates);
+    for count in crate::jobs::counts::ALL {
+        let (name, help, value) = (count.name(), count.help(), count.get());
+        let _infallible =
+            writeln!(text, "# HELP apportion_{name} {help}\n# TYPE apportion_{name} counter\napportion_{name} {value}");
+    }
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text))
 }

@@ -200,7 +200,7 @@ async fn enqueue(
     let problem = problem(db, asked).await?;
     let (id, at) = (Uuid::now_v7(), now());
     rows::insert(db, id, &problem, &serde_json::to_value(options).expect("options are JSON"), at).await?;
-    store::jobs::enqueue(db, id).await?;
+    store::jobs::enqueue(db, id, options.is_long()).await?;
     if let Some((key, request)) = key {
         rows::remember_key(db, &key, &request, id, at).await?;
     }

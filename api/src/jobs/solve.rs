@@ -1,6 +1,7 @@
-//! The calls of planners, checker and estimator. They block and burn a core, so they run on the blocking pool; a panic in
-//! them fails the job and not the process.
+//! The calls of planners, checker and estimator. They block and burn a core, so each has a thread of its own; a panic in them fails the
+//! job and not the process.
 
+use super::counts;
 use apportion_domain::{Plan, PlanOutcome, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
@@ -8,10 +9,13 @@ use apportion_planning::{Listener, Planner, plan};
 use apportion_wire::PlanFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 /// Longest time that one plan may take, whatever is asked for.
@@ -63,6 +67,18 @@ impl Default for PlanOptions {
 }
 
 impl PlanOptions {
+    /// Limit on the time spent solving.
+    #[must_use]
+    pub fn time_limit(&self) -> Duration {
+        Duration::from_secs_f64(self.time_limit_s.clamp(0.0, TIME_LIMIT_S_MAX))
+    }
+
+    /// Whether a plan may take so long that it must leave places to others.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.time_limit_s > TIME_LIMIT_S
+    }
+
     /// What is refused: `(pointer, detail)`.
     #[must_use]
     pub fn refused(&self) -> Vec<(&'static str, String)> {
@@ -113,48 +129,94 @@ fn workload(traces: Vec<Trace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
-/// Solves on the blocking pool and has the checker confirm the plan, whatever its planner says of it.
+/// Solves in a thread of its own and has the checker confirm the plan, whatever its planner says of it. Who no longer waits for the answer
+/// stops the search.
 ///
 /// # Errors
 /// If the planner panicked or its plan is broken: defects of ours, described by their message.
 pub async fn solve(ask: Ask) -> Result<Solved, String> {
-    let solving = tokio::task::spawn_blocking(move || {
-        let begin = Instant::now();
-        let options = apportion_planning::PlanOptions {
-            planner: Planner::from_name(&ask.options.planner).unwrap_or_default(),
-            gap: ask.options.gap,
-            time_limit: Some(Duration::from_secs_f64(ask.options.time_limit_s.min(TIME_LIMIT_S_MAX))),
-            cancel: ask.cancel,
-            trace: Some(workload(ask.traces)),
-            explain: ask.explain,
-            listener: ask.listener,
-            ladder: ask.options.ladder,
-            ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
-        };
-        let (outcome, report) = plan(&ask.problem, &options);
-        let outcome = outcome.map(|plan| with_headroom(plan, ask.options.ladder_headroom.unwrap_or(1.0)));
-        let attainment = report.estimate.as_ref().map(|e| e.attainment);
-        let file = PlanFile::from_outcome(&ask.problem, &outcome, &report);
-        let document = serde_json::to_value(&file).expect("a plan file is JSON");
-        let findings = outcome.plan().map(|plan| apportion_checker::check(&ask.problem, plan)).unwrap_or_default();
-        match findings.first() {
-            Some(finding) => Err(format!("the planner's plan is broken: {}", sentence(finding))),
-            None => Ok(Solved { outcome, attainment, document }),
-        }
+    solve_holding(ask, ()).await
+}
+
+/// The same; `held` is kept until the planner has ended, even if nobody waits for it any more.
+///
+/// # Errors
+/// As [`solve`].
+pub(super) async fn solve_holding(ask: Ask, held: impl Send + 'static) -> Result<Solved, String> {
+    let mut leaving = Leaving(Some(ask.cancel.clone()));
+    let solved = in_a_thread("the planner", move || {
+        let solved = solved(ask);
+        drop(held);
+        solved
     });
-    solving.await.unwrap_or_else(|error| Err(panic_message(error)))
+    let solved = solved.await;
+    leaving.0 = None;
+    solved?
+}
+
+/// Stops a search when it is dropped.
+struct Leaving(Option<Arc<AtomicBool>>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let Some(cancel) = &self.0 {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn solved(ask: Ask) -> Result<Solved, String> {
+    let begin = Instant::now();
+    let options = apportion_planning::PlanOptions {
+        planner: Planner::from_name(&ask.options.planner).unwrap_or_default(),
+        gap: ask.options.gap,
+        time_limit: Some(ask.options.time_limit()),
+        cancel: ask.cancel,
+        trace: Some(workload(ask.traces)),
+        explain: ask.explain,
+        listener: ask.listener,
+        ladder: ask.options.ladder,
+        ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
+    };
+    let (outcome, report) = plan(&ask.problem, &options);
+    let outcome = outcome.map(|plan| with_headroom(plan, ask.options.ladder_headroom.unwrap_or(1.0)));
+    let attainment = report.estimate.as_ref().map(|e| e.attainment);
+    let file = PlanFile::from_outcome(&ask.problem, &outcome, &report);
+    let document = serde_json::to_value(&file).expect("a plan file is JSON");
+    let findings = outcome.plan().map(|plan| apportion_checker::check(&ask.problem, plan)).unwrap_or_default();
+    match findings.first() {
+        Some(finding) => Err(format!("the planner's plan is broken: {}", sentence(finding))),
+        None => Ok(Solved { outcome, attainment, document }),
+    }
+}
+
+/// Runs what blocks in a thread of its own: the process may end while it runs, which tokio's blocking pool would wait for.
+async fn in_a_thread<T: Send + 'static>(
+    who: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let (tell, told) = oneshot::channel();
+    let run = move || {
+        let done = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| broke_down(who, payload.as_ref()));
+        // Nobody may be waiting any more.
+        let _unheard = tell.send(done);
+    };
+    let name = "plan".to_owned();
+    std::thread::Builder::new().name(name).spawn(run).map_err(|e| format!("there is no thread for {who}: {e}"))?;
+    told.await.map_err(|_| format!("{who} ended without a word"))?
+}
+
+/// Reports a panic and counts it.
+fn broke_down(who: &str, payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let detail = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
+    counts::PANICS.add();
+    tracing::error!(who, detail, "a panic: a defect of ours");
+    format!("{who} broke down: {detail}")
 }
 
 fn sentence(finding: &apportion_checker::Finding) -> String {
     format!("{}: {}: {}", finding.rule, finding.place, finding.evidence)
-}
-
-fn panic_message(error: tokio::task::JoinError) -> String {
-    let detail = error.try_into_panic().ok().and_then(|payload| {
-        let text = payload.downcast_ref::<String>().cloned();
-        text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_string()))
-    });
-    format!("the planner broke down: {}", detail.unwrap_or_else(|| "it was stopped".into()))
 }
 
 /// How a plan fares in a problem that it was not made for.
@@ -166,15 +228,36 @@ pub struct Holds {
     pub attainment: f64,
 }
 
-/// Checks and replays a plan on the blocking pool. Of the problem's objective the budget and the latency rule matter.
+/// Checks and replays a plan in a thread of its own. Of the problem's objective the budget and the latency rule matter.
 ///
 /// # Errors
 /// If checker or estimator panicked.
 pub async fn holds(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<Holds, String> {
-    let checking = tokio::task::spawn_blocking(move || {
+    in_a_thread("the checker", move || {
         let findings = apportion_checker::check(&problem, &plan);
         let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
         Holds { findings: findings.iter().map(sentence).collect(), attainment: run.map_or(0.0, |run| run.total.attainment) }
-    });
-    checking.await.map_err(panic_message)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_reported_and_counted() {
+        let before = counts::PANICS.get();
+        let broken = in_a_thread("the planner", || panic!("no {}", "flow")).await as Result<(), String>;
+        assert_eq!(broken, Err("the planner broke down: no flow".into()));
+        assert_eq!(counts::PANICS.get(), before + 1);
+        assert_eq!(in_a_thread("the planner", || 7).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn who_leaves_stops_the_search() {
+        let cancel = Arc::new(AtomicBool::new(false));
+        drop(Leaving(Some(cancel.clone())));
+        assert!(cancel.load(Ordering::Relaxed));
+    }
 }

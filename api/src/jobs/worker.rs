@@ -1,140 +1,161 @@
-//! Claims jobs and carries them out. Any number of processes may do so on one database.
+//! Claims jobs and has them carried out. Any number of processes may do so on one database.
 
-use super::{Ask, PlanOptions, Solved, solve};
+use super::carry::carry_out;
+use super::counts;
+use super::insist::{Pauses, attempt};
+use super::places::{Free, Places};
 use crate::app::{App, now};
-use crate::documents;
 use crate::parts::Part;
-use crate::store::{self, jobs::JobRow, plans::PlanRow};
-use apportion_domain::{PlanOutcome, Problem, StopReason, Trace};
-use apportion_planning::{Incumbent, Listener};
-use serde_json::json;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use tokio::sync::watch;
+use crate::store::{self, jobs::JobRow, jobs::Offer, plans::PlanRow};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::{JoinError, JoinSet};
+use uuid::Uuid;
 
-/// How often a job is begun before it counts as failed: its worker died each time, perhaps of it.
-pub const RETRIES_MAX: i32 = 3;
+/// How many workers may die of a job before it counts as failed.
+pub const DEATHS_MAX: i32 = 3;
 /// A worker that does not renew its lease for so long is dead.
-const LEASE: Duration = Duration::from_secs(15);
-/// How often a worker renews its lease and looks whether its job was cancelled.
-const RENEW_EVERY: Duration = Duration::from_millis(200);
-/// How often it looks for jobs that other processes enqueued.
+pub(super) const LEASE: Duration = Duration::from_secs(15);
+/// How often jobs that other processes enqueued are looked for.
 const POLL: Duration = Duration::from_millis(500);
+/// After the database was away, leases that have run out are left alone for so long: those who have them come back too.
+const CALM: Duration = Duration::from_secs(2);
 
-/// Works until the service stops.
+/// What the jobs of one process share.
+pub(super) struct Crew {
+    pub(super) app: App,
+    pub(super) places: Places,
+    own: Mutex<BTreeSet<Uuid>>,
+    disturbed: Mutex<Option<Instant>>,
+}
+
+/// A plan that this process is at, until it is dropped.
+pub(super) struct Own<'a>(&'a Crew, Uuid);
+
+impl Drop for Own<'_> {
+    fn drop(&mut self) {
+        self.0.own().remove(&self.1);
+    }
+}
+
+impl Crew {
+    fn new(app: App) -> Self {
+        Self { app, places: Places::new(), own: Mutex::default(), disturbed: Mutex::default() }
+    }
+
+    fn own(&self) -> std::sync::MutexGuard<'_, BTreeSet<Uuid>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that this process is at a plan.
+    pub(super) fn is_at(&self, plan: Uuid) -> Own<'_> {
+        self.own().insert(plan);
+        Own(self, plan)
+    }
+
+    /// Notes that the database was away.
+    pub(super) fn disturbed(&self) {
+        *self.disturbed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_calm(&self) -> bool {
+        self.disturbed.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|at| at.elapsed() > CALM)
+    }
+}
+
+/// What a claim came to.
+enum Claimed {
+    /// A plan to be solved.
+    Plan(JobRow, Box<PlanRow>),
+    /// A job that needed no solving any more.
+    Settled,
+    /// There was no job.
+    Nothing,
+}
+
+/// Works until the service stops; then every job is put back that has not ended by itself.
 pub async fn run(app: App) {
-    while !app.is_stopping() {
-        app.parts.sign(Part::Jobs);
-        match work_once(&app).await {
-            Ok(true) => {}
-            Ok(false) => tokio::select! {
-                () = app.stopped() => return,
-                () = app.job_enqueued.notified() => {}
+    let crew = Arc::new(Crew::new(app));
+    let mut jobs = JoinSet::new();
+    let mut pauses = Pauses::default();
+    while !crew.app.is_stopping() {
+        crew.app.parts.sign(Part::Jobs);
+        while let Some(ended) = jobs.try_join_next() {
+            survived(ended);
+        }
+        let Some(free) = crew.places.free() else {
+            tokio::select! {
+                () = crew.app.stopped() => {}
+                () = crew.places.freed() => {}
                 () = tokio::time::sleep(POLL) => {}
-            },
+            }
+            continue;
+        };
+        let pause = match attempt(&crew, claim(&crew, &free)).await {
+            Ok(Claimed::Plan(job, row)) => {
+                pauses = Pauses::default();
+                let place = free.take(job.long).expect("the claim asked for what is free");
+                jobs.spawn(carry_out(crew.clone(), job, row, place));
+                continue;
+            }
+            Ok(Claimed::Settled) => continue,
+            Ok(Claimed::Nothing) => POLL,
             Err(error) => {
-                tracing::error!(%error, "a job could not be claimed or stored");
-                tokio::time::sleep(POLL).await;
+                tracing::error!(%error, "no job could be claimed");
+                pauses.next()
             }
-        }
-    }
-}
-
-/// Claims one job and carries it out; answers whether there was one.
-async fn work_once(app: &App) -> store::Result<bool> {
-    let mut tx = app.pool.begin().await?;
-    let at = now();
-    let Some(job) = store::jobs::claim(&mut tx, at, at + LEASE).await? else { return Ok(false) };
-    let Some(row) = store::plans::get(&mut tx, job.plan).await? else { return Ok(true) };
-    if job.attempts > RETRIES_MAX {
-        let error = format!("its worker died {RETRIES_MAX} times");
-        finish(&mut tx, &job, Err(error)).await?;
-        tx.commit().await?;
-        return Ok(true);
-    }
-    store::plans::start(&mut tx, job.plan, at).await?;
-    tx.commit().await?;
-    tracing::info!(plan = %job.plan, attempt = job.attempts, "solving");
-    let outcome = carry_out(app, &job, &row).await;
-    if app.is_stopping() && matches!(&outcome, Ok(solved) if solved.outcome.stopped() == Some(StopReason::Cancelled)) {
-        // Not its own fault: whoever comes next begins it again, once the lease has run out.
-        return Ok(true);
-    }
-    let mut tx = app.pool.begin().await?;
-    finish(&mut tx, &job, outcome).await?;
-    tx.commit().await?;
-    Ok(true)
-}
-
-/// Solves, and meanwhile renews the lease and listens for cancellation.
-async fn carry_out(app: &App, job: &JobRow, row: &PlanRow) -> Result<Solved, String> {
-    let problem = documents::problem(&row.problem).map_err(|error| error.to_string())?;
-    let options: PlanOptions = serde_json::from_value(row.options.clone()).map_err(|error| error.to_string())?;
-    let traces = traces(app, &problem, &options).await?;
-    let cancel = Arc::new(AtomicBool::new(false));
-    let (told, mut news) = watch::channel(None);
-    let listener: Listener = Arc::new(move |now: Incumbent| {
-        told.send_replace(Some(now));
-    });
-    let listener = Some(listener);
-    let solving = solve(Ask { problem, options, traces, cancel: cancel.clone(), explain: true, listener });
-    tokio::pin!(solving);
-    loop {
+        };
+        drop(free);
         tokio::select! {
-            solved = &mut solving => return solved,
-            () = tokio::time::sleep(RENEW_EVERY) => {
-                app.parts.sign(Part::Jobs);
-                if app.is_stopping() || !still_wanted(app, job, &mut news).await {
-                    cancel.store(true, Ordering::Relaxed);
-                }
-            }
+            () = crew.app.stopped() => {}
+            () = crew.app.job_enqueued.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+            Some(ended) = jobs.join_next(), if !jobs.is_empty() => survived(ended),
         }
+    }
+    while let Some(ended) = jobs.join_next().await {
+        survived(ended);
     }
 }
 
-/// Renews the lease and stores how far the search is. A database that does not answer is no reason to stop: the lease is longer than a hiccup.
-async fn still_wanted(app: &App, job: &JobRow, news: &mut watch::Receiver<Option<Incumbent>>) -> bool {
-    let incumbent = if news.has_changed().unwrap_or(false) { *news.borrow_and_update() } else { None };
-    let result = async {
-        let mut db = app.pool.acquire().await?;
-        if let Some(now) = incumbent {
-            let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
-            store::plans::tell(&mut db, job.plan, &progress).await?;
-        }
-        let ours = store::jobs::renew(&mut db, job, now() + LEASE).await?;
-        Ok::<bool, store::Error>(ours && !store::plans::cancel_asked(&mut db, job.plan).await?)
-    };
-    result.await.unwrap_or(true)
-}
-
-async fn traces(app: &App, problem: &Problem, options: &PlanOptions) -> Result<Vec<Trace>, String> {
-    const DEFAULT_TRACE_S: u64 = 60;
-    let Some(id) = options.trace else {
-        return Ok(problem.pipelines.iter().map(|p| documents::steady(p.demand_qps, DEFAULT_TRACE_S)).collect());
-    };
-    let csv = async { store::traces::csv(&mut *app.pool.acquire().await?, id).await };
-    let csv = csv.await.map_err(|error| error.to_string())?.ok_or_else(|| format!("trace {id} is gone"))?;
-    let trace = apportion_wire::read_trace("trace", csv.as_bytes(), None).map_err(|error| error.to_string())?;
-    Ok(vec![trace; problem.pipelines.len()])
-}
-
-/// Stores what came of a job and deletes it, unless somebody else has it by now.
-async fn finish(tx: &mut store::PgConnection, job: &JobRow, outcome: Result<Solved, String>) -> store::Result<()> {
-    if !store::jobs::delete(tx, job).await? {
-        return Ok(());
+/// A panic in the work around a planner is a panic of this part of the service.
+fn survived(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(payload) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(payload);
     }
-    let (state, plan, error) = match &outcome {
-        Err(error) => ("failed", None, Some(error.as_str())),
-        Ok(solved) => match &solved.outcome {
-            _ if solved.outcome.stopped() == Some(StopReason::Cancelled) => ("cancelled", None, None),
-            PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => ("succeeded", Some(&solved.document), None),
-            PlanOutcome::Infeasible { .. } => ("infeasible", Some(&solved.document), None),
-            PlanOutcome::Unknown { .. } => {
-                ("failed", Some(&solved.document), Some("stopped before a plan was found or proven impossible"))
-            }
-        },
-    };
-    tracing::info!(plan = %job.plan, state, error, "job over");
-    store::plans::finish(tx, job.plan, state, plan, error, now()).await
+}
+
+/// Claims one job, and settles it at once if there is nothing to solve.
+async fn claim(crew: &Crew, free: &Free) -> store::Result<Claimed> {
+    let own: Vec<Uuid> = crew.own().iter().copied().collect();
+    let offer = Offer { lease: LEASE, long: free.takes_long(), from_the_dead: crew.is_calm(), own: &own };
+    let mut tx = crew.app.pool.begin().await?;
+    let Some(job) = store::jobs::claim(&mut tx, &offer).await? else { return Ok(Claimed::Nothing) };
+    let at = now();
+    if !store::plans::start(&mut tx, job.plan, at).await? {
+        store::jobs::delete(&mut tx, &job).await?;
+        store::plans::finish(&mut tx, job.plan, "cancelled", None, None, at).await?;
+        tx.commit().await?;
+        tracing::info!(plan = %job.plan, "cancelled before it was solved");
+        return Ok(Claimed::Settled);
+    }
+    if job.deaths >= DEATHS_MAX {
+        let error = format!("its worker died {DEATHS_MAX} times");
+        store::jobs::delete(&mut tx, &job).await?;
+        store::plans::finish(&mut tx, job.plan, "failed", None, Some(&error), at).await?;
+        tx.commit().await?;
+        tracing::error!(plan = %job.plan, error, "job over");
+        return Ok(Claimed::Settled);
+    }
+    let row = store::plans::get(&mut tx, job.plan).await?.ok_or(store::Error::RowNotFound)?;
+    tx.commit().await?;
+    if job.deaths > 0 {
+        counts::DEATHS.add();
+        tracing::warn!(plan = %job.plan, deaths = job.deaths, "taken over: who had it is silent");
+    }
+    tracing::info!(plan = %job.plan, claim = job.attempts, "solving");
+    Ok(Claimed::Plan(job, Box::new(row)))
 }

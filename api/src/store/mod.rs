@@ -24,3 +24,16 @@ pub type Time = chrono::DateTime<chrono::Utc>;
 pub type Result<T> = std::result::Result<T, Error>;
 /// Most rows that a list answers with.
 pub const LIST_MAX: i64 = 1_000;
+
+/// Whether the database was away, or in a state that passes: what failed may work when it is tried again.
+#[must_use]
+pub fn is_away(error: &Error) -> bool {
+    /// Classes of SQLSTATE: connection, resources, operator's intervention (as at a shutdown), system; then a transaction that was
+    /// rolled back for another's sake, and a database that only reads, as a standby does before it takes over.
+    const PASSING: [&str; 6] = ["08", "53", "57", "58", "40", "25006"];
+    match error {
+        Error::Io(_) | Error::Tls(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed | Error::Protocol(_) => true,
+        Error::Database(error) => error.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class))),
+        _ => false,
+    }
+}

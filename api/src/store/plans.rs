@@ -111,18 +111,18 @@ pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
     Ok(asked.unwrap_or(true))
 }
 
-/// Cancels a queued plan at once and marks one being solved; answers whether the plan was still open.
+/// Cancels a plan: at once if nobody is at it, else it is marked, and becomes `cancelled` whatever its worker finds. Answers whether the
+/// plan was still open.
 ///
 /// # Errors
 /// The database's.
 pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
-    sqlx::query("delete from jobs j using plans p where p.id = $1 and j.plan = p.id and p.state = 'queued'")
-        .bind(id)
-        .execute(&mut *db)
-        .await?;
+    super::jobs::withdraw(&mut *db, id).await?;
+    // The job is locked: who has it does not change before this transaction ends.
     let done = sqlx::query(
-        "update plans set cancel = true, state = case when state = 'queued' then 'cancelled' else state end,
-         finished_at = case when state = 'queued' then $2 else finished_at end where id = $1 and state in ('queued', 'solving')",
+        "update plans set cancel = true, state = case when held then state else 'cancelled' end,
+         progress = case when held then progress end, finished_at = case when held then finished_at else $2 end
+         from (select exists (select from jobs where plan = $1) as held) job where id = $1 and state in ('queued', 'solving')",
     )
     .bind(id)
     .bind(at)
@@ -131,12 +131,30 @@ pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Marks it as being solved.
+/// Marks an open plan as being solved; answers whether it is to be solved: it may have been cancelled or be over.
 ///
 /// # Errors
 /// The database's.
-pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<()> {
-    sqlx::query("update plans set state = 'solving', started_at = $2 where id = $1").bind(id).bind(at).execute(db).await?;
+pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
+    let done = sqlx::query(
+        "update plans set state = 'solving', started_at = $2 where id = $1 and state in ('queued', 'solving') and not cancel",
+    )
+    .bind(id)
+    .bind(at)
+    .execute(db)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Marks a plan as waiting again, since its worker has put it back.
+///
+/// # Errors
+/// The database's.
+pub async fn requeue(db: &mut PgConnection, id: Uuid) -> Result<()> {
+    sqlx::query("update plans set state = 'queued', started_at = null, progress = null where id = $1 and state = 'solving'")
+        .bind(id)
+        .execute(db)
+        .await?;
     Ok(())
 }
 
@@ -150,7 +168,7 @@ pub async fn tell(db: &mut PgConnection, id: Uuid, progress: &Value) -> Result<(
     Ok(())
 }
 
-/// Stores the outcome.
+/// Stores the outcome of an open plan. One whose cancellation was asked for is cancelled, whatever was found.
 ///
 /// # Errors
 /// The database's.
@@ -162,7 +180,11 @@ pub async fn finish(
     error: Option<&str>,
     at: Time,
 ) -> Result<()> {
-    sqlx::query("update plans set state = $2, plan = $3, error = $4, finished_at = $5, progress = null where id = $1")
+    sqlx::query(
+        "update plans set state = case when cancel then 'cancelled' else $2 end, plan = case when cancel then null else $3 end,
+         error = case when cancel then null else $4 end, finished_at = $5, progress = null
+         where id = $1 and state in ('queued', 'solving')",
+    )
         .bind(id)
         .bind(state)
         .bind(plan)

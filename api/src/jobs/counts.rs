@@ -1,0 +1,51 @@
+//! What has gone wrong with jobs in this process, counted from its start.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that only rises.
+pub struct Count {
+    name: &'static str,
+    help: &'static str,
+    value: AtomicU64,
+}
+
+impl Count {
+    const fn new(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, value: AtomicU64::new(0) }
+    }
+
+    /// Its name in the metrics, without prefix.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it counts, in one sentence.
+    #[must_use]
+    pub fn help(&self) -> &'static str {
+        self.help
+    }
+
+    /// How many by now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// One more.
+    pub(super) fn add(&self) {
+        self.value.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Panics of planners, checker and estimator.
+pub static PANICS: Count = Count::new("planner_panics_total", "Panics of planners, checker and estimator.");
+/// Jobs whose holder let the lease run out.
+pub static DEATHS: Count = Count::new("job_deaths_total", "Jobs taken over from a worker that is silent.");
+/// Planners that were told to stop and did not within the wait.
+pub static ABANDONED: Count = Count::new("jobs_abandoned_total", "Planners that did not stop when they were told to.");
+/// Steps of jobs that were tried again since the database was away.
+pub static RETRIES: Count = Count::new("job_retries_total", "Steps of jobs tried again since the database was away.");
+
+/// All of them.
+pub static ALL: [&Count; 4] = [&PANICS, &DEATHS, &ABANDONED, &RETRIES];
