@@ -64,6 +64,37 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
     sqlx::query_as(columns!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
+/// Makes a row with this number for an agent whose name is not known, if no other has the number: its registration follows. It comes from
+/// a fleet whose database was lost, or is younger than this one.
+///
+/// # Errors
+/// The database's.
+pub async fn reserve(db: &mut PgConnection, row: &AgentRow, number: i64) -> Result<()> {
+    let done = sqlx::query(
+        "insert into agents (number, name, hardware, devices, ingress_http, data_address, process_id, session, state,
+         registered_at, seen_at) overriding system value values ($1, $2, $3, $4, $5, $6, $7, $8, 'left', $9, $9)
+         on conflict do nothing",
+    )
+    .bind(number)
+    .bind(&row.name)
+    .bind(&row.hardware)
+    .bind(row.devices)
+    .bind(&row.ingress_http)
+    .bind(&row.data_address)
+    .bind(&row.process_id)
+    .bind(row.session)
+    .bind(row.registered_at)
+    .execute(&mut *db)
+    .await?;
+    if done.rows_affected() > 0 {
+        // Numbers that are given from now on are above.
+        sqlx::query("select setval('agents_number_seq', greatest((select max(number) from agents), last_value)) from agents_number_seq")
+            .execute(db)
+            .await?;
+    }
+    Ok(())
+}
+
 /// Stores a registration under its name; `number`, `state`, `ack` and `device_use` of `row` are not read. Answers its number.
 ///
 /// # Errors

@@ -23,6 +23,7 @@ pub fn register(service: &Service, name: &str) -> v1::Register {
         data_address: "127.0.0.1:2".into(),
         fence: None,
         process_id: format!("process of {name}"),
+        ..Default::default()
     }
 }
 
