@@ -22,8 +22,10 @@ pub struct Inner {
     pub data_dir: PathBuf,
     /// What agents must show.
     pub token: String,
-    /// Where agents fetch model files.
+    /// Where agents fetch model files by HTTP; empty: by the call of their own port.
     pub files_url: String,
+    /// Places for files that are fetched there.
+    pub fetches: Arc<tokio::sync::Semaphore>,
     /// Woken when a job was enqueued here.
     pub job_enqueued: Notify,
     /// Woken when an agent came or went here.

@@ -1,7 +1,7 @@
 //! Starting and stopping one service process.
 
 use crate::app::{App, Inner};
-use crate::control::{heard, leader, push, records, sessions::Sessions};
+use crate::control::{hand_out, heard, leader, push, records, sessions::Sessions};
 use crate::database::{Database, DatabaseError};
 use crate::parts::{Broken, Part, Parts};
 use crate::{clock, http, jobs, store};
@@ -31,6 +31,8 @@ pub struct Config {
     pub grpc: SocketAddr,
     /// What agents must show; `None`: the one in `data_dir/token`, made if there is none.
     pub token: Option<String>,
+    /// The URL by which agents reach HTTP, if they are to fetch model files there; `None`: they fetch them where they join.
+    pub advertise_http: Option<String>,
 }
 
 impl Config {
@@ -38,7 +40,14 @@ impl Config {
     #[must_use]
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        Self { database_url: None, data_dir: data_dir.into(), http: loopback(7070), grpc: loopback(7071), token: None }
+        Self {
+            database_url: None,
+            data_dir: data_dir.into(),
+            http: loopback(7070),
+            grpc: loopback(7071),
+            token: None,
+            advertise_http: None,
+        }
     }
 }
 
@@ -134,7 +143,8 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         pool: database.pool.clone(),
         data_dir,
         token,
-        files_url: format!("http://{http}/v1/files"),
+        files_url: config.advertise_http.map_or_else(String::new, |url| format!("{}/v1/files", url.trim_end_matches('/'))),
+        fetches: hand_out::places(),
         job_enqueued: Notify::new(),
         fleet_changed: Notify::new(),
         heard: heard::Heard::default(),

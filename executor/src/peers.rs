@@ -8,6 +8,7 @@ pub use connection::{TalkError, listen};
 pub use outbox::SendError;
 
 use crate::node::Event;
+use crate::parts::part;
 use crate::wire::Message;
 use outbox::{Inbound, Outbound};
 use std::collections::{BTreeMap, HashMap};
@@ -65,13 +66,13 @@ impl Peers {
                 let dial = Dial { agent: *agent, address: address.clone(), wanted: wanted.clone(), stop: stop.clone() };
                 let keep_dialling = dial.keep_dialling(messages, self.events.clone());
                 let before = ended.remove(agent);
-                let dialling = tokio::spawn(async move {
+                let dialling = tokio::spawn(part("agents' connections", async move {
                     // The end of the way to the old address must be told before the new way is.
                     if let Some(before) = before {
                         let _ended = before.await;
                     }
                     keep_dialling.await;
-                });
+                }));
                 self.links.insert(*agent, Link { address: address.clone(), outbox, stop, wanted, dialling });
             }
         }

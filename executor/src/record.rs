@@ -308,6 +308,10 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u8(5);
                 out.open.put_u64(*replica);
             }
+            Action::Renumber(pairs) => {
+                out.open.put_u8(8);
+                pairs.iter().flat_map(|(from, to)| [*from, *to]).for_each(|id| out.open.put_u64(id));
+            }
             Action::Acknowledge => out.open.put_u8(6),
             Action::Span(span) => {
                 out.open.put_u8(7);

@@ -39,6 +39,8 @@ pub struct Cluster {
     devices: u32,
     backend: Backend,
     service: Option<Child>,
+    /// What the service asks agents for.
+    token: String,
     agents: Vec<Agent>,
     client: reqwest::Client,
 }
@@ -75,6 +77,7 @@ impl Cluster {
             devices,
             backend,
             service: None,
+            token: TOKEN.to_owned(),
             agents: (0..agents).map(agent).collect(),
             client,
         };
@@ -90,7 +93,7 @@ impl Cluster {
     pub async fn start_service(&mut self) {
         let (http, grpc) = (format!("127.0.0.1:{}", self.http), format!("127.0.0.1:{}", self.grpc));
         let mut command = Command::new(crate::programs().join("apportion"));
-        command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", TOKEN, "--data-dir"]);
+        command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
         command.arg(self.folder.path().join("service")).env_remove("APPORTION_DATABASE_URL");
         self.service = Some(started(&mut command, self.folder.path(), "service"));
         let url = format!("http://{http}/readyz");
@@ -99,6 +102,19 @@ impl Cluster {
             assert!(begun.elapsed() < PATIENCE, "the service is not ready:\n{}", self.log("service"));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Starts the service again with another token than the agents have, or, without one, with theirs.
+    pub async fn restart_service(&mut self, token: Option<&str>) {
+        self.kill_service();
+        token.unwrap_or(TOKEN).clone_into(&mut self.token);
+        self.start_service().await;
+    }
+
+    /// Where agents join.
+    #[must_use]
+    pub fn join_address(&self) -> String {
+        format!("127.0.0.1:{}", self.grpc)
     }
 
     /// Kills the service (its database with it, as when a machine is lost).

@@ -8,6 +8,7 @@ mod choices;
 pub mod compose;
 pub mod demand;
 pub mod fleet;
+pub mod hand_out;
 pub mod heard;
 pub mod keep;
 pub mod leader;

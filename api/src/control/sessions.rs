@@ -3,6 +3,7 @@
 use super::heard::Over;
 use super::liveness::SILENCE_MAX;
 use super::uptime::Uptime;
+use super::hand_out;
 use crate::app::{App, now};
 use crate::parts::Part;
 use crate::store::{self, agents::AgentRow, arrivals::ArrivalsRow, target::TargetRow};
@@ -26,6 +27,8 @@ const REGISTER_MAX: Duration = Duration::from_secs(5);
 const OUTBOX_MAX: usize = 16;
 /// Longest name or address in bytes.
 const TEXT_MAX: usize = 256;
+/// Largest number that an agent may ask to have again; a database counts on from the largest that it has given.
+const NUMBER_MAX: u64 = 1_000_000;
 /// Most pipelines in one report, and bins in one pipeline's: an agent reports each second, in bins of 10 ms.
 const REPORT_PIPELINES_MAX: usize = 1_024;
 const REPORT_BINS_MAX: usize = 60_000;
@@ -42,6 +45,11 @@ type Outbox = mpsc::Sender<Result<v1::ControlMessage, Status>>;
 #[tonic::async_trait]
 impl Control for Sessions {
     type AttachStream = Pin<Box<ReceiverStream<Result<v1::ControlMessage, Status>>>>;
+    type FetchStream = hand_out::Chunks;
+
+    async fn fetch(&self, request: Request<v1::FileRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        hand_out::fetch(&self.0, request.into_inner()).await
+    }
 
     async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
@@ -145,7 +153,7 @@ async fn admit(app: &App, register: v1::Register) -> Result<(Uuid, v1::Welcome),
     if let Some(known) = store::agents::lock(&mut tx, &register.name).await? {
         let heard = (at - known.seen_at).to_std().unwrap_or_default() < SILENCE_MAX;
         let is_there = heard && !app.heard.is_broken(known.session);
-        if known.state == "live" && is_there && known.process_id != register.process_id {
+        if known.state == "live" && is_there && !is_same_agent(&known.process_id, &register) {
             let detail = format!("an agent named {} is in the fleet and alive; give this one another name", register.name);
             return Err(Refusal::Reason(Reason::NameTaken, detail));
         }
@@ -154,13 +162,13 @@ async fn admit(app: &App, register: v1::Register) -> Result<(Uuid, v1::Welcome),
     let session = Uuid::now_v7();
     let row = AgentRow {
         number: i64::try_from(register.number).unwrap_or(0),
-        name: register.name,
-        hardware: register.hardware,
+        name: register.name.clone(),
+        hardware: register.hardware.clone(),
         devices: register.devices as i32,
-        ingress_http: register.ingress_http,
-        ingress_grpc: register.ingress_grpc,
-        data_address: register.data_address,
-        process_id: register.process_id,
+        ingress_http: register.ingress_http.clone(),
+        ingress_grpc: register.ingress_grpc.clone(),
+        data_address: register.data_address.clone(),
+        process_id: stored_process(&register),
         session,
         state: "live".into(),
         registered_at: at,
@@ -193,6 +201,20 @@ fn check_fence(target: &TargetRow, register: &v1::Register) -> Result<(), Refusa
         tracing::warn!(agent, target, "the agent serves the target of another database; it does so until one is made here");
     }
     Ok(())
+/// A process as it is stored: after its agent's id, if it has told one.
+fn stored_process(register: &v1::Register) -> String {
+    if register.agent_id.is_empty() {
+        register.process_id.clone()
+    } else {
+        format!("{}/{}", register.agent_id, register.process_id)
+    }
+}
+
+/// Whether who registers is the agent whose process is stored: the same process, or another one with its state directory, which
+/// two processes cannot have at a time.
+fn is_same_agent(stored: &str, register: &v1::Register) -> bool {
+    let agent = stored.split_once('/').map(|(agent, _)| agent);
+    stored == stored_process(register) || (agent.is_some() && agent == Some(register.agent_id.as_str()))
 }
 
 fn check(app: &App, register: &v1::Register) -> Result<(), Refusal> {
@@ -216,9 +238,9 @@ fn check(app: &App, register: &v1::Register) -> Result<(), Refusal> {
         ("process_id", &register.process_id),
     ];
     // An agent of an older release has none.
-    if register.ingress_grpc.len() > TEXT_MAX {
-        let bytes = register.ingress_grpc.len();
-        return refuse(Reason::Invalid, format!("ingress_grpc: {bytes} bytes: expected at most {TEXT_MAX}"));
+    let optional = [("ingress_grpc", &register.ingress_grpc), ("agent_id", &register.agent_id)];
+    if let Some((key, text)) = optional.iter().find(|(_, text)| text.len() > TEXT_MAX) {
+        return refuse(Reason::Invalid, format!("{key}: {} bytes: expected at most {TEXT_MAX}", text.len()));
     }
     match texts.iter().find(|(_, text)| text.is_empty() || text.len() > TEXT_MAX) {
         Some((key, text)) => refuse(Reason::Invalid, format!("{key}: {} bytes: expected 1 to {TEXT_MAX}", text.len())),
@@ -326,6 +348,24 @@ fn arrivals(report: &v1::Report, sent_ms: i64) -> Vec<ArrivalsRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_restart_is_the_same_agent_and_another_process_is_not() {
+        let of = |agent_id: &str, process_id: &str| v1::Register {
+            agent_id: agent_id.into(),
+            process_id: process_id.into(),
+            ..Default::default()
+        };
+        let first = of("agent", "1");
+        for (other, is_same) in
+            [(of("agent", "1"), true), (of("agent", "2"), true), (of("other", "1"), false), (of("", "1"), false)]
+        {
+            assert_eq!(is_same_agent(&stored_process(&first), &other), is_same, "{other:?}");
+        }
+        let nameless = of("", "1");
+        assert!(is_same_agent(&stored_process(&nameless), &nameless));
+        assert!(!is_same_agent(&stored_process(&nameless), &of("", "2")) && !is_same_agent("", &of("", "2")));
+    }
 
     #[test]
     fn a_report_is_laid_out_over_the_seconds_in_which_its_queries_arrived() {

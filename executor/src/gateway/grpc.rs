@@ -195,7 +195,7 @@ impl GrpcInferenceService for Gateway {
     }
 
     async fn server_ready(&self, _: Request<proto::ServerReadyRequest>) -> Replied<proto::ServerReadyResponse> {
-        Ok(Response::new(proto::ServerReadyResponse { ready: self.view().is_ready() }))
+        Ok(Response::new(proto::ServerReadyResponse { ready: self.check_ready().is_ok() }))
     }
 
     async fn model_ready(&self, request: Request<proto::ModelReadyRequest>) -> Replied<proto::ModelReadyResponse> {

@@ -96,8 +96,10 @@ async fn live() -> HttpResponse {
 }
 
 async fn ready(gateway: web::Data<Gateway>) -> HttpResponse {
-    let ready = gateway.view().is_ready();
-    respond(if ready { 200 } else { 503 }, &json!({"ready": ready}))
+    match gateway.check_ready() {
+        Ok(()) => respond(200, &json!({"ready": true})),
+        Err(reason) => respond(503, &json!({"ready": false, "reason": reason})),
+    }
 }
 
 /// The pipeline that the path names.

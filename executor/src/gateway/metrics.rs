@@ -6,6 +6,7 @@ use crate::agent::View;
 use crate::backend::Provider;
 use crate::devices::Seen;
 use crate::node::counts::{Batches, Labels};
+use crate::status::Control;
 use crate::wire::Load;
 use std::fmt::Write;
 
@@ -33,12 +34,28 @@ pub fn text(gateway: &Gateway) -> String {
     let provider = view.provider.map_or("", Provider::name);
     let version = env!("CARGO_PKG_VERSION");
     page.sample(name, &[("backend", view.backend.name()), ("provider", provider), ("version", version)], 1);
+    control(&gateway.handle.status.control(), &mut page);
     devices(&gateway.handle.devices.look(), &mut page);
     requests(gateway, &view, &mut page);
     batches(&view, &mut page);
     drops(&view, &mut page);
     queues(&view, &mut page);
     page.0
+}
+
+/// What the control plane says to this agent, which serves on whatever that is.
+fn control(said: &Control, page: &mut Page) {
+    let name = "apportion_control_attended";
+    page.family(name, "gauge", "1 while the control stream is up and the agent was welcome.");
+    page.sample(name, &[], u8::from(said.is_attended));
+    let name = "apportion_control_losses_total";
+    page.family(name, "counter", "Control streams that ended or were not to be had.");
+    page.sample(name, &[], said.losses);
+    let name = "apportion_control_refusals_total";
+    page.family(name, "counter", "Refusals of this agent by its control plane, by reason.");
+    for (reason, count) in &said.refusals {
+        page.sample(name, &[("reason", reason)], count);
+    }
 }
 
 /// Of each device what is known of it, by the labels of Triton's metrics.

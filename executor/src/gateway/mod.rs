@@ -104,6 +104,18 @@ impl Gateway {
         self.handle.view.borrow().clone()
     }
 
+    /// Whether all parts of the agent run and all pipelines of its target are ready; else why not.
+    ///
+    /// # Errors
+    /// What lacks, in words.
+    pub fn check_ready(&self) -> Result<(), String> {
+        match self.handle.status.trouble() {
+            Some(trouble) => Err(trouble),
+            None if self.view().is_ready() => Ok(()),
+            None => Err("not all pipelines of its target are ready, or it has none".into()),
+        }
+    }
+
     /// What a request's headers say of its trace; none if there are no traces here.
     fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Option<Caller> {
         self.handle.tracer.as_ref().map(|tracer| tracer.caller(header))
@@ -222,7 +234,8 @@ mod tests {
         let (_, ack) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
-        (Gateway::new(Handle { events, commands, view, ack, started, devices, tracer: None }), inbox)
+        let status = Arc::default();
+        (Gateway::new(Handle { events, commands, view, ack, started, devices, tracer: None, status }), inbox)
     }
 
     #[tokio::test]

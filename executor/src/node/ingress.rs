@@ -167,7 +167,7 @@ impl Node {
     pub(super) fn send_back(&mut self, query: &Query, end: End) {
         let (request, row, attempt) = (query.request, query.row, query.attempt);
         let part = Return { request, row, attempt, credit: query.credit, end };
-        if query.origin == self.agent {
+        if self.is_own(query.origin, query.request) {
             self.take_back(part);
         } else {
             self.actions.push(Action::Send(query.origin, Message::Return(part)));

@@ -120,6 +120,7 @@ impl Replica {
 
     /// It is of this pipeline's latest form: another batch size or other policies make another station.
     fn follow(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
+        self.group_id = Node::group_of(of, self.id).unwrap_or(self.group_id);
         let group = &of.groups[&self.group_id];
         let is_same =
             |a: &Pipeline, b: &Pipeline| (a.serving, a.queue_factor, a.slo_ns) == (b.serving, b.queue_factor, b.slo_ns);
@@ -231,7 +232,8 @@ impl Node {
         }
         // An agent that is new to the fleet may have announced its replicas before the target that names it came here.
         let left = |agent: &u64| self.layout.agents.contains_key(agent) && !layout.agents.contains_key(agent);
-        self.peers.retain(|agent, peer| peer.connected || !left(agent));
+        self.peers.retain(|agent, peer| peer.connected || peer.is_silent || !left(agent));
+        self.renumber_replicas(&layout);
         self.layout = layout.clone();
         self.choosers.clear();
         self.routes.keep(|pipeline| layout.pipelines.contains_key(pipeline));
@@ -366,6 +368,7 @@ impl Node {
     }
 
     pub(super) fn tick(&mut self) {
+        self.mind_silence();
         self.make_room();
         self.retire();
         self.steer();

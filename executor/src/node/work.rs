@@ -126,7 +126,10 @@ impl Node {
         if work.query.waits() {
             return self.meet(work);
         }
-        let Some(replica) = self.replicas.get_mut(&id).filter(|r| r.is_up()) else {
+        // A sender that has not heard of the target in force yet may mean another replica by the number.
+        let is_meant =
+            |r: &&mut Replica| r.is_up() && r.pipeline == work.query.pipeline && r.task().name == work.query.task;
+        let Some(replica) = self.replicas.get_mut(&id).filter(is_meant) else {
             return self.pass_on(work, "its replica is gone");
         };
         if work.is_offline() {

@@ -4,6 +4,7 @@
 use super::outbox::Inbound;
 use crate::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
 use crate::node::Event;
+use crate::parts::part;
 use crate::unwire::decode;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
@@ -17,8 +18,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 /// First bytes of a connection in both directions: an agent, and the version of what follows. 03 had no joins, 04 no
-/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica.
-const GREETING: [u8; 8] = *b"apport06";
+/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica; 06 said too seldom that it lives.
+const GREETING: [u8; 8] = *b"apport07";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
 /// What the kernel may hold of what was written: a small message waits for that too, so it is little. Enough for 10 Gbit/s
@@ -141,7 +142,7 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
         match accepted {
             Ok((stream, from)) => {
                 let (events, stop) = (events.clone(), stop.clone());
-                tokio::spawn(async move {
+                tokio::spawn(part("agents' connections", async move {
                     tokio::select! {
                         end = hear(stream, events) => match end {
                             Ok(()) => tracing::debug!(%from, "an agent's connection ended"),
@@ -149,7 +150,7 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
                         },
                         () = stop.cancelled() => {}
                     }
-                });
+                }));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");

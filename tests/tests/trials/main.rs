@@ -6,6 +6,7 @@
 mod changes;
 mod faults;
 mod fidelity;
+mod outlive;
 mod overload;
 mod step;
 
