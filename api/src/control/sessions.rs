@@ -1,9 +1,9 @@
 //! The agents' end of the protocol: one session for each stream.
 
+use super::hand_out;
 use super::heard::Over;
 use super::liveness::SILENCE_MAX;
 use super::uptime::Uptime;
-use super::hand_out;
 use crate::app::{App, now};
 use crate::parts::Part;
 use crate::store::{self, agents::AgentRow, arrivals::ArrivalsRow, target::TargetRow};
@@ -27,8 +27,6 @@ const REGISTER_MAX: Duration = Duration::from_secs(5);
 const OUTBOX_MAX: usize = 16;
 /// Longest name or address in bytes.
 const TEXT_MAX: usize = 256;
-/// Largest number that an agent may ask to have again; a database counts on from the largest that it has given.
-const NUMBER_MAX: u64 = 1_000_000;
 /// Most pipelines in one report, and bins in one pipeline's: an agent reports each second, in bins of 10 ms.
 const REPORT_PIPELINES_MAX: usize = 1_024;
 const REPORT_BINS_MAX: usize = 60_000;
@@ -201,6 +199,8 @@ fn check_fence(target: &TargetRow, register: &v1::Register) -> Result<(), Refusa
         tracing::warn!(agent, target, "the agent serves the target of another database; it does so until one is made here");
     }
     Ok(())
+}
+
 /// A process as it is stored: after its agent's id, if it has told one.
 fn stored_process(register: &v1::Register) -> String {
     if register.agent_id.is_empty() {

@@ -119,7 +119,8 @@ async fn bring_along(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
     .await?;
     if done.rows_affected() == 1 {
         // New numbers begin above it.
-        let above = "select setval(pg_get_serial_sequence('agents', 'number'), (select max(number) from agents))";
+        let above = "select setval('agents_number_seq', greatest((select max(number) from agents), last_value))
+                     from agents_number_seq";
         sqlx::query(above).execute(db).await?;
     }
     Ok(())
