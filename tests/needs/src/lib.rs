@@ -24,11 +24,15 @@ pub enum Need {
     Clients,
     /// ONNX Runtime's library.
     Onnx,
+    /// Network namespaces, which root makes by `ip`.
+    Namespaces,
+    /// The library of Debian's package faketime, which gives a process a clock of its own.
+    Faketime,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 3] = [Self::Data, Self::Clients, Self::Onnx];
+    pub const ALL: [Self; 5] = [Self::Data, Self::Clients, Self::Onnx, Self::Namespaces, Self::Faketime];
 
     /// The word for it in `APPORTION_SKIP`.
     #[must_use]
@@ -37,6 +41,8 @@ impl Need {
             Self::Data => "data",
             Self::Clients => "clients",
             Self::Onnx => "onnx",
+            Self::Namespaces => "namespaces",
+            Self::Faketime => "faketime",
         }
     }
 
@@ -46,6 +52,8 @@ impl Need {
             Self::Data => "put the shared data at ../shared/data beside the repository",
             Self::Clients => "run `scripts/setup tests` where pip reaches an index",
             Self::Onnx => "run `make setup`, or name a library in ORT_DYLIB_PATH",
+            Self::Namespaces => "run as root, where `scripts/setup tests` has installed iproute2",
+            Self::Faketime => "run `scripts/setup tests`, which installs faketime",
         }
     }
 }
@@ -145,7 +153,9 @@ pub fn clients() -> Option<PathBuf> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let found = match read(&venv.join("installed")) {
         None => Err(".cache/venv has no clients"),
-        Some(installed) if Some(&installed) != read(&wanted).as_ref() => Err(".cache/venv is not what scripts/clients.txt names"),
+        Some(installed) if Some(&installed) != read(&wanted).as_ref() => {
+            Err(".cache/venv is not what scripts/clients.txt names")
+        }
         Some(_) => Ok(venv.join("bin/python")),
     };
     need(Need::Clients, found)

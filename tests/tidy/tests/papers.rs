@@ -24,7 +24,12 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("InferLine", There, "greedy planner (Algorithms 1 and 2)", In("solver/planning/src/greedy.rs", "Algorithms 1 and 2")),
     ("InferLine", There, "in the estimator against the trace", In("solver/estimator/src/controllers/tuner.rs", "Envelope")),
     ("InferLine", There, "in the agents against the plan's demand", In("executor/src/steering.rs", "Scaler::Tuner")),
-    ("InferLine", There, "central queue for each group, in the estimator", In("solver/estimator/src/blueprint.rs", "Queueing::Central")),
+    (
+        "InferLine",
+        There,
+        "central queue for each group, in the estimator",
+        In("solver/estimator/src/blueprint.rs", "Queueing::Central"),
+    ),
     ("InferLine", There, "CG-Mean and CG-Peak", In("solver/planning/src/baselines/coarse.rs", "CG-Peak")),
     ("InferLine", NotYet, "a central queue", In("executor/src/layout/read.rs", "queueing central")),
     ("InferLine", NotYet, "recorded trace", In("executor/src/steering.rs", "no trace of the load")),
@@ -63,7 +68,9 @@ fn the_table_of_papers_says_what_the_sources_have() {
             wrong.push(format!("{paper}, {column:?}: no {phrase:?}"));
         }
         match evidence {
-            In(path, mark) if !read(path).contains(mark) => wrong.push(format!("{paper}, {phrase:?}: no {mark:?} in {path}")),
+            In(path, mark) if !read(path).contains(mark) => {
+                wrong.push(format!("{paper}, {phrase:?}: no {mark:?} in {path}"))
+            }
             Nowhere(folder, mark) => {
                 let inside = sources.iter().filter(|(path, _)| path.starts_with(folder));
                 assert!(inside.clone().count() > 0, "no source in {folder}");
@@ -79,7 +86,8 @@ fn the_table_of_papers_says_what_the_sources_have() {
 #[test]
 fn every_cell_of_the_table_has_evidence() {
     let text = read("ARCHITECTURE.md");
-    let rows: Vec<&str> = text.lines().skip_while(|l| !l.starts_with("| paper |")).skip(2).take_while(|l| l.starts_with('|')).collect();
+    let rows: Vec<&str> =
+        text.lines().skip_while(|l| !l.starts_with("| paper |")).skip(2).take_while(|l| l.starts_with('|')).collect();
     assert_eq!(rows.len(), 4, "{rows:?}");
     for row in rows {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();

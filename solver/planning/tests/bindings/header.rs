@@ -36,7 +36,8 @@ pub fn differences(bindings: &Bindings, include: &Path) -> Vec<String> {
 
 /// Fields whose offset the bindings do not tell.
 fn layouts(bindings: &Bindings) -> Vec<String> {
-    let fields = |s: &Struct| s.fields.iter().filter(|f| f.2.is_empty()).map(|f| format!("{}::{}", s.name, f.0)).collect::<Vec<_>>();
+    let fields =
+        |s: &Struct| s.fields.iter().filter(|f| f.2.is_empty()).map(|f| format!("{}::{}", s.name, f.0)).collect::<Vec<_>>();
     bindings.structs.iter().flat_map(fields).map(|field| format!("{field} has no layout in the bindings")).collect()
 }
 
@@ -144,7 +145,8 @@ fn run(program: &str, include: &Path) -> Vec<String> {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, made) = (folder.path().join("compare.c"), folder.path().join("compare"));
     std::fs::write(&source, program).expect("writes");
-    let compiler = Command::new("cc").args(["-std=gnu11", "-O0", "-I"]).arg(include).arg(&source).arg("-o").arg(&made).output();
+    let compiler =
+        Command::new("cc").args(["-std=gnu11", "-O0", "-I"]).arg(include).arg(&source).arg("-o").arg(&made).output();
     let compiled = compiler.expect("cc runs");
     let lines = if compiled.status.success() {
         let output = Command::new(&made).output().expect("the program runs");

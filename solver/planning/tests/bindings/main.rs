@@ -71,7 +71,8 @@ fn the_bindings_agree_with_the_header_that_is_compiled() {
 #[test]
 fn every_kind_of_difference_is_found() {
     let include = include();
-    let infinity = "unsafe extern \"C\" {\n    pub fn Highs_getHighsInfinity(highs: *const ::std::os::raw::c_void) -> f64;\n}\n";
+    let infinity =
+        "unsafe extern \"C\" {\n    pub fn Highs_getHighsInfinity(highs: *const ::std::os::raw::c_void) -> f64;\n}\n";
     let cases = [
         ("pub const kHighsModelStatusOptimal: HighsInt = 7;", "pub const kHighsModelStatusOptimal: HighsInt = 8;", "value"),
         ("pub const kHighsModelStatusOptimal: HighsInt", "pub const kHighsModelStatusOptimal: f64", "type"),

@@ -92,7 +92,9 @@ fn flat(text: &str) -> String {
 /// `name: type` pairs between commas; a comma after the last.
 fn typed(text: &str) -> Option<Vec<Typed>> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-    parts.map(|part| part.split_once(": ").map(|(name, rust)| (name.trim_start_matches("pub ").into(), rust.into()))).collect()
+    parts
+        .map(|part| part.split_once(": ").map(|(name, rust)| (name.trim_start_matches("pub ").into(), rust.into())))
+        .collect()
 }
 
 /// `NAME(PARAMETERS) -> TYPE`, or without the arrow.
@@ -118,6 +120,7 @@ fn structure(name: &str, fields: &str, layout: &str) -> Option<Struct> {
         let offset = offset(&field);
         (field, rust, offset)
     });
-    let (size, alignment) = (measured(layout, &format!("Size of {name}"))?, measured(layout, &format!("Alignment of {name}"))?);
+    let (size, alignment) =
+        (measured(layout, &format!("Size of {name}"))?, measured(layout, &format!("Alignment of {name}"))?);
     Some(Struct { name: name.to_owned(), size, alignment, fields: fields.collect() })
 }
