@@ -3,7 +3,6 @@
 use super::{Ask, PlanOptions, Solved, solve};
 use crate::app::{App, now};
 use crate::documents;
-use crate::parts::Part;
 use crate::store::{self, jobs::JobRow, plans::PlanRow};
 use apportion_domain::{PlanOutcome, Problem, StopReason, Trace};
 use apportion_planning::{Incumbent, Listener};
@@ -25,7 +24,6 @@ const POLL: Duration = Duration::from_millis(500);
 /// Works until the service stops.
 pub async fn run(app: App) {
     while !app.is_stopping() {
-        app.parts.sign(Part::Jobs);
         match work_once(&app).await {
             Ok(true) => {}
             Ok(false) => tokio::select! {
@@ -84,7 +82,6 @@ async fn carry_out(app: &App, job: &JobRow, row: &PlanRow) -> Result<Solved, Str
         tokio::select! {
             solved = &mut solving => return solved,
             () = tokio::time::sleep(RENEW_EVERY) => {
-                app.parts.sign(Part::Jobs);
                 if app.is_stopping() || !still_wanted(app, job, &mut news).await {
                     cancel.store(true, Ordering::Relaxed);
                 }

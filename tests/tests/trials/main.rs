@@ -7,6 +7,7 @@ mod changes;
 mod faults;
 mod fidelity;
 mod overload;
+mod pauses;
 mod step;
 
 use apportion_tests::cluster::HARDWARE;
