@@ -7,7 +7,6 @@ use futures::FutureExt;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -139,10 +138,11 @@ impl Parts {
     /// Waits until a part breaks.
     pub async fn broken(&self) -> Broken {
         let mut broken = self.broken.subscribe();
-        match broken.wait_for(Option::is_some).await {
-            Ok(found) => found.clone().expect("it was waited for"),
-            // The sender is part of `self`.
-            Err(_) => std::future::pending().await,
+        let found = broken.wait_for(Option::is_some).await.map(|found| found.clone());
+        match found {
+            Ok(Some(found)) => found,
+            // Without a sender there is nothing to wait for, but it is part of `self`.
+            _ => std::future::pending().await,
         }
     }
 

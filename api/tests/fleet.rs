@@ -4,40 +4,12 @@ mod support;
 
 use apportion_protocol::v1::{self, agent_message, refused::Reason};
 use serde_json::{Value, json};
-use sqlx::Connection;
 use support::agent::{attach, register};
+use support::plans::{store_document, store_plan};
 use support::{Service, profiles, service, spec};
 
 fn state<'a>(agents: &'a Value, name: &str) -> Option<&'a str> {
     agents.as_array()?.iter().find(|a| a["name"] == name)?["state"].as_str()
-}
-
-/// Stores a succeeded plan without a planner: `replicas` of find-s, and one of read-s.
-async fn store_plan(service: &Service, replicas: u32) -> String {
-    let assignment = |task: &str, variant: &str, replicas: u32| json!({"task": task, "variant": variant, "hardware": "demo", "batch": 2, "replicas": replicas});
-    let pipeline =
-        json!({"name": "digits", "assignments": [assignment("find", "find-s", replicas), assignment("read", "read-s", 1)]});
-    store_document(service, &json!({"version": 1, "pipelines": [pipeline]})).await
-}
-
-/// Stores this plan as one that has succeeded.
-async fn store_document(service: &Service, plan: &Value) -> String {
-    let mut db = sqlx::PgConnection::connect(&service.url).await.expect("our own database");
-    let at = chrono::Utc::now();
-    let row = apportion_api::store::plans::PlanRow {
-        id: uuid::Uuid::now_v7(),
-        state: "succeeded".into(),
-        problem: json!({}),
-        options: json!({}),
-        plan: Some(plan.clone()),
-        error: None,
-        created_at: at,
-        started_at: Some(at),
-        finished_at: Some(at),
-        progress: None,
-    };
-    apportion_api::store::plans::insert_finished(&mut db, &row).await.expect("a row");
-    row.id.to_string()
 }
 
 async fn with_pipeline() -> Service {

@@ -145,10 +145,11 @@ pub async fn run(app: App) {
 }
 
 async fn bring(app: &App, connection: &mut Option<PgConnection>, at: Instant, may_judge: bool) -> store::Result<()> {
-    let db = match connection {
+    let db = match connection.take() {
         Some(db) => db,
-        None => connection.insert(app.pool.acquire().await?.detach()),
+        None => app.pool.acquire().await?.detach(),
     };
+    let db = connection.insert(db);
     let asked = Instant::now();
     let time = store::processes::beat(db, app.heard.process).await?;
     clock::heard(asked, Instant::now(), time);

@@ -12,7 +12,7 @@ use uuid::Uuid;
 pub const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// An agent whose stream broke off and that has not come back for so long is lost. One that lives comes back within a fifth of
 /// a second; one that was killed never does, and its queries wait for another replica meanwhile.
-pub const BROKEN_MAX: Duration = Duration::from_secs(1);
+pub const BROKEN_MAX: Duration = Duration::from_millis(500);
 /// The longest pause of an agent between two attempts to come back.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Who looks around this late was not awake. Turns are a quarter of a second apart.
@@ -191,8 +191,8 @@ mod tests {
         let cases = [
             (0.0, None, 3.0, false),
             (0.0, None, 3.01, true),
-            (0.0, Some(0.5), 1.5, false),
-            (0.0, Some(0.5), 1.51, true),
+            (0.0, Some(0.5), 1.0, false),
+            (0.0, Some(0.5), 1.01, true),
             (9.0, None, 3.01, false),
         ];
         for (heard, broken, at, lost) in cases {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::liveness::PROCESS_SILENCE_MAX;
 
+/// A lost agent is removed after so long: when many are lost by one cause, the others are lost by then, and it may be back.
+const SETTLE: Duration = Duration::from_millis(750);
 /// Most of the fleet that one round removes; one agent may always go.
 const ROUND_SHARE_MAX: f64 = 0.25;
 /// Between two rounds: those who are only cut off for a moment come back.
@@ -110,11 +112,13 @@ impl Removals {
         let newest = self.lost.values().max();
         let is_new = newest.is_some_and(|newest| at.saturating_duration_since(*newest) < DISRUPTED_WAIT);
         let is_disrupted = self.disruption == Disruption::Partial;
-        if self.lost.is_empty() || is_early || waits || (is_disrupted && is_new) {
+        let is_settled = |since: &Instant| at.saturating_duration_since(*since) >= SETTLE;
+        let mut order: Vec<(Instant, u64)> = self.lost.iter().map(|(number, since)| (*since, *number)).collect();
+        order.retain(|(since, _)| is_settled(since));
+        if order.is_empty() || is_early || waits || (is_disrupted && is_new) {
             return BTreeSet::new();
         }
         let most = if is_disrupted { 1 } else { ((fleet as f64 * ROUND_SHARE_MAX) as usize).max(1) };
-        let mut order: Vec<(Instant, u64)> = self.lost.iter().map(|(number, since)| (*since, *number)).collect();
         order.sort_unstable();
         let gone: BTreeSet<u64> = order.into_iter().take(most).map(|(_, number)| number).collect();
         self.lost.retain(|number, _| !gone.contains(number));
@@ -166,10 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_agent_is_removed_at_once_and_comes_back() {
+    fn one_lost_agent_is_removed_soon_and_comes_back() {
         let mut story = Story::of(3);
         story.set([2], Standing::Lost);
-        assert_eq!(story.look(1.0), [1, 3]);
+        assert_eq!(story.look(1.0), [1, 2, 3], "others may follow");
+        assert_eq!(story.look(1.8), [1, 3]);
         assert_eq!(story.look(2.0), [1, 3], "one that was removed stays so");
         story.set([2], Standing::Live);
         assert_eq!(story.look(3.0), [1, 2, 3]);
@@ -181,7 +186,7 @@ mod tests {
         let mut story = Story::of(8);
         story.set(5..=8, Standing::Lost);
         // (second, members left)
-        for (second, left) in [(1.0, 6), (1.2, 6), (2.9, 6), (3.0, 5), (4.9, 5), (5.0, 4), (60.0, 4)] {
+        for (second, left) in [(1.0, 8), (2.0, 6), (2.2, 6), (3.9, 6), (4.0, 5), (5.9, 5), (6.0, 4), (60.0, 4)] {
             assert_eq!(story.look(second).len(), left, "second {second}");
         }
         assert_eq!(story.look(61.0), [1, 2, 3, 4]);
@@ -197,6 +202,16 @@ mod tests {
         assert_eq!(story.look(31.0).len(), 9);
         story.set(1..=6, Standing::Live);
         assert_eq!(story.look(31.2).len(), 10, "whoever is back is a member");
+    }
+
+    #[test]
+    fn a_cut_off_fleet_keeps_its_target_though_its_agents_are_lost_one_after_the_other() {
+        let mut story = Story::of(4);
+        for (agent, second) in [(1, 1.0), (2, 1.25), (3, 1.5), (4, 1.7)] {
+            story.set([agent], Standing::Lost);
+            assert_eq!(story.look(second).len(), 4, "second {second}");
+        }
+        assert_eq!(story.look(100.0).len(), 4);
     }
 
     #[test]
@@ -221,7 +236,7 @@ mod tests {
         story.set([1, 2, 3], Standing::Live);
         assert_eq!(story.look(20.0).len(), 4);
         assert_eq!(story.look(27.9).len(), 4);
-        assert_eq!(story.look(28.1), [1, 2, 3], "it does not come");
+        assert_eq!(story.look(28.8), [1, 2, 3], "it does not come");
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Database {
     }
 
     /// Ends if the private PostgreSQL ends by itself, and says how; to be asked once.
-    pub fn died(&mut self) -> impl Future<Output = String> + Send + 'static {
+    pub fn died(&mut self) -> impl Future<Output = String> + Send + use<> {
         let died = self.private.as_mut().and_then(PrivateDatabase::died);
         async move {
             match died {

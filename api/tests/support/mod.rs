@@ -3,6 +3,7 @@
 #![allow(dead_code, unsafe_code, missing_docs)] // each test binary uses its own part; atexit is the only end a test binary has
 
 pub mod agent;
+pub mod plans;
 
 use apportion_api::database::PrivateDatabase;
 use apportion_api::{Config, Running, serve};
@@ -67,6 +68,23 @@ pub async fn new_database() -> String {
         .expect("a database");
     let at = url.rfind('/').expect("a URL");
     format!("{}/{name}", &url[..at])
+}
+
+/// URL of a copy of a database that nobody is connected to.
+pub async fn copy_database(url: &str) -> String {
+    let at = url.rfind('/').expect("a URL");
+    let (name, copy) = (&url[at + 1..], format!("t{}", uuid::Uuid::new_v4().simple()));
+    let mut connection = sqlx::PgConnection::connect(&cluster().url).await.expect("our own cluster");
+    let begin = Instant::now();
+    // Connections that were closed may take a moment to be gone.
+    while let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {copy} template {name}")))
+        .execute(&mut connection)
+        .await
+    {
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    format!("{}/{copy}", &url[..at])
 }
 
 /// A service with its client.

@@ -8,6 +8,7 @@ mod faults;
 mod fidelity;
 mod outlive;
 mod overload;
+mod pauses;
 mod step;
 
 use apportion_tests::cluster::HARDWARE;
