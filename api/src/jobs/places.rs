@@ -25,7 +25,7 @@ pub(super) struct Places {
 pub(super) struct Place(Arc<Mutex<Held>>);
 
 struct Held {
-    permit: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
     is_quick: bool,
 }
 
@@ -68,7 +68,7 @@ impl Places {
         if held.is_quick
             && let Ok(permit) = self.long.clone().try_acquire_owned()
         {
-            *held = Held { permit, is_quick: false };
+            *held = Held { _permit: permit, is_quick: false };
         }
     }
 }
@@ -84,8 +84,7 @@ impl Free {
         let quick = self.quick.filter(|_| !is_long);
         let is_quick = quick.is_some();
         let permit = quick.or(self.long)?;
-        debug_assert!(permit.num_permits() == 1);
-        Some(Place(Arc::new(Mutex::new(Held { permit, is_quick }))))
+        Some(Place(Arc::new(Mutex::new(Held { _permit: permit, is_quick }))))
     }
 }
 

@@ -26,6 +26,9 @@ pub enum Command {
     Trace(trace::TraceCommand),
     /// Measure a pipeline's variants and paths on this machine.
     Profile(profile::ProfileArgs),
+    /// Measure the peak memory of one variant, for `profile`.
+    #[command(name = profile::MEMORY_COMMAND, hide = true)]
+    ProfileMemory(profile::MemoryArgs),
     /// Run the service.
     Serve(serve::ServeArgs),
     /// Run an agent: passes its arguments on to `apportion-agent`.
@@ -51,6 +54,7 @@ impl Command {
             Self::Reproduce(args) => reproduce::run(&args),
             Self::Trace(command) => trace::run(&command),
             Self::Profile(args) => profile::run(&args),
+            Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Serve(args) => serve::run(args),
             Self::Agent(args) => agent::run(&args),
             Self::Demo(args) => demo::run(&args),

@@ -6,7 +6,11 @@ use apportion_api::Config;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// How long threads that block may take to end once the service has stopped.
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// Arguments of `apportion serve`.
 #[derive(Args, Debug)]
@@ -43,7 +47,7 @@ pub fn run(args: ServeArgs) -> Outcome {
     }
     let config = Config { database_url, data_dir, http, grpc, token };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         // From here on a signal waits for the service to be up: a private database that has begun must be stopped.
         let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
@@ -54,5 +58,8 @@ pub fn run(args: ServeArgs) -> Outcome {
         }
         running.stop().await;
         Ok(Exit::Done)
-    })
+    });
+    // Nothing that blocks a thread keeps the process from ending.
+    runtime.shutdown_timeout(END_MAX);
+    ended
 }
