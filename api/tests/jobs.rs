@@ -131,12 +131,14 @@ async fn a_job_whose_worker_died_is_begun_again_but_not_for_ever() {
             let id = uuid::Uuid::from_u128(id);
             let first: uuid::Uuid = plan["id"].as_str().and_then(|s| s.parse().ok()).expect("an identifier");
             sqlx::query(copy).bind(first).bind(id).execute(&mut db).await.expect("a row");
-            sqlx::query("insert into jobs (plan, attempts, deaths, lease_until) values ($1, $2, $2, now() - interval '1 s')")
-                .bind(id)
-                .bind(deaths)
-                .execute(&mut db)
-                .await
-                .expect("a row");
+            sqlx::query(
+                "insert into jobs (plan, attempts, deaths, lease_until) values ($1, $2, $2, now() - interval '1 s')",
+            )
+            .bind(id)
+            .bind(deaths)
+            .execute(&mut db)
+            .await
+            .expect("a row");
         }
         support::service_on(url, dir).await
     };

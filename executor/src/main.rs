@@ -365,7 +365,10 @@ mod tests {
         assert_eq!(crowded(2, 1, 2), None);
         assert_eq!(crowded(1, 0, 8), None, "one device may take them all");
         let warning = crowded(3, 2, 4).expect("six threads on four processors");
-        assert!(warning.contains("want 6 processors and there are 4") && warning.contains("--devices 2 at most"), "{warning}");
+        assert!(
+            warning.contains("want 6 processors and there are 4") && warning.contains("--devices 2 at most"),
+            "{warning}"
+        );
         assert!(crowded(2, 0, 8).is_some() && crowded(u32::MAX, usize::MAX, 8).is_some());
     }
 

@@ -1,12 +1,13 @@
 //! How much memory a variant takes at its peak: loaded, and run with its largest batch.
 //!
-//! That is seen only in a process of its own, where nothing else grows meanwhile and no memory of another variant is used again. So the
-//! caller starts one, which reads the batch from its standard input ([`read_inputs`]) and measures ([`peak_memory_mib`]).
+//! That is seen only in a process of its own, where nothing else grows meanwhile and no memory of another variant is used
+//! again. So the caller starts one, which reads the batch from its standard input ([`read_inputs`]) and measures
+//! ([`peak_memory_mib`]).
 //!
-//! On the processor the figure is the growth of the process's resident memory from before the variant was loaded to its highest mark,
-//! without the pages of shared libraries, which all replicas of an agent share. On a CUDA device it is the growth of the device's memory
-//! in use, as its driver tells it; ONNX Runtime's arena gives nothing back while the variant is loaded, so what is in use at the end is
-//! the peak.
+//! On the processor the figure is the growth of the process's resident memory from before the variant was loaded to its
+//! highest mark, without the pages of shared libraries, which all replicas of an agent share. On a CUDA device it is the
+//! growth of the device's memory in use, as its driver tells it; ONNX Runtime's arena gives nothing back while the variant
+//! is loaded, so what is in use at the end is the peak.
 
 use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Provider, Running};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
@@ -66,7 +67,8 @@ pub fn read_inputs(from: &mut impl BufRead) -> io::Result<Vec<Tensor>> {
     let heads: Vec<Head> = serde_json::from_slice(&line).map_err(|e| broken(format!("the batch's header: {e}")))?;
     let mut tensors = Vec::with_capacity(heads.len());
     for Head { name, datatype, shape, bytes } in heads {
-        let datatype = Datatype::from_name(&datatype).ok_or_else(|| broken(format!("{name}: unknown datatype {datatype}")))?;
+        let datatype =
+            Datatype::from_name(&datatype).ok_or_else(|| broken(format!("{name}: unknown datatype {datatype}")))?;
         if bytes as u64 > BATCH_BYTES_MAX {
             return Err(broken(format!("{name}: {bytes} bytes: expected at most {BATCH_BYTES_MAX}")));
         }
@@ -82,8 +84,8 @@ pub fn read_inputs(from: &mut impl BufRead) -> io::Result<Vec<Tensor>> {
     Ok(tensors)
 }
 
-/// Peak memory of a variant in MiB, above what this process and the runtime take; `None` if the device does not say. To be called in a
-/// process that does nothing else.
+/// Peak memory of a variant in MiB, above what this process and the runtime take; `None` if the device does not say. To be
+/// called in a process that does nothing else.
 ///
 /// # Errors
 /// As [`OnnxBackend::load`], and if the batch cannot be run.
@@ -151,7 +153,8 @@ impl Resident {
             match line.strip_prefix("Rss:") {
                 Some(rest) if is_library => libraries += kib(rest)?,
                 Some(_) => {}
-                // `7f00-7f10 r-xp 00000000 08:01 42  /usr/lib/libc.so.6`; lines of figures have a name that ends with a colon.
+                // `7f00-7f10 r-xp 00000000 08:01 42  /usr/lib/libc.so.6`; lines of figures have a name that ends with a
+                // colon.
                 None if line.split_whitespace().next().is_some_and(|word| !word.ends_with(':')) => {
                     let path = line.split_whitespace().nth(5).unwrap_or_default();
                     is_library = path.ends_with(".so") || path.contains(".so.");
@@ -198,7 +201,8 @@ mod tests {
         let status = "Name:\tx\nVmHWM:\t    300 kB\nVmRSS:\t    200 kB\n";
         let maps = "55d0-55e0 r-xp 00000000 08:01 1  /usr/bin/x\nSize: 8 kB\nRss: 40 kB\n\
                     7f00-7f10 r-xp 00000000 08:01 2  /opt/libonnxruntime.so.1.2\nRss: 16 kB\nPss: 16 kB\n\
-                    7f20-7f30 rw-p 00000000 00:00 0 \nRss: 100 kB\n7f40-7f50 r--p 00000000 08:01 3  /usr/lib/libm.so\nRss: 4 kB\n";
+                    7f20-7f30 rw-p 00000000 00:00 0 \nRss: 100 kB\n\
+                    7f40-7f50 r--p 00000000 08:01 3  /usr/lib/libm.so\nRss: 4 kB\n";
         let seen = Resident::parse(status, maps).expect("both marks are there");
         assert_eq!(seen, Resident { now: 200 << 10, highest: 300 << 10, libraries: 20 << 10 });
         assert_eq!(Resident::parse("VmRSS: 1 kB\n", ""), None);

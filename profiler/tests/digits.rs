@@ -117,7 +117,8 @@ fn a_multiple_and_fewer_examples_are_heeded() {
     let load = onnx_loader(library, Running::on_cpu(1));
     let run = |multiple, examples_max| {
         let options = MeasureOptions { multiple, examples_max, ..quick() };
-        profile_pipeline(&digits(&["find-s"], &["read-s"]), &load, &|_, _| Ok(None), &options, &mut |_| {}).expect("a profile")
+        profile_pipeline(&digits(&["find-s"], &["read-s"]), &load, &|_, _| Ok(None), &options, &mut |_| {})
+            .expect("a profile")
     };
     let (plain, stretched) = (run(1.0, 10), run(1_000.0, 10));
     assert_eq!(plain.examples, 10);

@@ -60,7 +60,8 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
     assert_eq!((&now["replan"]["mode"], &now["replan"]["period_s"]), (&json!("advisory"), &json!(3600.0)), "{now:#}");
     assert_eq!(now["weight"], json!(3.0));
     let profiles = cluster.get(&format!("{path}/profiles")).await;
-    let of = |hardware: &str| profiles["rows"].as_array().map_or(0, |r| r.iter().filter(|r| r["hardware"] == hardware).count());
+    let of =
+        |hardware: &str| profiles["rows"].as_array().map_or(0, |r| r.iter().filter(|r| r["hardware"] == hardware).count());
     assert_eq!((of("first"), of("second")), (3, 18), "{profiles:#}");
 
     let file_mib = std::fs::metadata(format!("{models}/find-l.onnx")).expect("the file").len() as f64 / f64::from(1 << 20);
@@ -69,7 +70,8 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
     assert!(one > file_mib && many > 2.0 * one, "{file_mib} < {one} < {many} MiB");
 
     // What was written is a problem with both types, which `plan` reads.
-    let plan = apportion(folder.path(), &["plan", "p.json", "--demand", "finder=5", "--format", "json", "--out", "plan.json"]);
+    let plan =
+        apportion(folder.path(), &["plan", "p.json", "--demand", "finder=5", "--format", "json", "--out", "plan.json"]);
     assert_eq!((&plan["status"], &plan["pipelines"][0]["demand_qps"]), (&json!("optimal"), &json!(5.0)), "{plan:#}");
     let problem: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.path().join("p.json")).expect("p.json")).expect("JSON");

@@ -88,7 +88,8 @@ fn the_service_and_its_database_end_with_sigterm() {
     }
 }
 
-/// Four tasks with ten variants on three kinds of device, at any accuracy above a floor and to the last digit: minutes of search.
+/// Four tasks with ten variants on three kinds of device, at any accuracy above a floor and to the last digit: minutes of
+/// search.
 fn hard() -> serde_json::Value {
     use serde_json::json;
     let variant = |t: usize, v: usize| {

@@ -1,8 +1,8 @@
 //! How many plans are solved at once, and which may wait for which.
 //!
-//! A plan begins in a *quick* place. One that has taken [`QUICK_MAX`] moves to a *long* place if one is free, and a plan with a limit
-//! beyond the default one begins there. So plans that take long never fill the quick places, unless more of them come at once than
-//! there are long ones; and then none is held for longer than the default limit.
+//! A plan begins in a *quick* place. One that has taken [`QUICK_MAX`] moves to a *long* place if one is free, and a plan
+//! with a limit beyond the default one begins there. So plans that take long never fill the quick places, unless more of
+//! them come at once than there are long ones; and then none is held for longer than the default limit.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +79,8 @@ impl Free {
         self.long.is_some()
     }
 
-    /// Takes the place for a plan: a long one if it may take long, else a quick one if there is one. `None`: it has none here.
+    /// Takes the place for a plan: a long one if it may take long, else a quick one if there is one. `None`: it has none
+    /// here.
     pub(super) fn take(self, is_long: bool) -> Option<Place> {
         let quick = self.quick.filter(|_| !is_long);
         let is_quick = quick.is_some();

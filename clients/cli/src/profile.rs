@@ -42,11 +42,12 @@ pub struct ProfileArgs {
     /// Largest batch size; measured are the powers of two up to it.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch_max: u32,
-    /// Register the pipeline, its model files and the profile with the service at this address. Settings that the file leaves out, and
-    /// profiles of other hardware types, stay as they are registered.
+    /// Register the pipeline, its model files and the profile with the service at this address. Settings that the file
+    /// leaves out, and profiles of other hardware types, stay as they are registered.
     #[arg(long)]
     register: Option<String>,
-    /// Also write a problem file here, for `plan`. If it is there with this pipeline, its settings and other hardware types stay.
+    /// Also write a problem file here, for `plan`. If it is there with this pipeline, its settings and other hardware types
+    /// stay.
     #[arg(long)]
     out: Option<String>,
     /// What the variants run on: `cpu` or `cuda`; it is an error if they cannot run there.
@@ -183,8 +184,8 @@ fn warn_if_busy() {
     let load = load.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
     if let Some(load) = load.filter(|load| *load + 1.0 > processors) {
         eprintln!(
-            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured beside them \
-             takes longer than it would alone"
+            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured beside \
+             them takes longer than it would alone"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! What `profile --out` writes: a problem file, which `plan` reads, the service takes, and a further `profile` on other hardware adds to.
+//! What `profile --out` writes: a problem file, which `plan` reads, the service takes, and a further `profile` on other
+//! hardware adds to.
 
 use super::settings::complete;
 use crate::exit::Failure;
@@ -10,9 +11,9 @@ use std::path::Path;
 /// Demand of a problem that nobody has named one for.
 const DEMAND_QPS: f64 = 1.0;
 
-/// Writes the problem of planning a pipeline with what was measured, to `out`. If there is one already with this pipeline, its hardware,
-/// objective, settings and the rows of other hardware types stay. Figures that are no one hardware's (accuracy, load time, memory) are those
-/// measured last.
+/// Writes the problem of planning a pipeline with what was measured, to `out`. If there is one already with this pipeline,
+/// its hardware, objective, settings and the rows of other hardware types stay. Figures that are no one hardware's
+/// (accuracy, load time, memory) are those measured last.
 ///
 /// # Errors
 /// If there is another file in the way, or it cannot be written.
@@ -25,7 +26,7 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
         complete(&mut sent, &without_measurements(had.clone()));
     }
     if sent.get("demand_qps").is_none_or(Value::is_null) {
-        eprintln!("{out}: demand_qps is {DEMAND_QPS}, since the pipeline names none: change it there, or plan with --demand");
+        eprintln!("{out}: demand_qps is {DEMAND_QPS}, for the pipeline names none: change it, or plan with --demand");
         sent["demand_qps"] = DEMAND_QPS.into();
     }
     let spec = planned(pipeline_spec_from_tree("the pipeline", sent)?.with_profiles(set));
@@ -51,9 +52,7 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
 fn existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
     let is_empty = Path::new(out).metadata().is_ok_and(|m| m.is_file() && m.len() == 0);
     if !Path::new(out).exists() || is_empty {
-        return Ok(
-            json!({"version": 1, "objective": {"mode": "hardware_then_accuracy"}, "hardware": [], "pipelines": []}),
-        );
+        return Ok(json!({"version": 1, "objective": {"mode": "hardware_then_accuracy"}, "hardware": [], "pipelines": []}));
     }
     let expected = format!("a problem file with the pipeline {pipeline}, or no file");
     let refused = |found: String| Failure::from(BadInput::one(out, "", found, expected.clone()));
@@ -122,7 +121,8 @@ mod tests {
             latency_ms,
             p99_ms: None,
         };
-        let of = MeasuredVariant { task, variant, accuracy: Some(0.9), memory_mib: Some(12.0), ..MeasuredVariant::default() };
+        let of =
+            MeasuredVariant { task, variant, accuracy: Some(0.9), memory_mib: Some(12.0), ..MeasuredVariant::default() };
         ProfileSet { rows: vec![row], variants: vec![of], ..ProfileSet::default() }
     }
 
@@ -153,9 +153,10 @@ mod tests {
         assert_eq!(prices, [0.5, 1.0]);
         let text = std::fs::read_to_string(&out).expect("a file");
         let written: Value = serde_json::from_str(&text).expect("JSON");
-        let rows = json!([{"hardware": "cpu", "batch": 1, "latency_ms": 5.0}, {"hardware": "gpu", "batch": 1, "latency_ms": 2.0}]);
-        assert_eq!(written["pipelines"][0]["tasks"][0]["variants"][0]["profile"], rows);
-        assert_eq!(written["pipelines"][0]["tasks"][0]["variants"][0]["memory_mib"], json!(12.0));
+        let row = |hardware: &str, latency_ms: f64| json!({"hardware": hardware, "batch": 1, "latency_ms": latency_ms});
+        let variant = &written["pipelines"][0]["tasks"][0]["variants"][0];
+        assert_eq!(variant["profile"], json!([row("cpu", 5.0), row("gpu", 2.0)]));
+        assert_eq!(variant["memory_mib"], json!(12.0));
     }
 
     #[test]

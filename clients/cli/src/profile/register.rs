@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 /// How often a pipeline that somebody else changes at the same time is read again.
 const TRIES_MAX: u32 = 5;
 
-/// Model files by digest, the pipeline, then its profile. Settings that the pipeline leaves out stay as they are registered, and so do the
-/// profiles of other hardware types.
+/// Model files by digest, the pipeline, then its profile. Settings that the pipeline leaves out stay as they are
+/// registered, and so do the profiles of other hardware types.
 ///
 /// # Errors
 /// If a file cannot be read, or the service refuses.

@@ -9,8 +9,8 @@ const NAMED: [&str; 2] = ["tasks", "variants"];
 /// What belongs to a graph, a file or a measurement and does not outlive them.
 const NOT_KEPT: [&str; 5] = ["edges", "validation", "model", "model_digest", "profile"];
 
-/// Completes a pipeline by what it leaves out of `had`: its settings, and those of tasks and variants of the same name. Which tasks,
-/// variants and edges there are is as sent; null is a value, and stays.
+/// Completes a pipeline by what it leaves out of `had`: its settings, and those of tasks and variants of the same name.
+/// Which tasks, variants and edges there are is as sent; null is a value, and stays.
 pub fn complete(sent: &mut Value, had: &Value) {
     let (Some(sent), Some(had)) = (sent.as_object_mut(), had.as_object()) else { return };
     complete_object(sent, had);
@@ -69,7 +69,8 @@ mod tests {
             "name": "p", "slo_ms": 100, "weight": 2.0, "replan": {"mode": "apply", "period_s": 5.0},
             "leaf_weights": {"b": 1.0, "gone": 2.0}, "path_accuracy": {"a:x>b:z": 0.5, "a:old>b:z": 0.4},
             "tasks": [
-                {"name": "a", "min_replicas": 2, "variants": [{"name": "x", "load_ms": 7.0, "model_digest": "aa"}, {"name": "old"}]},
+                {"name": "a", "min_replicas": 2,
+                    "variants": [{"name": "x", "load_ms": 7.0, "model_digest": "aa"}, {"name": "old"}]},
                 {"name": "gone", "variants": []}],
             "edges": [{"from": "a", "to": "gone"}],
         });
