@@ -1,5 +1,6 @@
--- A worker's death is counted apart from a claim: a job that is put back by a worker that ends in order, or whose database was away, is
--- claimed again and nobody has died of it. `attempts` goes on counting claims: it is the token by which a worker knows its own.
+-- A worker's death is counted apart from a claim: a job that is put back by a worker that ends in order, or whose database
+-- was away, is claimed again and nobody has died of it. `attempts` goes on counting claims: it is the token by which a
+-- worker knows its own.
 alter table jobs add column deaths integer not null default 0;
 update jobs set deaths = greatest(attempts - 1, 0);
 -- Whether it may take so long that it must leave places to others.

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use sqlx::Connection;
-use support::{Service, problem, profiles, service, spec};
+use support::{Service, hard_problem, problem, profiles, service, spec};
 
 async fn solved(s: &Service, request: &Value) -> Value {
     let (status, document) = s.post("/v1/plans", request).await;
@@ -112,37 +112,6 @@ async fn bad_requests_for_plans_name_the_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_whose_worker_died_is_begun_again_but_not_for_ever() {
-    let s = service().await;
-    let plan = solved(&s, &json!({"problem": problem(20.0)})).await;
-    let s = {
-        let support::Service { running, dir, url, .. } = s;
-        running.stop().await;
-        // As if workers had died: the lease has run out.
-        let mut db = sqlx::PgConnection::connect(&url).await.expect("our own database");
-        let copy = "insert into plans (id, state, problem, options, created_at)
-                    select $2, 'solving', problem, options, created_at from plans where id = $1";
-        for (id, attempts) in [(1_u128, 1), (2, apportion_api::jobs::RETRIES_MAX)] {
-            let id = uuid::Uuid::from_u128(id);
-            let first: uuid::Uuid = plan["id"].as_str().and_then(|s| s.parse().ok()).expect("an identifier");
-            sqlx::query(copy).bind(first).bind(id).execute(&mut db).await.expect("a row");
-            sqlx::query("insert into jobs (plan, attempts, lease_until) values ($1, $2, now() - interval '1 s')")
-                .bind(id)
-                .bind(attempts)
-                .execute(&mut db)
-                .await
-                .expect("a row");
-        }
-        support::service_on(url, dir).await
-    };
-    for (id, state) in [(1_u128, "succeeded"), (2, "failed")] {
-        let path = format!("/v1/plans/{}", uuid::Uuid::from_u128(id));
-        s.until(&path, |p| (p["state"] == state).then_some(())).await;
-    }
-    s.running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_queued_plan_is_cancelled_at_once() {
     let s = service().await;
     let id = uuid::Uuid::now_v7();
@@ -168,29 +137,6 @@ async fn a_request_sent_twice_under_one_key_is_one_plan() {
     assert_eq!(post(21.0).await.expect("an answer").status(), 422);
     assert_eq!(s.get("/v1/plans").await.1.as_array().map(Vec::len), Some(1));
     s.running.stop().await;
-}
-
-/// Four tasks with ten variants on three kinds of device, at any accuracy above a floor: seconds of search.
-fn hard_problem() -> Value {
-    let variant = |t: usize, v: usize| {
-        let (size, wobble) = (1.0 + v as f64, 1.0 + 0.1 * ((7 * t + 3 * v) % 5) as f64);
-        let rows = ["a", "b", "c"].iter().enumerate().flat_map(|(h, hardware)| {
-            [1, 2, 4, 8, 16].map(|batch| {
-                let latency_ms = (2.0 * size + 0.9 * size * f64::from(batch)) * wobble / (1.0 + 0.7 * h as f64);
-                json!({"hardware": hardware, "batch": batch, "latency_ms": latency_ms})
-            })
-        });
-        json!({"name": format!("v{v}"), "accuracy": 0.6 + 0.039 * v as f64, "profile": rows.collect::<Vec<_>>()})
-    };
-    let task = |t: usize| json!({"name": format!("t{t}"), "variants": (0..10).map(|v| variant(t, v)).collect::<Vec<_>>()});
-    let edges: Vec<_> = (1..4).map(|t| json!({"from": format!("t{}", t - 1), "to": format!("t{t}")})).collect();
-    let hardware: Vec<_> =
-        [("a", 0.5), ("b", 0.83), ("c", 1.17)].map(|(name, price)| json!({"name": name, "price_per_hour": price})).into();
-    let pipeline = json!({
-        "name": "p", "demand_qps": 731.0, "slo_ms": 260.0, "min_accuracy": 0.61,
-        "tasks": (0..4).map(task).collect::<Vec<_>>(), "edges": edges,
-    });
-    json!({"version": 1, "objective": {"mode": "min_cost"}, "hardware": hardware, "pipelines": [pipeline]})
 }
 
 #[tokio::test(flavor = "multi_thread")]

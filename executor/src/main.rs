@@ -63,6 +63,19 @@ fn devices(provider: Provider, count: u32) -> Devices {
     opened.unwrap_or_default()
 }
 
+/// What is wrong with so many devices on so many processors, if anything: a device of the processor is a thread that runs batches.
+fn crowded(devices: u32, threads: usize, processors: usize) -> Option<String> {
+    let each = if threads == 0 { processors } else { threads };
+    let wanted = (devices as usize).saturating_mul(each);
+    (wanted > processors).then(|| {
+        format!(
+            "{devices} devices with {each} threads each want {wanted} processors and there are {processors}: batches take longer than \
+             profiled when all are busy; expected --devices {} at most",
+            (processors / each).max(1)
+        )
+    })
+}
+
 fn main() {
     let mut arguments = std::env::args_os();
     let measures = arguments.nth(1).is_some_and(|first| first == BENCH);
@@ -190,6 +203,11 @@ fn options(flags: &Flags, files: Files, name: &str) -> Result<Options, Box<dyn E
         Kind::Emulated => tracing::warn!("backend emulated: profiles are played back, and all answers are zeros"),
         kind => tracing::info!(backend = kind.name(), provider = flags.provider.name(), "batches are run"),
     }
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let runs_here = loader.kind() == Kind::Local && flags.provider == Provider::Cpu && !flags.pace;
+    if let Some(warning) = crowded(flags.devices, flags.threads, processors).filter(|_| runs_here) {
+        tracing::warn!("{warning}");
+    }
     if flags.pace {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
@@ -292,5 +310,17 @@ mod tests {
         let emulated = loader(Way::Emulated, Provider::Cpu, None, 1).expect("needs nothing");
         assert_eq!((emulated.kind(), emulated.provider()), (Kind::Emulated, None));
         assert!(devices(Provider::Cpu, 1).look().is_empty(), "of processors nothing is said");
+    }
+
+    #[test]
+    fn more_devices_than_processors_are_warned_of() {
+        assert_eq!(crowded(2, 1, 2), None);
+        assert_eq!(crowded(1, 0, 8), None, "one device may take them all");
+        let warning = crowded(3, 2, 4).expect("six threads on four processors");
+        assert!(
+            warning.contains("want 6 processors and there are 4") && warning.contains("--devices 2 at most"),
+            "{warning}"
+        );
+        assert!(crowded(2, 0, 8).is_some() && crowded(u32::MAX, usize::MAX, 8).is_some());
     }
 }

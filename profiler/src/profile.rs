@@ -4,7 +4,9 @@ use crate::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::{Label, read_labels};
 use crate::measure::{MeasureOptions, profile_variant};
+use crate::memory::MemoryProbe;
 use crate::npy::read_npy;
+use crate::rows::cycle;
 use crate::stats::{ProfilePoint, percentile};
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use apportion_domain::FanoutCounts;
@@ -73,16 +75,10 @@ pub struct MeasuredVariant {
     pub fanout_counts: BTreeMap<String, FanoutCounts>,
     /// Median time to load it into memory, in a process that has the runtime.
     pub load_ms: f64,
-    /// Size of its file, which holds its weights; what a batch needs beside them is not counted.
-    pub memory_mib: f64,
+    /// Peak memory on its device, loaded and run with the largest batch; `None` where it cannot be known.
+    pub memory_mib: Option<f64>,
     /// Latency by batch size, never falling.
     pub rows: Vec<ProfilePoint>,
-}
-
-/// A loaded variant.
-struct Loaded {
-    load_ms: f64,
-    memory_mib: f64,
 }
 
 /// Counts the steps.
@@ -100,13 +96,14 @@ impl Steps<'_> {
 }
 
 /// Profiles a pipeline: loads every variant (all are held in memory at once), runs the validation set through every
-/// combination of variants, then times each variant alone on the queries that reached its task.
+/// combination of variants, then times each variant alone on the queries that reached its task and has its memory measured.
 ///
 /// # Errors
 /// As [`ProfileError`] lists; nothing is measured by halves.
 pub fn profile_pipeline(
     files: &PipelineFiles,
     load: &Loader<'_>,
+    memory: &MemoryProbe<'_>,
     options: &MeasureOptions,
     report: &mut dyn FnMut(&Progress),
 ) -> Result<Measured, ProfileError> {
@@ -129,7 +126,7 @@ pub fn profile_pipeline(
 
     let mut tasks = Vec::with_capacity(files.tasks.len());
     for (t, (signature, loaded)) in signatures.into_iter().zip(&loaded).enumerate() {
-        let variants = time_task(files, t, &mut backends[t], loaded, &validation, &tree, options, &mut steps)?;
+        let variants = time_task(files, t, &mut backends[t], loaded, memory, &validation, &tree, options, &mut steps)?;
         let Signature { inputs, outputs } = signature;
         tasks.push(MeasuredTask { name: files.tasks[t].name.clone(), inputs, outputs, variants });
     }
@@ -142,13 +139,13 @@ fn load_all(
     files: &PipelineFiles,
     load: &Loader<'_>,
     steps: &mut Steps<'_>,
-) -> Result<(Backends, Vec<Vec<Loaded>>), ProfileError> {
-    let (mut backends, mut loaded) = (Backends::new(), Vec::new());
+) -> Result<(Backends, Vec<Vec<f64>>), ProfileError> {
+    let (mut backends, mut load_ms) = (Backends::new(), Vec::new());
     for (t, task) in files.tasks.iter().enumerate() {
-        let (mut of_task, mut facts) = (Vec::<Box<dyn Backend>>::new(), Vec::new());
+        let (mut of_task, mut times) = (Vec::<Box<dyn Backend>>::new(), Vec::new());
         for (v, variant) in task.variants.iter().enumerate() {
             let fault = |source| variant_error(files, t, v, source);
-            let (backend, fact) = load_one(&variant.file, load).map_err(fault)?;
+            let (backend, time_ms) = load_one(&variant.file, load).map_err(fault)?;
             if let Some(first) = of_task.first().filter(|b| b.signature() != backend.signature()) {
                 let detail = format!(
                     "its tensors {:?} differ from {:?} of {}; variants of a task stand in for each other",
@@ -159,16 +156,17 @@ fn load_all(
                 return Err(ProfileError::Convention { task: task.name.clone(), variant: variant.name.clone(), detail });
             }
             of_task.push(backend);
-            facts.push(fact);
+            times.push(time_ms);
             steps.step(format!("loaded {}", variant.name));
         }
         backends.push(of_task);
-        loaded.push(facts);
+        load_ms.push(times);
     }
-    Ok((backends, loaded))
+    Ok((backends, load_ms))
 }
 
-fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, Loaded), BackendError> {
+/// A variant, and the median of the milliseconds that loading it took.
+fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, f64), BackendError> {
     let mut times = Vec::with_capacity(LOADS);
     let mut backend = None;
     for _ in 0..LOADS {
@@ -177,10 +175,7 @@ fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, Loaded)
         backend = Some(load(file)?);
         times.push(before.elapsed().as_secs_f64() * 1e3);
     }
-    let size = std::fs::metadata(file)
-        .map_err(|e| BackendError::Load { file: file.display().to_string(), detail: e.to_string() })?;
-    let memory_mib = size.len() as f64 / f64::from(1 << 20);
-    Ok((backend.expect("loaded at least once"), Loaded { load_ms: percentile(&times, 0.5), memory_mib }))
+    Ok((backend.expect("loaded at least once"), percentile(&times, 0.5)))
 }
 
 fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: BackendError) -> ProfileError {
@@ -275,7 +270,8 @@ fn time_task(
     files: &PipelineFiles,
     t: usize,
     backends: &mut [Box<dyn Backend>],
-    loaded: &[Loaded],
+    load_ms: &[f64],
+    memory: &MemoryProbe<'_>,
     validation: &Validation,
     tree: &Tree,
     options: &MeasureOptions,
@@ -283,10 +279,13 @@ fn time_task(
 ) -> Result<Vec<MeasuredVariant>, ProfileError> {
     let task = &files.tasks[t];
     let mut variants = Vec::with_capacity(backends.len());
-    for (v, (backend, loaded)) in backends.iter_mut().zip(loaded).enumerate() {
+    for (v, (backend, &load_ms)) in backends.iter_mut().zip(load_ms).enumerate() {
         let name = &task.variants[v].name;
         let samples = &validation.samples[t];
         let rows = profile_variant(backend.as_mut(), samples, options).map_err(|e| variant_error(files, t, v, e))?;
+        let largest = options.batches.last().map_or(1, |&batch| batch as usize);
+        let batch: Vec<Tensor> = samples.iter().map(|s| cycle(s, 0, largest)).collect();
+        let memory_mib = memory(&task.variants[v].file, &batch).map_err(|e| variant_error(files, t, v, e))?;
         let through = |path: &&MeasuredPath| path.path.iter().any(|(t, v)| *t == task.name && v == name);
         let accuracy = validation.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
         let counts = distribution(&validation.counts[t][v]);
@@ -296,8 +295,8 @@ fn time_task(
             accuracy,
             fanout: counts.mean(),
             fanout_counts: children.map(|child| (child, counts.clone())).collect(),
-            load_ms: loaded.load_ms,
-            memory_mib: loaded.memory_mib,
+            load_ms,
+            memory_mib,
             rows,
         });
         steps.step(format!("timed {name}"));

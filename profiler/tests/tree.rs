@@ -107,7 +107,8 @@ impl Set {
             point_time_max: Duration::ZERO,
             ..MeasureOptions::default()
         };
-        profile_pipeline(&self.files(tasks, edges), &load, &options, &mut |_| {})
+        let rows = |_: &Path, batch: &[Tensor]| Ok(Some(batch[0].rows() as f64));
+        profile_pipeline(&self.files(tasks, edges), &load, &rows, &options, &mut |_| {})
     }
 }
 
@@ -137,6 +138,7 @@ fn a_tree_with_two_sinks_has_a_path_for_each_combination_down_to_each() {
     assert_eq!((cut[0].fanout, cut[1].fanout), (1.5, 2.0));
     assert_eq!(cut[1].fanout_counts["left"].0, [(2, 1.0)]);
     assert_eq!((cut[0].accuracy, cut[1].accuracy), (1.0, 5.0 / 6.0));
+    assert_eq!(cut[0].memory_mib, Some(8.0), "it is asked for with the largest batch");
 }
 
 #[test]

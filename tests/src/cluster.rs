@@ -265,6 +265,12 @@ impl Cluster {
         self.folder.path().join(&self.agents[at].name)
     }
 
+    /// Where the service is.
+    #[must_use]
+    pub fn service(&self) -> String {
+        format!("http://127.0.0.1:{}", self.http)
+    }
+
     /// Where clients reach an agent.
     #[must_use]
     pub fn ingress(&self, at: usize) -> String {

@@ -30,6 +30,30 @@ fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// A service with its data in `folder`, reached at `http`.
+fn start(folder: &Path, http: u16) -> Service {
+    // Where the tests run as root the database runs as another user, who must get there.
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
+    let grpc = apportion_tests::free_port();
+    let child = Command::new(apportion_tests::programs().join("apportion"))
+        .args(["serve", "--http", &format!("127.0.0.1:{http}"), "--grpc", &format!("127.0.0.1:{grpc}")])
+        .arg("--data-dir")
+        .arg(folder.join("data"))
+        .env_remove("APPORTION_DATABASE_URL")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the service starts");
+    Service(child)
+}
+
+/// Tells it to end and waits until it has.
+fn terminate(service: &mut Service) -> std::process::ExitStatus {
+    let told = Command::new("kill").args(["-TERM", &service.0.id().to_string()]).status().expect("kill runs");
+    assert!(told.success());
+    until("it ends", || service.0.try_wait().expect("it can be waited for"))
+}
+
 fn is_ready(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let mut answer = String::new();
@@ -50,29 +74,81 @@ fn database(folder: &Path) -> Option<PathBuf> {
 fn the_service_and_its_database_end_with_sigterm() {
     for early in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
-        // Where the tests run as root the database runs as another user, who must get there.
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
-        let (http, grpc) = (apportion_tests::free_port(), apportion_tests::free_port());
-        let child = Command::new(apportion_tests::programs().join("apportion"))
-            .args(["serve", "--http", &format!("127.0.0.1:{http}"), "--grpc", &format!("127.0.0.1:{grpc}")])
-            .arg("--data-dir")
-            .arg(folder.path().join("data"))
-            .env_remove("APPORTION_DATABASE_URL")
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the service starts");
-        let mut service = Service(child);
+        let http = apportion_tests::free_port();
+        let mut service = start(folder.path(), http);
         if early {
             until("its database begins", || database(folder.path()));
         } else {
             until("it is ready", || is_ready(http).then_some(()));
             assert!(database(folder.path()).is_some(), "it has a database of its own");
         }
-        let told = Command::new("kill").args(["-TERM", &service.0.id().to_string()]).status().expect("kill runs");
-        assert!(told.success());
-        let ended = until("it ends", || service.0.try_wait().expect("it can be waited for"));
+        let ended = terminate(&mut service);
         assert!(ended.success(), "early {early}: {ended}");
         assert_eq!(database(folder.path()), None, "early {early}: its database has ended with it");
     }
+}
+
+/// Four tasks with ten variants on three kinds of device, at any accuracy above a floor and to the last digit: minutes of
+/// search.
+fn hard() -> serde_json::Value {
+    use serde_json::json;
+    let variant = |t: usize, v: usize| {
+        let (size, wobble) = (1.0 + v as f64, 1.0 + 0.1 * ((7 * t + 3 * v) % 5) as f64);
+        let row = |h: usize, batch: u32| {
+            let latency_ms = (2.0 * size + 0.9 * size * f64::from(batch)) * wobble / (1.0 + 0.7 * h as f64);
+            json!({"hardware": ["a", "b", "c"][h], "batch": batch, "latency_ms": latency_ms})
+        };
+        let rows: Vec<_> = (0..3).flat_map(|h| [1, 2, 4, 8, 16].map(|batch| row(h, batch))).collect();
+        json!({"name": format!("v{v}"), "accuracy": 0.6 + 0.039 * v as f64, "profile": rows})
+    };
+    let task = |t: usize| json!({"name": format!("t{t}"), "variants": (0..10).map(|v| variant(t, v)).collect::<Vec<_>>()});
+    let edges: Vec<_> = (1..4).map(|t| json!({"from": format!("t{}", t - 1), "to": format!("t{t}")})).collect();
+    let prices = [("a", 0.5), ("b", 0.83), ("c", 1.17)];
+    json!({
+        "version": 1, "objective": {"mode": "min_cost"},
+        "hardware": prices.map(|(name, price)| json!({"name": name, "price_per_hour": price})),
+        "pipelines": [{
+            "name": "p", "demand_qps": 731.0, "slo_ms": 260.0, "min_accuracy": 0.61,
+            "tasks": (0..4).map(task).collect::<Vec<_>>(), "edges": edges,
+        }],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_solves_a_plan_ends_with_sigterm_and_puts_it_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (http, client) = (apportion_tests::free_port(), reqwest::Client::new());
+    let plans = format!("http://127.0.0.1:{http}/v1/plans");
+    let mut service = start(folder.path(), http);
+    until("it is ready", || is_ready(http).then_some(()));
+    let body = serde_json::json!({"problem": hard(), "gap": 0.0, "time_limit_s": 3600.0});
+    let asked = client.post(&plans).json(&body).send().await.expect("an answer");
+    assert_eq!(asked.status(), 202);
+    let plan: serde_json::Value = asked.json().await.expect("JSON");
+    let url = format!("{plans}/{}", plan["id"].as_str().expect("an identifier"));
+    let state = async || {
+        let plan: serde_json::Value = client.get(&url).send().await.expect("an answer").json().await.expect("JSON");
+        plan["state"].as_str().expect("a state").to_owned()
+    };
+    let begun = Instant::now();
+    while state().await != "solving" {
+        assert!(begun.elapsed() < PATIENCE, "nobody solves it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let told = Instant::now();
+    let ended = terminate(&mut service);
+    eprintln!("it ended {:.1} s after SIGTERM", told.elapsed().as_secs_f64());
+    assert!(ended.success(), "{ended}");
+    assert_eq!(database(folder.path()), None, "its database has ended with it");
+
+    let mut service = start(folder.path(), http);
+    until("it is ready", || is_ready(http).then_some(()));
+    assert!(["queued", "solving"].contains(&state().await.as_str()), "it is begun again");
+    assert_eq!(client.delete(&url).send().await.expect("an answer").status(), 202);
+    let begun = Instant::now();
+    while state().await != "cancelled" {
+        assert!(begun.elapsed() < PATIENCE, "it goes on: {}", state().await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(terminate(&mut service).success());
 }

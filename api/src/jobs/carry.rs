@@ -20,7 +20,8 @@ use tokio::sync::watch;
 const RENEW_EVERY: Duration = Duration::from_millis(200);
 /// How long a planner may take to end once it was told to; then the job goes on without it.
 const END_MAX: Duration = Duration::from_secs(2);
-/// A planner is told to end after twice its limit (it may plan twice, for the sake of a ladder) and so much for the last replay.
+/// A planner is told to end after twice its limit (it may plan twice, for the sake of a ladder) and so much for the last
+/// replay.
 const OVERRUN: Duration = Duration::from_secs(30);
 
 /// Why a planner is told to end.
@@ -125,8 +126,8 @@ fn outcome(solved: Solved) -> Conclusion {
     Conclusion::Store { state, plan: Some(solved.document), error }
 }
 
-/// Renews the lease, stores how far the search is and moves a plan that takes long to a long place, until there is a reason to end. A
-/// database that is away is none.
+/// Renews the lease, stores how far the search is and moves a plan that takes long to a long place, until there is a reason
+/// to end. A database that is away is none.
 async fn until_told(
     crew: &Crew,
     job: &JobRow,
@@ -186,7 +187,8 @@ async fn traces(crew: &Crew, problem: &Problem, options: &PlanOptions) -> Option
     Some(trace.map(|trace| vec![trace; problem.pipelines.len()]))
 }
 
-/// Stores that a plan is over and deletes its job, unless somebody else has it by now. What the database refuses fails the plan.
+/// Stores that a plan is over and deletes its job, unless somebody else has it by now. What the database refuses fails the
+/// plan.
 async fn store(crew: &Crew, job: &JobRow, state: &str, plan: Option<Value>, error: Option<String>) {
     let write = |state, plan, error| {
         insist(crew, "storing a plan", move || async move {

@@ -1,8 +1,8 @@
 //! How many plans are solved at once, and which may wait for which.
 //!
-//! A plan begins in a *quick* place. One that has taken [`QUICK_MAX`] moves to a *long* place if one is free, and a plan with a limit
-//! beyond the default one begins there. So plans that take long never fill the quick places, unless more of them come at once than
-//! there are long ones; and then none is held for longer than the default limit.
+//! A plan begins in a *quick* place. One that has taken [`QUICK_MAX`] moves to a *long* place if one is free, and a plan
+//! with a limit beyond the default one begins there. So plans that take long never fill the quick places, unless more of
+//! them come at once than there are long ones; and then none is held for longer than the default limit.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub(super) struct Places {
 pub(super) struct Place(Arc<Mutex<Held>>);
 
 struct Held {
-    permit: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
     is_quick: bool,
 }
 
@@ -68,7 +68,7 @@ impl Places {
         if held.is_quick
             && let Ok(permit) = self.long.clone().try_acquire_owned()
         {
-            *held = Held { permit, is_quick: false };
+            *held = Held { _permit: permit, is_quick: false };
         }
     }
 }
@@ -79,13 +79,13 @@ impl Free {
         self.long.is_some()
     }
 
-    /// Takes the place for a plan: a long one if it may take long, else a quick one if there is one. `None`: it has none here.
+    /// Takes the place for a plan: a long one if it may take long, else a quick one if there is one. `None`: it has none
+    /// here.
     pub(super) fn take(self, is_long: bool) -> Option<Place> {
         let quick = self.quick.filter(|_| !is_long);
         let is_quick = quick.is_some();
         let permit = quick.or(self.long)?;
-        debug_assert!(permit.num_permits() == 1);
-        Some(Place(Arc::new(Mutex::new(Held { permit, is_quick }))))
+        Some(Place(Arc::new(Mutex::new(Held { _permit: permit, is_quick }))))
     }
 }
 

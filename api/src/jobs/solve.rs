@@ -1,5 +1,5 @@
-//! The calls of planners, checker and estimator. They block and burn a core, so each has a thread of its own; a panic in them fails the
-//! job and not the process.
+//! The calls of planners, checker and estimator. They block and burn a core, so each has a thread of its own; a panic in
+//! them fails the job and not the process.
 
 use super::counts;
 use apportion_domain::{Plan, PlanOutcome, Problem, Trace};
@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use utoipa::ToSchema;
 use tokio::sync::oneshot;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Longest time that one plan may take, whatever is asked for.
@@ -41,8 +41,8 @@ pub struct PlanOptions {
     /// An uploaded trace that the plan must hold on, the same for each pipeline; default: Poisson at the demand, 60 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Uuid>,
-    /// Also find the replicas for other loads, over and below the demand by so many times, 1 to 100: agents then follow them instead of
-    /// InferLine's tuner; default: not.
+    /// Also find the replicas for other loads, over and below the demand by so many times, 1 to 100: agents then follow
+    /// them instead of InferLine's tuner; default: not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,
     /// What the ladder's rates are divided by; default 1.
@@ -129,8 +129,8 @@ fn workload(traces: Vec<Trace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
-/// Solves in a thread of its own and has the checker confirm the plan, whatever its planner says of it. Who no longer waits for the answer
-/// stops the search.
+/// Solves in a thread of its own and has the checker confirm the plan, whatever its planner says of it. Who no longer waits
+/// for the answer stops the search.
 ///
 /// # Errors
 /// If the planner panicked or its plan is broken: defects of ours, described by their message.
@@ -191,10 +191,7 @@ fn solved(ask: Ask) -> Result<Solved, String> {
 }
 
 /// Runs what blocks in a thread of its own: the process may end while it runs, which tokio's blocking pool would wait for.
-async fn in_a_thread<T: Send + 'static>(
-    who: &'static str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
+async fn in_a_thread<T: Send + 'static>(who: &'static str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let (tell, told) = oneshot::channel();
     let run = move || {
         let done = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| broke_down(who, payload.as_ref()));

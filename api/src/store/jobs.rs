@@ -1,7 +1,8 @@
 //! The queue of plans to be solved.
 //!
-//! Leases are told by the database's clock, so that processes whose clocks differ agree on who is dead. Whoever changes a plan and its job
-//! locks the job first: two that lock in one order never wait for each other in a circle, and none acts on what the other has just changed.
+//! Leases are told by the database's clock, so that processes whose clocks differ agree on who is dead. Whoever changes a
+//! plan and its job locks the job first: two that lock in one order never wait for each other in a circle, and none acts on
+//! what the other has just changed.
 
 use super::{PgConnection, Result};
 use std::time::Duration;

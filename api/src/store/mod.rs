@@ -32,7 +32,12 @@ pub fn is_away(error: &Error) -> bool {
     /// rolled back for another's sake, and a database that only reads, as a standby does before it takes over.
     const PASSING: [&str; 6] = ["08", "53", "57", "58", "40", "25006"];
     match error {
-        Error::Io(_) | Error::Tls(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed | Error::Protocol(_) => true,
+        Error::Io(_)
+        | Error::Tls(_)
+        | Error::PoolTimedOut
+        | Error::PoolClosed
+        | Error::WorkerCrashed
+        | Error::Protocol(_) => true,
         Error::Database(error) => error.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class))),
         _ => false,
     }

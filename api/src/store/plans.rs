@@ -111,8 +111,8 @@ pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
     Ok(asked.unwrap_or(true))
 }
 
-/// Cancels a plan: at once if nobody is at it, else it is marked, and becomes `cancelled` whatever its worker finds. Answers whether the
-/// plan was still open.
+/// Cancels a plan: at once if nobody is at it, else it is marked, and becomes `cancelled` whatever its worker finds.
+/// Answers whether the plan was still open.
 ///
 /// # Errors
 /// The database's.
@@ -122,7 +122,8 @@ pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     let done = sqlx::query(
         "update plans set cancel = true, state = case when held then state else 'cancelled' end,
          progress = case when held then progress end, finished_at = case when held then finished_at else $2 end
-         from (select exists (select from jobs where plan = $1) as held) job where id = $1 and state in ('queued', 'solving')",
+         from (select exists (select from jobs where plan = $1) as held) job
+         where id = $1 and state in ('queued', 'solving')",
     )
     .bind(id)
     .bind(at)
@@ -137,7 +138,8 @@ pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
 /// The database's.
 pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     let done = sqlx::query(
-        "update plans set state = 'solving', started_at = $2 where id = $1 and state in ('queued', 'solving') and not cancel",
+        "update plans set state = 'solving', started_at = $2
+         where id = $1 and state in ('queued', 'solving') and not cancel",
     )
     .bind(id)
     .bind(at)
@@ -151,10 +153,12 @@ pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn requeue(db: &mut PgConnection, id: Uuid) -> Result<()> {
-    sqlx::query("update plans set state = 'queued', started_at = null, progress = null where id = $1 and state = 'solving'")
-        .bind(id)
-        .execute(db)
-        .await?;
+    sqlx::query(
+        "update plans set state = 'queued', started_at = null, progress = null where id = $1 and state = 'solving'",
+    )
+    .bind(id)
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -181,8 +185,8 @@ pub async fn finish(
     at: Time,
 ) -> Result<()> {
     sqlx::query(
-        "update plans set state = case when cancel then 'cancelled' else $2 end, plan = case when cancel then null else $3 end,
-         error = case when cancel then null else $4 end, finished_at = $5, progress = null
+        "update plans set state = case when cancel then 'cancelled' else $2 end,
+         plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end, finished_at = $5, progress = null
          where id = $1 and state in ('queued', 'solving')",
     )
         .bind(id)

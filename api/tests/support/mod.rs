@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod plans;
+pub mod relay;
 
 use apportion_api::database::PrivateDatabase;
 use apportion_api::{Config, Running, serve};
@@ -224,4 +225,27 @@ pub fn problem(demand_qps: f64) -> Value {
             {"name": "fast", "accuracy": 0.8, "profile": [{"hardware": "h", "batch": 1, "latency_ms": 5.0}, {"hardware": "h", "batch": 4, "latency_ms": 10.0}]}
         ]}]}]
     })
+}
+
+/// Four tasks with ten variants on three kinds of device, at any accuracy above a floor: seconds of search.
+pub fn hard_problem() -> Value {
+    let variant = |t: usize, v: usize| {
+        let (size, wobble) = (1.0 + v as f64, 1.0 + 0.1 * ((7 * t + 3 * v) % 5) as f64);
+        let rows = ["a", "b", "c"].iter().enumerate().flat_map(|(h, hardware)| {
+            [1, 2, 4, 8, 16].map(|batch| {
+                let latency_ms = (2.0 * size + 0.9 * size * f64::from(batch)) * wobble / (1.0 + 0.7 * h as f64);
+                json!({"hardware": hardware, "batch": batch, "latency_ms": latency_ms})
+            })
+        });
+        json!({"name": format!("v{v}"), "accuracy": 0.6 + 0.039 * v as f64, "profile": rows.collect::<Vec<_>>()})
+    };
+    let task = |t: usize| json!({"name": format!("t{t}"), "variants": (0..10).map(|v| variant(t, v)).collect::<Vec<_>>()});
+    let edges: Vec<_> = (1..4).map(|t| json!({"from": format!("t{}", t - 1), "to": format!("t{t}")})).collect();
+    let hardware: Vec<_> =
+        [("a", 0.5), ("b", 0.83), ("c", 1.17)].map(|(name, price)| json!({"name": name, "price_per_hour": price})).into();
+    let pipeline = json!({
+        "name": "p", "demand_qps": 731.0, "slo_ms": 260.0, "min_accuracy": 0.61,
+        "tasks": (0..4).map(task).collect::<Vec<_>>(), "edges": edges,
+    });
+    json!({"version": 1, "objective": {"mode": "min_cost"}, "hardware": hardware, "pipelines": [pipeline]})
 }

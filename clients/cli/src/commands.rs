@@ -26,6 +26,9 @@ pub enum Command {
     Trace(trace::TraceCommand),
     /// Measure a pipeline's variants and paths on this machine.
     Profile(profile::ProfileArgs),
+    /// Measure the peak memory of one variant, for `profile`.
+    #[command(name = profile::MEMORY_COMMAND, hide = true)]
+    ProfileMemory(profile::MemoryArgs),
     /// Run the service.
     Serve(serve::ServeArgs),
     /// After a database was restored from a backup: have agents take targets from it again.
@@ -53,6 +56,7 @@ impl Command {
             Self::Reproduce(args) => reproduce::run(&args),
             Self::Trace(command) => trace::run(&command),
             Self::Profile(args) => profile::run(&args),
+            Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),

@@ -1,5 +1,6 @@
 //! Reading the files that a command line names.
 
+use crate::args;
 use crate::exit::Failure;
 use apportion_domain::{Plan, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workload};
@@ -39,6 +40,32 @@ pub fn problem(file: &str) -> Result<Problem, Failure> {
             Err(BadInput::one(file, "/scaling", "a scaling problem", expected).into())
         }
     }
+}
+
+/// The problem with the demands that a command line names: `QPS`, where there is one pipeline, or `PIPELINE=QPS`.
+pub fn with_demands(problem: Problem, arguments: &[String]) -> Result<Problem, Failure> {
+    let mut changed = problem;
+    for text in arguments {
+        let names: Vec<&str> = changed.pipelines.iter().map(|p| p.name.as_str()).collect();
+        let wrong = |found: &str| {
+            let expected = format!("a rate from 0 to 1e9, alone or as PIPELINE=QPS with one of {}", names.join(", "));
+            Failure::from(BadInput::one("--demand", text, found.to_owned(), expected))
+        };
+        let (index, rate) = match text.rsplit_once('=') {
+            None if names.len() == 1 => (0, text.as_str()),
+            None => return Err(wrong("no pipeline, and there are several")),
+            Some((name, rate)) => {
+                (names.iter().position(|n| *n == name).ok_or_else(|| wrong("an unknown pipeline"))?, rate)
+            }
+        };
+        let demand_qps = args::rate(rate).map_err(|_| wrong("no rate"))?;
+        let hardware = changed.hardware.clone();
+        let pipeline = changed.pipelines[index].changed(&hardware, |p| p.demand_qps = demand_qps);
+        let pipeline = pipeline.map_err(|e| BadInput::refused("--demand", e))?;
+        changed =
+            changed.changed(|draft| draft.pipelines[index] = pipeline).map_err(|e| BadInput::refused("--demand", e))?;
+    }
+    Ok(changed)
 }
 
 /// A plan of either kind.

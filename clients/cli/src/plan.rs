@@ -30,6 +30,9 @@ pub struct PlanArgs {
     /// Which queries must meet the SLO, instead of the file's rule.
     #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
     latency_rule: Option<String>,
+    /// Queries per second to plan for, instead of the file's: QPS, or PIPELINE=QPS; may be repeated.
+    #[arg(long, value_name = "QPS")]
+    demand: Vec<String>,
     /// Trace on which the plan must hold: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated.
     #[arg(long)]
     trace: Vec<String>,
@@ -54,7 +57,7 @@ pub struct PlanArgs {
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> Outcome {
     let problem = match input::any_problem(&args.problem)? {
-        ProblemFile::Allocation(problem) => under_rule(args, problem),
+        ProblemFile::Allocation(problem) => under_rule(args, input::with_demands(problem, &args.demand)?),
         ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
     };
     let trace = match args.trace.is_empty() {
@@ -87,6 +90,10 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
     if let Some(trace) = args.trace.first() {
         let expected = "no --trace: a scaling problem has loads, and no requests to replay";
         return Err(BadInput::one("--trace", trace, format!("{} is a scaling problem", args.problem), expected).into());
+    }
+    if let Some(demand) = args.demand.first() {
+        let expected = "no --demand: the loads of a scaling problem are its applications'";
+        return Err(BadInput::one("--demand", demand, format!("{} is a scaling problem", args.problem), expected).into());
     }
     if !scaling::PLANNERS.contains(&args.planner.as_str()) {
         let expected = scaling::PLANNERS.join(" or ");

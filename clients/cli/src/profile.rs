@@ -1,20 +1,33 @@
 //! `apportion profile`: measures a pipeline's variants and paths on this machine.
 
+mod memory;
+mod problem;
+mod register;
+mod settings;
+
+pub use memory::{MemoryArgs, run as run_memory};
+
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{self, Table, number};
 use crate::{input, plan};
 use anyhow::{Context, Result};
 use apportion_profiler::{
     Clock, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, Running, THREADS_DEFAULT, TaskFiles,
+    Tensor,
     ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
 };
 use apportion_wire::{
-    BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, read_pipeline_spec,
+    BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, parse_tree,
+    pipeline_spec_from_tree,
 };
 use clap::Args;
-use sha2::{Digest, Sha256};
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+
+/// The hidden command that measures the memory of one variant.
+pub const MEMORY_COMMAND: &str = "profile-memory";
 
 /// Arguments of `apportion profile`.
 #[derive(Args, Debug)]
@@ -34,10 +47,12 @@ pub struct ProfileArgs {
     /// Largest batch size; measured are the powers of two up to it.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch_max: u32,
-    /// Register the pipeline, its model files and the profile with the service at this address.
+    /// Register the pipeline, its model files and the profile with the service at this address. Settings that the file
+    /// leaves out, and profiles of other hardware types, stay as they are registered.
     #[arg(long)]
     register: Option<String>,
-    /// Also write the pipeline with its profile here: the pipeline of a problem file.
+    /// Also write a problem file here, for `plan`. If it is there with this pipeline, its settings and other hardware types
+    /// stay.
     #[arg(long)]
     out: Option<String>,
     /// What the variants run on: `cpu` or `cuda`; it is an error if they cannot run there.
@@ -60,7 +75,8 @@ pub fn run(args: &ProfileArgs) -> Outcome {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
     }
-    let spec = read_pipeline_spec(&args.pipeline, &input::text(&args.pipeline)?)?;
+    let tree = parse_tree(&args.pipeline, &input::text(&args.pipeline)?)?;
+    let spec = pipeline_spec_from_tree(&args.pipeline, tree.clone())?;
     let folder = Path::new(&args.pipeline).parent().unwrap_or(Path::new(".")).to_owned();
     let files = files(&args.pipeline, &spec, &folder)?;
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
@@ -71,18 +87,20 @@ pub fn run(args: &ProfileArgs) -> Outcome {
     }
     let options = MeasureOptions { batches, multiple: args.multiple, clock, ..MeasureOptions::default() };
     let running = Running { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
+    warn_if_busy();
     let bar = plan::spinner("profiling");
     let mut report = |p: &apportion_profiler::Progress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
-    let measured = profile_pipeline(&files, &onnx_loader(library, running), &options, &mut report);
+    let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
+    let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
     bar.finish_and_clear();
     let set = profile_set(&measured.context("profiling")?, &args.hardware);
+    let pipeline = without_files(tree);
     if let Some(base) = &args.register {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        runtime.block_on(register(base, &spec, &files, &set))?;
+        runtime.block_on(register::register(base, pipeline.clone(), &files, &set))?;
     }
     if let Some(out) = &args.out {
-        let text = output::json(&without_files(spec.with_profiles(&set)))?;
-        output::write_file(out, |w| std::io::Write::write_all(w, text.as_bytes()))?;
+        problem::write(out, &pipeline, &set, &args.hardware)?;
     }
     match args.format {
         crate::args::Format::Json => output::print(&output::json(&set)?)?,
@@ -146,7 +164,7 @@ fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
                 variant: name,
                 accuracy: Some(variant.accuracy),
                 load_ms: Some(variant.load_ms),
-                memory_mib: Some(variant.memory_mib),
+                memory_mib: variant.memory_mib,
                 fanout_counts: variant.fanout_counts.iter().map(|(child, c)| (child.clone(), counts(c))).collect(),
             });
         }
@@ -156,36 +174,29 @@ fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
 }
 
 /// Without what only this machine's files give meaning to.
-fn without_files(mut spec: PipelineSpec) -> PipelineSpec {
-    spec.validation = None;
-    spec.replan = None;
-    for variant in spec.tasks.iter_mut().flat_map(|t| &mut t.variants) {
-        (variant.model, variant.model_digest) = (None, None);
+fn without_files(mut pipeline: Value) -> Value {
+    if let Some(settings) = pipeline.as_object_mut() {
+        settings.remove("validation");
     }
-    spec
-}
-
-/// Model files by digest, the pipeline, then its profile.
-async fn register(base: &str, spec: &PipelineSpec, files: &PipelineFiles, set: &ProfileSet) -> Result<()> {
-    let client = reqwest::Client::new();
-    let mut spec = without_files(spec.clone());
-    for (task, files) in spec.tasks.iter_mut().zip(&files.tasks) {
-        for (variant, file) in task.variants.iter_mut().zip(&files.variants) {
-            let bytes = std::fs::read(&file.file).with_context(|| file.file.display().to_string())?;
-            let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
-            send(client.put(format!("{base}/v1/files/{digest}")).body(bytes)).await?;
-            variant.model_digest = Some(digest);
+    for task in pipeline["tasks"].as_array_mut().into_iter().flatten() {
+        for variant in task["variants"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            variant.retain(|key, _| key != "model" && key != "model_digest");
         }
     }
-    send(client.put(format!("{base}/v1/pipelines/{}", spec.name)).json(&spec)).await?;
-    send(client.put(format!("{base}/v1/pipelines/{}/profiles", spec.name)).json(set)).await
+    pipeline
 }
 
-async fn send(request: reqwest::RequestBuilder) -> Result<()> {
-    let response = request.send().await.context("talking to the service")?;
-    let (url, status) = (response.url().clone(), response.status());
-    anyhow::ensure!(status.is_success(), "{url}: {status}: {}", response.text().await.unwrap_or_default());
-    Ok(())
+/// Says so if processors have work already: what is measured beside it takes longer than it would alone.
+fn warn_if_busy() {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as f64;
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let load = load.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
+    if let Some(load) = load.filter(|load| *load + 1.0 > processors) {
+        eprintln!(
+            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured beside \
+             them takes longer than it would alone"
+        );
+    }
 }
 
 fn tables(set: &ProfileSet) -> String {

@@ -11,6 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// How long the rest of a broken service may take to stop.
 const STOP_BROKEN_MAX: Duration = Duration::from_secs(8);
+/// How long threads that block may take to end once the service has stopped.
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// Arguments of `apportion serve`.
 #[derive(Args, Debug)]
@@ -56,7 +58,7 @@ pub fn run(args: ServeArgs) -> Outcome {
     }
     let config = Config { database_url, data_dir, http, grpc, token, advertise_http };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-    let outcome = runtime.block_on(async {
+    let ended = runtime.block_on(async {
         // From here on a signal waits for the service to be up: a private database that has begun must be stopped.
         let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
@@ -74,7 +76,7 @@ pub fn run(args: ServeArgs) -> Outcome {
         let _late = tokio::time::timeout(STOP_BROKEN_MAX, running.stop()).await;
         Err(anyhow::anyhow!("the service ends: {broken}").into())
     });
-    // Work that blocks a thread ends with the process.
-    runtime.shutdown_background();
-    outcome
+    // Nothing that blocks a thread keeps the process from ending.
+    runtime.shutdown_timeout(END_MAX);
+    ended
 }

@@ -28,6 +28,14 @@ pub struct OnnxBackend {
 }
 
 impl OnnxBackend {
+    /// Loads ONNX Runtime from `library`, unless this process has it, and no variant.
+    ///
+    /// # Errors
+    /// [`BackendError::Runtime`] if the library cannot be used.
+    pub fn prepare(library: &Path) -> Result<(), BackendError> {
+        runtime(library).map(drop)
+    }
+
     /// Loads ONNX Runtime from `library` (see [`super::find_library`]), unless this process has it, and the variant from
     /// `file`, and runs a row of zeros to see where its nodes run.
     ///

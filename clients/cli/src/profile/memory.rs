@@ -1,0 +1,66 @@
+//! Peak memory of a variant, measured by another process of this program (see `apportion_profiler::memory`).
+
+use crate::exit::{Exit, Outcome};
+use crate::output;
+use anyhow::Context;
+use apportion_profiler::memory::{peak_memory_mib, read_inputs, write_inputs};
+use apportion_profiler::{BackendError, Provider, Running, Tensor};
+use clap::Args;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Arguments of the hidden command that measures one variant; the batch comes over standard input.
+#[derive(Args, Debug)]
+pub struct MemoryArgs {
+    /// The variant's file.
+    file: PathBuf,
+    /// ONNX Runtime's library.
+    #[arg(long)]
+    library: PathBuf,
+    /// What the variant runs on.
+    #[arg(long)]
+    provider: Provider,
+    /// CUDA's number of the device.
+    #[arg(long)]
+    device: u32,
+    /// Threads of one batch.
+    #[arg(long)]
+    threads: usize,
+}
+
+/// Runs the command: prints the peak in MiB, or `null` where the device does not say.
+pub fn run(args: &MemoryArgs) -> Outcome {
+    let inputs = read_inputs(&mut std::io::stdin().lock()).context("reading the batch")?;
+    let running = Running { provider: args.provider, device: args.device, threads: args.threads };
+    let peak = peak_memory_mib(&args.library, running, &args.file, &inputs).context("measuring memory")?;
+    output::print(&output::json(&peak)?)?;
+    Ok(Exit::Done)
+}
+
+/// Measures the variant in `file` with this batch in a process of its own.
+///
+/// # Errors
+/// If that process cannot be started, or ends without a figure: of too little memory for one.
+pub fn measure(library: &Path, running: Running, file: &Path, inputs: &[Tensor]) -> Result<Option<f64>, BackendError> {
+    let fail = |detail: String| BackendError::Run(format!("its memory could not be measured: {detail}"));
+    let program = std::env::current_exe().map_err(|e| fail(e.to_string()))?;
+    let mut command = Command::new(program);
+    command.arg(super::MEMORY_COMMAND).arg(file).arg("--library").arg(library);
+    command.args(["--provider", running.provider.name(), "--device", &running.device.to_string()]);
+    command.args(["--threads", &running.threads.to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| fail(e.to_string()))?;
+    let sent = match child.stdin.take() {
+        Some(stdin) => write_inputs(&mut BufWriter::new(stdin), inputs),
+        None => Ok(()),
+    };
+    let ended = child.wait_with_output().map_err(|e| fail(e.to_string()))?;
+    if !ended.status.success() {
+        // What it says of itself is better than that it did not read on.
+        let said = String::from_utf8_lossy(&ended.stderr);
+        return Err(fail(format!("{}: {}", ended.status, said.trim())));
+    }
+    sent.map_err(|e| fail(e.to_string()))?;
+    serde_json::from_slice(&ended.stdout).map_err(|e| fail(e.to_string()))
+}

@@ -1,0 +1,173 @@
+//! What `profile --out` writes: a problem file, which `plan` reads, the service takes, and a further `profile` on other
+//! hardware adds to.
+
+use super::settings::complete;
+use crate::exit::Failure;
+use crate::{input, output};
+use apportion_wire::{BadInput, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree, problem_from_tree};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Demand of a problem that nobody has named one for.
+const DEMAND_QPS: f64 = 1.0;
+
+/// Writes the problem of planning a pipeline with what was measured, to `out`. If there is one already with this pipeline,
+/// its hardware, objective, settings and the rows of other hardware types stay. Figures that are no one hardware's
+/// (accuracy, load time, memory) are those measured last.
+///
+/// # Errors
+/// If there is another file in the way, or it cannot be written.
+pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> Result<(), Failure> {
+    let mut problem = existing(out, &pipeline["name"])?;
+    let mut sent = pipeline.clone();
+    let list = problem["pipelines"].as_array_mut().expect("a problem has pipelines");
+    let had = list.iter().find(|p| p["name"] == sent["name"]).cloned();
+    if let Some(had) = &had {
+        complete(&mut sent, &without_measurements(had.clone()));
+    }
+    if sent.get("demand_qps").is_none_or(Value::is_null) {
+        eprintln!("{out}: demand_qps is {DEMAND_QPS}, for the pipeline names none: change it, or plan with --demand");
+        sent["demand_qps"] = DEMAND_QPS.into();
+    }
+    let spec = planned(pipeline_spec_from_tree("the pipeline", sent)?.with_profiles(set));
+    let mut spec = serde_json::to_value(&spec).expect("a spec is JSON");
+    if let Some(had) = &had {
+        keep_other_hardware(&mut spec, had, hardware);
+    }
+    match list.iter_mut().find(|p| p["name"] == spec["name"]) {
+        Some(place) => *place = spec,
+        None => list.push(spec),
+    }
+    let types = problem["hardware"].as_array_mut().expect("a problem has hardware");
+    if !types.iter().any(|h| h["name"] == hardware) {
+        types.push(json!({"name": hardware, "price_per_hour": 1.0}));
+    }
+    // What is written can be read.
+    problem_from_tree(out, problem.clone())?;
+    let text = output::json(&problem)?;
+    output::write_file(out, |w| std::io::Write::write_all(w, format!("{text}\n").as_bytes()))
+}
+
+/// The problem file at `out`, or an empty one.
+fn existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
+    let is_empty = Path::new(out).metadata().is_ok_and(|m| m.is_file() && m.len() == 0);
+    if !Path::new(out).exists() || is_empty {
+        return Ok(json!({"version": 1, "objective": {"mode": "hardware_then_accuracy"}, "hardware": [], "pipelines": []}));
+    }
+    let expected = format!("a problem file with the pipeline {pipeline}, or no file");
+    let refused = |found: String| Failure::from(BadInput::one(out, "", found, expected.clone()));
+    let tree = parse_tree(out, &input::text(out)?).map_err(|e| refused(e.to_string()))?;
+    problem_from_tree(out, tree.clone()).map_err(|e| refused(e.to_string()))?;
+    match tree["pipelines"].as_array().is_some_and(|all| all.iter().any(|p| p["name"] == *pipeline)) {
+        true => Ok(tree),
+        false => Err(refused("another file".to_owned())),
+    }
+}
+
+/// Settings alone: what is measured again is not kept.
+fn without_measurements(mut pipeline: Value) -> Value {
+    if let Some(settings) = pipeline.as_object_mut() {
+        settings.remove("path_accuracy");
+    }
+    for task in pipeline["tasks"].as_array_mut().into_iter().flatten() {
+        for variant in task["variants"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            variant.retain(|key, _| !["accuracy", "load_ms", "memory_mib", "fanout_counts"].contains(&key.as_str()));
+        }
+    }
+    pipeline
+}
+
+/// Without what only the service and this machine's files give meaning to.
+fn planned(mut spec: PipelineSpec) -> PipelineSpec {
+    spec.validation = None;
+    spec.replan = None;
+    for task in &mut spec.tasks {
+        (task.inputs, task.outputs) = (None, None);
+        for variant in &mut task.variants {
+            (variant.model, variant.model_digest) = (None, None);
+        }
+    }
+    spec
+}
+
+/// Adds the rows that variants of the same name had for other hardware types.
+fn keep_other_hardware(spec: &mut Value, had: &Value, hardware: &str) {
+    let list = |v: &Value, key: &str| v[key].as_array().cloned().unwrap_or_default();
+    let named = |all: Vec<Value>, name: &Value| all.into_iter().find(|v| v["name"] == *name);
+    for task in spec["tasks"].as_array_mut().into_iter().flatten() {
+        let Some(old_task) = named(list(had, "tasks"), &task["name"]) else { continue };
+        for variant in task["variants"].as_array_mut().into_iter().flatten() {
+            let Some(old) = named(list(&old_task, "variants"), &variant["name"]) else { continue };
+            let mut rows: Vec<Value> = list(&old, "profile").into_iter().filter(|r| r["hardware"] != hardware).collect();
+            rows.extend(list(variant, "profile").into_iter().filter(|r| r["hardware"] == hardware));
+            variant["profile"] = rows.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_wire::{MeasuredRow, MeasuredVariant};
+
+    fn measured(hardware: &str, latency_ms: f64) -> ProfileSet {
+        let (task, variant) = ("t".to_owned(), "v".to_owned());
+        let row = MeasuredRow {
+            task: task.clone(),
+            variant: variant.clone(),
+            hardware: hardware.to_owned(),
+            share: 1.0,
+            batch: 1,
+            latency_ms,
+            p99_ms: None,
+        };
+        let of =
+            MeasuredVariant { task, variant, accuracy: Some(0.9), memory_mib: Some(12.0), ..MeasuredVariant::default() };
+        ProfileSet { rows: vec![row], variants: vec![of], ..ProfileSet::default() }
+    }
+
+    fn pipeline() -> Value {
+        json!({
+            "name": "p", "slo_ms": 100, "replan": {"mode": "apply"},
+            "tasks": [{"name": "t", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}], "outputs": [],
+                "variants": [{"name": "v", "model": "v.onnx"}]}],
+            "validation": {"inputs": {"x": "x.npy"}, "labels": "l.json", "match": {"value": "y"}},
+        })
+    }
+
+    #[test]
+    fn a_second_hardware_type_is_added_to_the_problem() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("p.json").display().to_string();
+        write(&out, &pipeline(), &measured("cpu", 5.0), "cpu").unwrap_or_else(|e| panic!("{e:?}"));
+        let mut edited: Value = serde_json::from_str(&std::fs::read_to_string(&out).expect("a file")).expect("JSON");
+        edited["pipelines"][0]["demand_qps"] = json!(70.0);
+        edited["hardware"][0]["price_per_hour"] = json!(0.5);
+        std::fs::write(&out, edited.to_string()).expect("written");
+        for latency_ms in [3.0, 2.0] {
+            write(&out, &pipeline(), &measured("gpu", latency_ms), "gpu").unwrap_or_else(|e| panic!("{e:?}"));
+        }
+        let problem = input::problem(&out).unwrap_or_else(|e| panic!("`plan` reads it: {e:?}"));
+        assert_eq!(problem.pipelines[0].demand_qps, 70.0);
+        let prices: Vec<f64> = problem.hardware.iter().map(|h| h.price_per_hour).collect();
+        assert_eq!(prices, [0.5, 1.0]);
+        let text = std::fs::read_to_string(&out).expect("a file");
+        let written: Value = serde_json::from_str(&text).expect("JSON");
+        let row = |hardware: &str, latency_ms: f64| json!({"hardware": hardware, "batch": 1, "latency_ms": latency_ms});
+        let variant = &written["pipelines"][0]["tasks"][0]["variants"][0];
+        assert_eq!(variant["profile"], json!([row("cpu", 5.0), row("gpu", 2.0)]));
+        assert_eq!(variant["memory_mib"], json!(12.0));
+    }
+
+    #[test]
+    fn another_file_is_not_overwritten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("notes.json").display().to_string();
+        for text in ["{\"notes\": 1}", "no JSON", r#"{"version": 1, "scaling": {}}"#] {
+            std::fs::write(&out, text).expect("written");
+            let refused = write(&out, &pipeline(), &measured("cpu", 5.0), "cpu");
+            assert!(matches!(refused, Err(Failure::BadInput(_))), "{text}: {refused:?}");
+            assert_eq!(std::fs::read_to_string(&out).expect("still there"), text);
+        }
+    }
+}

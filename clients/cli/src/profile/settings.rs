@@ -1,0 +1,99 @@
+//! Settings of a pipeline that a file leaves out are those that were there before.
+
+use serde_json::{Map, Value};
+
+/// Blocks of settings that are completed key by key; every other value is taken as it is sent.
+const BLOCKS: [&str; 2] = ["replan", "serving"];
+/// Lists whose members are known by their names.
+const NAMED: [&str; 2] = ["tasks", "variants"];
+/// What belongs to a graph, a file or a measurement and does not outlive them.
+const NOT_KEPT: [&str; 5] = ["edges", "validation", "model", "model_digest", "profile"];
+
+/// Completes a pipeline by what it leaves out of `had`: its settings, and those of tasks and variants of the same name.
+/// Which tasks, variants and edges there are is as sent; null is a value, and stays.
+pub fn complete(sent: &mut Value, had: &Value) {
+    let (Some(sent), Some(had)) = (sent.as_object_mut(), had.as_object()) else { return };
+    complete_object(sent, had);
+    keep_known_names(sent);
+}
+
+fn complete_object(sent: &mut Map<String, Value>, had: &Map<String, Value>) {
+    for (key, old) in had {
+        match sent.get_mut(key) {
+            None if !NOT_KEPT.contains(&key.as_str()) => {
+                sent.insert(key.clone(), old.clone());
+            }
+            Some(Value::Object(new)) if BLOCKS.contains(&key.as_str()) => {
+                if let Some(old) = old.as_object() {
+                    complete_object(new, old);
+                }
+            }
+            Some(Value::Array(new)) if NAMED.contains(&key.as_str()) => {
+                for member in new.iter_mut().filter_map(Value::as_object_mut) {
+                    let same = |o: &&Value| o["name"] == member["name"];
+                    if let Some(old) = old.as_array().into_iter().flatten().find(same).and_then(Value::as_object) {
+                        complete_object(member, old);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Tables by task, or by path, that were kept lose what the pipeline does not have any more.
+fn keep_known_names(sent: &mut Map<String, Value>) {
+    let tasks = sent.get("tasks").and_then(Value::as_array).cloned().unwrap_or_default();
+    let name = |v: &Value| v["name"].as_str().map(str::to_owned);
+    let names: Vec<String> = tasks.iter().filter_map(name).collect();
+    let variants = |task: &Value| task["variants"].as_array().cloned().unwrap_or_default();
+    let stage = |task: &Value, variant: &Value| Some(format!("{}:{}", name(task)?, name(variant)?));
+    let stages: Vec<String> =
+        tasks.iter().flat_map(|t| variants(t).iter().filter_map(|v| stage(t, v)).collect::<Vec<_>>()).collect();
+    if let Some(Value::Object(weights)) = sent.get_mut("leaf_weights") {
+        weights.retain(|task, _| names.contains(task));
+    }
+    if let Some(Value::Object(paths)) = sent.get_mut("path_accuracy") {
+        paths.retain(|path, _| path.split('>').all(|s| stages.iter().any(|known| known == s.trim())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn settings_that_are_not_sent_stay() {
+        let had = json!({
+            "name": "p", "slo_ms": 100, "weight": 2.0, "replan": {"mode": "apply", "period_s": 5.0},
+            "leaf_weights": {"b": 1.0, "gone": 2.0}, "path_accuracy": {"a:x>b:z": 0.5, "a:old>b:z": 0.4},
+            "tasks": [
+                {"name": "a", "min_replicas": 2,
+                    "variants": [{"name": "x", "load_ms": 7.0, "model_digest": "aa"}, {"name": "old"}]},
+                {"name": "gone", "variants": []}],
+            "edges": [{"from": "a", "to": "gone"}],
+        });
+        let mut sent = json!({
+            "name": "p", "slo_ms": 200, "min_accuracy": null, "replan": {"mode": "off"},
+            "tasks": [{"name": "a", "variants": [{"name": "x"}, {"name": "y"}]}, {"name": "b", "variants": [{"name": "z"}]}],
+        });
+        complete(&mut sent, &had);
+        let expected = json!({
+            "name": "p", "slo_ms": 200, "weight": 2.0, "min_accuracy": null, "replan": {"mode": "off", "period_s": 5.0},
+            "leaf_weights": {"b": 1.0}, "path_accuracy": {"a:x>b:z": 0.5},
+            "tasks": [
+                {"name": "a", "min_replicas": 2, "variants": [{"name": "x", "load_ms": 7.0}, {"name": "y"}]},
+                {"name": "b", "variants": [{"name": "z"}]}],
+        });
+        assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn without_a_replan_block_replanning_stays_as_it_was() {
+        let had = json!({"name": "p", "replan": {"mode": "apply"}, "tasks": []});
+        let mut sent = json!({"name": "p", "tasks": []});
+        complete(&mut sent, &had);
+        assert_eq!(sent["replan"], json!({"mode": "apply"}));
+    }
+}
