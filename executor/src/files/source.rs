@@ -21,6 +21,13 @@ pub struct Source {
     pub token: String,
 }
 
+impl std::fmt::Debug for Source {
+    /// Without the token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source").field("join", &self.join).field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
 impl Source {
     /// Whether nobody is known.
     #[must_use]
