@@ -19,6 +19,8 @@ pub mod node;
 pub mod peers;
 pub mod policies;
 pub mod record;
+pub mod refused;
+pub mod shares;
 pub mod slot;
 pub mod steering;
 pub mod telemetry;

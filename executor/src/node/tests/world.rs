@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::layout::lay_out;
-use crate::slot::concatenate;
+use crate::slot::{Fault, concatenate};
 use crate::tensor::Datatype;
 use crate::trace::Trace;
 use apportion_protocol::v1;
@@ -34,6 +34,8 @@ pub struct World {
     pub broken: fn(u64) -> bool,
     /// Where that was tried.
     pub failures: Vec<u64>,
+    /// Why a batch fails, if it does.
+    pub fails: fn(&[Tensor]) -> Option<Fault>,
     /// The trace of the requests to come.
     pub trace: Option<Trace>,
     /// Spans, and of which agent they are.
@@ -73,6 +75,7 @@ impl World {
             slowness: |_| 1.0,
             broken: |_| false,
             failures: Vec::new(),
+            fails: |_| None,
             trace: None,
             spans: Vec::new(),
         };
@@ -91,6 +94,11 @@ impl World {
         self.agenda.insert((self.now_ns + after_ns, self.sequence), (agent, event));
     }
 
+    /// Something happens to an agent.
+    pub fn tell(&mut self, agent: u64, event: Event) {
+        self.put(0, agent, event);
+    }
+
     /// Hands a target to all agents, and lets them act on it.
     pub fn obey(&mut self, target: &v1::Target) {
         let layout = Arc::new(lay_out(target).expect("a valid target"));
@@ -105,9 +113,13 @@ impl World {
 
     /// The same on these terms.
     pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: Terms) -> oneshot::Receiver<Answer> {
+        self.ask_for(agent, pipeline, numbers("x", rows), terms)
+    }
+
+    /// The same with this input.
+    pub fn ask_for(&mut self, agent: u64, pipeline: &str, input: Tensor, terms: Terms) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
-        let inputs = vec![numbers("x", rows)];
-        let terms = Terms { trace: self.trace, ..terms };
+        let (inputs, terms) = (vec![input], Terms { trace: self.trace, ..terms });
         self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply });
         answer
     }
@@ -174,10 +186,10 @@ impl World {
                 let rows = inputs[0].rows();
                 self.batches.push((self.now_ns, replica, rows));
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
-                let outputs = (self.runs)(&of.task().name, &inputs);
+                let result = (self.fails)(&inputs).map_or_else(|| Ok((self.runs)(&of.task().name, &inputs)), Err);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
                 let took = hold.mul_f64((self.slowness)(self.loaded[&agent].len()));
-                let happened = Happened::Batch(Ok(outputs), took);
+                let happened = Happened::Batch(result, took);
                 self.put(took.as_nanos() as u64, agent, Event::Slot(replica, happened));
             }
             Action::Unload(replica) => {
