@@ -21,6 +21,8 @@ pub mod parts;
 pub mod peers;
 pub mod policies;
 pub mod record;
+pub mod refused;
+pub mod shares;
 pub mod slot;
 pub mod status;
 pub mod steering;

@@ -1,10 +1,12 @@
 //! Connections between agents. Each agent dials every other: what it has to say goes over the connection that it dialled, what it
 //! is told comes over those it accepted. A dialled connection that ends is noticed at once and dialled again.
 
+mod claims;
 mod connection;
 mod outbox;
 
-pub use connection::{TalkError, listen};
+pub use claims::SILENT_MAX;
+pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, STALL_MAX, TalkError, listen};
 pub use outbox::SendError;
 
 use crate::node::Event;

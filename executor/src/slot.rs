@@ -17,7 +17,24 @@ pub enum Happened {
     /// It could not be loaded, or its thread died.
     Failed(String),
     /// A batch is done: its outputs or why there are none, and how long it took.
-    Batch(Result<Vec<Tensor>, String>, Duration),
+    Batch(Result<Vec<Tensor>, Fault>, Duration),
+}
+
+/// Why a batch has no outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// In words.
+    pub why: String,
+    /// Whether another batch might have done well at this moment: then what is wrong may lie with one of its members.
+    pub is_of_batch: bool,
+}
+
+impl Fault {
+    /// What may lie with one of its members.
+    #[must_use]
+    pub fn of_batch(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_of_batch: true }
+    }
 }
 
 /// Longest batch, by its profile, that is run where it is started: to hand it to the replica's thread and back takes longer.
@@ -117,8 +134,8 @@ fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> Happened {
     let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
     let result = match contained(|| backend.run(&batch.inputs)) {
-        Ok(result) => result.map_err(|e| e.to_string()),
-        Err(words) => Err(format!("the backend panicked: {words}")),
+        Ok(result) => result.map_err(|e| Fault { why: e.to_string(), is_of_batch: e.is_of_batch() }),
+        Err(words) => Err(Fault::of_batch(format!("the backend panicked: {words}"))),
     };
     wait_until(start + batch.hold);
     Happened::Batch(result, start.elapsed())

@@ -9,6 +9,7 @@
 //!
 //! The same events at the same times give the same actions: nothing here iterates over what has no order.
 
+mod alone;
 mod batch;
 mod cancel;
 mod choose;
@@ -27,12 +28,14 @@ pub mod silence;
 mod spans;
 pub mod split;
 mod steer;
+mod suspects;
 mod swap;
 mod work;
 
 pub use cancel::CANCELLED_MAX;
 pub use meet::MEETINGS_MAX;
 pub use offline::OFFLINE_MAX;
+pub use suspects::SUSPECTS_MAX;
 pub use work::PARKED_MAX;
 
 use crate::chooser::Chooser;
@@ -191,6 +194,7 @@ pub struct Node {
     parked: Vec<Parked>,
     swap: swap::Swap,
     steers: steer::Steers,
+    suspects: suspects::Suspects,
     /// Of the pipelines whose requests have said what they need.
     choosers: BTreeMap<String, Chooser>,
     /// When the replicas' loads were last measured.
@@ -253,6 +257,7 @@ impl Node {
             parked: Vec::new(),
             swap: swap::Swap::default(),
             steers: steer::Steers::default(),
+            suspects: suspects::Suspects::default(),
             choosers: BTreeMap::new(),
             rolled_ns: 0,
         }

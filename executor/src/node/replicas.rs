@@ -1,5 +1,6 @@
 //! The replicas of this agent: what is loaded, what runs, and when an old one may go.
 
+use super::alone::Alone;
 use super::counts::{Batches, Counts, Labels};
 use super::load::Period;
 use super::{Action, Node, Work};
@@ -70,6 +71,8 @@ pub struct Replica {
     pub load: Load,
     /// For how many announcements it has been slower than profiled though it was not overloaded.
     pub disturbed: u32,
+    /// Its batch has failed, and its members run alone.
+    pub alone: Option<Alone>,
     /// Its station is of an earlier target, and is made anew when its batch has ended.
     pub is_stale: bool,
 }
@@ -96,6 +99,7 @@ impl Replica {
             period: Period::default(),
             load: Load::default(),
             disturbed: 0,
+            alone: None,
             is_stale: false,
         };
         this.renew_station();
@@ -105,6 +109,7 @@ impl Replica {
     /// Forgets what waits and runs.
     pub fn renew_station(&mut self) {
         self.station = self.of.station(&self.group);
+        self.alone = None;
         self.is_stale = false;
         if let Some(view) = self.view {
             self.steer(Moment::ZERO, view);

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::layout::lay_out;
-use crate::slot::concatenate;
+use crate::slot::{Fault, concatenate};
 use crate::tensor::Datatype;
 use crate::trace::Trace;
 use apportion_protocol::v1;
@@ -38,6 +38,8 @@ pub struct World {
     hung: BTreeMap<u64, Vec<Event>>,
     /// Whether messages between agents are lost.
     pub is_cut: bool,
+    /// Why a batch fails, if it does.
+    pub fails: fn(&[Tensor]) -> Option<Fault>,
     /// The trace of the requests to come.
     pub trace: Option<Trace>,
     /// Spans, and of which agent they are.
@@ -79,6 +81,7 @@ impl World {
             failures: Vec::new(),
             hung: BTreeMap::new(),
             is_cut: false,
+            fails: |_| None,
             trace: None,
             spans: Vec::new(),
         };
@@ -95,6 +98,11 @@ impl World {
     fn put(&mut self, after_ns: u64, agent: u64, event: Event) {
         self.sequence += 1;
         self.agenda.insert((self.now_ns + after_ns, self.sequence), (agent, event));
+    }
+
+    /// Something happens to an agent.
+    pub fn tell(&mut self, agent: u64, event: Event) {
+        self.put(0, agent, event);
     }
 
     /// Hands a target to all agents, and lets them act on it.
@@ -116,9 +124,13 @@ impl World {
 
     /// The same on these terms.
     pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: Terms) -> oneshot::Receiver<Answer> {
+        self.ask_for(agent, pipeline, numbers("x", rows), terms)
+    }
+
+    /// The same with this input.
+    pub fn ask_for(&mut self, agent: u64, pipeline: &str, input: Tensor, terms: Terms) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
-        let inputs = vec![numbers("x", rows)];
-        let terms = Terms { trace: self.trace, ..terms };
+        let (inputs, terms) = (vec![input], Terms { trace: self.trace, ..terms });
         self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply });
         answer
     }
@@ -204,10 +216,10 @@ impl World {
                 let rows = inputs[0].rows();
                 self.batches.push((self.now_ns, replica, rows));
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
-                let outputs = (self.runs)(&of.task().name, &inputs);
+                let result = (self.fails)(&inputs).map_or_else(|| Ok((self.runs)(&of.task().name, &inputs)), Err);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
                 let took = hold.mul_f64((self.slowness)(self.loaded[&agent].len()));
-                let happened = Happened::Batch(Ok(outputs), took);
+                let happened = Happened::Batch(result, took);
                 self.put(took.as_nanos() as u64, agent, Event::Slot(replica, happened));
             }
             Action::Unload(replica) => {
