@@ -110,8 +110,10 @@ impl Streams {
 
     /// Streams heard of since this was asked last, and how long ago that was.
     pub fn news(&mut self, at: Instant) -> Vec<(Uuid, Duration)> {
-        let news = self.0.iter_mut().filter(|(_, stream)| std::mem::take(&mut stream.is_news));
-        news.map(|(session, stream)| (*session, at.saturating_duration_since(stream.heard))).collect()
+        let news = self.0.iter_mut().filter_map(|(session, stream)| {
+            std::mem::take(&mut stream.is_news).then(|| (*session, at.saturating_duration_since(stream.heard)))
+        });
+        news.collect()
     }
 
     /// Streams whose agents are lost, if anybody may be judged.
@@ -164,7 +166,7 @@ mod tests {
     fn a_gap_of_its_own_makes_a_process_patient() {
         let begin = Instant::now();
         // (length of the gap, how long nobody is judged after it)
-        for (gap, patient) in [(0.25, 0.0), (1.0, 0.0), (1.5, 4.5), (5.0, 8.0), (600.0, 8.0)] {
+        for (gap, patient) in [(0.25_f64, 0.0_f64), (1.0, 0.0), (1.5, 4.5), (5.0, 8.0), (600.0, 8.0)] {
             let mut patience = Patience::none(begin);
             assert!(awake(&mut patience, begin, 0.0, 10.0).is_empty());
             let woken = 10.0 + gap;
