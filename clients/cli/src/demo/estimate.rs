@@ -203,7 +203,7 @@ impl Played<'_> {
         let longest_ms = longest_ms(self.problem.pipeline(self.index).slo_ms);
         let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
         let lead = Moment::from_nanos(LEAD.as_nanos() as u64);
-        let run = |seed| {
+        let run = |seed| -> Result<Figures> {
             let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
             let event = |(at, plan): &(Duration, Plan)| (moment(*at), Event::Plan { plan: plan.clone() });
             let events = later.iter().map(event).collect();
@@ -243,6 +243,29 @@ pub async fn estimates(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::rehearse::tests::{digits, plan_for};
+
+    #[test]
+    fn the_estimate_has_the_change_of_plans_and_what_stewards_do_until_then() {
+        let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
+        let steps = [20, 40].map(Duration::from_secs);
+        let arrivals = arrivals(60.0, 60, 1).expect("a load");
+        let estimated = |plans: &[(Duration, Plan)]| {
+            let index = problem.pipeline_named("digits").expect("it is there");
+            let played = Played { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps };
+            let runs = played.estimates().expect("the plans fit");
+            assert_eq!(runs, played.estimates().expect("the plans fit"), "the same again");
+            Compared::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
+        };
+        let (low, high) = (plan_for(&problem, 72.0), plan_for(&problem, 144.0));
+        let at = Duration::from_secs;
+        let changed = estimated(&[(at(0), low.clone()), (at(23), high.clone()), (at(43), low.clone())]);
+        let late = estimated(&[(at(0), low.clone()), (at(33), high.clone()), (at(43), low.clone())]);
+        let never = estimated(&[(at(0), low.clone())]);
+        assert!(changed > 0.8 && changed > late + 0.05 && late > never, "{changed}, {late}, {never}");
+        let all = estimated(&[(at(0), high)]);
+        assert!(all > 0.99, "{all} with cheaper variants all the time");
+    }
 
     #[test]
     fn the_interval_leaves_out_the_outermost_run_on_either_side() {

@@ -9,7 +9,7 @@ use super::meter::{Meter, probe};
 use super::report::measured;
 use super::{HARDWARE, say};
 use anyhow::{Context, Result};
-use apportion_domain::{Mode, ObjectiveStep, Problem, Trace};
+use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{PlanOptions, plan};
 use std::sync::Arc;
@@ -189,13 +189,22 @@ fn free() -> Option<f64> {
 
 /// How the planner of a round of the service serves a demand of the only pipeline.
 fn serves(problem: &Problem, demand_qps: f64) -> Serves {
-    let Ok(problem) = problem.changed(|draft| {
+    let Some((outcome, report)) = planned_for(problem, demand_qps) else { return Serves::Never };
+    let asked = problem.pipelines[0].percentile / 100.0;
+    let holds = outcome.plan().is_some() && report.estimate.as_ref().is_some_and(|e| e.attainment >= asked);
+    match report.objective.step {
+        Some(ObjectiveStep::Hardware) if holds => Serves::Accurately,
+        Some(ObjectiveStep::Accuracy) if holds => Serves::Cheaply,
+        _ => Serves::Never,
+    }
+}
+
+fn planned_for(problem: &Problem, demand_qps: f64) -> Option<(PlanOutcome, PlanningReport)> {
+    let changed = problem.changed(|draft| {
         draft.objective.mode = Mode::HardwareThenAccuracy;
         draft.pipelines[0] = draft.pipelines[0].with_demand(demand_qps);
-    }) else {
-        return Serves::Never;
-    };
-    let Ok(trace) = Trace::rates((0..TRACE_S).map(|second| (second, demand_qps)).collect()) else { return Serves::Never };
+    });
+    let trace = Trace::rates((0..TRACE_S).map(|second| (second, demand_qps)).collect()).ok()?;
     let begun = Instant::now();
     let options = PlanOptions {
         time_limit: Some(TIME_LIMIT),
@@ -203,19 +212,13 @@ fn serves(problem: &Problem, demand_qps: f64) -> Serves {
         explain: false,
         ..PlanOptions::new(Arc::new(move || begun.elapsed()))
     };
-    let (outcome, report) = plan(&problem, &options);
-    let has_plan = outcome.plan().is_some();
-    let holds = report.estimate.as_ref().is_some_and(|e| e.attainment >= problem.pipelines[0].percentile / 100.0);
-    match report.objective.step {
-        Some(ObjectiveStep::Hardware) if has_plan && holds => Serves::Accurately,
-        Some(ObjectiveStep::Accuracy) if has_plan && holds => Serves::Cheaply,
-        _ => Serves::Never,
-    }
+    Some(plan(&changed.ok()?, &options))
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use apportion_domain::Plan;
     use apportion_wire::{ProblemFile, problem_from_tree};
     use serde_json::{Value, json};
 
@@ -223,7 +226,7 @@ mod tests {
 
     /// The digits on six devices that take so long for one query of each variant, in ms: `find` from the most accurate to the cheapest, then
     /// `read`. As measured, batches save nothing.
-    fn digits(find_ms: [f64; 3], read_ms: [f64; 3]) -> Problem {
+    pub fn digits(find_ms: [f64; 3], read_ms: [f64; 3]) -> Problem {
         let variant = |name: &str, accuracy: f64, ms: f64, fanout: f64| {
             let row = |batch: u32| json!({"hardware": HARDWARE, "batch": batch, "latency_ms": ms * f64::from(batch)});
             let rows: Vec<Value> = [1, 2, 4, 8].map(row).to_vec();
@@ -257,6 +260,12 @@ mod tests {
             digits([75.0, 25.0, 8.0], [9.0, 1.0, 0.3]),
             digits([10.0, 6.0, 3.0], [12.0, 6.0, 2.0]),
         ]
+    }
+
+    /// The plan for a demand.
+    pub fn plan_for(problem: &Problem, demand_qps: f64) -> Plan {
+        let (outcome, _) = planned_for(problem, demand_qps).expect("a demand in range");
+        outcome.plan().expect("a plan").clone()
     }
 
     fn capacity_qps(problem: &Problem) -> f64 {
