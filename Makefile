@@ -11,14 +11,14 @@ NEEDS := $(abspath $(TARGET))/needs.txt
 setup:
 	@scripts/setup
 
-# The programs, optimised and stripped: $(TARGET)/release/apportion and $(TARGET)/release/apportion-agent. Beside each lies its
-# debug information, PROGRAM.debug, which debuggers, profilers and backtraces find there.
+# The programs, optimised and stripped: $(TARGET)/release/apportion and $(TARGET)/release/apportion-agent. Beside each
+# lies its debug information, PROGRAM.debug, which debuggers, profilers and backtraces find there.
 build: setup
 	@cargo build --release --bin apportion --bin apportion-agent 1>&2
 	@scripts/strip "$(TARGET)/release/apportion" "$(TARGET)/release/apportion-agent"
 
-# Every test. The programs are built first: the scenarios in tests/ run them. In the end it says what the tests found of what a
-# machine may lack, and how many rows they ran.
+# Every test. The programs are built first: the scenarios in tests/ run them. In the end it says what the tests found of
+# what a machine may lack, and how many rows they ran.
 test:
 	@scripts/setup tests
 	cargo build --workspace --bins

@@ -1,4 +1,5 @@
-//! `scripts/check` finds, before anything is compiled, what would make the build fail; `scripts/strip` keeps what a backtrace needs.
+//! `scripts/check` finds, before anything is compiled, what would make the build fail; `scripts/strip` keeps what a
+//! backtrace needs.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;

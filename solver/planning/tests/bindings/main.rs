@@ -1,7 +1,7 @@
 //! The committed bindings of HiGHS, `solver/bindgen/bindings.rs`, agree with the header of the HiGHS that is compiled.
 //!
-//! `read.rs` reads the bindings, `header.rs` writes a C program that compares each of them with the header. The C compiler that
-//! compiled HiGHS compiles the program; the program prints what differs.
+//! `read.rs` reads the bindings, `header.rs` writes a C program that compares each of them with the header. The C
+//! compiler that compiled HiGHS compiles the program; the program prints what differs.
 //!
 //! To write the bindings again, when the version of `highs-sys` changes (this alone needs libclang):
 //!
