@@ -270,8 +270,6 @@ async fn machines_serve(prefix: &str) {
     assert_eq!(gateways, ["10.77.0.2:8000", "10.77.0.3:8000"], "others are told how to reach them");
     deploy(&fleet, &apportion_tests::root().join("examples/digits/models/read-s.onnx")).await;
     fleet.both_serve().await;
-    // Whatever an agent needs of the service's files it has: they are gone when it comes back.
-    std::fs::remove_dir_all(fleet.state("service").join("files")).expect("the service's files");
     for machine in ["a", "b"] {
         fleet.kill(machine);
         fleet.start_agent(machine);
@@ -280,4 +278,7 @@ async fn machines_serve(prefix: &str) {
     fleet.until("http://10.77.0.3:8000/v2/health/ready", |_| Some(())).await;
     fleet.both_serve().await;
     assert_eq!(fleet.live().await, before, "a restart is the same agent");
+    // Whichever of them has the replica: nobody fetches what it still has.
+    let fetched = ["a", "b"].map(|m| fleet.log(m).matches("a model file has come").count());
+    assert!(fetched.iter().sum::<usize>() > 0 && fetched.iter().all(|n| *n <= 1), "{fetched:?}\n{}", fleet.logs());
 }

@@ -107,6 +107,7 @@ impl Worker {
             let error = match partial.complete(&source, &self.http).await {
                 Ok(path) => {
                     checked::set(&path);
+                    tracing::info!(file = digest, bytes = partial.bytes(), "a model file has come");
                     return Ok(path);
                 }
                 Err(error) => error,
