@@ -10,10 +10,10 @@ use apportion_serving::Waiting;
 use std::fmt;
 use std::sync::Arc;
 
-/// Most memory that a run holds for requests and queries in flight, in bytes: 1 GiB.
-pub const BYTES_MAX: usize = 1 << 30;
-/// Most places that a plan's stations and routers have in a run: a sender has one for each replica that it sends to, and a station
-/// one for each query of its batch.
+/// Most memory that a run holds for requests and queries in flight, in bytes: 512 MiB.
+pub const BYTES_MAX: usize = 1 << 29;
+/// Most places that a plan's stations, routers and tables have in a run: a sender has one for each replica that it sends to, a station
+/// one for each query of its batch, and a prefix of a measured path one for each variant.
 pub const PLACES_MAX: u64 = 1 << 26;
 /// Queries between two looks at the bounds: some milliseconds.
 pub const LOOK_EVERY: u64 = 1 << 15;
@@ -240,7 +240,11 @@ fn shares(pipeline: &Pipeline, part: &PipelinePlan, task: TaskIndex) -> Vec<(Var
 ///
 /// # Errors
 /// If there are more than [`PLACES_MAX`] places.
-pub fn check_places(problem: &Problem, plan: &Plan, is_central: impl Fn(&PipelinePlan) -> bool) -> Result<(), SimulateError> {
+pub fn check_places(
+    problem: &Problem,
+    plan: &Plan,
+    is_central: impl Fn(&PipelinePlan) -> bool,
+) -> Result<(), SimulateError> {
     let mut places = 0_u64;
     for part in &plan.pipelines {
         let Some(p) = problem.pipeline_named(&part.name) else { continue };
@@ -257,11 +261,15 @@ pub fn check_places(problem: &Problem, plan: &Plan, is_central: impl Fn(&Pipelin
             let stations = if central { 1 } else { u64::from(a.replicas) };
             stations.saturating_mul(u64::from(a.batch))
         });
-        places = routed.chain(batches).fold(places, u64::saturating_add);
+        // the table of measured paths has a row for each of their prefixes, with a place for each variant
+        let variants: usize = pipeline.tasks.iter().map(|t| t.variants.len()).sum();
+        let prefixes: usize = pipeline.path_accuracy.iter().map(|e| e.path.len()).sum();
+        let measured = (prefixes as u64).saturating_mul(variants.min(prefixes) as u64);
+        places = routed.chain(batches).chain([measured]).fold(places, u64::saturating_add);
     }
     match places > PLACES_MAX {
         true => Err(SimulateError::TooLarge {
-            what: "places for queries in the batches of its replicas and in the routers between them",
+            what: "places in batches, routers and tables of paths",
             found: places as f64,
             most: PLACES_MAX as f64,
         }),

@@ -201,7 +201,9 @@ impl<'a> Run<'a> {
                 self.account();
             }
             let next = self.next_arrival().1;
-            let may_go_on = is_quiet && !self.floor.gauge.is_due() && self.floor.next_wake().min(self.floor.network.next_due()) >= moment;
+            let may_go_on = is_quiet
+                && !self.floor.gauge.is_due()
+                && self.floor.next_wake().min(self.floor.network.next_due()) >= moment;
             if next > arrival && !(may_go_on && next < moment) {
                 return;
             }
