@@ -2,6 +2,7 @@
 //!
 //! Only root can make namespaces, with `ip` of Debian's iproute2; where that is not so, the test says so and ends.
 
+use apportion_needs::{Need, need};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
@@ -72,13 +73,7 @@ fn two_agents_on_other_machines_serve_what_the_service_hands_out() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         return runtime.expect("a runtime").block_on(machines_serve(&prefix));
     }
-    let network = match Network::new() {
-        Ok(network) => network,
-        Err(reason) => {
-            eprintln!("skipped: no network namespaces can be made here (root and iproute2 can): {reason}");
-            return;
-        }
-    };
+    let Some(network) = need(Need::Namespaces, Network::new()) else { return };
     // The same test within the network, so that its clients are on it.
     let test = "two_agents_on_other_machines_serve_what_the_service_hands_out";
     let mut command = Command::new("ip");
