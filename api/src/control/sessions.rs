@@ -1,5 +1,6 @@
 //! The agents' end of the protocol: one session for each stream.
 
+use super::guests::Guest;
 use crate::app::{App, now};
 use crate::store::{self, agents::AgentRow, arrivals::ArrivalsRow};
 use apportion_protocol::v1::{self, agent_message, control_message, control_server::Control, refused::Reason};
@@ -41,12 +42,13 @@ impl Control for Sessions {
 
     async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
-        tokio::spawn(session(self.0.clone(), request.into_inner(), outbox));
+        let guest = request.extensions().get::<Guest>().cloned();
+        tokio::spawn(session(self.0.clone(), request.into_inner(), outbox, guest));
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
 
-async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox) {
+async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox, guest: Option<Guest>) {
     let first = tokio::time::timeout(REGISTER_MAX, inbox.message()).await;
     let register = match first {
         Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Register(register)) }))) => register,
@@ -66,6 +68,7 @@ async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbo
         }
     };
     tracing::info!(agent = name, number = welcome.agent, "agent registered");
+    guest.iter().for_each(Guest::admit);
     app.fleet_changed.notify_one();
     if send(&outbox, control_message::Message::Welcome(welcome)).await {
         let left = converse(&app, session, &mut inbox, &outbox).await;
@@ -148,6 +151,7 @@ async fn admit(app: &App, register: v1::Register) -> Result<(Uuid, v1::Welcome),
         seen_at: at,
         ack: None,
         device_use: None,
+        load_failures: json!([]),
     };
     let number = store::agents::register(&mut tx, &row).await?;
     tx.commit().await?;
@@ -242,7 +246,10 @@ async fn record(app: &App, session: Uuid, message: agent_message::Message) -> st
     }
     let mut tx = app.pool.begin().await?;
     match message {
-        agent_message::Message::Ack(ack) => store::agents::acknowledge(&mut tx, session, &ack_json(&ack)).await?,
+        agent_message::Message::Ack(ack) => {
+            super::failures::note(&mut tx, session, &ack, now()).await?;
+            store::agents::acknowledge(&mut tx, session, &ack_json(&ack)).await?;
+        }
         agent_message::Message::Report(report) => {
             for row in arrivals(&report, now().timestamp_millis()) {
                 store::arrivals::add(&mut tx, &row).await?;
@@ -260,12 +267,14 @@ async fn record(app: &App, session: Uuid, message: agent_message::Message) -> st
 
 fn ack_json(ack: &v1::Ack) -> serde_json::Value {
     let fence = ack.fence.unwrap_or_default();
-    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": r.error, "interfered": r.interfered, "slowness": r.slowness});
+    // No column takes U+0000.
+    let text = |text: &str| text.replace('\0', "\u{fffd}");
+    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": text(&r.error), "interfered": r.interfered, "slowness": r.slowness});
     json!({
         "incarnation": fence.incarnation,
         "generation": fence.generation,
         "applied": ack.applied,
-        "error": ack.error,
+        "error": text(&ack.error),
         "replicas": ack.replicas.iter().map(replica).collect::<Vec<_>>(),
     })
 }

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::control::fleet::Fleet;
 use crate::store;
 use actix_web::http::StatusCode;
+use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
 use std::fmt::Write;
 
@@ -17,17 +18,18 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// Answers as long as the process does.
-#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/livez", tag = "health", operation_id = "livez",
+    responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")))]
 pub async fn livez() -> HttpResponse {
-    HttpResponse::Ok().body("live\n")
+    HttpResponse::Ok().content_type(ContentType::plaintext()).body("live\n")
 }
 
 /// Answers 200 while the database does.
-#[utoipa::path(get, path = "/readyz", tag = "health",
-    responses((status = 200, body = String), (status = 503, body = Refusal)))]
+#[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz",
+    responses((status = 200, description = "It can work.", body = String, content_type = "text/plain")))]
 pub async fn readyz(app: web::Data<App>) -> Answer {
     match store::target::get(&mut *app.pool.acquire().await?).await {
-        Ok(_) => Ok(HttpResponse::Ok().body("ready\n")),
+        Ok(_) => Ok(HttpResponse::Ok().content_type(ContentType::plaintext()).body("ready\n")),
         Err(error) => {
             tracing::warn!(%error, "not ready");
             Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the database does not answer"))
@@ -36,7 +38,8 @@ pub async fn readyz(app: web::Data<App>) -> Answer {
 }
 
 /// Figures in the Prometheus text format.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics",
+    responses((status = 200, description = "The figures.", body = String, content_type = "text/plain")))]
 pub async fn metrics(app: web::Data<App>) -> Answer {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;

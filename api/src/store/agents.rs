@@ -35,13 +35,15 @@ pub struct AgentRow {
     pub ack: Option<Value>,
     /// What its devices said last, if they can be asked.
     pub device_use: Option<Value>,
+    /// The last replicas that could not be loaded there.
+    pub load_failures: Value,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use from agents ",
+             registered_at, seen_at, ack, device_use, load_failures from agents ",
             $rest
         )
     };
@@ -64,7 +66,7 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
     sqlx::query_as(columns!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
-/// Stores a registration under its name; `number`, `state`, `ack` and `device_use` of `row` are not read. Answers its number.
+/// Stores a registration under its name; `number`, `state`, `ack`, `device_use` and `load_failures` of `row` are not read. Answers its number.
 ///
 /// # Errors
 /// The database's.
@@ -136,6 +138,25 @@ pub async fn end(db: &mut PgConnection, session: Uuid, state: &str) -> Result<bo
 /// The database's.
 pub async fn acknowledge(db: &mut PgConnection, session: Uuid, ack: &Value) -> Result<()> {
     sqlx::query("update agents set ack = $2 where session = $1").bind(session).bind(ack).execute(db).await?;
+    Ok(())
+}
+
+/// What the agent could not load so far; the row is locked until the transaction ends. `None` if the stream is not the newest.
+///
+/// # Errors
+/// The database's.
+pub async fn load_failures(db: &mut PgConnection, session: Uuid) -> Result<Option<Value>> {
+    let select = sqlx::query_scalar("select load_failures from agents where session = $1 for update");
+    select.bind(session).fetch_optional(db).await
+}
+
+/// Stores what the agent could not load.
+///
+/// # Errors
+/// The database's.
+pub async fn put_load_failures(db: &mut PgConnection, session: Uuid, failures: &Value) -> Result<()> {
+    let update = sqlx::query("update agents set load_failures = $2 where session = $1");
+    update.bind(session).bind(failures).execute(db).await?;
     Ok(())
 }
 
