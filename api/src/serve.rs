@@ -1,12 +1,12 @@
 //! Starting and stopping one service process.
 
 use crate::app::{App, Inner};
-use crate::control::{hand_out, heard, leader, push, records, sessions::Sessions};
+use crate::control::{guests, hand_out, heard, leader, push, records, sessions::Sessions};
 use crate::database::{Database, DatabaseError};
 use crate::parts::{Broken, Part, Parts};
 use crate::{clock, http, jobs, store};
-use apportion_protocol::MESSAGE_BYTES_MAX;
 use apportion_protocol::v1::control_server::ControlServer;
+use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,8 +15,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::TcpListenerStream;
 
 /// How a service is run.
 #[derive(Clone, Debug)]
@@ -204,17 +202,15 @@ fn announce(http: SocketAddr, grpc: SocketAddr) {
 }
 
 async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
-    let connections = TcpListenerStream::new(listener).map(|connection| {
-        // A target must not wait 40 ms for an acknowledgement of the one before.
-        connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream))
-    });
     let service = ControlServer::new(Sessions(app.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let parts = app.clone();
     let server = tonic::transport::Server::builder()
+        .max_concurrent_streams(guests::STREAMS_MAX)
+        .http2_max_header_list_size(guests::HEADER_BYTES_MAX)
         .add_service(service)
-        .serve_with_incoming_shutdown(connections, async move { app.stopped().await });
+        .serve_with_incoming_shutdown(guests::accepted(listener), async move { app.stopped().await });
     if let Err(error) = server.await {
         parts.parts.fail(Part::AgentsServer, error.to_string());
     }

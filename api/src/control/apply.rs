@@ -61,6 +61,19 @@ pub enum ApplyError {
     /// A stored document cannot be used.
     #[error(transparent)]
     Document(#[from] BadInput),
+    /// No agent could serve it: nobody knows what a request has to bring or what it gets.
+    #[error(
+        "pipeline {pipeline}: task {task} has no {what}: expected them in the pipeline (`tasks[].{what}`), or in its profile, \
+         which takes them from the model files"
+    )]
+    Tensors {
+        /// The pipeline.
+        pipeline: String,
+        /// The task.
+        task: String,
+        /// `inputs` or `outputs`.
+        what: &'static str,
+    },
     /// There are not enough devices.
     #[error("{}", describe(.0))]
     Devices(Vec<Shortage>),
@@ -131,6 +144,10 @@ async fn apply_in(
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
     let facts = specs.iter().map(|(name, spec)| Ok((name.clone(), documents::facts(spec)?)));
     let facts: BTreeMap<String, PipelineFacts> = facts.collect::<Result<_, BadInput>>()?;
+    if proposal.specs == Specs::Registered {
+        // What is in force already stays, whatever earlier releases let through.
+        facts.values().try_for_each(have_tensors)?;
+    }
     let agents = store::agents::list(&mut *tx).await?;
     let fleet = match members {
         Some(members) => Fleet::of(agents, members),
@@ -173,6 +190,19 @@ async fn apply_in(
         return Err(ApplyError::Stale(store::target::get(tx).await?.generation));
     }
     Ok(Applied { generation, changed: true, shortages })
+}
+
+/// Every task says what it takes and what it gives.
+fn have_tensors(facts: &PipelineFacts) -> Result<(), ApplyError> {
+    for (task, (inputs, outputs)) in facts.pipeline.tasks.iter().zip(&facts.tensors) {
+        for (what, list) in [("inputs", inputs), ("outputs", outputs)] {
+            if list.is_empty() {
+                let (pipeline, task) = (facts.pipeline.name.clone(), task.name.clone());
+                return Err(ApplyError::Tensors { pipeline, task, what });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The plans' parts, one for each pipeline, and the plans that contribute any.
@@ -220,7 +250,8 @@ async fn load_specs(
     for part in parts {
         let spec = match in_force.get(&part.name) {
             Some(spec) => spec.clone(),
-            None => match store::pipelines::get(tx, &part.name).await? {
+            // Shared: nobody deletes it before the target that has it is committed.
+            None => match store::pipelines::share(tx, &part.name).await? {
                 Some(row) => documents::measured(&row)?,
                 None => return Err(ComposeError::Pipeline(part.name.clone()).into()),
             },

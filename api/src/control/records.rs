@@ -1,9 +1,12 @@
 //! What agents say, on its way to the database: gathered in memory, and stored for all streams together by one part. So no
 //! stream waits for the database, a stall of it loses nothing, and a large fleet costs a transaction and not one for each agent.
 
-use crate::app::App;
+use super::failures;
+use super::sessions::ack_json;
+use crate::app::{App, now};
 use crate::parts::Part;
 use crate::store::{self, arrivals::ArrivalsRow};
+use apportion_protocol::v1;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +29,7 @@ pub struct Records {
 #[derive(Debug, Default, PartialEq)]
 struct Waiting {
     /// The newest acknowledgement of each stream.
-    acks: BTreeMap<Uuid, Value>,
+    acks: BTreeMap<Uuid, v1::Ack>,
     /// What the devices of each stream's agent said last.
     devices: BTreeMap<Uuid, Value>,
     /// In the order of their keys, so that two processes never wait for each other in a circle.
@@ -75,7 +78,7 @@ impl Records {
     }
 
     /// A stream's agent has acknowledged a target.
-    pub fn ack(&self, session: Uuid, ack: Value) {
+    pub fn ack(&self, session: Uuid, ack: v1::Ack) {
         self.with(|waiting| waiting.acks.insert(session, ack));
         self.added.notify_one();
     }
@@ -134,7 +137,11 @@ async fn store_all(app: &App, waiting: &Waiting) -> store::Result<()> {
     for row in waiting.arrivals.values() {
         store::arrivals::add(&mut tx, row).await?;
     }
-    store::agents::acknowledge(&mut tx, &waiting.acks).await?;
+    for (session, ack) in &waiting.acks {
+        failures::note(&mut tx, *session, ack, now()).await?;
+    }
+    let acks = waiting.acks.iter().map(|(session, ack)| (*session, ack_json(ack))).collect();
+    store::agents::acknowledge(&mut tx, &acks).await?;
     store::agents::devices(&mut tx, &waiting.devices).await?;
     tx.commit().await
 }
@@ -166,14 +173,15 @@ mod tests {
     #[test]
     fn what_could_not_be_stored_is_stored_later_and_the_newest_word_counts() {
         let (records, session) = (Records::default(), Uuid::from_u128(1));
-        records.ack(session, json!("old"));
+        let ack = |error: &str| v1::Ack { error: error.into(), ..v1::Ack::default() };
+        records.ack(session, ack("old"));
         records.report(session, None, vec![row(1, 5), row(1, 2), row(2, 1)]);
         let failed = records.with(std::mem::take);
-        records.ack(session, json!("new"));
+        records.ack(session, ack("new"));
         records.report(session, Some(json!([])), vec![row(2, 3)]);
         records.with(|waiting| waiting.put_back(failed));
         let all = records.with(std::mem::take);
-        assert_eq!(all.acks[&session], "new");
+        assert_eq!(all.acks[&session].error, "new");
         let sums: Vec<_> = all.arrivals.values().map(|row| (row.second, row.offered)).collect();
         assert_eq!(sums, [(1, 7), (2, 4)]);
     }

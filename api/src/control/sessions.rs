@@ -1,5 +1,6 @@
 //! The agents' end of the protocol: one session for each stream.
 
+use super::guests::Guest;
 use super::hand_out;
 use super::heard::Over;
 use super::liveness::SILENCE_MAX;
@@ -51,13 +52,14 @@ impl Control for Sessions {
 
     async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
-        let session = session(self.0.clone(), request.into_inner(), outbox);
+        let guest = request.extensions().get::<Guest>().cloned();
+        let session = session(self.0.clone(), request.into_inner(), outbox, guest);
         self.0.spawn(Part::Session, session);
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
 
-async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox) {
+async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox, guest: Option<Guest>) {
     let first = tokio::time::timeout(REGISTER_MAX, inbox.message()).await;
     let register = match first {
         Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Register(register)) }))) => register,
@@ -77,6 +79,7 @@ async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbo
         }
     };
     tracing::info!(agent = name, number = welcome.agent, "agent registered");
+    guest.iter().for_each(Guest::admit);
     app.fleet_changed.notify_one();
     let ended = match send(&outbox, control_message::Message::Welcome(welcome)).await {
         true => converse(&app, session, &mut inbox, &outbox).await,
@@ -173,6 +176,7 @@ async fn admit(app: &App, register: v1::Register) -> Result<(Uuid, v1::Welcome),
         seen_at: at,
         ack: None,
         device_use: None,
+        load_failures: json!([]),
     };
     let number = store::agents::register(&mut tx, &row, app.heard.process).await?;
     tx.commit().await?;
@@ -280,7 +284,7 @@ async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>)
         app.heard.note(session);
         match message.message {
             Some(agent_message::Message::Leaving(_)) => return Ended::Left,
-            Some(agent_message::Message::Ack(ack)) => app.records.ack(session, ack_json(&ack)),
+            Some(agent_message::Message::Ack(ack)) => app.records.ack(session, ack),
             Some(agent_message::Message::Report(report)) => {
                 let late = uptime.late_by(Instant::now(), report.uptime_ms);
                 let sent = now() - late;
@@ -292,7 +296,7 @@ async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>)
     }
 }
 
-fn ack_json(ack: &v1::Ack) -> serde_json::Value {
+pub(super) fn ack_json(ack: &v1::Ack) -> serde_json::Value {
     let fence = ack.fence.unwrap_or_default();
     let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": storable(&r.error), "interfered": r.interfered, "slowness": r.slowness});
     json!({

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::control::fleet::Fleet;
 use crate::store;
 use actix_web::http::StatusCode;
+use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -21,14 +22,15 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// Answers as long as the process does.
-#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/livez", tag = "health", operation_id = "livez",
+    responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")))]
 pub async fn livez() -> HttpResponse {
-    HttpResponse::Ok().body("live\n")
+    HttpResponse::Ok().content_type(ContentType::plaintext()).body("live\n")
 }
 
 /// Answers 200 while every part of the service works and the database answers; 503 names those that do not.
-#[utoipa::path(get, path = "/readyz", tag = "health",
-    responses((status = 200, body = String), (status = 503, body = Refusal)))]
+#[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz",
+    responses((status = 200, description = "It can work.", body = String, content_type = "text/plain")))]
 pub async fn readyz(app: web::Data<App>) -> Answer {
     let mut wrong: Vec<String> = app.parts.is_broken().map(|broken| broken.to_string()).into_iter().collect();
     let silent = app.parts.silent(Instant::now());
@@ -43,13 +45,14 @@ pub async fn readyz(app: web::Data<App>) -> Answer {
         Err(_) => wrong.push(format!("the database has not answered for {} s", DATABASE_MAX.as_secs())),
     }
     if wrong.is_empty() {
-        return Ok(HttpResponse::Ok().body("ready\n"));
+        return Ok(HttpResponse::Ok().content_type(ContentType::plaintext()).body("ready\n"));
     }
     Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, wrong.join("; ")))
 }
 
 /// Figures in the Prometheus text format.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics",
+    responses((status = 200, description = "The figures.", body = String, content_type = "text/plain")))]
 pub async fn metrics(app: web::Data<App>) -> Answer {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;

@@ -36,13 +36,15 @@ pub struct AgentRow {
     pub ack: Option<Value>,
     /// What its devices said last, if they can be asked.
     pub device_use: Option<Value>,
+    /// The last replicas that could not be loaded there.
+    pub load_failures: Value,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use from agents ",
+             registered_at, seen_at, ack, device_use, load_failures from agents ",
             $rest
         )
     };
@@ -68,8 +70,8 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
 /// The highest number that an agent may bring along; a larger one is none of ours.
 pub const NUMBER_MAX: i64 = 1 << 40;
 
-/// Stores a registration under its name; `state`, `ack` and `device_use` of `row` are not read. Answers its number: the one
-/// that its name has, else `row.number` if that is free, else a new one.
+/// Stores a registration under its name; `state`, `ack`, `device_use` and `load_failures` of `row` are not
+/// read. Answers its number: the one that its name has, else `row.number` if that is free, else a new one.
 ///
 /// # Errors
 /// The database's.
@@ -190,6 +192,25 @@ pub async fn acknowledge(db: &mut PgConnection, acks: &BTreeMap<Uuid, Value>) ->
          (select number, s.value from unnest($1::uuid[], $2::jsonb[]) as s (session, value) join agents a on a.session = s.session
           order by number for update of a) as said where agents.number = said.number";
     say(db, set, acks).await
+}
+
+/// What the agent could not load so far; the row is locked until the transaction ends. `None` if the stream is not the newest.
+///
+/// # Errors
+/// The database's.
+pub async fn load_failures(db: &mut PgConnection, session: Uuid) -> Result<Option<Value>> {
+    let select = sqlx::query_scalar("select load_failures from agents where session = $1 for update");
+    select.bind(session).fetch_optional(db).await
+}
+
+/// Stores what the agent could not load.
+///
+/// # Errors
+/// The database's.
+pub async fn put_load_failures(db: &mut PgConnection, session: Uuid, failures: &Value) -> Result<()> {
+    let update = sqlx::query("update agents set load_failures = $2 where session = $1");
+    update.bind(session).bind(failures).execute(db).await?;
+    Ok(())
 }
 
 /// Stores what the devices of each stream's agent say.

@@ -37,6 +37,15 @@ pub async fn attach(service: &Service, register: v1::Register) -> Agent {
     Agent { outbox, inbox }
 }
 
+/// What the service answers to a registration; `None` if it ends the connection instead.
+pub async fn try_attach(service: &Service, register: v1::Register) -> Option<control_message::Message> {
+    let endpoint = format!("http://{}", service.running.grpc());
+    let mut client = ControlClient::connect(endpoint).await.expect("the agents' port");
+    let first = v1::AgentMessage { message: Some(agent_message::Message::Register(register)) };
+    let attached = client.attach(tokio_stream::iter([first])).await.ok()?;
+    Agent { outbox: mpsc::channel(1).0, inbox: attached.into_inner() }.next().await
+}
+
 impl Agent {
     pub async fn next(&mut self) -> Option<control_message::Message> {
         let next = tokio::time::timeout(PATIENCE, self.inbox.message()).await.expect("in time");
