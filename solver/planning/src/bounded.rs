@@ -117,6 +117,9 @@ fn a_run_that_is_cancelled_ends_soon() {
             took.as_secs_f64()
         );
         assert!(took < LIMIT * BUSY, "{name}: {took:?}");
+        if let PlanOutcome::Unknown { stopped } = outcome {
+            assert_eq!(stopped, StopReason::Cancelled, "{name}");
+        }
     }
 }
 
