@@ -57,11 +57,11 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     if let Some(ending) = without_columns(formulation) {
         return ending;
     }
-    if formulation
-        .columns
-        .iter()
-        .any(|&(lower, upper, integer)| integer && !(lower >= -INTEGER_MAX && upper <= INTEGER_MAX))
-    {
+    let countable = -INTEGER_MAX..=INTEGER_MAX;
+    let is_beyond = |&(lower, upper, integer): &(f64, f64, bool)| {
+        integer && !(countable.contains(&lower) && countable.contains(&upper))
+    };
+    if formulation.columns.iter().any(is_beyond) {
         tracing::warn!("an integer of more than {INTEGER_MAX} is beyond HiGHS");
         return failed;
     }
