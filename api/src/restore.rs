@@ -1,8 +1,8 @@
 //! What is to be done after a database was restored from a backup.
 //!
-//! The fleet may have gone on since the backup was made: agents have obeyed later targets, which this database does not know,
-//! and refuse to go back. A new incarnation comes after all of them. Replicas that the backup knows keep their numbers, so that
-//! agents that still have them load nothing.
+//! The fleet may have gone on since the backup was made: agents have obeyed later targets, which this database does not
+//! know, and refuse to go back. A new incarnation comes after all of them. Replicas that the backup knows keep their
+//! numbers, so that agents that still have them load nothing.
 
 use crate::control::reconcile::Placement;
 use crate::database::{Database, DatabaseError};

@@ -203,7 +203,8 @@ impl Cluster {
         self.folder.path().join("service")
     }
 
-    /// Says where the service's clock is to stand, if it was started with [`Cluster::with_clock`]: `+0`, or so many seconds off.
+    /// Says where the service's clock is to stand, if it was started with [`Cluster::with_clock`]: `+0`, or so many
+    /// seconds off.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -211,8 +212,8 @@ impl Cluster {
         std::fs::write(self.folder.path().join("clock"), offset).expect("a file of ours");
     }
 
-    /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false if this machine
-    /// has no libfaketime.
+    /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false
+    /// if this machine has no libfaketime.
     pub fn with_clock(&mut self) -> bool {
         let libraries = [
             "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",

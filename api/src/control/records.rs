@@ -1,5 +1,6 @@
-//! What agents say, on its way to the database: gathered in memory, and stored for all streams together by one part. So no
-//! stream waits for the database, a stall of it loses nothing, and a large fleet costs a transaction and not one for each agent.
+//! What agents say, on its way to the database: gathered in memory, and stored for all streams together by one part. So
+//! no stream waits for the database, a stall of it loses nothing, and a large fleet costs a transaction and not one for
+//! each agent.
 
 use super::failures;
 use super::sessions::ack_json;

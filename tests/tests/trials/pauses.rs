@@ -1,5 +1,5 @@
-//! The service is stopped, its database stalls, its clock is set, another process takes over, a backup is restored: the fleet serves on
-//! with the same replicas, and no request is lost.
+//! The service is stopped, its database stalls, its clock is set, another process takes over, a backup is restored: the
+//! fleet serves on with the same replicas, and no request is lost.
 
 use crate::{chain, inputs, profile};
 use apportion_tests::cluster::Cluster;
