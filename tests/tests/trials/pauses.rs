@@ -98,6 +98,34 @@ async fn a_clock_that_is_set_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn processes_whose_clocks_are_ten_seconds_apart_work_together() {
+    let mut cluster = in_force(|_| ()).await;
+    if !cluster.with_clock() {
+        eprintln!("skipped: this machine has no libfaketime (Debian's package faketime)");
+        return;
+    }
+    // The first process leads; the agents come to the second, which is slow, and later fast.
+    cluster.set_clock("-10");
+    cluster.start_second_service();
+    (0..AGENTS).for_each(|at| {
+        cluster.kill_agent(at);
+        cluster.start_agent(at);
+    });
+    let is_held = |list: &Value| list.as_array()?.iter().all(|a| a["ack"]["applied"] == true).then_some(());
+    cluster.until("/v1/agents", is_held).await;
+    cluster.ready("chain").await;
+    let before = target(&cluster).await;
+    let running = load(&cluster, 3 * AFTER);
+    for offset in ["-10", "+10"] {
+        cluster.set_clock(offset);
+        tokio::time::sleep(AFTER + AFTER / 2).await;
+        assert_eq!(target(&cluster).await, before, "clock at {offset}:\n{}", cluster.log("service"));
+        cluster.live(AGENTS).await;
+    }
+    nothing_is_lost("two processes 10 s apart", &running.await.expect("the load ends"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_service_process_changes_nothing() {
     let mut cluster = in_force(|_| ()).await;
     let before = target(&cluster).await;
