@@ -1,7 +1,8 @@
-//! The database's clock, as this process knows it: what the database said last, and how much monotonic time has passed since.
+//! The database's clock, as this process knows it: what the database said last, and how much monotonic time has passed
+//! since.
 //!
-//! Processes on several machines share rows, so they need one clock. This one does not move when somebody sets the clock of a
-//! process' machine.
+//! Processes on several machines share rows, so they need one clock. This one does not move when somebody sets the clock
+//! of a process' machine.
 
 use crate::store::Time;
 use std::sync::{Mutex, PoisonError};

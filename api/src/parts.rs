@@ -1,7 +1,8 @@
 //! The parts of the service: each is watched, so that none of them dies in silence.
 //!
-//! A part that panics, or ends before it was told to, breaks the service: [`Parts::broken`] says which it was, and the process
-//! ends with a failure. A part that loops gives a sign of life in each turn, and `/readyz` names those that give none.
+//! A part that panics, or ends before it was told to, breaks the service: [`Parts::broken`] says which it was, and the
+//! process ends with a failure. A part that loops gives a sign of life in each turn, and `/readyz` names those that give
+//! none.
 
 use futures::FutureExt;
 use std::any::Any;

@@ -1,8 +1,8 @@
 //! What is to be done after a database was restored from a backup.
 //!
-//! The fleet may have gone on since the backup was made: agents have obeyed later targets, which this database does not know,
-//! and refuse to go back. A new incarnation comes after all of them. Replicas that the backup knows keep their numbers, so that
-//! agents that still have them load nothing.
+//! The fleet may have gone on since the backup was made: agents have obeyed later targets, which this database does not
+//! know, and refuse to go back. A new incarnation comes after all of them. Replicas that the backup knows keep their
+//! numbers, so that agents that still have them load nothing.
 
 use crate::control::reconcile::Placement;
 use crate::database::{Database, DatabaseError};
@@ -32,7 +32,9 @@ pub enum RestoreError {
     #[error("the database did not do it; nothing has changed")]
     Query(#[from] store::Error),
     /// There is nothing to finish.
-    #[error("{0} is no data directory of a service: it has no folder postgres; name the one that `apportion serve` uses, or the database")]
+    #[error(
+        "{0} is no data directory of a service: it has no folder postgres; name the one that `apportion serve` uses, or the database"
+    )]
     NoData(PathBuf),
     /// The row cannot be read.
     #[error("the stored {what} cannot be read; nothing has changed")]

@@ -41,6 +41,8 @@ pub struct Cluster {
     service: Option<Child>,
     /// What the service asks agents for.
     token: String,
+    /// Another process on the same database.
+    second: Option<Child>,
     /// The library that gives the service a clock of its own.
     clock: Option<PathBuf>,
     agents: Vec<Agent>,
@@ -80,6 +82,7 @@ impl Cluster {
             backend,
             service: None,
             token: TOKEN.to_owned(),
+            second: None,
             clock: None,
             agents: (0..agents).map(agent).collect(),
             client,
@@ -98,11 +101,7 @@ impl Cluster {
         let mut command = Command::new(crate::programs().join("apportion"));
         command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
         command.arg(self.folder.path().join("service")).env_remove("APPORTION_DATABASE_URL");
-        if let Some(library) = &self.clock {
-            // Only the wall clock: timers go on as they do when somebody sets a machine's clock.
-            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.folder.path().join("clock"));
-            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
-        }
+        self.give_clock(&mut command);
         self.service = Some(started(&mut command, self.folder.path(), "service"));
         let url = format!("http://{http}/readyz");
         let begun = Instant::now();
@@ -128,6 +127,31 @@ impl Cluster {
     /// Kills the service (its database with it, as when a machine is lost).
     pub fn kill_service(&mut self) {
         self.service.take().into_iter().for_each(|mut child| end(&mut child));
+    }
+
+    /// Starts another service process on the same database, with a clock of its own if there is one; agents that are started from now
+    /// on join there.
+    ///
+    /// # Panics
+    /// If there is no database.
+    pub fn start_second_service(&mut self) {
+        let text = std::fs::read_to_string(self.data_dir().join("postgres/postmaster.pid")).expect("a database runs");
+        let socket = text.lines().nth(4).expect("its socket's folder").replace('/', "%2F");
+        self.grpc = crate::free_port();
+        let (http, grpc) = (format!("127.0.0.1:{}", crate::free_port()), format!("127.0.0.1:{}", self.grpc));
+        let mut command = Command::new(crate::programs().join("apportion"));
+        command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
+        command.arg(self.folder.path().join("second"));
+        command.args(["--database-url", &format!("postgres://apportion@{socket}/postgres")]);
+        self.give_clock(&mut command);
+        self.second = Some(started(&mut command, self.folder.path(), "second"));
+    }
+
+    fn give_clock(&self, command: &mut Command) {
+        let Some(library) = &self.clock else { return };
+        // Only the wall clock: timers go on as they do when somebody sets a machine's clock.
+        command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.folder.path().join("clock"));
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
 
     /// Stops the service where it is; it knows nothing of it, and its database runs on.
@@ -203,7 +227,8 @@ impl Cluster {
         self.folder.path().join("service")
     }
 
-    /// Says where the service's clock is to stand, if it was started with [`Cluster::with_clock`]: `+0`, or so many seconds off.
+    /// Says where the service's clock is to stand, if it was started with [`Cluster::with_clock`]: `+0`, or so many
+    /// seconds off.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -211,10 +236,13 @@ impl Cluster {
         std::fs::write(self.folder.path().join("clock"), offset).expect("a file of ours");
     }
 
-    /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false if this machine
-    /// has no libfaketime.
+    /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false
+    /// if this machine has no libfaketime.
     pub fn with_clock(&mut self) -> bool {
-        let libraries = ["/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1"];
+        let libraries = [
+            "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+            "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+        ];
         self.clock = libraries.iter().map(PathBuf::from).find(|path| path.exists());
         self.set_clock("+0");
         self.clock.is_some()
@@ -377,6 +405,7 @@ impl Drop for Cluster {
         for agent in &mut self.agents {
             agent.child.take().into_iter().for_each(|mut child| end(&mut child));
         }
+        self.second.take().into_iter().for_each(|mut child| end(&mut child));
         // Asked, so that it ends its database too. What is paused would hear nothing.
         if let Some(mut child) = self.service.take() {
             let paused = self.database().into_iter().chain([child.id()]);

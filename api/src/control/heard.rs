@@ -1,5 +1,6 @@
-//! Which agents are heard of: noted in memory by this process' monotonic clock, and brought to the database for all streams
-//! together. Only the process that holds a stream says that its agent is silent; a stalled database keeps it from saying so.
+//! Which agents are heard of: noted in memory by this process' monotonic clock, and brought to the database for all
+//! streams together. Only the process that holds a stream says that its agent is silent; a stalled database keeps it from
+//! saying so.
 
 use super::liveness::{Patience, Streams};
 use crate::app::App;

@@ -1,7 +1,7 @@
 //! Pure: when agents and processes were heard of, in; who is silent, out.
 //!
-//! Every moment is one of this process' monotonic clock, so no clock is ever compared with another. Silence counts only while
-//! this process itself was awake: after a gap of its own (it was stopped, its machine slept, the database stalled)
+//! Every moment is one of this process' monotonic clock, so no clock is ever compared with another. Silence counts only
+//! while this process itself was awake: after a gap of its own (it was stopped, its machine slept, the database stalled)
 //! everybody first gets the time to be heard again.
 
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 /// An agent that was not heard of for so long is lost: three reports have not come.
 pub const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// An agent whose stream broke off and that has not come back for so long is lost. One that lives comes back within a fifth of
-/// a second; one that was killed never does, and its queries wait for another replica meanwhile.
+/// An agent whose stream broke off and that has not come back for so long is lost. One that lives comes back within a
+/// fifth of a second; one that was killed never does, and its queries wait for another replica meanwhile.
 pub const BROKEN_MAX: Duration = Duration::from_millis(500);
 /// The longest pause of an agent between two attempts to come back.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
@@ -59,8 +59,8 @@ impl Patience {
     }
 }
 
-/// After a gap everybody may take as long as is usual to be heard of, and before that as long as the pause between attempts can
-/// have become meanwhile: it doubles from attempt to attempt.
+/// After a gap everybody may take as long as is usual to be heard of, and before that as long as the pause between
+/// attempts can have become meanwhile: it doubles from attempt to attempt.
 fn grace(gap: Duration) -> Duration {
     SILENCE_MAX + gap.min(BACKOFF_MAX)
 }

@@ -1,12 +1,13 @@
-//! What agents say, on its way to the database: gathered in memory, and stored for all streams together by one part. So no
-//! stream waits for the database, a stall of it loses nothing, and a large fleet costs a transaction and not one for each agent.
+//! What agents say, on its way to the database: gathered in memory, and stored for all streams together by one part. So
+//! no stream waits for the database, a stall of it loses nothing, and a large fleet costs a transaction and not one for
+//! each agent.
 
 use super::failures;
 use super::sessions::ack_json;
 use crate::app::{App, now};
 use crate::parts::Part;
 use crate::store::{self, arrivals::ArrivalsRow};
-use apportion_protocol::v1;
+use apportion_protocol::v1::{self, replica_state::State};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +15,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+/// Acknowledgements of one stream that wait because each names a replica that failed; beyond them the oldest go.
+const ACKS_MAX: usize = 32;
 /// Most seconds of pipelines that wait; beyond them the oldest go.
 const ARRIVALS_MAX: usize = 100_000;
 /// After a failure, and between signs of life.
@@ -28,13 +31,25 @@ pub struct Records {
 
 #[derive(Debug, Default, PartialEq)]
 struct Waiting {
-    /// The newest acknowledgement of each stream.
-    acks: BTreeMap<Uuid, v1::Ack>,
+    /// The newest acknowledgement of each stream, after older ones that name replicas that failed.
+    acks: BTreeMap<Uuid, Vec<v1::Ack>>,
     /// What the devices of each stream's agent said last.
     devices: BTreeMap<Uuid, Value>,
     /// In the order of their keys, so that two processes never wait for each other in a circle.
     arrivals: BTreeMap<(i64, String), ArrivalsRow>,
     lost: u64,
+}
+
+/// Adds an acknowledgement to those of its stream; an older one only counts for the failures that it names.
+fn follow(acks: &mut Vec<v1::Ack>, ack: v1::Ack) {
+    let names_failures = |ack: &v1::Ack| ack.replicas.iter().any(|r| r.state() == State::Failed);
+    if acks.last().is_some_and(|last| !names_failures(last) || last.replicas == ack.replicas) {
+        acks.pop();
+    }
+    acks.push(ack);
+    if acks.len() > ACKS_MAX {
+        acks.remove(0);
+    }
 }
 
 impl Waiting {
@@ -62,8 +77,10 @@ impl Waiting {
 
     /// Puts back what could not be stored; what has come since is newer.
     fn put_back(&mut self, earlier: Self) {
-        for (session, ack) in earlier.acks {
-            self.acks.entry(session).or_insert(ack);
+        for (session, mut acks) in earlier.acks {
+            let later = self.acks.remove(&session).unwrap_or_default();
+            later.into_iter().for_each(|ack| follow(&mut acks, ack));
+            self.acks.insert(session, acks);
         }
         for (session, devices) in earlier.devices {
             self.devices.entry(session).or_insert(devices);
@@ -79,7 +96,7 @@ impl Records {
 
     /// A stream's agent has acknowledged a target.
     pub fn ack(&self, session: Uuid, ack: v1::Ack) {
-        self.with(|waiting| waiting.acks.insert(session, ack));
+        self.with(|waiting| follow(waiting.acks.entry(session).or_default(), ack));
         self.added.notify_one();
     }
 
@@ -137,10 +154,11 @@ async fn store_all(app: &App, waiting: &Waiting) -> store::Result<()> {
     for row in waiting.arrivals.values() {
         store::arrivals::add(&mut tx, row).await?;
     }
-    for (session, ack) in &waiting.acks {
+    for (session, ack) in waiting.acks.iter().flat_map(|(session, acks)| acks.iter().map(move |ack| (session, ack))) {
         failures::note(&mut tx, *session, ack, now()).await?;
     }
-    let acks = waiting.acks.iter().map(|(session, ack)| (*session, ack_json(ack))).collect();
+    let newest = waiting.acks.iter().filter_map(|(session, acks)| Some((*session, ack_json(acks.last()?))));
+    let acks = newest.collect();
     store::agents::acknowledge(&mut tx, &acks).await?;
     store::agents::devices(&mut tx, &waiting.devices).await?;
     tx.commit().await
@@ -181,9 +199,27 @@ mod tests {
         records.report(session, Some(json!([])), vec![row(2, 3)]);
         records.with(|waiting| waiting.put_back(failed));
         let all = records.with(std::mem::take);
-        assert_eq!(all.acks[&session].error, "new");
+        let errors: Vec<_> = all.acks[&session].iter().map(|ack| ack.error.as_str()).collect();
+        assert_eq!(errors, ["new"]);
         let sums: Vec<_> = all.arrivals.values().map(|row| (row.second, row.offered)).collect();
         assert_eq!(sums, [(1, 7), (2, 4)]);
+    }
+
+    #[test]
+    fn an_acknowledgement_that_names_a_failure_outlives_the_next_one() {
+        let (records, session) = (Records::default(), Uuid::from_u128(1));
+        let ack = |replica, state: State| {
+            let replicas = vec![v1::ReplicaState { replica, state: state.into(), ..Default::default() }];
+            v1::Ack { replicas, ..Default::default() }
+        };
+        let said = [(1, State::Ready), (1, State::Failed), (1, State::Failed), (2, State::Loading), (2, State::Ready)];
+        said.into_iter().for_each(|(replica, state)| records.ack(session, ack(replica, state)));
+        let all = records.with(std::mem::take);
+        let kept: Vec<_> =
+            all.acks[&session].iter().map(|ack| (ack.replicas[0].replica, ack.replicas[0].state())).collect();
+        assert_eq!(kept, [(1, State::Failed), (2, State::Ready)]);
+        (0..100).for_each(|replica| records.ack(session, ack(replica, State::Failed)));
+        assert_eq!(records.with(|waiting| waiting.acks[&session].len()), ACKS_MAX);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Pure: whether the seconds that are complete by now have gone by one after the other. They have not if somebody has set the
-//! clock, or if nobody looked for a while.
+//! Pure: whether the seconds that are complete by now have gone by one after the other. They have not if somebody has set
+//! the clock, or if nobody looked for a while.
 
 use std::time::{Duration, Instant};
 

@@ -214,8 +214,8 @@ fn stored_process(register: &v1::Register) -> String {
     }
 }
 
-/// Whether who registers is the agent whose process is stored: the same process, or another one with its state directory, which
-/// two processes cannot have at a time.
+/// Whether who registers is the agent whose process is stored: the same process, or another one with its state directory,
+/// which two processes cannot have at a time.
 fn is_same_agent(stored: &str, register: &v1::Register) -> bool {
     let agent = stored.split_once('/').map(|(agent, _)| agent);
     stored == stored_process(register) || (agent.is_some() && agent == Some(register.agent_id.as_str()))
@@ -276,7 +276,8 @@ async fn push_targets(app: &App, outbox: &Outbox) {
     }
 }
 
-/// Takes in what an agent says, until its stream ends. Nothing here waits for the database, so an agent is heard of while it stalls.
+/// Takes in what an agent says, until its stream ends. Nothing here waits for the database, so an agent is heard of while
+/// it stalls.
 async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>) -> Ended {
     let mut uptime = Uptime::default();
     loop {
@@ -322,8 +323,8 @@ fn devices_json(devices: &[v1::DeviceStats]) -> serde_json::Value {
     devices.iter().take(DEVICES_MAX as usize).map(one).collect()
 }
 
-/// Rows by pipeline and second: a bin's place on our clock is as long before `sent_ms` as its agent's uptime says. A pipeline
-/// that no one can have registered is left out.
+/// Rows by pipeline and second: a bin's place on our clock is as long before `sent_ms` as its agent's uptime says. A
+/// pipeline that no one can have registered is left out.
 fn arrivals(report: &v1::Report, sent_ms: i64) -> Vec<ArrivalsRow> {
     let mut rows: BTreeMap<(String, i64), ArrivalsRow> = BTreeMap::new();
     let is_name = |name: &str| !name.is_empty() && name.len() <= TEXT_MAX && !name.contains('\0');

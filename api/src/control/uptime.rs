@@ -1,7 +1,7 @@
 //! Pure: when reports came and how long their agent had run when it made them, in; how late they came, out.
 //!
-//! A report that waited (this process was stopped, its machine was busy) speaks of the time when it was made. The two clocks
-//! have no common zero, so lateness is measured against the quickest report of the last minute.
+//! A report that waited (this process was stopped, its machine was busy) speaks of the time when it was made. The two
+//! clocks have no common zero, so lateness is measured against the quickest report of the last minute.
 
 use std::time::{Duration, Instant};
 

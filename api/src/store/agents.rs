@@ -128,8 +128,8 @@ async fn bring_along(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
     Ok(())
 }
 
-/// Says that these streams are alive, each heard of so many milliseconds ago; an agent that was taken for lost is live again.
-/// Answers which of them are still their agents' newest.
+/// Says that these streams are alive, each heard of so many milliseconds ago; an agent that was taken for lost is live
+/// again. Answers which of them are still their agents' newest.
 ///
 /// # Errors
 /// The database's.
@@ -194,7 +194,8 @@ pub async fn acknowledge(db: &mut PgConnection, acks: &BTreeMap<Uuid, Value>) ->
     say(db, set, acks).await
 }
 
-/// What the agent could not load so far; the row is locked until the transaction ends. `None` if the stream is not the newest.
+/// What the agent could not load so far; the row is locked until the transaction ends. `None` if the stream is not the
+/// newest.
 ///
 /// # Errors
 /// The database's.
