@@ -40,9 +40,9 @@ USER apportion
 VOLUME /var/lib/apportion-agent
 EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
-# Run it with --join and APPORTION_TOKEN. Agents tell each other and clients the addresses that they listen on, so give them
-# those by which they are reached: docker run --network host ... --http 10.0.0.5:8000 --data 10.0.0.5:8002
-ENTRYPOINT ["apportion-agent", "--state-dir", "/var/lib/apportion-agent"]
+# Run it with --join and APPORTION_TOKEN. Agents and clients are told the container's address towards the service; where they
+# reach it by another one, name that: docker run --network host -e APPORTION_ADVERTISE=10.0.0.5 ...
+ENTRYPOINT ["apportion-agent", "--state-dir", "/var/lib/apportion-agent", "--http", "0.0.0.0:8000", "--ingress-grpc", "0.0.0.0:8001", "--data", "0.0.0.0:8002"]
 
 # CUDA 13 and cuDNN 9 are what the pinned library was built for (scripts/onnxruntime-cuda.txt).
 FROM nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04 AS agent-cuda
@@ -55,4 +55,4 @@ USER apportion
 VOLUME /var/lib/apportion-agent
 EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["apportion-agent", "--state-dir", "/var/lib/apportion-agent", "--hardware", "gpu", "--provider", "cuda"]
+ENTRYPOINT ["apportion-agent", "--state-dir", "/var/lib/apportion-agent", "--http", "0.0.0.0:8000", "--ingress-grpc", "0.0.0.0:8001", "--data", "0.0.0.0:8002", "--hardware", "gpu", "--provider", "cuda"]

@@ -2,6 +2,8 @@
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Where the tests say what they needed and found (tests/needs).
+NEEDS := $(abspath $(TARGET))/needs.txt
 
 .PHONY: setup build test demo bench doc
 
@@ -9,20 +11,25 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 setup:
 	@scripts/setup
 
-# The programs, optimised: $(TARGET)/release/apportion and $(TARGET)/release/apportion-agent.
+# The programs, optimised and stripped: $(TARGET)/release/apportion and $(TARGET)/release/apportion-agent. Beside each
+# lies its debug information, PROGRAM.debug, which debuggers, profilers and backtraces find there.
 build: setup
 	@cargo build --release --bin apportion --bin apportion-agent 1>&2
+	@scripts/strip "$(TARGET)/release/apportion" "$(TARGET)/release/apportion-agent"
 
-# Every test. The programs are built first: the scenarios in tests/ run them.
-test: setup
+# Every test. The programs are built first: the scenarios in tests/ run them. In the end it says what the tests found of
+# what a machine may lack, and how many rows they ran.
+test:
 	@scripts/setup tests
 	cargo build --workspace --bins
-	@if cargo nextest --version >/dev/null 2>&1; then \
+	@rm -f "$(NEEDS)"
+	@export APPORTION_NEEDS_LOG="$(NEEDS)"; if cargo nextest --version >/dev/null 2>&1; then \
 		echo cargo nextest run --workspace; cargo nextest run --workspace; \
 	else \
 		echo cargo test --workspace --tests; cargo test --workspace --tests; \
 	fi
 	cargo test --workspace --doc
+	@echo "What the tests needed beyond the build:"; sort "$(NEEDS)"
 
 # Plans, deploys, loads and replans examples/digits on this machine; ARGS goes to `apportion demo`.
 demo: build

@@ -1,11 +1,14 @@
 //! What the parts of one service process share.
 
 use crate::control::heard::Heard;
+use crate::control::records::Records;
+use crate::parts::{Part, Parts};
 use apportion_protocol::v1;
 use sqlx::PgPool;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
 /// Shared by handlers, workers and the control loop.
 #[derive(Clone)]
@@ -19,14 +22,20 @@ pub struct Inner {
     pub data_dir: PathBuf,
     /// What agents must show.
     pub token: String,
-    /// Where agents fetch model files.
+    /// Where agents fetch model files by HTTP; empty: by the call of their own port.
     pub files_url: String,
+    /// Places for files that are fetched there.
+    pub fetches: Arc<tokio::sync::Semaphore>,
     /// Woken when a job was enqueued here.
     pub job_enqueued: Notify,
     /// Woken when an agent came or went here.
     pub fleet_changed: Notify,
     /// Which agents were heard of here.
     pub heard: Heard,
+    /// What agents said, on its way to the database.
+    pub records: Records,
+    /// Which parts work.
+    pub parts: Parts,
     /// The target in force, as it is sent to agents; `None` before the first.
     pub target: watch::Sender<Option<Arc<v1::Target>>>,
     /// True once the service stops.
@@ -38,6 +47,22 @@ impl App {
     #[must_use]
     pub fn new(inner: Inner) -> Self {
         Self(Arc::new(inner))
+    }
+
+    /// Runs a part that is to work until the service stops: it is broken if it panics or ends before.
+    pub fn run(&self, part: Part, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        let app = self.clone();
+        tokio::spawn(async move {
+            if app.parts.watch(part, work).await.is_some() && !app.is_stopping() {
+                app.parts.fail(part, "it ended by itself");
+            }
+        })
+    }
+
+    /// Runs work of a part that may end at any time, but not by a panic.
+    pub fn spawn<T: Send + 'static>(&self, part: Part, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<Option<T>> {
+        let app = self.clone();
+        tokio::spawn(async move { app.parts.watch(part, work).await })
     }
 
     /// Waits until the service stops.
@@ -61,8 +86,8 @@ impl std::ops::Deref for App {
     }
 }
 
-/// Now, for rows and decisions; the one place of this crate that reads the wall clock.
+/// Now, for rows and decisions, by the database's clock: the same for all processes of the service.
 #[must_use]
 pub fn now() -> crate::store::Time {
-    chrono::Utc::now()
+    crate::clock::now()
 }

@@ -132,6 +132,8 @@ fn register(at: usize, token: &str, hardware: &str) -> v1::Register {
         data_address: format!("{name}:3"),
         fence: None,
         process_id: name.clone(),
+        agent_id: String::new(),
+        number: 0,
         name,
     }
 }

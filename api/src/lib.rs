@@ -8,12 +8,16 @@
 
 mod app;
 pub mod bench;
+mod clock;
 pub mod control;
 pub mod database;
 mod documents;
 pub mod http;
 pub mod jobs;
+pub mod parts;
+mod restore;
 mod serve;
 pub mod store;
 
+pub use restore::{RestoreError, Restored, finish_restore};
 pub use serve::{Config, Running, ServeError, serve};

@@ -1,21 +1,20 @@
 //! Starting and stopping one service process.
 
 use crate::app::{App, Inner};
-use crate::control::{heard, leader, push, sessions::Sessions};
+use crate::control::{guests, hand_out, heard, leader, push, records, sessions::Sessions};
 use crate::database::{Database, DatabaseError};
-use crate::{http, jobs};
-use apportion_protocol::MESSAGE_BYTES_MAX;
+use crate::parts::{Broken, Part, Parts};
+use crate::{clock, http, jobs, store};
 use apportion_protocol::v1::control_server::ControlServer;
+use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::TcpListenerStream;
 
 /// How a service is run.
 #[derive(Clone, Debug)]
@@ -30,6 +29,8 @@ pub struct Config {
     pub grpc: SocketAddr,
     /// What agents must show; `None`: the one in `data_dir/token`, made if there is none.
     pub token: Option<String>,
+    /// The URL by which agents reach HTTP, if they are to fetch model files there; `None`: they fetch them where they join.
+    pub advertise_http: Option<String>,
 }
 
 impl Config {
@@ -37,7 +38,14 @@ impl Config {
     #[must_use]
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
         let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        Self { database_url: None, data_dir: data_dir.into(), http: loopback(7070), grpc: loopback(7071), token: None }
+        Self {
+            database_url: None,
+            data_dir: data_dir.into(),
+            http: loopback(7070),
+            grpc: loopback(7071),
+            token: None,
+            advertise_http: None,
+        }
     }
 }
 
@@ -96,6 +104,11 @@ impl Running {
         &self.app.token
     }
 
+    /// Waits until a part of the service breaks; the process should then end with a failure, so that it is started again.
+    pub async fn broken(&self) -> Broken {
+        self.app.parts.broken().await
+    }
+
     /// Stops everything: requests under way are answered, agents keep their target, the private database shuts down.
     pub async fn stop(self) {
         self.app.stopping.send_replace(true);
@@ -122,35 +135,60 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
     let http = http_listener.local_addr().map_err(listen(config.http))?;
     let grpc_listener = tokio::net::TcpListener::bind(config.grpc).await.map_err(listen(config.grpc))?;
     let grpc = grpc_listener.local_addr().map_err(listen(config.grpc))?;
-    let database = Database::open(config.database_url.as_deref(), &data_dir).await?;
+    let mut database = Database::open(config.database_url.as_deref(), &data_dir).await?;
+    set_clock(&database).await;
     let app = App::new(Inner {
         pool: database.pool.clone(),
         data_dir,
         token,
-        files_url: format!("http://{http}/v1/files"),
+        files_url: config.advertise_http.map_or_else(String::new, |url| format!("{}/v1/files", url.trim_end_matches('/'))),
+        fetches: hand_out::places(),
         job_enqueued: Notify::new(),
         fleet_changed: Notify::new(),
         heard: heard::Heard::default(),
+        records: records::Records::default(),
+        parts: Parts::default(),
         target: watch::Sender::new(None),
         stopping: watch::Sender::new(false),
     });
     let server = http::server(app.clone(), http_listener).map_err(listen(http))?;
     let http_server = server.handle();
-    let web = tokio::spawn(async move {
+    let web = app.clone();
+    let web = async move {
         if let Err(error) = server.await {
-            tracing::error!(%error, "the HTTP server broke down");
+            web.parts.fail(Part::Http, error.to_string());
         }
-    });
+    };
+    let died = database.died();
+    let keeper = app.clone();
+    let keeper = async move {
+        tokio::select! {
+            () = keeper.stopped() => {}
+            why = died => keeper.parts.fail(Part::Database, why),
+        }
+    };
     let parts = vec![
-        web,
-        tokio::spawn(serve_agents(app.clone(), grpc_listener)),
-        tokio::spawn(push::run(app.clone())),
-        tokio::spawn(heard::run(app.clone())),
-        tokio::spawn(jobs::run(app.clone())),
-        tokio::spawn(leader::run(app.clone())),
+        app.run(Part::Http, web),
+        app.run(Part::AgentsServer, serve_agents(app.clone(), grpc_listener)),
+        app.run(Part::Push, push::run(app.clone())),
+        app.run(Part::Heard, heard::run(app.clone())),
+        app.run(Part::Records, records::run(app.clone())),
+        app.run(Part::Jobs, jobs::run(app.clone())),
+        app.run(Part::Leader, leader::run(app.clone())),
+        app.run(Part::Database, keeper),
     ];
     announce(http, grpc);
     Ok(Running { http, grpc, app, database, http_server, parts })
+}
+
+/// Rows have the database's times from the first on. Without an answer, the part that watches agents asks again.
+async fn set_clock(database: &Database) {
+    let asked = Instant::now();
+    let time = async { store::target::clock(&mut *database.pool.acquire().await?).await };
+    match time.await {
+        Ok(time) => clock::heard(asked, Instant::now(), time),
+        Err(error) => tracing::warn!(%error, "the database does not say what time it is"),
+    }
 }
 
 fn announce(http: SocketAddr, grpc: SocketAddr) {
@@ -164,18 +202,17 @@ fn announce(http: SocketAddr, grpc: SocketAddr) {
 }
 
 async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
-    let connections = TcpListenerStream::new(listener).map(|connection| {
-        // A target must not wait 40 ms for an acknowledgement of the one before.
-        connection.and_then(|stream| stream.set_nodelay(true).map(|()| stream))
-    });
     let service = ControlServer::new(Sessions(app.clone()))
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
+    let parts = app.clone();
     let server = tonic::transport::Server::builder()
+        .max_concurrent_streams(guests::STREAMS_MAX)
+        .http2_max_header_list_size(guests::HEADER_BYTES_MAX)
         .add_service(service)
-        .serve_with_incoming_shutdown(connections, async move { app.stopped().await });
+        .serve_with_incoming_shutdown(guests::accepted(listener), async move { app.stopped().await });
     if let Err(error) = server.await {
-        tracing::error!(%error, "the agents' server broke down");
+        parts.parts.fail(Part::AgentsServer, error.to_string());
     }
 }
 

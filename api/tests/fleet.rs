@@ -4,40 +4,12 @@ mod support;
 
 use apportion_protocol::v1::{self, agent_message, refused::Reason};
 use serde_json::{Value, json};
-use sqlx::Connection;
 use support::agent::{attach, register};
+use support::plans::{store_document, store_plan};
 use support::{Service, profiles, service, spec};
 
 fn state<'a>(agents: &'a Value, name: &str) -> Option<&'a str> {
     agents.as_array()?.iter().find(|a| a["name"] == name)?["state"].as_str()
-}
-
-/// Stores a succeeded plan without a planner: `replicas` of find-s, and one of read-s.
-async fn store_plan(service: &Service, replicas: u32) -> String {
-    let assignment = |task: &str, variant: &str, replicas: u32| json!({"task": task, "variant": variant, "hardware": "demo", "batch": 2, "replicas": replicas});
-    let pipeline =
-        json!({"name": "digits", "assignments": [assignment("find", "find-s", replicas), assignment("read", "read-s", 1)]});
-    store_document(service, &json!({"version": 1, "pipelines": [pipeline]})).await
-}
-
-/// Stores this plan as one that has succeeded.
-async fn store_document(service: &Service, plan: &Value) -> String {
-    let mut db = sqlx::PgConnection::connect(&service.url).await.expect("our own database");
-    let at = chrono::Utc::now();
-    let row = apportion_api::store::plans::PlanRow {
-        id: uuid::Uuid::now_v7(),
-        state: "succeeded".into(),
-        problem: json!({}),
-        options: json!({}),
-        plan: Some(plan.clone()),
-        error: None,
-        created_at: at,
-        started_at: Some(at),
-        finished_at: Some(at),
-        progress: None,
-    };
-    apportion_api::store::plans::insert_finished(&mut db, &row).await.expect("a row");
-    row.id.to_string()
 }
 
 async fn with_pipeline() -> Service {
@@ -272,6 +244,47 @@ async fn a_replica_that_cannot_be_loaded_goes_to_another_device_and_a_plan_appli
     let plan = store_document(&s, &only_read).await;
     assert_eq!(s.put_target(3, &json!([plan])).await.0, 200, "who applies a plan gives everything another chance");
     assert_eq!(at(&agent.target(4).await).len(), 1);
+    beat.abort();
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_could_not_be_loaded_stays_visible_with_its_reason() {
+    let s = with_pipeline().await;
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let beat = agent.report();
+    let plan = store_plan(&s, 1).await;
+    assert_eq!(s.put_target(0, &json!([plan])).await.0, 200);
+    let target = agent.target(1).await;
+    let failed = target.pipelines[0].replicas[0].replica;
+    let state = |replica: u64, state: v1::replica_state::State, error: &str| v1::ReplicaState {
+        replica,
+        state: state.into(),
+        error: error.into(),
+        ..Default::default()
+    };
+    let ack = |replicas: Vec<v1::ReplicaState>| {
+        agent_message::Message::Ack(v1::Ack { fence: target.fence, applied: false, error: String::new(), replicas })
+    };
+    let broken = state(failed, v1::replica_state::State::Failed, "out of memory\0");
+    agent.say(ack(vec![broken.clone()])).await;
+    agent.say(ack(vec![broken])).await;
+    // The next acknowledgement does not speak of it any more.
+    agent.say(ack(vec![state(failed + 100, v1::replica_state::State::Ready, "")])).await;
+    let seen = |list: &Value| {
+        let agent = &list[0];
+        (agent["ack"]["replicas"][0]["state"] == "ready").then(|| agent["load_failures"].clone())
+    };
+    let failures = s.until("/v1/agents", seen).await;
+    let one = &failures[0];
+    assert_eq!(failures.as_array().map(Vec::len), Some(1), "{failures:#}");
+    assert_eq!((&one["replica"], &one["pipeline"]), (&json!(failed), &json!("digits")), "{failures:#}");
+    assert!(
+        one["error"].as_str().is_some_and(|e| e.starts_with("out of memory")) && one["device"].is_u64(),
+        "{failures:#}"
+    );
+    assert!(["find", "read"].contains(&one["task"].as_str().unwrap_or_default()), "{failures:#}");
     beat.abort();
     s.running.stop().await;
 }

@@ -188,14 +188,3 @@ async fn health_figures_and_documentation_are_there_without_the_net() {
     assert_eq!((status, &description["openapi"]), (200, &json!("3.1.0")));
     s.running.stop().await;
 }
-
-#[test]
-fn the_description_in_the_repository_is_the_services() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
-    let now = apportion_api::http::openapi::document();
-    if std::env::var_os("UPDATE_OPENAPI").is_some() {
-        std::fs::write(path, &now).expect("the repository can be written");
-    }
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(kept == now, "api/openapi.json is old; run UPDATE_OPENAPI=1 cargo test -p apportion-api --test http");
-}

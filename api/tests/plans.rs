@@ -156,3 +156,50 @@ async fn a_plan_that_is_being_solved_says_how_far_it_is_and_can_be_cancelled() {
     assert!(s.until(&path, over).await, "what is over makes no progress");
     s.running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_cancels_what_it_waited_for() {
+    let s = service().await;
+    let request = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});
+    let post = |key: Option<&'static str>| {
+        let post = s.client.post(format!("{}/v1/plans", s.base)).header("prefer", "wait=300").json(&request);
+        key.into_iter().fold(post, |post, key| post.header("idempotency-key", key)).send()
+    };
+    let state = |number: usize, state: &'static str| {
+        move |list: &Value| {
+            let plans = list.as_array()?;
+            (plans.len() == number && plans[0]["state"] == state).then_some(())
+        }
+    };
+    // Dropped with its connection once the plan is being solved.
+    tokio::select! {
+        answer = post(None) => panic!("too easy a problem: {answer:?}"),
+        () = s.until("/v1/plans", state(1, "solving")) => {}
+    }
+    s.until("/v1/plans", state(1, "cancelled")).await;
+    // Who sends a key may come back for it.
+    tokio::select! {
+        answer = post(Some("k1")) => panic!("too easy a problem: {answer:?}"),
+        () = s.until("/v1/plans", state(2, "solving")) => {}
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let (_, list) = s.get("/v1/plans").await;
+    assert_eq!(list[0]["state"], "solving", "{list:#}");
+    assert_eq!(s.delete(&format!("/v1/plans/{}", list[0]["id"].as_str().expect("an identifier"))).await.0, 202);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_plans_reads_none_of_their_documents() {
+    let s = service().await;
+    solved(&s, &json!({"problem": problem(20.0)})).await;
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    // A role of the whole cluster, which is this test binary's alone.
+    let role = format!("lister_{}", uuid::Uuid::now_v7().simple());
+    let columns = "id, state, options, error, created_at, started_at, finished_at, progress";
+    let grant = format!("create role {role}; grant select ({columns}) on plans to {role}; set role {role}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(grant)).execute(&mut db).await.expect("a role that may not read documents");
+    let list = apportion_api::store::plans::list(&mut db).await.expect("no column but these is read");
+    assert_eq!(list.len(), 1);
+    s.running.stop().await;
+}

@@ -14,7 +14,9 @@ use support::{PATIENCE, Service, profiles, service, spec};
 fn load(agent: &Agent, tenth: Arc<AtomicU32>) -> tokio::task::JoinHandle<()> {
     let outbox = agent.outbox.clone();
     tokio::spawn(async move {
-        for uptime_ms in (0_u64..).step_by(100) {
+        let begun = Instant::now();
+        loop {
+            let uptime_ms = begun.elapsed().as_millis() as u64;
             let bins = vec![tenth.load(Ordering::Relaxed)];
             let part = v1::Arrivals { pipeline: "digits".into(), first_bin_ms: uptime_ms, bins, ..v1::Arrivals::default() };
             let report = v1::Report { uptime_ms, arrivals: vec![part], groups: vec![], ..Default::default() };

@@ -44,6 +44,8 @@ named! {
         Unsupported = "unsupported",
         /// The solver failed numerically.
         Numerics = "numerics",
+        /// The replay of a plan would be larger than what is replayed: nobody has seen how the plan fares.
+        ReplayTooLarge = "replay_too_large",
     }
 }
 

@@ -202,6 +202,12 @@ impl Pipeline {
         Self::new(draft, hardware, "")
     }
 
+    /// Profile rows of all variants of all tasks.
+    #[must_use]
+    pub fn profile_rows(&self) -> usize {
+        self.draft.tasks.iter().flat_map(|t| &t.variants).map(|v| v.profile.rows().len()).sum()
+    }
+
     /// The task at which every query enters.
     #[must_use]
     pub fn root(&self) -> TaskIndex {

@@ -7,6 +7,10 @@ use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, Share, TaskIndex, 
 
 /// Largest number of pipelines of one problem.
 pub const PIPELINES_MAX: usize = 1_024;
+/// Largest number of profile rows of all pipelines of one problem: what searching takes grows with them, at times squared.
+pub const PROFILE_ROWS_ALL_MAX: usize = 100_000;
+/// Largest number of groups that one problem may list as deployed.
+pub const DEPLOYED_MAX: usize = 20_000;
 /// Largest number of hardware types of one problem.
 pub const HARDWARE_MAX: usize = 256;
 
@@ -100,6 +104,15 @@ impl Problem {
         if draft.pipelines.is_empty() || draft.pipelines.len() > PIPELINES_MAX {
             let found = format!("{} pipelines", draft.pipelines.len());
             invalids.push("/pipelines", found, format!("1 to {PIPELINES_MAX} pipelines"));
+        }
+        let rows: usize = draft.pipelines.iter().map(Pipeline::profile_rows).sum();
+        if rows > PROFILE_ROWS_ALL_MAX {
+            let expected = format!("at most {PROFILE_ROWS_ALL_MAX} profile rows over all pipelines");
+            invalids.push("/pipelines", format!("{rows} profile rows"), expected);
+        }
+        if draft.deployed.len() > DEPLOYED_MAX {
+            let found = format!("{} deployed groups", draft.deployed.len());
+            invalids.push("/deployed", found, format!("at most {DEPLOYED_MAX} deployed groups"));
         }
         check_unique(draft.pipelines.iter().map(|p| p.name.as_str()), "/pipelines", &mut invalids);
         if let Some(budget) = draft.objective.budget_per_hour {

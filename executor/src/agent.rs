@@ -6,13 +6,14 @@ mod told;
 use crate::alarm::Alarm;
 use crate::backend::{Kind, Loader, Provider};
 use crate::devices::Devices;
-use crate::files::Files;
+use crate::files::{Files, Source};
 use crate::layout::{Layout, lay_out};
 use crate::node::counts::{Batches, Counts, Labels};
 use crate::node::{Action, Event, Node};
 use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
 use crate::slot::{Happened, Ran, Slot};
+use crate::status::Status;
 use crate::telemetry::Tracer;
 use crate::wakeful::{KERNELS_FILE, Wakeful};
 use crate::wire::{End, Load, Message, Return};
@@ -35,11 +36,11 @@ const ANNOUNCE: Duration = Duration::from_secs(1);
 
 /// What the loop is told.
 pub enum Command {
-    /// The control plane's number of this agent and where its files are.
-    Welcome(u64, String),
+    /// The control plane's number of this agent, which counts from its next target on, and where its files are.
+    Welcome(u64, Source),
     /// A target.
     Target(Box<v1::Target>),
-    /// What a replica needs to be loaded is there (its file, if it needs one), or not.
+    /// What a replica needs to be loaded is there (its file, if it needs one), or not; by the number of its loading.
     File(u64, Result<Option<PathBuf>, String>),
     /// What was counted since the last report.
     Report(oneshot::Sender<v1::Report>),
@@ -52,6 +53,8 @@ pub enum Command {
 /// What the gateway sees of the node.
 #[derive(Clone, Default)]
 pub struct View {
+    /// The number of this agent in the target in force; 0: it has none.
+    pub agent: u64,
     /// The target in force.
     pub layout: Arc<Layout>,
     /// Pipelines all of whose tasks have a ready replica.
@@ -95,6 +98,8 @@ pub struct Handle {
     pub devices: Devices,
     /// Where its spans go.
     pub tracer: Option<Arc<Tracer>>,
+    /// Whether its parts run, and what the control plane says.
+    pub status: Arc<Status>,
 }
 
 /// How an agent runs its replicas.
@@ -122,10 +127,14 @@ struct Loop {
     alarm: Option<Alarm>,
     recorder: Option<Recorder>,
     slots: HashMap<u64, Slot>,
+    /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
+    loadings: HashMap<u64, u64>,
+    last_loading: u64,
     /// Quick batches have ended that the node has not acted upon yet.
     is_more: bool,
     agent: u64,
-    files_url: String,
+    /// The number that the control plane gave last.
+    welcomed: Option<u64>,
     target: Option<v1::Target>,
     totals: Arc<BTreeMap<String, [u64; 4]>>,
     batches: Arc<BTreeMap<Labels, Batches>>,
@@ -146,7 +155,9 @@ pub fn start(options: Options) -> Handle {
     };
     let (ack, acknowledged) = watch::channel(None);
     let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
-    let handle = Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started, devices, tracer };
+    let status = Arc::new(Status::default());
+    let handle =
+        Handle { events: events.clone(), commands, view: seen, ack: acknowledged, started, devices, tracer, status };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
@@ -167,9 +178,11 @@ pub fn start(options: Options) -> Handle {
         options,
         peers: Peers::new(events),
         slots: HashMap::new(),
+        loadings: HashMap::new(),
+        last_loading: 0,
         is_more: false,
         agent,
-        files_url: String::new(),
+        welcomed: None,
         target: None,
         totals: Arc::default(),
         batches: Arc::default(),
@@ -182,7 +195,8 @@ pub fn start(options: Options) -> Handle {
         tracing::info!(fence = ?target.fence, "coming back with the last target");
         this.obey(target);
     }
-    tokio::spawn(this.run(event_inbox, command_inbox));
+    let status = handle.status.clone();
+    tokio::spawn(async move { status.run("loop", this.run(event_inbox, command_inbox)).await });
     handle
 }
 
@@ -206,6 +220,7 @@ impl Loop {
                     self.command(command);
                 }
                 _ = tick.tick() => {
+                    self.handle.status.tick();
                     self.feed(Event::Tick);
                     if announced.elapsed() >= ANNOUNCE {
                         announced = Instant::now();
@@ -242,6 +257,18 @@ impl Loop {
     fn feed(&mut self, event: Event) {
         self.wakeful.came();
         let now = self.now_ns();
+        let event = match event {
+            // What a thread says of a replica that is not there any more is of no interest.
+            Event::Slot(loading, happened) => {
+                let Some(replica) = self.loadings.get(&loading) else { return };
+                Event::Slot(*replica, happened)
+            }
+            event => event,
+        };
+        self.tell(now, event);
+    }
+
+    fn tell(&mut self, now: u64, event: Event) {
         let event = match &mut self.recorder {
             Some(recorder) => recorder.event(now, event),
             None => event,
@@ -264,21 +291,25 @@ impl Loop {
         let (totals, batches) = (self.totals.clone(), self.batches.clone());
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
         let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load)).collect());
-        self.view.send_replace(View { layout, ready, queues, loads, totals, batches, backend, provider });
+        let agent = self.agent;
+        self.view.send_replace(View { agent, layout, ready, queues, loads, totals, batches, backend, provider });
     }
 
     fn command(&mut self, command: Command) {
         match command {
-            Command::Welcome(agent, files_url) => {
-                (self.agent, self.files_url) = (agent, files_url);
-                self.feed(Event::Number(agent));
-                self.peers.set(&self.node.layout().agents.clone(), agent);
+            // Until a target of that control plane is obeyed, the agent is who it was: what welcomes it may know nothing of the
+            // fleet that it serves in.
+            Command::Welcome(agent, source) => {
+                self.welcomed = Some(agent);
+                self.options.files.set_source(source);
             }
             Command::Target(target) => {
                 let fence = |t: &v1::Target| t.fence.map(Fence::from);
-                if fence(&target) < self.target.as_ref().and_then(fence) {
-                    tracing::warn!(fence = ?target.fence, "a target older than the one in force is refused");
-                    self.refuse(&target, "a newer target is in force here");
+                let in_force = self.target.as_ref().and_then(fence);
+                if let Some(newer) = in_force.filter(|newer| fence(&target) < Some(*newer)) {
+                    tracing::warn!(fence = ?target.fence, ?newer, "a target older than the one in force is refused");
+                    let (incarnation, generation) = (newer.incarnation, newer.generation.0);
+                    self.refuse(&target, &format!("a newer target is in force here: {incarnation}.{generation}"));
                 } else if Some(&*target) != self.target.as_ref() {
                     self.obey(*target);
                 } else {
@@ -307,15 +338,17 @@ impl Loop {
         match lay_out(&target) {
             Ok(layout) => {
                 tracing::info!(fence = ?target.fence, pipelines = layout.pipelines.len(), "obeying a target");
+                if let Some(number) = self.welcomed.filter(|number| *number != self.agent) {
+                    self.agent = number;
+                    self.feed(Event::Number(number));
+                }
                 self.peers.set(&layout.agents, self.agent);
                 let now = self.now_ns();
                 if let Some(recorder) = &self.recorder {
                     recorder.target(now, &target);
                 }
                 self.node.handle(now, Event::Obey(Arc::new(layout)));
-                if let Err(error) = self.options.files.keep_target(self.agent, &target) {
-                    tracing::error!(%error, "the target cannot be kept for the next start");
-                }
+                self.options.files.keep_target_soon(self.agent, &target);
                 self.target = Some(target);
                 self.carry_out();
                 self.look();
@@ -352,13 +385,14 @@ impl Loop {
                         Some(Ran::Now(happened)) => happened,
                         None => Happened::Failed("its thread is gone".into()),
                     };
-                    self.feed(Event::Slot(replica, happened));
+                    let now = self.now_ns();
+                    self.wakeful.came();
+                    self.tell(now, Event::Slot(replica, happened));
                     is_more = true;
                 }
                 Action::Prefetch(digests) => self.prefetch(digests),
-                Action::Unload(replica) => {
-                    self.slots.remove(&replica);
-                }
+                Action::Unload(replica) => self.unload(replica),
+                Action::Renumber(pairs) => self.renumber(&pairs),
                 Action::Acknowledge => acknowledge = true,
                 Action::Span(span) => {
                     if let Some(tracer) = &self.options.tracer {

@@ -2,8 +2,12 @@
 //! agent serves on.
 
 use crate::agent::{Command, Handle};
+use crate::causes::describe;
+use crate::files::Source;
+use crate::parts::contained;
 use apportion_protocol::v1::{self, agent_message, control_client::ControlClient, control_message, refused::Reason};
 use apportion_protocol::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,6 +21,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const REPORT_MS_MAX: u32 = 2_000;
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long a stream may take until it is answered, and then until the agent is welcome: what is on the port may be something else.
+const WELCOME_MAX: Duration = Duration::from_secs(10);
 /// Messages that wait for the stream.
 const OUTBOX_MAX: usize = 64;
 
@@ -41,6 +47,8 @@ pub struct Identity {
     pub data_address: String,
     /// Of this process.
     pub process_id: String,
+    /// Of its state directory; empty: a restart is another agent.
+    pub agent_id: String,
 }
 
 /// Why an agent cannot be part of the fleet.
@@ -49,7 +57,7 @@ pub enum ControlError {
     /// The URL is none.
     #[error("--join {0}: {1}")]
     Address(String, String),
-    /// Refused for a reason that waiting does not mend.
+    /// Refused for a reason that waiting does not mend, while there was nothing to serve.
     #[error("the control plane refuses this agent: {0}")]
     Refused(String),
 }
@@ -59,14 +67,27 @@ enum End {
     Again(String),
     /// Stopped on purpose.
     Left,
-    /// Never try again.
-    Refused(String),
+    /// It was refused, and why.
+    Refused(Reason, String),
 }
 
-/// Keeps the stream until `stop` is cancelled; then says that the agent leaves.
+/// The reason's name in metrics.
+fn name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Unspecified => "unspecified",
+        Reason::Token => "token",
+        Reason::Version => "version",
+        Reason::NameTaken => "name_taken",
+        Reason::Invalid => "invalid",
+        Reason::Stale => "stale",
+    }
+}
+
+/// Keeps the stream until `stop` is cancelled; then says that the agent leaves. An agent that has a target serves it, whatever
+/// the control plane says, and tries again: what refuses it may be another program on the port, or a service that is mended soon.
 ///
 /// # Errors
-/// [`ControlError`] if there is no point in trying again.
+/// [`ControlError`] if there is no point in trying again, and no target that could be served meanwhile.
 pub async fn attend(identity: Identity, handle: Handle, stop: CancellationToken) -> Result<(), ControlError> {
     let endpoint = Endpoint::from_shared(identity.join.clone())
         .map_err(|e| ControlError::Address(identity.join.clone(), e.to_string()))?
@@ -77,22 +98,46 @@ pub async fn attend(identity: Identity, handle: Handle, stop: CancellationToken)
     let mut backoff = BACKOFF_MIN;
     loop {
         let begun = std::time::Instant::now();
-        match stream(&endpoint, &identity, &handle, &stop).await {
-            End::Left => return Ok(()),
-            End::Refused(detail) => return Err(ControlError::Refused(detail)),
-            End::Again(reason) => {
-                tracing::warn!(reason, ?backoff, "the control stream has ended; the agent serves on and tries again");
-            }
-        }
+        let ended = stream(&endpoint, &identity, &handle, &stop).await;
         if begun.elapsed() > BACKOFF_MAX {
             backoff = BACKOFF_MIN;
         }
+        let pause = jittered(backoff);
+        match ended {
+            End::Left => return Ok(()),
+            End::Refused(reason, detail) => {
+                handle.status.refused(name(reason), &detail);
+                let has_target = handle.view.borrow().layout.fence.is_some();
+                let may_change = matches!(reason, Reason::NameTaken | Reason::Stale);
+                if !has_target && !may_change {
+                    return Err(ControlError::Refused(detail));
+                }
+                let reason = name(reason);
+                tracing::error!(
+                    reason,
+                    detail,
+                    ?pause,
+                    has_target,
+                    "the control plane refuses this agent, which goes on and tries again"
+                );
+            }
+            End::Again(reason) => {
+                handle.status.lost(&reason);
+                tracing::warn!(reason, ?pause, "the control stream has ended; the agent serves on and tries again");
+            }
+        }
         tokio::select! {
-            () = tokio::time::sleep(backoff) => {}
+            () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => return Ok(()),
         }
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }
+}
+
+/// Half of it to all of it: agents that lost their service together do not come back together.
+fn jittered(backoff: Duration) -> Duration {
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    backoff.mul_f64(0.5 + (random >> 11) as f64 / (1_u64 << 54) as f64)
 }
 
 fn told(message: agent_message::Message) -> v1::AgentMessage {
@@ -106,12 +151,27 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
     };
     let channel = match connected {
         Ok(channel) => channel,
-        Err(error) => return End::Again(format!("{}: {error}: {:?}", identity.join, std::error::Error::source(&error))),
+        Err(error) => return End::Again(format!("{}: {}", identity.join, describe(&error))),
     };
     let mut client = ControlClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
-    let fence = handle.view.borrow().layout.fence.map(v1::Fence::from);
-    let register = v1::Register {
+    if outbox.send(told(agent_message::Message::Register(register(identity, handle)))).await.is_err() {
+        return End::Again("the stream has no end".into());
+    }
+    let attached = tokio::select! {
+        attached = tokio::time::timeout(WELCOME_MAX, client.attach(ReceiverStream::new(messages))) => attached,
+        () = stop.cancelled() => return End::Left,
+    };
+    match attached {
+        Ok(Ok(response)) => converse(response.into_inner(), &outbox, (identity, handle), stop).await,
+        Ok(Err(status)) => End::Again(format!("{}: {:?}: {}", identity.join, status.code(), status.message())),
+        Err(_) => End::Again(format!("{}: what is there does not answer within {WELCOME_MAX:?}", identity.join)),
+    }
+}
+
+fn register(identity: &Identity, handle: &Handle) -> v1::Register {
+    let view = handle.view.borrow();
+    v1::Register {
         protocol_version: PROTOCOL_VERSION,
         token: identity.token.clone(),
         name: identity.name.clone(),
@@ -120,49 +180,45 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
         ingress_http: identity.ingress_http.clone(),
         ingress_grpc: identity.ingress_grpc.clone(),
         data_address: identity.data_address.clone(),
-        fence,
+        fence: view.layout.fence.map(v1::Fence::from),
         process_id: identity.process_id.clone(),
-    };
-    if outbox.send(told(agent_message::Message::Register(register))).await.is_err() {
-        return End::Again("the stream has no end".into());
-    }
-    match client.attach(ReceiverStream::new(messages)).await {
-        Ok(response) => converse(response.into_inner(), &outbox, handle, stop).await,
-        Err(status) => End::Again(status.to_string()),
+        agent_id: identity.agent_id.clone(),
+        number: view.agent,
     }
 }
 
 async fn converse(
     mut inbox: tonic::Streaming<v1::ControlMessage>,
     outbox: &mpsc::Sender<v1::AgentMessage>,
-    handle: &Handle,
+    (identity, handle): (&Identity, &Handle),
     stop: &CancellationToken,
 ) -> End {
     let mut welcome = false;
     let mut ack = handle.ack.clone();
     ack.mark_changed();
-    let mut report = tokio::time::interval(Duration::from_secs(1));
-    report.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut report = every(1_000);
+    let late = tokio::time::sleep(WELCOME_MAX);
+    tokio::pin!(late);
     loop {
         let say = tokio::select! {
             message = inbox.message() => match message {
                 Ok(Some(v1::ControlMessage { message: Some(message) })) => {
                     if let control_message::Message::Welcome(told) = &message {
                         welcome = true;
-                        let every = told.report_ms.clamp(10, REPORT_MS_MAX);
-                        report = tokio::time::interval(Duration::from_millis(every.into()));
-                        report.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                        report = every(told.report_ms);
+                        handle.status.attended();
                         tracing::info!(agent = told.agent, "registered");
                     }
-                    if let Some(end) = hear(message, handle).await {
+                    if let Some(end) = hear(message, identity, handle).await {
                         return end;
                     }
                     continue;
                 }
                 Ok(Some(_)) => continue,
                 Ok(None) => return End::Again("the control plane closed the stream".into()),
-                Err(status) => return End::Again(status.to_string()),
+                Err(status) => return End::Again(format!("{:?}: {}", status.code(), status.message())),
             },
+            () = &mut late, if !welcome => return End::Again(format!("no welcome came within {WELCOME_MAX:?}")),
             changed = ack.changed(), if welcome => {
                 if changed.is_err() {
                     return End::Left;
@@ -170,35 +226,49 @@ async fn converse(
                 let Some(ack) = ack.borrow_and_update().clone() else { continue };
                 agent_message::Message::Ack(ack)
             }
-            _ = report.tick(), if welcome => {
-                let (reply, counted) = oneshot::channel();
-                if handle.commands.send(Command::Report(reply)).await.is_err() {
-                    return End::Left;
-                }
-                let Ok(mut report) = counted.await else { return End::Left };
-                report.devices = device_stats(handle).await;
-                agent_message::Message::Report(report)
-            }
+            _ = report.tick(), if welcome => match counted(handle).await {
+                Some(report) => agent_message::Message::Report(report),
+                None => return End::Left,
+            },
             () = stop.cancelled() => {
-                let _gone = outbox.send(told(agent_message::Message::Leaving(v1::Leaving {}))).await;
-                // The control plane ends the stream when it has heard; not for ever.
-                let _end = tokio::time::timeout(Duration::from_secs(1), async {
-                    while let Ok(Some(_)) = inbox.message().await {}
-                }).await;
+                leave(&mut inbox, outbox).await;
                 return End::Left;
             }
         };
-        if outbox.send(told(say)).await.is_err() {
+        // Who takes nothing is told nothing more: another stream may be taken.
+        if outbox.try_send(told(say)).is_err() {
             return End::Again("the stream takes no more messages".into());
         }
     }
+}
+
+fn every(report_ms: u32) -> tokio::time::Interval {
+    let mut report = tokio::time::interval(Duration::from_millis(report_ms.clamp(10, REPORT_MS_MAX).into()));
+    report.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    report
+}
+
+/// What was counted since the last report; none if the loop is gone.
+async fn counted(handle: &Handle) -> Option<v1::Report> {
+    let (reply, counted) = oneshot::channel();
+    handle.commands.send(Command::Report(reply)).await.ok()?;
+    let report = counted.await.ok()?;
+    Some(v1::Report { devices: device_stats(handle).await, ..report })
+}
+
+async fn leave(inbox: &mut tonic::Streaming<v1::ControlMessage>, outbox: &mpsc::Sender<v1::AgentMessage>) {
+    let _gone = outbox.try_send(told(agent_message::Message::Leaving(v1::Leaving {})));
+    // The control plane ends the stream when it has heard; not for ever.
+    let _end =
+        tokio::time::timeout(Duration::from_secs(1), async { while let Ok(Some(_)) = inbox.message().await {} }).await;
 }
 
 /// How the devices are, where that is known.
 async fn device_stats(handle: &Handle) -> Vec<v1::DeviceStats> {
     let devices = handle.devices.clone();
     // Drivers may take their time. A look that panics has seen nothing.
-    let seen = tokio::task::spawn_blocking(move || devices.look()).await.unwrap_or_default();
+    let look = move || contained(|| devices.look()).unwrap_or_default();
+    let seen = tokio::task::spawn_blocking(look).await.unwrap_or_default();
     let told = |s: crate::devices::Seen| v1::DeviceStats {
         device: s.device,
         uuid: s.uuid,
@@ -209,16 +279,26 @@ async fn device_stats(handle: &Handle) -> Vec<v1::DeviceStats> {
     seen.into_iter().map(told).collect()
 }
 
-async fn hear(message: control_message::Message, handle: &Handle) -> Option<End> {
+async fn hear(message: control_message::Message, identity: &Identity, handle: &Handle) -> Option<End> {
     let command = match message {
-        control_message::Message::Welcome(welcome) => Command::Welcome(welcome.agent, welcome.files_url),
-        control_message::Message::Target(target) => Command::Target(Box::new(target)),
-        control_message::Message::Refused(refused) => {
-            return Some(match refused.reason() {
-                Reason::NameTaken | Reason::Stale => End::Again(refused.detail),
-                _ => End::Refused(refused.detail),
-            });
+        control_message::Message::Welcome(welcome) => {
+            let (join, token) = (identity.join.clone(), identity.token.clone());
+            Command::Welcome(welcome.agent, Source { join, url: welcome.files_url, token })
         }
+        control_message::Message::Target(target) => Command::Target(Box::new(target)),
+        control_message::Message::Refused(refused) => return Some(End::Refused(refused.reason(), refused.detail)),
     };
     handle.commands.send(command).await.is_err().then_some(End::Left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_half_the_backoff_to_all_of_it() {
+        let pauses: Vec<Duration> = (0..200).map(|_| jittered(BACKOFF_MAX)).collect();
+        assert!(pauses.iter().all(|p| (BACKOFF_MAX / 2..=BACKOFF_MAX).contains(p)));
+        assert!(pauses.iter().max() > pauses.iter().min(), "they differ");
+    }
 }

@@ -1,13 +1,37 @@
-//! What an agent keeps on disk: model files by digest, and the target that it obeyed last.
+//! What an agent keeps on disk: model files by digest, the target that it obeyed last, and who it is.
+//!
+//! A thread of its own does all that takes long: reading, hashing, downloads and the disk's acknowledgements. Nothing of it runs
+//! where requests are served.
 
-use crate::causes::describe;
+mod checked;
+mod download;
+mod source;
+mod worker;
+
+pub use source::Source;
+pub use worker::TRIES_MAX;
+
 use apportion_protocol::v1;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+use worker::Job;
 
 /// Name of the file with the last target.
 const TARGET: &str = "target.bin";
+/// Name of the file that says who the agent is.
+const IDENTITY: &str = "identity.json";
+/// Name of the file that a running agent holds a lock on.
+const LOCK: &str = "lock";
+/// How long a starting agent waits for the one before it to end.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(15);
+/// Jobs that wait for the thread; who has one more waits.
+const JOBS_MAX: usize = 1_024;
 
 /// Why a file cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -21,13 +45,29 @@ pub enum FileError {
     /// Its contents are not what they should be.
     #[error("{0}: expected a file with sha256 {1}, got {2}")]
     Digest(String, String, String),
+    /// Another agent runs with this state directory.
+    #[error("{0}: another agent runs with this state directory: give this one another --state-dir")]
+    Taken(PathBuf),
+    /// The thread that fetches files has ended.
+    #[error("the agent stops")]
+    Stopping,
+}
+
+/// Who an agent is, from one start to the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// A UUID.
+    pub agent_id: String,
+    /// Its name in the fleet.
+    pub name: String,
 }
 
 /// The state directory.
 #[derive(Clone, Debug)]
 pub struct Files {
     directory: PathBuf,
-    client: reqwest::Client,
+    jobs: mpsc::Sender<Job>,
+    source: Arc<watch::Sender<Source>>,
 }
 
 impl Files {
@@ -36,31 +76,85 @@ impl Files {
     /// # Errors
     /// [`FileError::Disk`].
     pub fn open(directory: &Path) -> Result<Self, FileError> {
-        std::fs::create_dir_all(directory).map_err(|e| FileError::Disk(directory.to_path_buf(), e))?;
-        Ok(Self { directory: directory.to_path_buf(), client: reqwest::Client::new() })
+        let disk = |e| FileError::Disk(directory.to_path_buf(), e);
+        std::fs::create_dir_all(directory).map_err(disk)?;
+        let (jobs, inbox) = mpsc::channel(JOBS_MAX);
+        let (source, seen) = watch::channel(Source::default());
+        worker::start(directory.to_path_buf(), inbox, seen).map_err(disk)?;
+        Ok(Self { directory: directory.to_path_buf(), jobs, source: Arc::new(source) })
     }
 
-    /// The file with this digest, fetched from `{url}/{digest}` if it is not here or is damaged.
+    /// Takes the directory for this process, for as long as the file lives: two agents with one identity would take each other's
+    /// place in the fleet. Waits for a while for an agent that is about to end.
+    ///
+    /// # Errors
+    /// [`FileError::Taken`], [`FileError::Disk`].
+    pub fn lock(&self) -> Result<File, FileError> {
+        let path = self.directory.join(LOCK);
+        let disk = |e| FileError::Disk(path.clone(), e);
+        let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(disk)?;
+        let begun = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(std::fs::TryLockError::Error(error)) => return Err(disk(error)),
+                Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() > LOCK_WAIT_MAX => {
+                    return Err(FileError::Taken(self.directory.clone()));
+                }
+                Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Who the agent of this directory is: as it was at its last start, but for a name that is given now. `host` begins the name
+    /// of an agent that has never had one.
+    ///
+    /// # Errors
+    /// [`FileError::Disk`].
+    pub fn identity(&self, name: Option<&str>, host: &str) -> Result<Known, FileError> {
+        let path = self.directory.join(IDENTITY);
+        let read = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
+        let known = read.clone().unwrap_or_else(|| {
+            let agent_id = uuid::Uuid::new_v4().simple().to_string();
+            Known { name: format!("{host}-{}", &agent_id[..8]), agent_id }
+        });
+        let known = Known { name: name.map_or(known.name, str::to_owned), agent_id: known.agent_id };
+        if read.as_ref() != Some(&known) {
+            self.write(&path, &serde_json::to_vec(&known).expect("texts are JSON"))?;
+        }
+        Ok(known)
+    }
+
+    /// From where files are fetched from now on.
+    pub fn set_source(&self, source: Source) {
+        self.source.send_if_modified(|now| {
+            let is_new = *now != source;
+            *now = source;
+            is_new
+        });
+    }
+
+    /// The file with this digest, fetched if it is not here or is damaged: tried [`TRIES_MAX`] times without any progress.
     ///
     /// # Errors
     /// [`FileError`] by cause.
-    pub async fn get(&self, digest: &str, url: &str) -> Result<PathBuf, FileError> {
-        let address = format!("{url}/{digest}");
-        if digest.is_empty() || !digest.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(FileError::Fetch(address, "this is no digest".into()));
-        }
-        let path = self.directory.join(format!("{digest}.onnx"));
-        if tokio::fs::read(&path).await.is_ok_and(|bytes| hex_digest(&bytes) == digest) {
-            return Ok(path);
-        }
-        let fetched = async { self.client.get(&address).send().await?.error_for_status()?.bytes().await }.await;
-        let bytes = fetched.map_err(|e| FileError::Fetch(address.clone(), describe(&e)))?;
-        let actual = hex_digest(&bytes);
-        if actual != digest {
-            return Err(FileError::Digest(address, digest.to_string(), actual));
-        }
-        self.write(&path, &bytes)?;
-        Ok(path)
+    pub async fn get(&self, digest: &str) -> Result<PathBuf, Arc<FileError>> {
+        self.fetch(digest, true).await
+    }
+
+    /// The same with one try, and none while nobody is known who has files.
+    ///
+    /// # Errors
+    /// [`FileError`] by cause.
+    pub async fn try_get(&self, digest: &str) -> Result<PathBuf, Arc<FileError>> {
+        self.fetch(digest, false).await
+    }
+
+    async fn fetch(&self, digest: &str, is_patient: bool) -> Result<PathBuf, Arc<FileError>> {
+        let (reply, got) = oneshot::channel();
+        let job = Job::Get { digest: digest.to_owned(), is_patient, reply };
+        self.jobs.send(job).await.map_err(|_| Arc::new(FileError::Stopping))?;
+        got.await.unwrap_or_else(|_| Err(Arc::new(FileError::Stopping)))
     }
 
     /// Puts a model file here that nobody need fetch any more, and says its digest.
@@ -69,7 +163,7 @@ impl Files {
     /// [`FileError::Disk`].
     pub fn add(&self, bytes: &[u8]) -> Result<String, FileError> {
         let digest = hex_digest(bytes);
-        self.write(&self.directory.join(format!("{digest}.onnx")), bytes)?;
+        self.write(&path_of(&self.directory, &digest), bytes)?;
         Ok(digest)
     }
 
@@ -81,58 +175,59 @@ impl Files {
         Some((u64::from_be_bytes(*number), prost::Message::decode(target).ok()?))
     }
 
-    /// Keeps a target for the next start.
+    /// Keeps a target for the next start, now.
     ///
     /// # Errors
     /// [`FileError::Disk`].
     pub fn keep_target(&self, agent: u64, target: &v1::Target) -> Result<(), FileError> {
-        let mut bytes = agent.to_be_bytes().to_vec();
-        bytes.extend(prost::Message::encode_to_vec(target));
-        self.write(&self.directory.join(TARGET), &bytes)
+        self.write(&self.directory.join(TARGET), &kept(agent, target))
     }
 
-    /// All of it or nothing.
-    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-        let written = || {
-            let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
-            file.write_all(bytes)?;
-            file.as_file().sync_all()?;
-            file.persist(path)?;
-            Ok(())
-        };
-        written().map_err(|e: std::io::Error| FileError::Disk(path.to_path_buf(), e))
+    /// Keeps a target for the next start, soon; the log says if that fails.
+    pub fn keep_target_soon(&self, agent: u64, target: &v1::Target) {
+        if self.jobs.try_send(Job::Keep(kept(agent, target))).is_err() {
+            tracing::error!("the target cannot be kept for the next start: too much waits for the disk");
+        }
     }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+        write(&self.directory, path, bytes)
+    }
+}
+
+/// A target as it is kept.
+fn kept(agent: u64, target: &v1::Target) -> Vec<u8> {
+    let mut bytes = agent.to_be_bytes().to_vec();
+    bytes.extend(prost::Message::encode_to_vec(target));
+    bytes
+}
+
+/// Where the model file with this digest is.
+fn path_of(directory: &Path, digest: &str) -> PathBuf {
+    directory.join(format!("{digest}.onnx"))
+}
+
+/// All of it or nothing.
+fn write(directory: &Path, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let written = || {
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    written().map_err(|e: std::io::Error| FileError::Disk(path.to_path_buf(), e))
 }
 
 /// Its sha256, as files are named.
 pub(crate) fn hex_digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+    hex(&Sha256::digest(bytes))
+}
+
+/// A digest in hexadecimal.
+fn hex(digest: &[u8]) -> String {
+    digest.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_cached_file_is_used_if_its_digest_fits() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let files = Files::open(directory.path()).expect("opens");
-        let digest = hex_digest(b"contents");
-        let path = directory.path().join(format!("{digest}.onnx"));
-        std::fs::write(&path, b"contents").expect("writes");
-        assert_eq!(files.get(&digest, "http://127.0.0.1:1").await.expect("cached"), path);
-        std::fs::write(&path, b"damaged").expect("writes");
-        assert!(matches!(files.get(&digest, "http://127.0.0.1:1").await, Err(FileError::Fetch(..))));
-        assert!(matches!(files.get("../etc", "http://127.0.0.1:1").await, Err(FileError::Fetch(..))));
-    }
-
-    #[test]
-    fn the_last_target_survives() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let files = Files::open(directory.path()).expect("opens");
-        assert_eq!(files.last_target(), None);
-        let target = crate::layout::tests::chain();
-        files.keep_target(3, &target).expect("writes");
-        assert_eq!(files.last_target(), Some((3, target)));
-    }
-}
+mod tests;

@@ -278,6 +278,14 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_continuous_task_is_refused_by_name() {
+        let mut target = chain();
+        target.pipelines[0].tasks[1].continuous = true;
+        let refused = lay_out(&target).expect_err("agents have no slots");
+        assert!(refused.contains("pipeline p: task b: kind continuous"), "{refused}");
+    }
+
+    #[test]
     fn a_ladder_that_does_not_rise_or_lacks_a_count_is_refused() {
         let mut target = chain();
         let step = |rate_qps, replicas: &[u32]| v1::LadderStep { rate_qps, replicas: replicas.to_vec() };

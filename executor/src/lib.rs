@@ -3,6 +3,7 @@
 //! What belongs here: loading and running variants, moving queries between agents, and the clients' protocol. What never
 //! does: policies (crate `serving` has them) and planning. The commonest addition is another way to run batches: one file in
 //! [`backend`] that implements its trait, and its name in the agent's flags.
+pub mod addresses;
 pub mod agent;
 mod alarm;
 pub mod backend;
@@ -16,10 +17,14 @@ pub mod frames;
 pub mod gateway;
 pub mod layout;
 pub mod node;
+pub mod parts;
 pub mod peers;
 pub mod policies;
 pub mod record;
+pub mod refused;
+pub mod shares;
 pub mod slot;
+pub mod status;
 pub mod steering;
 pub mod telemetry;
 pub mod tensor;

@@ -1,13 +1,16 @@
 //! Connections between agents. Each agent dials every other: what it has to say goes over the connection that it dialled, what it
 //! is told comes over those it accepted. A dialled connection that ends is noticed at once and dialled again.
 
+mod claims;
 mod connection;
 mod outbox;
 
-pub use connection::{TalkError, listen};
+pub use claims::SILENT_MAX;
+pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, STALL_MAX, TalkError, listen};
 pub use outbox::SendError;
 
 use crate::node::Event;
+use crate::parts::part;
 use crate::wire::Message;
 use outbox::{Inbound, Outbound};
 use std::collections::{BTreeMap, HashMap};
@@ -65,13 +68,13 @@ impl Peers {
                 let dial = Dial { agent: *agent, address: address.clone(), wanted: wanted.clone(), stop: stop.clone() };
                 let keep_dialling = dial.keep_dialling(messages, self.events.clone());
                 let before = ended.remove(agent);
-                let dialling = tokio::spawn(async move {
+                let dialling = tokio::spawn(part("agents' connections", async move {
                     // The end of the way to the old address must be told before the new way is.
                     if let Some(before) = before {
                         let _ended = before.await;
                     }
                     keep_dialling.await;
-                });
+                }));
                 self.links.insert(*agent, Link { address: address.clone(), outbox, stop, wanted, dialling });
             }
         }

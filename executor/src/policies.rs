@@ -24,6 +24,8 @@ pub struct Handle {
     pub request: u64,
     /// How important it is: the lowest number comes first.
     pub level: u32,
+    /// Queries of one kind fit into one batch: their inputs are of the same shapes, and nobody of them is kept apart.
+    pub kind: u64,
 }
 
 impl PartialEq for Handle {
@@ -57,6 +59,7 @@ impl Pipeline {
         let batcher = Batcher::of(self.serving.batching, group.batch as u32, reserve);
         let service = (1..=group.batch).map(|size| Span::from_nanos(group.latency_ns(size))).collect();
         let station = Station::new(1, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
+        let station = station.apart(|query: &Handle| query.kind);
         let station = if StatePlanner::needs(dropping).1 { station.monitored() } else { station };
         if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }
     }

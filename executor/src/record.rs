@@ -7,7 +7,7 @@ use crate::chooser::Needs;
 use crate::layout::lay_out;
 use crate::node::request::{Answer, Terms};
 use crate::node::{Action, Event, Node};
-use crate::slot::Happened;
+use crate::slot::{Fault, Happened};
 use crate::unwire::{decode, take, tensors, text, trace, u8, u64};
 use crate::wire::{End, FrameError, Out, encode, put_end, put_tensors, put_text, put_trace};
 use apportion_protocol::v1;
@@ -178,6 +178,7 @@ fn put_event(out: &mut Out, event: &Event) -> bool {
             out.open.put_u64(terms.needs.map_or(0, |n| n.accuracy_ppm_min.into()));
             out.open.put_u64(terms.needs.map_or(0, |n| n.latency_ns_max));
             put_trace(out, terms.trace);
+            out.open.put_u64(terms.sender);
             put_tensors(out, inputs);
         }
         Event::Message(message) => {
@@ -223,10 +224,10 @@ fn put_happened(out: &mut Out, happened: &Happened) {
             out.open.put_u64(took.as_nanos() as u64);
             put_tensors(out, outputs);
         }
-        Happened::Batch(Err(why), took) => {
-            out.open.put_u8(3);
+        Happened::Batch(Err(fault), took) => {
+            out.open.put_u8(if fault.is_of_batch { 3 } else { 4 });
             out.open.put_u64(took.as_nanos() as u64);
-            put_text(out, why);
+            put_text(out, &fault.why);
         }
     }
 }
@@ -239,7 +240,8 @@ fn event(from: &mut Bytes, reply: oneshot::Sender<Answer>) -> Result<Event, Fram
             let level = small(from)?;
             let (has_needs, accuracy_ppm_min, latency_ns_max) = (u8(from)? > 0, small(from)?, u64(from)?);
             let needs = has_needs.then_some(Needs { accuracy_ppm_min, latency_ns_max });
-            let terms = Terms { timeout_ns: is_timed.then_some(ns), level, needs, trace: trace(from)? };
+            let (trace, sender) = (trace(from)?, u64(from)?);
+            let terms = Terms { timeout_ns: is_timed.then_some(ns), level, needs, trace, sender };
             Event::Arrive { pipeline, inputs: tensors(from)?, terms, reply }
         }
         3 => Event::Message(decode(std::mem::take(from))?),
@@ -263,9 +265,10 @@ fn happened(from: &mut Bytes) -> Result<Happened, FrameError> {
     Ok(match u8(from)? {
         0 => Happened::Ready,
         1 => Happened::Failed(text(from)?),
-        kind @ (2 | 3) => {
+        kind @ 2..=4 => {
             let took = Duration::from_nanos(u64(from)?);
-            Happened::Batch(if kind == 2 { Ok(tensors(from)?) } else { Err(text(from)?) }, took)
+            let fault = |why| Fault { why, is_of_batch: kind == 3 };
+            Happened::Batch(if kind == 2 { Ok(tensors(from)?) } else { Err(fault(text(from)?)) }, took)
         }
         _ => return Err(FrameError::Field("what happened")),
     })
@@ -307,6 +310,10 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
             Action::Unload(replica) => {
                 out.open.put_u8(5);
                 out.open.put_u64(*replica);
+            }
+            Action::Renumber(pairs) => {
+                out.open.put_u8(8);
+                pairs.iter().flat_map(|(from, to)| [*from, *to]).for_each(|id| out.open.put_u64(id));
             }
             Action::Acknowledge => out.open.put_u8(6),
             Action::Span(span) => {

@@ -1,8 +1,9 @@
 //! A loaded replica: a thread of its own loads the variant and runs its batches one after the other, but for those that
 //! are over sooner than the thread would wake.
 
-use crate::backend::{Backend, Kind, Loader, Wanted};
+use crate::backend::{Backend, BackendError, Kind, Loader, Wanted};
 use crate::causes::describe;
+use crate::parts::contained;
 use crate::tensor::{Datatype, Tensor, TensorSpec};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
@@ -16,7 +17,24 @@ pub enum Happened {
     /// It could not be loaded, or its thread died.
     Failed(String),
     /// A batch is done: its outputs or why there are none, and how long it took.
-    Batch(Result<Vec<Tensor>, String>, Duration),
+    Batch(Result<Vec<Tensor>, Fault>, Duration),
+}
+
+/// Why a batch has no outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// In words.
+    pub why: String,
+    /// Whether another batch might have done well at this moment: then what is wrong may lie with one of its members.
+    pub is_of_batch: bool,
+}
+
+impl Fault {
+    /// What may lie with one of its members.
+    #[must_use]
+    pub fn of_batch(why: impl Into<String>) -> Self {
+        Self { why: why.into(), is_of_batch: true }
+    }
 }
 
 /// Longest batch, by its profile, that is run where it is started: to hand it to the replica's thread and back takes longer.
@@ -49,8 +67,9 @@ type Loaded = Arc<OnceLock<Mutex<Box<dyn Backend>>>>;
 
 /// The handle to a slot; dropping it unloads the variant after the batch at hand.
 pub struct Slot {
-    batches: mpsc::Sender<Batch>,
+    /// Before `batches`: the thread has the last hold of the variant, for to unload a large one takes long.
     loaded: Loaded,
+    batches: mpsc::Sender<Batch>,
     /// Quick batches that were not, in a row; [`SLOW_RUNS_MAX`]: none is taken for quick.
     slow_runs: u32,
 }
@@ -72,7 +91,7 @@ impl Slot {
         let slow_runs = if loader.kind() == Kind::Remote { SLOW_RUNS_MAX } else { 0 };
         let of_thread = loaded.clone();
         std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &of_thread, &inbox, &report))?;
-        Ok(Slot { batches, loaded, slow_runs })
+        Ok(Slot { loaded, batches, slow_runs })
     }
 
     /// Runs a batch that should take `expected`; the device is held for at least `hold`. None if the thread is gone.
@@ -91,12 +110,14 @@ impl Slot {
 }
 
 fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiver<Batch>, report: &impl Fn(Happened)) {
-    let mut backend = match loader.load(wanted) {
-        Ok(backend) => backend,
-        Err(error) => return report(Happened::Failed(describe(&error))),
+    let mut backend = match contained(|| loader.load(wanted)) {
+        Ok(Ok(backend)) => backend,
+        Ok(Err(error)) => return report(Happened::Failed(describe(&error))),
+        Err(words) => return report(Happened::Failed(format!("the backend panicked while it was loaded: {words}"))),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
-    if let Err(error) = backend.run(&zeros) {
+    let warm = contained(|| backend.run(&zeros));
+    if let Err(error) = warm.unwrap_or_else(|words| Err(BackendError::Run(format!("the backend panicked: {words}")))) {
         // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
         tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
     }
@@ -112,10 +133,9 @@ fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiv
 fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> Happened {
     let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
-    let run = std::panic::AssertUnwindSafe(|| backend.run(&batch.inputs));
-    let result = match std::panic::catch_unwind(run) {
-        Ok(result) => result.map_err(|e| e.to_string()),
-        Err(_) => Err("the backend panicked".to_string()),
+    let result = match contained(|| backend.run(&batch.inputs)) {
+        Ok(result) => result.map_err(|e| Fault { why: e.to_string(), is_of_batch: e.is_of_batch() }),
+        Err(words) => Err(Fault::of_batch(format!("the backend panicked: {words}"))),
     };
     wait_until(start + batch.hold);
     Happened::Batch(result, start.elapsed())

@@ -5,6 +5,7 @@ use crate::layout::{Group, Layout, Pipeline, Replica};
 use apportion_domain::{RoutingPolicy, Span};
 use apportion_protocol::v1;
 use apportion_serving::ladder::Step;
+use apportion_serving::monitor::WAITS_MAX;
 use apportion_serving::steward::{Config, Scaler};
 use apportion_serving::tables::Graph;
 use apportion_serving::{Envelope, Ladder, Monitor, Outline, Priority, StatePlanner, Steering, View, outline};
@@ -14,6 +15,20 @@ use std::collections::BTreeMap;
 pub const EXTRAS_MAX: usize = 1_024;
 /// What a device's fractions may lack of a share for rounding.
 pub const SLACK: f64 = 1e-6;
+/// An epoch has the host's term above these bits.
+pub const TERM_BITS: u32 = 32;
+/// Terms by which a steering may be ahead of the last one: each is one agent that has taken over.
+pub const TERM_JUMP_MAX: u64 = 1_024;
+/// Largest term. Terms begin anew with each target.
+pub const TERM_MAX: u64 = 1 << 31;
+/// Largest count of a term's epochs: ten a second for three years.
+pub const COUNT_MAX: u64 = 1 << 30;
+/// Most tables, released replicas and the like of one steering, and most bins and groups of one measurement.
+pub const LIST_MAX: usize = 16_384;
+/// Most queries that are offered at one agent in a bin.
+pub const BIN_QUERIES_MAX: u64 = 1_000_000;
+/// Most queries of one group or station between two reports.
+pub const QUERIES_MAX: u64 = 1 << 32;
 /// Marks the number of a replica that no control plane has given.
 pub const EXTRA_BIT: u64 = 1 << 62;
 
@@ -159,6 +174,45 @@ impl Pipeline {
     }
 }
 
+/// Why a steering cannot be what a host says after `last` (0: nothing yet), if so. Until agents prove who they are, a number that
+/// jumps is the sign of one that is made up: believed, it would keep the host's own from being heard, or overflow.
+#[must_use]
+pub fn implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
+    let (term, count) = (told.epoch >> TERM_BITS, told.epoch & ((1 << TERM_BITS) - 1));
+    let is_part = |e: &v1::TableEntry| e.fraction.is_finite() && e.fraction >= 0.0;
+    let lists = [told.extras.len(), told.moved.len(), told.released.len(), told.backup.len(), told.views.len()];
+    if term > TERM_MAX || term > (last >> TERM_BITS) + TERM_JUMP_MAX {
+        Some("its term is far beyond the last one")
+    } else if count > COUNT_MAX {
+        Some("its epoch is far beyond the first one of its term")
+    } else if told.tables.len() > LIST_MAX || lists.iter().any(|len| *len > LIST_MAX) || told.extras.len() > EXTRAS_MAX {
+        Some("it has more parts than any host names")
+    } else if told.tables.iter().any(|t| t.entries.len() > LIST_MAX || !t.entries.iter().all(is_part)) {
+        Some("its tables have parts that are none")
+    } else {
+        None
+    }
+}
+
+/// Why nobody can have measured this, if so.
+#[must_use]
+pub fn immeasurable(told: &v1::Measured) -> Option<&'static str> {
+    let is_many = |n: &u64| *n > QUERIES_MAX;
+    let of_made = told.made.iter().flat_map(|m| std::iter::once(&m.queries).chain(&m.children));
+    let of_stations = told.stations.iter().flat_map(|s| [&s.arrived, &s.entered]);
+    let waits = told.stations.iter().map(|s| s.waits_ns.len()).max().unwrap_or(0);
+    if told.offered.iter().any(|bin| u64::from(bin.count) > BIN_QUERIES_MAX) {
+        Some("more queries in a hundredth of a second than any agent takes")
+    } else if of_made.chain(of_stations).any(is_many) {
+        Some("more queries in a second than any agent takes")
+    } else if [told.offered.len(), told.made.len(), told.stations.len()].iter().any(|n| *n > LIST_MAX) || waits > WAITS_MAX
+    {
+        Some("more parts than any agent reports")
+    } else {
+        None
+    }
+}
+
 /// Whether two steerings differ in more than module states.
 #[must_use]
 pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
@@ -283,6 +337,32 @@ mod tests {
         assert_eq!(steered.tables[&(Some(1), 1)], [(2, 0.5), (1, 0.5)]);
         assert_eq!(steered.tables[&(None, 0)], pipeline.tables[&(None, 0)], "what it does not say stays");
         assert_eq!(steered.replicas.iter().map(|r| r.group).collect::<Vec<_>>(), [1, 2, 2]);
+    }
+
+    #[test]
+    fn numbers_that_jump_are_implausible() {
+        let of = |epoch| v1::Steering { epoch, ..Default::default() };
+        let plausible = |epoch, last| implausible(&of(epoch), last).is_none();
+        assert!(plausible(0, 0) && plausible(TERM_JUMP_MAX << TERM_BITS, 0) && plausible(5 << TERM_BITS | COUNT_MAX, 7));
+        assert!(
+            !plausible((TERM_JUMP_MAX + 1) << TERM_BITS, 0)
+                && !plausible(u64::MAX, 0)
+                && !plausible(u64::MAX, u64::MAX - 1)
+        );
+        assert!(!plausible(COUNT_MAX + 1, 0) && !plausible((TERM_MAX + 1) << TERM_BITS, TERM_MAX << TERM_BITS));
+        let entries = vec![v1::TableEntry { group: 1, fraction: f64::NAN }];
+        let table = v1::Table { from: None, to_task: 0, entries };
+        assert!(implausible(&v1::Steering { tables: vec![table], ..Default::default() }, 0).is_some());
+        let extras = vec![v1::ReplicaTarget::default(); EXTRAS_MAX + 1];
+        assert!(implausible(&v1::Steering { extras, ..Default::default() }, 0).is_some());
+    }
+
+    #[test]
+    fn what_nobody_can_measure_is_told() {
+        let offered = |count| v1::Measured { offered: vec![v1::OfferedBin { age_ns: 0, count }], ..Default::default() };
+        assert!(immeasurable(&offered(1_000)).is_none() && immeasurable(&offered(u32::MAX)).is_some());
+        let made = v1::MadeCount { group: 1, queries: 1, children: vec![u64::MAX] };
+        assert!(immeasurable(&v1::Measured { made: vec![made], ..Default::default() }).is_some());
     }
 
     #[test]

@@ -14,6 +14,11 @@ const TENSORS_MAX: usize = 1_024;
 /// Most forks above one query: there are at most so many edges into joins.
 const SCOPES_MAX: u16 = 64;
 
+/// Whether messages of this kind, by the first byte of their frames, bring tensors along.
+pub(crate) const fn brings_tensors(kind: u8) -> bool {
+    matches!(kind, 2 | 4 | 5)
+}
+
 /// The message in one frame; tensors share its bytes.
 ///
 /// # Errors
@@ -84,6 +89,7 @@ fn query(from: &mut Bytes) -> Result<Query, FrameError> {
         group: u64(from)?,
         behind_ns: u64(from)?,
         level: u32(from)?,
+        apart: u64(from)?,
         pins: pins(from)?,
         trace: trace(from)?,
         scopes: scopes(from)?,
@@ -147,6 +153,7 @@ fn end(from: &mut Bytes) -> Result<End, FrameError> {
         1 => Ok(End::Dropped(text(from)?)),
         2 => Ok(End::Failed(text(from)?)),
         3 => Ok(End::NotReady(text(from)?)),
+        4 => Ok(End::Harmful(text(from)?)),
         _ => Err(FrameError::Field("end")),
     }
 }
@@ -236,6 +243,7 @@ mod tests {
             group: 8,
             behind_ns: 9,
             level: 10,
+            apart: 12,
             pins: vec![8, 11],
             trace: Some(Trace { id: 10, parent: 11 }),
             scopes: vec![scope],
@@ -283,6 +291,7 @@ mod tests {
             part(End::Dropped("full".into())),
             part(End::Failed("lost".into())),
             part(End::NotReady("no replica".into())),
+            part(End::Harmful("an index out of range".into())),
             part(End::Leaf { task: "s".into(), outputs: vec![] }),
             part(End::Leaf { task: "s".into(), outputs: vec![large, sample_tensor()] }),
         ];

@@ -67,6 +67,8 @@ pub struct Query {
     pub behind_ns: u64,
     /// How important it is: the lowest number comes first (see [`crate::policies`]).
     pub level: u32,
+    /// Queries of different values share no batch: 0, or the sender's number if it has made a batch fail lately.
+    pub apart: u64,
     /// The group that serves it at each task, by position, if its request has chosen them; else empty.
     pub pins: Vec<u64>,
     /// The trace that it belongs to.
@@ -156,6 +158,8 @@ pub enum End {
     Failed(String),
     /// There was no replica for it.
     NotReady(String),
+    /// Failed alone after it had made its batch fail, whose other members did well alone; and why.
+    Harmful(String),
 }
 
 /// A part of a request coming back to its gateway.
@@ -259,6 +263,19 @@ pub enum Message {
     Measured(v1::Measured),
     /// What is in force between two plans.
     Steering(v1::Steering),
+}
+
+/// The agent that speaks, if the message says so.
+#[must_use]
+pub fn speaker(message: &Message) -> Option<u64> {
+    match message {
+        Message::Ready { agent, .. } => Some(*agent),
+        Message::Query { from, .. } => Some(*from),
+        Message::Cancel { origin, .. } => Some(*origin),
+        Message::Measured(measured) => Some(measured.agent),
+        // A steering is also passed on by agents that do not host it.
+        Message::Taken { .. } | Message::Return(_) | Message::Part(_) | Message::Steering(_) => None,
+    }
 }
 
 /// Why a frame is not one.
@@ -373,6 +390,7 @@ fn put_query(out: &mut Out, query: &Query) {
     out.open.put_u64(query.group);
     out.open.put_u64(query.behind_ns);
     out.open.put_u32(query.level);
+    out.open.put_u64(query.apart);
     out.open.put_u16(query.pins.len() as u16);
     query.pins.iter().for_each(|group| out.open.put_u64(*group));
     put_trace(out, query.trace);
@@ -425,6 +443,10 @@ pub(crate) fn put_end(out: &mut Out, end: &End) {
         }
         End::NotReady(reason) => {
             out.open.put_u8(3);
+            put_text(out, reason);
+        }
+        End::Harmful(reason) => {
+            out.open.put_u8(4);
             put_text(out, reason);
         }
     }

@@ -70,6 +70,11 @@ struct Fake {
 #[tonic::async_trait]
 impl control_server::Control for Fake {
     type AttachStream = ReceiverStream<Result<v1::ControlMessage, tonic::Status>>;
+    type FetchStream = ReceiverStream<Result<v1::FileChunk, tonic::Status>>;
+
+    async fn fetch(&self, _: tonic::Request<v1::FileRequest>) -> Result<tonic::Response<Self::FetchStream>, tonic::Status> {
+        Err(tonic::Status::not_found("the agents have their files"))
+    }
 
     async fn attach(
         &self,
@@ -229,6 +234,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                         ingress_grpc: String::new(),
                         data_address: own.clone(),
                         process_id: number.to_string(),
+                        agent_id: String::new(),
                     };
                     tokio::spawn(attend(identity, handle.clone(), CancellationToken::new()));
                     (handle, own)

@@ -142,6 +142,7 @@ fn messages() -> Vec<Message> {
         group: 2,
         behind_ns: 3,
         level: 100,
+        apart: 12,
         pins: vec![2],
         trace: Some(Trace { id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, parent: 0xb7ad_6b71_6920_3331 }),
         scopes: vec![scope],
@@ -180,5 +181,6 @@ fn messages() -> Vec<Message> {
         part(End::Dropped("deadline".into())),
         part(End::Failed("out of memory".into())),
         part(End::NotReady("no replica of task b is ready".into())),
+        part(End::Harmful("an index out of range".into())),
     ]
 }

@@ -2,10 +2,11 @@
 
 use apportion_executor::agent::{self, Command, Options};
 use apportion_executor::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
-use apportion_executor::files::Files;
+use apportion_executor::files::{Files, Source};
 use apportion_executor::node::Event;
 use apportion_executor::node::request::{Answer, Terms};
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_needs::{Need, need};
 use apportion_protocol::v1;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -46,10 +47,7 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
 
 #[tokio::test]
 async fn the_digits_of_canvases_are_found_and_read() {
-    let Ok(library) = find_library(None) else {
-        eprintln!("skipped: there is no ONNX Runtime here; name one in ORT_DYLIB_PATH");
-        return;
-    };
+    let Some(library) = need(Need::Onnx, find_library(None)) else { return };
     let example = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/digits");
     let state = tempfile::tempdir().expect("a directory");
     let target = target(&library, &example.join("models"), state.path());
@@ -57,7 +55,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let loader = Loader::Onnx { library, provider: Provider::Cpu, threads: 1 };
     let files = Files::open(state.path()).expect("opens");
     let handle = agent::start(Options { loader, pace: false, files, record: None, tracer: None, may_sleep: true });
-    handle.commands.send(Command::Welcome(1, String::new())).await.expect("the loop runs");
+    handle.commands.send(Command::Welcome(1, Source::default())).await.expect("the loop runs");
     handle.commands.send(Command::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();
     while !handle.view.borrow().ready.contains("digits") {

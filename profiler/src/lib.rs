@@ -19,6 +19,7 @@ pub mod matching;
 pub mod measure;
 pub mod memory;
 pub mod npy;
+pub mod processor;
 pub mod profile;
 mod rows;
 pub mod stats;
@@ -30,7 +31,7 @@ pub use apportion_executor::backend::{
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
-pub use measure::{MeasureOptions, profile_variant};
+pub use measure::{Clock, MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{Loader, Measured, MeasuredTask, MeasuredVariant, Progress, onnx_loader, profile_pipeline};
 pub use stats::{ProfilePoint, fit};

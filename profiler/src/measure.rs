@@ -1,10 +1,22 @@
 //! Times one variant alone at several batch sizes.
 
+use crate::processor::thread_time;
 use crate::rows::cycle;
 use crate::stats::{ProfilePoint, fit};
 use apportion_executor::backend::{Backend, BackendError};
 use apportion_executor::tensor::Tensor;
 use std::time::{Duration, Instant};
+
+/// What the time of a batch is taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The clock on the wall: what a client waits.
+    #[default]
+    Wall,
+    /// The processor time of the thread that runs it, the mean of all runs of a batch size: for emulated devices on a machine that has
+    /// other work. It is right for backends that compute in the thread that calls them. Where the system does not say it, the wall's.
+    Processor,
+}
 
 /// How much is measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +36,8 @@ pub struct MeasureOptions {
     pub multiple: f64,
     /// Most examples of the validation set that are run.
     pub examples_max: usize,
+    /// What the time of a batch is taken from.
+    pub clock: Clock,
 }
 
 impl Default for MeasureOptions {
@@ -38,6 +52,7 @@ impl Default for MeasureOptions {
             point_time_max: Duration::from_millis(800),
             multiple: 1.0,
             examples_max: 1_000,
+            clock: Clock::Wall,
         }
     }
 }
@@ -64,6 +79,9 @@ pub fn profile_variant(
     Ok(fit(&times, options.multiple))
 }
 
+/// A latency is above 0 even where the clock is coarse.
+const TIME_MS_MIN: f64 = 1e-6;
+
 /// Milliseconds of each timed run of batches of one size.
 fn time_batch(
     backend: &mut dyn Backend,
@@ -82,7 +100,8 @@ fn time_batch(
     for inputs in windows.iter().cycle().take(options.warm_up_runs as usize) {
         backend.run(inputs)?;
     }
-    let begun = Instant::now();
+    let processor = || if options.clock == Clock::Processor { thread_time() } else { None };
+    let (begun, had) = (Instant::now(), processor());
     let mut times = Vec::new();
     for inputs in windows.iter().cycle().take(options.repeats_max as usize) {
         if times.len() >= options.repeats_min as usize && begun.elapsed() >= options.point_time_max {
@@ -91,7 +110,50 @@ fn time_batch(
         let before = Instant::now();
         backend.run(inputs)?;
         let elapsed_ms = before.elapsed().as_secs_f64() * 1e3;
-        times.push(elapsed_ms.max(1e-6)); // a latency is above 0 even where the clock is coarse
+        times.push(elapsed_ms.max(TIME_MS_MIN));
+    }
+    if let (Some(had), Some(has)) = (had, processor()) {
+        let mean_ms = (has - had).as_secs_f64() * 1e3 / times.len() as f64;
+        times.fill(mean_ms.max(TIME_MS_MIN));
     }
     Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_executor::backend::Signature;
+    use apportion_executor::tensor::Datatype;
+
+    /// Sleeps for so long, and computes nothing.
+    struct Sleeping(Duration, Signature);
+
+    impl Backend for Sleeping {
+        fn signature(&self) -> &Signature {
+            &self.1
+        }
+
+        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+            std::thread::sleep(self.0);
+            Ok(inputs.to_vec())
+        }
+    }
+
+    #[test]
+    fn processor_time_leaves_out_what_a_thread_waits_for() {
+        if thread_time().is_none() {
+            return eprintln!("skipped: no /proc/thread-self/schedstat");
+        }
+        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
+        let mut backend = Sleeping(Duration::from_millis(20), signature);
+        let sample = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![4, 1], data: vec![0; 4].into() };
+        let mut latency_ms = |clock| {
+            let options = MeasureOptions { batches: vec![1, 2], repeats_max: 7, clock, ..MeasureOptions::default() };
+            let points = profile_variant(&mut backend, &[sample.clone()], &options).expect("it runs");
+            assert!(points.iter().all(|point| point.repeats == 7 && point.latency_ms > 0.0), "{points:?}");
+            points[0].latency_ms
+        };
+        assert!(latency_ms(Clock::Wall) >= 20.0);
+        assert!(latency_ms(Clock::Processor) < 10.0, "half of its time a sleeper does not compute");
+    }
 }

@@ -1,5 +1,6 @@
 //! The example pipeline, profiled as anyone's would be.
 
+use apportion_needs::{Need, need};
 use apportion_profiler::{
     EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Running, TaskFiles, ValidationFiles, VariantFile,
     find_library, onnx_loader, profile_pipeline,
@@ -34,11 +35,7 @@ fn digits(finds: &[&str], reads: &[&str]) -> PipelineFiles {
 }
 
 fn library() -> Option<PathBuf> {
-    let library = find_library(None);
-    if let Err(error) = &library {
-        eprintln!("skipped: {error}");
-    }
-    library.ok()
+    need(Need::Onnx, find_library(None))
 }
 
 fn quick() -> MeasureOptions {

@@ -8,11 +8,11 @@ use apportion_domain::{Moment, Span};
 
 /// A batch that is filled.
 #[derive(Clone, Copy, Debug)]
-struct Into {
+pub(crate) struct Into {
     /// When it starts.
-    start: Moment,
+    pub(crate) start: Moment,
     /// Whether more may enter before it starts.
-    may_grow: bool,
+    pub(crate) may_grow: bool,
 }
 
 impl<Q: Copy + PartialEq> Station<Q> {
@@ -25,6 +25,9 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// Under `wait_until`, when a free server starts with what waits; `None` if nothing does.
     pub(crate) fn due(&self) -> Option<Moment> {
+        if let Some(kind_of) = self.kind_of {
+            return self.due_apart(kind_of);
+        }
         let Batcher::WaitUntil { batch_max, delay, reserve } = self.batcher else { return None };
         let waiting = self.queue.waiting();
         let first = waiting.first()?;
@@ -125,16 +128,23 @@ impl<Q: Copy + PartialEq> Station<Q> {
             }
         }
         self.is_open = false;
+        // Servers whose next batch is of another kind than what waits.
+        let mut stuck: Vec<usize> = Vec::new();
         while !self.queue.is_empty() {
             let most = self.batcher.batch_max() as usize;
-            let open =
-                |(_, s): &(usize, &crate::replica::Server<Q>)| s.state == ServerState::Busy && s.forming.len() < most;
+            let open = |(at, s): &(usize, &crate::replica::Server<Q>)| {
+                s.state == ServerState::Busy && s.forming.len() < most && !stuck.contains(at)
+            };
             let soonest = self.servers.iter().enumerate().filter(open).min_by_key(|(at, s)| (s.ends, *at));
             let Some((at, ends)) = soonest.map(|(at, s)| (at, s.ends)) else {
                 self.has_room = false;
                 return None;
             };
+            let before = self.queue.len();
             self.enter(at as u32, Into { start: ends.max(self.now), may_grow: true });
+            if self.queue.len() == before {
+                stuck.push(at);
+            }
         }
         let most = self.batcher.batch_max() as usize;
         self.has_room = self.servers.iter().any(|s| s.state == ServerState::Busy && s.forming.len() < most);
@@ -162,6 +172,9 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// dropped on the way.
     #[inline]
     fn fill(&mut self, batch: &mut Vec<Waiting<Q>>, into: Into) {
+        if let Some(kind_of) = self.kind_of {
+            return self.fill_alike(batch, into, kind_of);
+        }
         let most = self.batcher.batch_max() as usize;
         if self.dropper == Dropper::Window {
             self.slide(most - batch.len(), batch.len(), into);
@@ -188,7 +201,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// While the queries with the most time left come first, those with the least would wait for ever: the ones that cannot
     /// be on time even alone and at once are dropped.
-    fn give_up_hopeless(&mut self) {
+    pub(crate) fn give_up_hopeless(&mut self) {
         let soonest = self.now + self.service(1);
         while let Some(waiting) = self.queue.waiting().first().filter(|w| w.deadline < soonest).copied() {
             self.queue.pop();
@@ -199,7 +212,14 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// Nexus's window: drops the queries before the first place from which the next `room` queries, or all that are left,
     /// would end by their deadlines together with the `before` queries that are in the batch already.
     fn slide(&mut self, room: usize, before: usize, into: Into) {
-        let waiting = self.queue.waiting();
+        for _ in 0..self.window(self.queue.waiting(), room, before, into) {
+            let waiting = self.queue.pop().expect("it is there");
+            self.dropped.push((waiting.query, DropReason::Deadline));
+        }
+    }
+
+    /// How many of those that wait stand before that place.
+    pub(crate) fn window(&self, waiting: &[Waiting<Q>], room: usize, before: usize, into: Into) -> usize {
         let mut first = 0;
         while first < waiting.len() && room > 0 {
             let window = room.min(waiting.len() - first);
@@ -210,9 +230,6 @@ impl<Q: Copy + PartialEq> Station<Q> {
             // Where windows get no shorter up to the late one, each of them has it.
             first = if into.may_grow || first + late + room <= waiting.len() { first + late + 1 } else { first + 1 };
         }
-        for _ in 0..first {
-            let waiting = self.queue.pop().expect("it is there");
-            self.dropped.push((waiting.query, DropReason::Deadline));
-        }
+        first
     }
 }

@@ -14,6 +14,7 @@
 //! [`dropper::Dropper`], a routing policy one of [`router::Router`]; [`replica::Station`] only asks them. Then let the
 //! estimator construct it and add a script to `tests/`.
 
+pub mod alike;
 pub mod batcher;
 pub mod dropper;
 mod fill;

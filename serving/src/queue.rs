@@ -222,6 +222,22 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.advance(count);
     }
 
+    /// Takes out those at these places, counted from the first that waits; the places are distinct and rise.
+    pub fn remove_at(&mut self, places: &[usize]) {
+        let Some(last) = places.last() else { return };
+        let (mut left, mut to) = (places.len(), self.front + last + 1);
+        // Those between them move back, so that the front can move up.
+        for at in (0..=*last).rev() {
+            if left > 0 && places[left - 1] == at {
+                left -= 1;
+            } else {
+                to -= 1;
+                self.buffer.copy_within(self.front + at..=self.front + at, to);
+            }
+        }
+        self.advance(places.len());
+    }
+
     /// Removes every query that equals this one, to the end of `gone`, each with the handle that it came with.
     pub fn remove(&mut self, query: Q, gone: &mut Vec<Q>) {
         self.remove_in(self.front..self.back, query, gone);

@@ -1,5 +1,6 @@
 //! One queue and the servers behind it: a replica with a queue of its own, or a whole group with a central one.
 
+use crate::alike::KindOf;
 use crate::batcher::Batcher;
 use crate::dropper::{ADMIT_ALL, DropReason, Dropper, View};
 use crate::idle::IdleSet;
@@ -157,6 +158,10 @@ pub struct Station<Q> {
     /// Admission that has not been used, in 2^-16 of a query.
     pub(crate) admission: u32,
     pub(crate) monitor: Option<Box<Monitor>>,
+    /// Of which kind a query is, if those of several kinds come.
+    pub(crate) kind_of: Option<KindOf<Q>>,
+    /// Places in the queue of the queries that enter a batch: a buffer.
+    pub(crate) places: Vec<usize>,
     pub(crate) servers: Vec<Server<Q>>,
     pub(crate) idle: IdleSet,
     pub(crate) now: Moment,
@@ -195,6 +200,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
             view: View::default(),
             admission: 0,
             monitor: None,
+            kind_of: None,
+            places: Vec::new(),
             servers: (0..servers).map(|_| Server::new(ServerState::Idle)).collect(),
             idle,
             now: Moment::ZERO,
@@ -215,9 +222,10 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// Notes which short ways its settings allow.
     pub(crate) fn settle_ways(&mut self) {
         let measures_nothing = !self.is_sorted && self.monitor.is_none();
-        self.is_plain = measures_nothing && self.dropper != Dropper::Admission;
+        let is_apart = self.kind_of.is_some();
+        self.is_plain = measures_nothing && self.dropper != Dropper::Admission && !(is_apart && self.is_forming);
         let is_at_start = matches!(self.batcher, Batcher::AtStart { .. });
-        self.is_eager = measures_nothing && is_at_start && !self.dropper.inspects();
+        self.is_eager = measures_nothing && is_at_start && !self.dropper.inspects() && !is_apart;
     }
 
     /// With the expected time of a batch of `i + 1` queries. Without it, batches count as taking no time, which only matters to
@@ -494,6 +502,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         };
         if !is_taken {
             self.drop(waiting.query, DropReason::QueueFull);
+        } else if let Some(kind_of) = self.kind_of.filter(|_| self.is_forming) {
+            self.has_room |= self.can_enter(&query, kind_of);
         }
     }
 

@@ -39,6 +39,10 @@ pub struct Cluster {
     devices: u32,
     backend: Backend,
     service: Option<Child>,
+    /// What the service asks agents for.
+    token: String,
+    /// The library that gives the service a clock of its own.
+    clock: Option<PathBuf>,
     agents: Vec<Agent>,
     client: reqwest::Client,
 }
@@ -75,6 +79,8 @@ impl Cluster {
             devices,
             backend,
             service: None,
+            token: TOKEN.to_owned(),
+            clock: None,
             agents: (0..agents).map(agent).collect(),
             client,
         };
@@ -90,8 +96,13 @@ impl Cluster {
     pub async fn start_service(&mut self) {
         let (http, grpc) = (format!("127.0.0.1:{}", self.http), format!("127.0.0.1:{}", self.grpc));
         let mut command = Command::new(crate::programs().join("apportion"));
-        command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", TOKEN, "--data-dir"]);
+        command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
         command.arg(self.folder.path().join("service")).env_remove("APPORTION_DATABASE_URL");
+        if let Some(library) = &self.clock {
+            // Only the wall clock: timers go on as they do when somebody sets a machine's clock.
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", self.folder.path().join("clock"));
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+        }
         self.service = Some(started(&mut command, self.folder.path(), "service"));
         let url = format!("http://{http}/readyz");
         let begun = Instant::now();
@@ -101,9 +112,112 @@ impl Cluster {
         }
     }
 
+    /// Starts the service again with another token than the agents have, or, without one, with theirs.
+    pub async fn restart_service(&mut self, token: Option<&str>) {
+        self.kill_service();
+        token.unwrap_or(TOKEN).clone_into(&mut self.token);
+        self.start_service().await;
+    }
+
+    /// Where agents join.
+    #[must_use]
+    pub fn join_address(&self) -> String {
+        format!("127.0.0.1:{}", self.grpc)
+    }
+
     /// Kills the service (its database with it, as when a machine is lost).
     pub fn kill_service(&mut self) {
         self.service.take().into_iter().for_each(|mut child| end(&mut child));
+    }
+
+    /// Stops the service where it is; it knows nothing of it, and its database runs on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn pause_service(&self) {
+        self.signal_service("STOP");
+    }
+
+    /// Lets a paused service go on.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn resume_service(&self) {
+        self.signal_service("CONT");
+    }
+
+    fn signal_service(&self, signal: &str) {
+        tell(self.service.as_ref().expect("the service runs").id(), signal);
+    }
+
+    /// Ends the service in order, and its database with it.
+    ///
+    /// # Panics
+    /// If it does not end.
+    pub async fn stop_service(&mut self) {
+        self.signal_service("TERM");
+        let begun = Instant::now();
+        let mut child = self.service.take().expect("it was just told");
+        while child.try_wait().expect("it can be waited for").is_none() {
+            assert!(begun.elapsed() < PATIENCE, "the service does not end:\n{}", self.log("service"));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Stops the service's database where it is, with all of its processes.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn stall_database(&self) {
+        self.signal_database("STOP");
+    }
+
+    /// Lets a stalled database go on.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn resume_database(&self) {
+        self.signal_database("CONT");
+    }
+
+    fn signal_database(&self, signal: &str) {
+        let all = self.database();
+        assert!(!all.is_empty(), "the database runs");
+        for process in all {
+            // One that has just ended hears nothing.
+            let _told = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status().expect("kill runs");
+        }
+    }
+
+    /// The processes of the database: each works in the data directory.
+    fn database(&self) -> Vec<u32> {
+        let Ok(folder) = self.data_dir().join("postgres").canonicalize() else { return Vec::new() };
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+        numbers.filter(|n| std::fs::read_link(format!("/proc/{n}/cwd")).is_ok_and(|cwd| cwd == folder)).collect()
+    }
+
+    /// The service's data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("service")
+    }
+
+    /// Says where the service's clock is to stand, if it was started with [`Cluster::with_clock`]: `+0`, or so many seconds off.
+    ///
+    /// # Panics
+    /// If the file cannot be written.
+    pub fn set_clock(&self, offset: &str) {
+        std::fs::write(self.folder.path().join("clock"), offset).expect("a file of ours");
+    }
+
+    /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false if this machine
+    /// has no libfaketime.
+    pub fn with_clock(&mut self) -> bool {
+        let libraries = ["/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1"];
+        self.clock = libraries.iter().map(PathBuf::from).find(|path| path.exists());
+        self.set_clock("+0");
+        self.clock.is_some()
     }
 
     /// Starts an agent, again if it was killed.
@@ -142,8 +256,7 @@ impl Cluster {
 
     fn signal(&self, at: usize, signal: &str) {
         let Some(child) = &self.agents[at].child else { return };
-        let told = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status().expect("kill runs");
-        assert!(told.success(), "{} cannot be told {signal}", self.agents[at].name);
+        tell(child.id(), signal);
     }
 
     /// Where an agent keeps its files.
@@ -264,8 +377,12 @@ impl Drop for Cluster {
         for agent in &mut self.agents {
             agent.child.take().into_iter().for_each(|mut child| end(&mut child));
         }
-        // Asked, so that it ends its database too.
+        // Asked, so that it ends its database too. What is paused would hear nothing.
         if let Some(mut child) = self.service.take() {
+            let paused = self.database().into_iter().chain([child.id()]);
+            paused.for_each(|process| {
+                let _told = Command::new("kill").args(["-CONT", &process.to_string()]).status();
+            });
             let _told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(10) && child.try_wait().ok().flatten().is_none() {
@@ -274,6 +391,11 @@ impl Drop for Cluster {
             end(&mut child);
         }
     }
+}
+
+fn tell(process: u32, signal: &str) {
+    let told = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status().expect("kill runs");
+    assert!(told.success(), "process {process} cannot be told {signal}");
 }
 
 fn started(command: &mut Command, folder: &Path, name: &str) -> Child {

@@ -33,10 +33,3 @@ pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()
 }
-
-/// The shared problems, where this checkout has them beside it.
-#[must_use]
-pub fn shared_data() -> Option<PathBuf> {
-    let folder = root().join("../shared/data");
-    folder.exists().then_some(folder)
-}

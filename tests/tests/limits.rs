@@ -1,6 +1,7 @@
 //! When the time is up there is a plan nevertheless, valid and with a bound that holds.
 
 use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, Problem};
+use apportion_needs::{Need, counted};
 use apportion_planning::{PlanOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
@@ -82,12 +83,10 @@ fn rule_path_has_a_plan_when_the_limit_strikes() {
 
 #[test]
 fn every_sample_has_a_plan_when_the_limit_strikes() {
-    let Some(folder) = apportion_tests::shared_data().map(|d| d.join("problems")).filter(|d| d.exists()) else {
-        eprintln!("skipped: ../shared/data/problems is not there");
-        return;
-    };
+    let Some(folder) = apportion_needs::data().map(|data| data.join("problems")) else { return };
     let expected = std::fs::read_to_string(folder.join("expected.csv")).expect("expected.csv");
-    for line in expected.lines().skip(1).filter(|l| l.contains(",task_budget,") && !l.contains(",infeasible,")) {
+    let wanted = |line: &&str| line.contains(",task_budget,") && !line.contains(",infeasible,");
+    for line in counted(Need::Data, expected.lines().skip(1).filter(wanted).collect()) {
         let name = line.split(',').next().expect("a name");
         let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).expect("a sample");
         let Ok(ProblemFile::Allocation(problem)) = read_problem(name, &text) else { panic!("{name} is no allocation") };

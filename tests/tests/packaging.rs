@@ -64,7 +64,13 @@ fn the_units_start_programs_with_flags_that_they_know() {
         assert_eq!(arguments[0], format!("/usr/local/bin/{program}"), "{file}");
         check(&arguments, file);
         assert_eq!(values(&unit, "KillSignal"), ["SIGTERM"], "{file}: the signal that they stop on");
+        assert_eq!(values(&unit, "Restart"), ["on-failure"], "{file}: what breaks is started again");
     }
+}
+
+#[test]
+fn the_service_is_started_again_however_often_it_fails() {
+    assert_eq!(values(&text("packaging/apportion.service"), "StartLimitIntervalSec"), ["0"]);
 }
 
 /// The words of a JSON array after an instruction.

@@ -4,9 +4,9 @@ use apportion_domain::{
     Deployed, LatencyRule, ObjectiveStep, PipelineDraft, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem,
     Relaxation, VariantIndex,
 };
+use apportion_needs::{Need, counted};
 use apportion_planning::{PlanOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,16 +21,9 @@ struct Row {
     tolerance: f64,
 }
 
-fn folder() -> Option<PathBuf> {
-    let folder = apportion_tests::shared_data()?.join("problems");
-    folder.join("expected.csv").exists().then_some(folder)
-}
-
-fn rows() -> Vec<Row> {
-    let Some(folder) = folder() else {
-        eprintln!("skipped: ../shared/data/problems is not there");
-        return Vec::new();
-    };
+/// The rows that a test wants; none where the shared data is not there.
+fn rows(wanted: impl Fn(&Row) -> bool) -> Vec<Row> {
+    let Some(folder) = apportion_needs::data().map(|data| data.join("problems")) else { return Vec::new() };
     let text = std::fs::read_to_string(folder.join("expected.csv")).expect("expected.csv");
     let row = |line: &str| {
         let f: Vec<&str> = line.split(',').collect();
@@ -43,11 +36,11 @@ fn rows() -> Vec<Row> {
             tolerance: f[6].parse().expect("a tolerance"),
         }
     };
-    text.lines().skip(1).map(row).collect()
+    counted(Need::Data, text.lines().skip(1).map(row).filter(wanted).collect())
 }
 
 fn problem(name: &str, rule: LatencyRule) -> Problem {
-    let path = folder().expect("the samples").join(format!("{name}.json"));
+    let path = apportion_tests::root().join(format!("../shared/data/problems/{name}.json"));
     let text = std::fs::read_to_string(&path).expect("a sample");
     match read_problem(name, &text).expect("a valid sample") {
         ProblemFile::Allocation(problem) => problem.changed(|d| d.objective.latency_rule = rule).expect("still valid"),
@@ -85,7 +78,7 @@ fn judge(row: &Row) -> Option<String> {
 }
 
 fn all_reach_their_objective(rule: &str) {
-    let rows: Vec<Row> = rows().into_iter().filter(|r| r.rule == rule).collect();
+    let rows = rows(|r| r.rule == rule);
     let wrong: Vec<String> = rows.iter().filter_map(judge).collect();
     assert!(wrong.is_empty(), "{} of {} samples:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
@@ -125,7 +118,7 @@ fn deploy(problem: &Problem, plan: &Plan) -> Problem {
 #[test]
 fn planning_again_from_ones_own_plan_changes_nothing() {
     let mut changed = Vec::new();
-    for row in rows().into_iter().filter(|r| r.rule == "task_budget" && r.status == "optimal") {
+    for row in rows(|r| r.rule == "task_budget" && r.status == "optimal") {
         let problem = problem(&row.name, LatencyRule::TaskBudget);
         let (first, _) = solve(&problem);
         let first = first.plan().expect("a plan");
@@ -159,7 +152,7 @@ fn relaxed(problem: &Problem, relax: &Relaxation) -> Problem {
 
 #[test]
 fn every_relaxation_of_an_infeasible_sample_makes_it_feasible() {
-    for row in rows().into_iter().filter(|r| r.rule == "task_budget" && r.status == "infeasible") {
+    for row in rows(|r| r.rule == "task_budget" && r.status == "infeasible") {
         let problem = problem(&row.name, LatencyRule::TaskBudget);
         let (outcome, _) = solve(&problem);
         let PlanOutcome::Infeasible { shortfalls } = outcome else { panic!("{} is infeasible", row.name) };

@@ -1,6 +1,7 @@
 //! The scaling samples: expected status and optimum, a clean plan, and relaxations that do what they say in the file itself.
 
 use apportion_domain::{ScalingOutcome, ScalingProblem};
+use apportion_needs::{Need, counted};
 use apportion_planning::{PlanOptions, Planner, scaling};
 use apportion_wire::{AnyPlan, PlanFile, ProblemFile, problem_from_tree, read_any_plan};
 use serde_json::{Value, json};
@@ -15,12 +16,9 @@ struct Row {
     tolerance: f64,
 }
 
-/// The rows of rule `scaling`; none where the shared data is not there.
-fn rows() -> Vec<Row> {
-    let Some(folder) = apportion_tests::shared_data().map(|d| d.join("problems")).filter(|d| d.exists()) else {
-        eprintln!("skipped: ../shared/data/problems is not there");
-        return Vec::new();
-    };
+/// The rows of rule `scaling` with one of these statuses, or all; none where the shared data is not there.
+fn rows(wanted: Option<&str>) -> Vec<Row> {
+    let Some(folder) = apportion_needs::data().map(|data| data.join("problems")) else { return Vec::new() };
     let text = std::fs::read_to_string(folder.join("expected.csv")).expect("expected.csv");
     let lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>()).filter(|f| f[1] == "scaling");
     let row = |f: Vec<&str>| {
@@ -33,7 +31,7 @@ fn rows() -> Vec<Row> {
             tolerance: f[6].parse().expect("a tolerance"),
         }
     };
-    lines.map(row).collect()
+    counted(Need::Data, lines.map(row).filter(|row| wanted.is_none_or(|status| row.status == status)).collect())
 }
 
 fn problem(name: &str, tree: &Value) -> ScalingProblem {
@@ -53,7 +51,7 @@ fn solve(problem: &ScalingProblem, planner: Planner) -> (ScalingOutcome, PlanFil
 
 #[test]
 fn every_scaling_sample_has_the_expected_answer() {
-    for row in rows() {
+    for row in rows(None) {
         let problem = problem(&row.name, &row.tree);
         let (outcome, file) = solve(&problem, Planner::Milp);
         eprintln!("{}: {} {:?} in {:.4} s", row.name, file.status, file.objective.value, file.planner.seconds);
@@ -77,7 +75,7 @@ fn every_scaling_sample_has_the_expected_answer() {
 
 #[test]
 fn relaxing_the_file_of_an_infeasible_sample_makes_a_plan_and_half_of_it_does_not() {
-    for row in rows().into_iter().filter(|r| r.status == "infeasible") {
+    for row in rows(Some("infeasible")) {
         let (_, file) = solve(&problem(&row.name, &row.tree), Planner::Milp);
         let relaxations: Vec<_> = file.explanation.shortfalls.iter().filter_map(|s| s.relax.as_ref()).collect();
         assert!(!relaxations.is_empty(), "{}", row.name);

@@ -9,7 +9,7 @@ use crate::store::{self, PgConnection, target::TargetRow};
 use apportion_domain::{Fence, Generation, PipelinePlan};
 use apportion_wire::{BadInput, PipelineSpec};
 use prost::Message;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 /// Where the specs of the plans' pipelines come from.
@@ -61,6 +61,19 @@ pub enum ApplyError {
     /// A stored document cannot be used.
     #[error(transparent)]
     Document(#[from] BadInput),
+    /// No agent could serve it: nobody knows what a request has to bring or what it gets.
+    #[error(
+        "pipeline {pipeline}: task {task} has no {what}: expected them in the pipeline (`tasks[].{what}`), or in its profile, \
+         which takes them from the model files"
+    )]
+    Tensors {
+        /// The pipeline.
+        pipeline: String,
+        /// The task.
+        task: String,
+        /// `inputs` or `outputs`.
+        what: &'static str,
+    },
     /// There are not enough devices.
     #[error("{}", describe(.0))]
     Devices(Vec<Shortage>),
@@ -100,8 +113,16 @@ pub struct Applied {
 /// # Errors
 /// If it is stale, does not fit together or finds no devices; then nothing has changed.
 pub async fn apply(app: &App, proposal: &Proposal) -> Result<Applied, ApplyError> {
+    apply_to(app, proposal, None).await
+}
+
+/// The same for these agents, whether they are live or not; `None`: for the live ones.
+///
+/// # Errors
+/// As [`apply`]; also if there is nobody and the proposal may lack devices: a target that loses all agents helps nobody.
+pub async fn apply_to(app: &App, proposal: &Proposal, members: Option<&BTreeSet<u64>>) -> Result<Applied, ApplyError> {
     let mut tx = app.pool.begin().await?;
-    let applied = apply_in(&mut tx, proposal).await?;
+    let applied = apply_in(&mut tx, proposal, members).await?;
     tx.commit().await?;
     if applied.changed {
         tracing::info!(generation = applied.generation, reason = proposal.reason, "new target");
@@ -110,7 +131,11 @@ pub async fn apply(app: &App, proposal: &Proposal) -> Result<Applied, ApplyError
     Ok(applied)
 }
 
-async fn apply_in(tx: &mut PgConnection, proposal: &Proposal) -> Result<Applied, ApplyError> {
+async fn apply_in(
+    tx: &mut PgConnection,
+    proposal: &Proposal,
+    members: Option<&BTreeSet<u64>>,
+) -> Result<Applied, ApplyError> {
     let current = store::target::get(&mut *tx).await?;
     if proposal.replaces.is_some_and(|g| g != current.generation) {
         return Err(ApplyError::Stale(current.generation));
@@ -119,7 +144,15 @@ async fn apply_in(tx: &mut PgConnection, proposal: &Proposal) -> Result<Applied,
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
     let facts = specs.iter().map(|(name, spec)| Ok((name.clone(), documents::facts(spec)?)));
     let facts: BTreeMap<String, PipelineFacts> = facts.collect::<Result<_, BadInput>>()?;
-    let fleet = Fleet::new(store::agents::list(&mut *tx).await?);
+    if proposal.specs == Specs::Registered {
+        // What is in force already stays, whatever earlier releases let through.
+        facts.values().try_for_each(have_tensors)?;
+    }
+    let agents = store::agents::list(&mut *tx).await?;
+    let fleet = match members {
+        Some(members) => Fleet::of(agents, members),
+        None => Fleet::new(agents),
+    };
     let mut before: Placement = serde_json::from_value(current.placement.clone()).unwrap_or_else(|error| {
         tracing::error!(%error, "the stored placement cannot be read; everything is placed afresh");
         // Numbers must not be used again, and every one so far is below this: each target takes few.
@@ -131,7 +164,8 @@ async fn apply_in(tx: &mut PgConnection, proposal: &Proposal) -> Result<Applied,
         Specs::Registered => before.refused.clear(),
     }
     let (placement, shortages) = reconcile(&before, &wanted(&parts, &facts)?, &fleet.devices());
-    if !shortages.is_empty() && !proposal.partial {
+    let is_emptied = fleet.is_empty() && !before.replicas.is_empty();
+    if !shortages.is_empty() && (!proposal.partial || is_emptied) {
         return Err(ApplyError::Devices(shortages));
     }
     let fence =
@@ -156,6 +190,19 @@ async fn apply_in(tx: &mut PgConnection, proposal: &Proposal) -> Result<Applied,
         return Err(ApplyError::Stale(store::target::get(tx).await?.generation));
     }
     Ok(Applied { generation, changed: true, shortages })
+}
+
+/// Every task says what it takes and what it gives.
+fn have_tensors(facts: &PipelineFacts) -> Result<(), ApplyError> {
+    for (task, (inputs, outputs)) in facts.pipeline.tasks.iter().zip(&facts.tensors) {
+        for (what, list) in [("inputs", inputs), ("outputs", outputs)] {
+            if list.is_empty() {
+                let (pipeline, task) = (facts.pipeline.name.clone(), task.name.clone());
+                return Err(ApplyError::Tensors { pipeline, task, what });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The plans' parts, one for each pipeline, and the plans that contribute any.
@@ -203,7 +250,8 @@ async fn load_specs(
     for part in parts {
         let spec = match in_force.get(&part.name) {
             Some(spec) => spec.clone(),
-            None => match store::pipelines::get(tx, &part.name).await? {
+            // Shared: nobody deletes it before the target that has it is committed.
+            None => match store::pipelines::share(tx, &part.name).await? {
                 Some(row) => documents::measured(&row)?,
                 None => return Err(ComposeError::Pipeline(part.name.clone()).into()),
             },

@@ -4,7 +4,7 @@ use super::choices::choices;
 use super::reconcile::{GroupKey, PlacedGroup, Placement, Wanted};
 use apportion_domain::{
     Assignment, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
-    RoutingPolicy, Span, TaskIndex, Variant,
+    RoutingPolicy, Span, TaskIndex, TaskKind, Variant,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -121,7 +121,8 @@ fn pipeline_target(
     };
     let task = |(t, (inputs, outputs)): (&apportion_domain::Task, &(Vec<v1::TensorSpec>, Vec<v1::TensorSpec>))| {
         let one_of = t.route == Route::OneOf;
-        v1::TaskTarget { name: t.name.clone(), inputs: inputs.clone(), outputs: outputs.clone(), one_of }
+        let continuous = t.kind == TaskKind::Continuous;
+        v1::TaskTarget { name: t.name.clone(), inputs: inputs.clone(), outputs: outputs.clone(), one_of, continuous }
     };
     Ok(v1::PipelineTarget {
         name: plan.name.clone(),

@@ -1,11 +1,12 @@
 //! The fleet as it is: live agents and their devices.
 
 use super::reconcile::Device;
-use crate::store::agents::AgentRow;
+use crate::store::{Time, agents::AgentRow};
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// Live agents by number.
+/// The agents that a target is made for, by number: the live ones, unless told otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Fleet(Vec<AgentRow>);
 
@@ -17,6 +18,25 @@ impl Fleet {
     #[must_use]
     pub fn new(agents: Vec<AgentRow>) -> Self {
         Self(agents.into_iter().filter(|a| a.state == "live").collect())
+    }
+
+    /// Those of `agents` with these numbers, live or not.
+    #[must_use]
+    pub fn of(agents: Vec<AgentRow>, numbers: &BTreeSet<u64>) -> Self {
+        Self(agents.into_iter().filter(|a| numbers.contains(&(a.number as u64))).collect())
+    }
+
+    /// Their numbers.
+    #[must_use]
+    pub fn numbers(&self) -> BTreeSet<u64> {
+        self.0.iter().map(|a| a.number as u64).collect()
+    }
+
+    /// The longest time since one of them was heard of.
+    #[must_use]
+    pub fn oldest_word(&self, now: Time) -> Duration {
+        let ages = self.0.iter().map(|a| (now - a.seen_at).to_std().unwrap_or_default());
+        ages.max().unwrap_or_default()
     }
 
     /// Compares equal as long as the target stays right.

@@ -1,16 +1,21 @@
 //! The loop that watches the fleet and the load, and changes the target. One process leads, by an advisory lock of the
 //! database; it only writes the target, and every process pushes it to the streams that it holds.
 
-use super::apply::{ApplyError, Proposal, Specs, apply, describe};
+use super::apply::{Applied, ApplyError, Proposal, Specs, apply_to, describe};
 use super::demand::Demand;
 use super::fleet::{Fleet, Signature};
+use super::liveness::{Patience, Processes};
 use super::reconcile::GroupKey;
+use super::removal::{Disruption, Members, Removals, Standing};
 use super::replan::{Round, Wish, round};
-use super::sessions::SILENCE_MAX;
+use super::seconds::Seconds;
 use crate::app::{App, now};
 use crate::documents;
-use crate::store;
+use crate::parts::Part;
+use crate::store::{self, agents::AgentRow, target::TargetRow};
+use apportion_protocol::v1;
 use apportion_wire::{PipelineSpec, ReplanSpec};
+use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +26,10 @@ use tokio::task::JoinHandle;
 const LOCK_KEY: i64 = 0x6170_706f_7274;
 /// How often fleet and load are looked at; a change of the fleet in this process wakes the loop at once.
 const TICK: Duration = Duration::from_millis(200);
-/// After a restart, agents get so long to come back before they count as lost: they keep serving meanwhile.
-const GRACE: Duration = Duration::from_secs(6);
+/// A database that takes longer than this for one turn has lost the connection: the loop begins again.
+const TICK_MAX: Duration = Duration::from_secs(30);
+/// What agents report is missing if one of them was not heard of for so long: the seconds meanwhile are not known.
+const REPORT_LATE: Duration = Duration::from_secs(2);
 /// A second's arrivals count once it is over for so long: agents report each second, and a report takes a moment.
 const REPORTED_AFTER_MS: i64 = 1_150;
 /// A plan in force that still holds is not improved on before it is so old: a load that has just fallen may be back, and
@@ -77,13 +84,16 @@ async fn lead(app: &App) -> Result<(), ApplyError> {
         if got {
             break;
         }
+        app.parts.sign(Part::Leader);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     tracing::info!("leading the fleet");
     let mut leader = Leader::new(app.clone());
     let mut last_alive = Instant::now();
     loop {
-        leader.tick().await?;
+        let turn = tokio::time::timeout(TICK_MAX, leader.tick()).await;
+        turn.unwrap_or(Err(ApplyError::Database(store::Error::PoolTimedOut)))?;
+        app.parts.sign(Part::Leader);
         if last_alive.elapsed() > Duration::from_secs(1) {
             sqlx::query("select 1").execute(&mut lock).await?;
             last_alive = Instant::now();
@@ -111,14 +121,22 @@ type RoundResult = Result<Vec<String>, ApplyError>;
 
 struct Leader {
     app: App,
-    begin: Instant,
+    patience: Patience,
+    processes: Processes,
+    removals: Removals,
+    members: Members,
+    /// Pipelines of the target that the last leader left: they are not planned for before there was time to see their load.
+    inherited: BTreeSet<String>,
+    seconds: Seconds,
+    /// Whether reports may be missing.
+    is_blind: bool,
     fleet: Fleet,
     signature: Option<(Signature, BTreeSet<u64>)>,
     /// Variants of which no replica could be loaded on any device of a hardware type, and since when that is known.
     broken: BTreeMap<GroupKey, Instant>,
     watched: BTreeMap<String, Watched>,
     why: Option<String>,
-    running: Option<(JoinHandle<RoundResult>, Arc<AtomicBool>)>,
+    running: Option<(JoinHandle<Option<RoundResult>>, Arc<AtomicBool>)>,
     tidied: Option<Instant>,
 }
 
@@ -132,7 +150,13 @@ impl Leader {
     fn new(app: App) -> Self {
         Self {
             app,
-            begin: Instant::now(),
+            patience: Patience::long(Instant::now()),
+            processes: Processes::default(),
+            removals: Removals::default(),
+            members: Members::default(),
+            inherited: BTreeSet::new(),
+            seconds: Seconds::default(),
+            is_blind: true,
             fleet: Fleet::default(),
             signature: None,
             broken: BTreeMap::new(),
@@ -154,35 +178,61 @@ impl Leader {
 
     /// Notices who is lost and who has come, and places what is in force on who is there now.
     async fn look_at_fleet(&mut self) -> Result<(), ApplyError> {
+        let at = Instant::now();
+        let may_judge = !self.patience.look(at);
         let mut db = self.app.pool.acquire().await?;
-        if self.begin.elapsed() > GRACE {
-            for name in store::agents::lose_silent(&mut db, now() - SILENCE_MAX).await? {
-                tracing::warn!(agent = name, "agent is silent and counts as lost");
+        let alive = self.processes.look(at, &store::processes::beats(&mut db).await?);
+        if may_judge {
+            for name in store::agents::lose_unheld(&mut db, &alive).await? {
+                tracing::warn!(agent = name, "the process that heard of this agent is gone, and it came to no other: it is lost");
             }
         }
-        let fleet = Fleet::new(store::agents::list(&mut db).await?);
-        let has_target = store::target::get(&mut db).await?.generation > 0;
+        let agents = store::agents::list(&mut db).await?;
+        let target = store::target::get(&mut db).await?;
         drop(db);
+        self.decide_members(at, &agents, &target);
+        let fleet = Fleet::of(agents, &self.members.agents);
+        self.is_blind = self.patience.is_gap() || fleet.oldest_word(now()) > REPORT_LATE;
         let signature = (fleet.signature(), fleet.failed());
         if self.signature.as_ref() == Some(&signature) {
             return Ok(());
         }
-        let first = self.signature.is_none();
+        self.follow_fleet(fleet, signature, target).await
+    }
+
+    /// Who counts as part of the fleet.
+    fn decide_members(&mut self, at: Instant, agents: &[AgentRow], target: &TargetRow) {
+        if self.signature.is_none() {
+            self.members.agents = agents_of(target);
+            self.inherited = pipelines_of(target);
+        }
+        let standings: Vec<_> = agents.iter().map(|a| (a.number as u64, Standing::of(&a.state))).collect();
+        let members = self.removals.look(at, &standings, &self.members.agents);
+        if members.disruption != self.members.disruption {
+            let (disruption, members, kept) = (members.disruption, members.agents.len(), members.kept);
+            match disruption {
+                Disruption::None => tracing::info!(members, "enough agents are back: lost ones are removed as usual"),
+                Disruption::Partial => tracing::warn!(members, kept, "most agents are lost: nobody is removed for a while"),
+                Disruption::Full => tracing::warn!(members, "all agents are lost: the target stays as it is"),
+            }
+        }
+        self.members = members;
+    }
+
+    /// Places what is in force on a fleet that has changed, and has it planned for again.
+    async fn follow_fleet(
+        &mut self,
+        fleet: Fleet,
+        signature: (Signature, BTreeSet<u64>),
+        target: TargetRow,
+    ) -> Result<(), ApplyError> {
+        let (first, has_target) = (self.signature.is_none(), target.generation > 0);
         let is_failure = self.signature.as_ref().is_some_and(|(known, _)| *known == signature.0);
         let why = if is_failure { "replicas have failed, or come up again" } else { "the fleet has changed" };
         self.fleet = fleet;
         let mut broken_now: Vec<String> = Vec::new();
-        if has_target {
-            let plans = store::target::get(&mut *self.app.pool.acquire().await?).await?.plans;
-            let proposal = Proposal {
-                plans,
-                last_wins: true,
-                replaces: None,
-                partial: true,
-                specs: Specs::InForce,
-                reason: why.into(),
-            };
-            let applied = apply(&self.app, &proposal).await?;
+        if has_target && !self.fleet.is_empty() {
+            let applied = self.place(target.plans, why).await?;
             let broken = applied.shortages.iter().filter(|s| s.placed == 0 && s.refused > 0).map(|s| s.key.clone());
             let newly = broken.filter(|key| self.broken.insert(key.clone(), Instant::now()).is_none());
             broken_now = newly.map(|key| format!("{}/{}", key.pipeline, key.group)).collect();
@@ -204,6 +254,13 @@ impl Leader {
         Ok(())
     }
 
+    /// The plans in force on the fleet as it is.
+    async fn place(&self, plans: Vec<uuid::Uuid>, why: &str) -> Result<Applied, ApplyError> {
+        let (specs, reason) = (Specs::InForce, why.to_owned());
+        let proposal = Proposal { plans, last_wins: true, replaces: None, partial: true, specs, reason };
+        apply_to(&self.app, &proposal, Some(&self.fleet.numbers())).await
+    }
+
     /// Registered pipelines that are to be replanned and can be: those with a profile.
     async fn replanned_pipelines(&mut self) -> Result<Vec<(PipelineSpec, ReplanSpec)>, ApplyError> {
         let rows = store::pipelines::list(&mut *self.app.pool.acquire().await?).await?;
@@ -220,12 +277,16 @@ impl Leader {
                 continue;
             }
             let spec = self.without_broken(spec);
+            let replan = spec.replan.clone().unwrap_or_default();
             let watched = self.watched.entry(row.name.clone()).or_default();
             if watched.version != row.version {
                 watched.version = row.version;
                 watched.due_at = None;
+                if self.inherited.remove(&row.name) {
+                    watched.due_at = Some(Instant::now() + period(&replan));
+                    watched.changed_at = Some(Instant::now());
+                }
             }
-            let replan = spec.replan.clone().unwrap_or_default();
             pipelines.push((spec, replan));
         }
         self.watched.retain(|name, _| pipelines.iter().any(|(spec, _)| &spec.name == name));
@@ -271,6 +332,12 @@ impl Leader {
     /// Takes the seconds into account that are complete by now.
     async fn observe(&mut self, pipelines: &[(PipelineSpec, ReplanSpec)]) -> Result<(), ApplyError> {
         let complete = (now().timestamp_millis() - REPORTED_AFTER_MS).div_euclid(1_000);
+        let is_known = self.seconds.look(Instant::now(), complete);
+        if self.is_blind || !is_known {
+            // What nobody could report is not a load of zero.
+            self.watched.values_mut().for_each(|w| w.observed_until = complete);
+            return Ok(());
+        }
         let first = self.watched.values().map(|w| w.observed_until).min().unwrap_or(complete).max(complete - 60);
         if first >= complete {
             return Ok(());
@@ -317,16 +384,18 @@ impl Leader {
         }
         let (running, _) = self.running.take().expect("it was just there");
         match running.await {
-            Ok(Ok(replaced)) => {
+            // It broke down, and has said so.
+            Ok(None) => {}
+            Ok(Some(Ok(replaced))) => {
                 for name in replaced {
                     if let Some(watched) = self.watched.get_mut(&name) {
                         watched.changed_at = Some(Instant::now());
                     }
                 }
             }
-            Ok(Err(ApplyError::Stale(_))) => self.hurry("another target came first"),
-            Ok(Err(error)) => tracing::error!(error = %Chain(&error), "a round of replanning failed"),
-            Err(error) => tracing::error!(%error, "a round of replanning broke down"),
+            Ok(Some(Err(ApplyError::Stale(_)))) => self.hurry("another target came first"),
+            Ok(Some(Err(error))) => tracing::error!(error = %Chain(&error), "a round of replanning failed"),
+            Err(error) => tracing::warn!(%error, "a round of replanning was stopped"),
         }
     }
 
@@ -334,7 +403,9 @@ impl Leader {
     fn begin_round(&mut self, pipelines: Vec<(PipelineSpec, ReplanSpec)>) {
         let at = Instant::now();
         let due = self.watched.values().any(|w| w.due_at.is_none_or(|due| due <= at));
-        if self.running.is_some() || !due || pipelines.is_empty() || self.fleet.is_empty() {
+        // Lost agents that may come back are no reason to plan with less.
+        let is_whole = self.members.kept == 0 && !self.fleet.is_empty();
+        if self.running.is_some() || !due || pipelines.is_empty() || !is_whole {
             return;
         }
         let why = self.why.take();
@@ -345,7 +416,7 @@ impl Leader {
             let keep_qps = watched.demand.to_plan_for(1.0 + (replan.headroom - 1.0) * KEEP_HEADROOM, replan.min_qps);
             watched.planned_qps = demand_qps;
             watched.demand.planned_for(demand_qps / replan.headroom.max(1.0));
-            watched.due_at = Some(at + Duration::from_secs_f64(replan.period_s.clamp(0.5, 86_400.0)));
+            watched.due_at = Some(at + period(&replan));
             let old_enough = watched.changed_at.is_none_or(|changed| changed.elapsed() >= IMPROVE_AFTER);
             let may_improve = why.is_some() || old_enough;
             let (apply, loads) = (replan.mode == "apply", watched.demand.loads());
@@ -354,7 +425,7 @@ impl Leader {
         let cancel = Arc::new(AtomicBool::new(false));
         let this = Round { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };
         let (app, fleet) = (self.app.clone(), self.fleet.clone());
-        let running = tokio::spawn(async move { round(&app, &fleet, &wishes, &this).await });
+        let running = self.app.spawn(Part::Round, async move { round(&app, &fleet, &wishes, &this).await });
         self.running = Some((running, cancel));
     }
 
@@ -366,7 +437,25 @@ impl Leader {
         self.tidied = Some(Instant::now());
         let mut db = self.app.pool.acquire().await?;
         store::arrivals::forget(&mut db, now().timestamp() - KEEP_ARRIVALS_S).await?;
+        store::processes::forget(&mut db).await?;
         store::decisions::forget(&mut db, now() - chrono::Duration::days(KEEP_DECISIONS_DAYS)).await?;
         Ok(())
     }
+}
+
+/// From one round to the next.
+fn period(replan: &ReplanSpec) -> Duration {
+    Duration::from_secs_f64(replan.period_s.clamp(0.5, 86_400.0))
+}
+
+/// The agents that a target was made for.
+fn agents_of(target: &TargetRow) -> BTreeSet<u64> {
+    let composed = v1::Target::decode(target.composed.as_slice());
+    let composed = composed.inspect_err(|error| tracing::error!(%error, "the stored target cannot be read"));
+    composed.unwrap_or_default().agents.iter().map(|agent| agent.agent).collect()
+}
+
+/// The pipelines that a target serves.
+fn pipelines_of(target: &TargetRow) -> BTreeSet<String> {
+    target.specs.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect()
 }

@@ -1,6 +1,7 @@
 //! From a committed target to every agent's stream: whichever process holds a stream reads the target from the database.
 
 use crate::app::App;
+use crate::parts::Part;
 use crate::store;
 use apportion_protocol::v1;
 use prost::Message;
@@ -31,6 +32,7 @@ async fn follow(app: &App) -> store::Result<()> {
     listener.listen(store::target::CHANNEL).await?;
     loop {
         refresh(app).await?;
+        app.parts.sign(Part::Push);
         // Whether announced or not: read again.
         let _elapsed = tokio::time::timeout(POLL, listener.recv()).await;
     }

@@ -8,6 +8,7 @@ use apportion_domain::{GroupName, Share};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use utoipa::ToSchema;
 
 /// One device of a live agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct Wanted {
 }
 
 /// A group with its number.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PlacedGroup {
     /// Its number, unique in the fleet for ever.
     pub id: u64,
@@ -61,7 +62,7 @@ pub struct PlacedGroup {
 }
 
 /// A replica on its device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlacedReplica {
     /// Its number, unique in the fleet for ever.
     pub id: u64,
@@ -74,7 +75,7 @@ pub struct PlacedReplica {
 }
 
 /// A device on which a group's replica could not be loaded, or died: no other one is put there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refused {
     /// The group.
     pub group: u64,
@@ -85,7 +86,7 @@ pub struct Refused {
 }
 
 /// Who stands where.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Placement {
     /// Lower than every number to come.
     pub next_id: u64,

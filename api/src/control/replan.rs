@@ -3,7 +3,7 @@
 //! Each pipeline is planned for as its `replan` settings ask: for which objective, and whether with a ladder. What becomes of the plan in force
 //! is decided in [`super::keep`].
 
-use super::apply::{ApplyError, Proposal, Specs, apply, load_plan};
+use super::apply::{ApplyError, Proposal, Specs, apply_to, load_plan};
 use super::fleet::Fleet;
 use super::keep::{Choice, Costs, choose};
 use super::shares::{divide, least_work};
@@ -111,7 +111,7 @@ pub async fn round(app: &App, fleet: &Fleet, wishes: &[Wish], round: &Round) -> 
             specs: Specs::Registered,
             reason,
         };
-        apply(app, &proposal).await?;
+        apply_to(app, &proposal, Some(&fleet.numbers())).await?;
     }
     Ok(replaced)
 }

@@ -1,21 +1,25 @@
 //! The agents' end of the protocol: one session for each stream.
 
+use super::guests::Guest;
+use super::hand_out;
+use super::heard::Over;
+use super::liveness::SILENCE_MAX;
+use super::uptime::Uptime;
 use crate::app::{App, now};
-use crate::store::{self, agents::AgentRow, arrivals::ArrivalsRow};
+use crate::parts::Part;
+use crate::store::{self, agents::AgentRow, arrivals::ArrivalsRow, target::TargetRow};
 use apportion_protocol::v1::{self, agent_message, control_message, control_server::Control, refused::Reason};
 use apportion_protocol::{DEVICES_MAX, PROTOCOL_VERSION};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
-/// An agent that was not heard of for so long is lost.
-pub const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How often agents report.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// How long a new stream may take to register.
@@ -27,6 +31,8 @@ const TEXT_MAX: usize = 256;
 /// Most pipelines in one report, and bins in one pipeline's: an agent reports each second, in bins of 10 ms.
 const REPORT_PIPELINES_MAX: usize = 1_024;
 const REPORT_BINS_MAX: usize = 60_000;
+/// Most answers of one kind in a report that are believed.
+const COUNT_MAX: u64 = u32::MAX as u64;
 /// Width of a report's bin.
 const BIN_MS: u64 = 10;
 
@@ -38,15 +44,22 @@ type Outbox = mpsc::Sender<Result<v1::ControlMessage, Status>>;
 #[tonic::async_trait]
 impl Control for Sessions {
     type AttachStream = Pin<Box<ReceiverStream<Result<v1::ControlMessage, Status>>>>;
+    type FetchStream = hand_out::Chunks;
+
+    async fn fetch(&self, request: Request<v1::FileRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        hand_out::fetch(&self.0, request.into_inner()).await
+    }
 
     async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
-        tokio::spawn(session(self.0.clone(), request.into_inner(), outbox));
+        let guest = request.extensions().get::<Guest>().cloned();
+        let session = session(self.0.clone(), request.into_inner(), outbox, guest);
+        self.0.spawn(Part::Session, session);
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
 
-async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox) {
+async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox, guest: Option<Guest>) {
     let first = tokio::time::timeout(REGISTER_MAX, inbox.message()).await;
     let register = match first {
         Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Register(register)) }))) => register,
@@ -66,26 +79,50 @@ async fn session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbo
         }
     };
     tracing::info!(agent = name, number = welcome.agent, "agent registered");
+    guest.iter().for_each(Guest::admit);
     app.fleet_changed.notify_one();
-    if send(&outbox, control_message::Message::Welcome(welcome)).await {
-        let left = converse(&app, session, &mut inbox, &outbox).await;
-        tracing::info!(agent = name, left, "agent's stream ended");
-        end(&app, session, if left { "left" } else { "lost" }).await;
-    } else {
-        end(&app, session, "lost").await;
-    }
-    app.fleet_changed.notify_one();
+    let ended = match send(&outbox, control_message::Message::Welcome(welcome)).await {
+        true => converse(&app, session, &mut inbox, &outbox).await,
+        false => Ended::Broken,
+    };
+    tracing::info!(agent = name, ?ended, "agent's stream ended");
+    end(&app, session, ended, &outbox).await;
 }
 
-async fn end(app: &App, session: Uuid, state: &str) {
-    if app.is_stopping() {
-        // It is we who leave; the agent keeps serving and comes back.
-        return;
-    }
-    app.heard.forget(session).await;
-    let result = async { store::agents::end(&mut *app.pool.acquire().await?, session, state).await }.await;
-    if let Err(error) = result {
-        tracing::error!(%error, "an agent's end could not be recorded; its silence will be noticed");
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The agent leaves on purpose.
+    Left,
+    /// The connection is gone; the agent may be there.
+    Broken,
+    /// This process has ended it.
+    Over(Over),
+    /// The service stops; the agent keeps serving and comes back.
+    Stopping,
+}
+
+async fn end(app: &App, session: Uuid, ended: Ended, outbox: &Outbox) {
+    match ended {
+        Ended::Stopping => {}
+        // Not lost yet: it is waited for.
+        Ended::Broken => app.heard.break_off(session),
+        Ended::Over(over) => {
+            app.heard.forget(session);
+            if over == Over::Replaced {
+                // The older stream is told why it ends: its agent has not left.
+                let why = "a newer stream of this agent has replaced this one";
+                refuse(outbox, Reason::NameTaken, why).await;
+            }
+        }
+        Ended::Left => {
+            app.heard.forget(session);
+            let result = async { store::agents::end(&mut *app.pool.acquire().await?, session, "left").await }.await;
+            if let Err(error) = result {
+                tracing::error!(%error, "that an agent left could not be recorded");
+            }
+            app.fleet_changed.notify_one();
+        }
     }
 }
 
@@ -116,44 +153,72 @@ async fn admit(app: &App, register: v1::Register) -> Result<(Uuid, v1::Welcome),
     let at = now();
     if let Some(known) = store::agents::lock(&mut tx, &register.name).await? {
         let heard = (at - known.seen_at).to_std().unwrap_or_default() < SILENCE_MAX;
-        if known.state == "live" && heard && known.process_id != register.process_id {
+        let is_there = heard && !app.heard.is_broken(known.session);
+        if known.state == "live" && is_there && !is_same_agent(&known.process_id, &register) {
             let detail = format!("an agent named {} is in the fleet and alive; give this one another name", register.name);
             return Err(Refusal::Reason(Reason::NameTaken, detail));
         }
     }
-    let target = store::target::get(&mut tx).await?;
-    if let Some(fence) = register.fence {
-        let ours = (target.incarnation as u64, target.generation as u64);
-        if (fence.incarnation, fence.generation) > ours {
-            let detail = format!(
-                "this agent has obeyed target {}.{}, but the service's is {}.{}: its database is older than the fleet",
-                fence.incarnation, fence.generation, ours.0, ours.1
-            );
-            return Err(Refusal::Reason(Reason::Stale, detail));
-        }
-    }
+    check_fence(&store::target::get(&mut tx).await?, &register)?;
     let session = Uuid::now_v7();
     let row = AgentRow {
-        number: 0,
-        name: register.name,
-        hardware: register.hardware,
+        number: i64::try_from(register.number).unwrap_or(0),
+        name: register.name.clone(),
+        hardware: register.hardware.clone(),
         devices: register.devices as i32,
-        ingress_http: register.ingress_http,
-        ingress_grpc: register.ingress_grpc,
-        data_address: register.data_address,
-        process_id: register.process_id,
+        ingress_http: register.ingress_http.clone(),
+        ingress_grpc: register.ingress_grpc.clone(),
+        data_address: register.data_address.clone(),
+        process_id: stored_process(&register),
         session,
         state: "live".into(),
         registered_at: at,
         seen_at: at,
         ack: None,
         device_use: None,
+        load_failures: json!([]),
     };
-    let number = store::agents::register(&mut tx, &row).await?;
+    let number = store::agents::register(&mut tx, &row, app.heard.process).await?;
     tx.commit().await?;
+    app.heard.begin(session);
     let welcome =
         v1::Welcome { agent: number as u64, report_ms: REPORT_EVERY.as_millis() as u32, files_url: app.files_url.clone() };
     Ok((session, welcome))
+}
+
+/// Refuses an agent that is ahead of this database: it would take no target from here.
+fn check_fence(target: &TargetRow, register: &v1::Register) -> Result<(), Refusal> {
+    let Some(fence) = register.fence.filter(|fence| fence.incarnation > 0) else { return Ok(()) };
+    let (theirs, ours) = ((fence.incarnation, fence.generation), (target.incarnation as u64, target.generation as u64));
+    if theirs > ours {
+        let detail = format!(
+            "this agent has obeyed target {}.{}, but the service's is {}.{}: its database is older than the fleet. If it was \
+             restored, run `apportion restore-finish`",
+            theirs.0, theirs.1, ours.0, ours.1
+        );
+        return Err(Refusal::Reason(Reason::Stale, detail));
+    }
+    if theirs.0 < ours.0 && target.generation == 0 {
+        let (agent, target) = (&register.name, format!("{}.{}", theirs.0, theirs.1));
+        tracing::warn!(agent, target, "the agent serves the target of another database; it does so until one is made here");
+    }
+    Ok(())
+}
+
+/// A process as it is stored: after its agent's id, if it has told one.
+fn stored_process(register: &v1::Register) -> String {
+    if register.agent_id.is_empty() {
+        register.process_id.clone()
+    } else {
+        format!("{}/{}", register.agent_id, register.process_id)
+    }
+}
+
+/// Whether who registers is the agent whose process is stored: the same process, or another one with its state directory, which
+/// two processes cannot have at a time.
+fn is_same_agent(stored: &str, register: &v1::Register) -> bool {
+    let agent = stored.split_once('/').map(|(agent, _)| agent);
+    stored == stored_process(register) || (agent.is_some() && agent == Some(register.agent_id.as_str()))
 }
 
 fn check(app: &App, register: &v1::Register) -> Result<(), Refusal> {
@@ -177,9 +242,9 @@ fn check(app: &App, register: &v1::Register) -> Result<(), Refusal> {
         ("process_id", &register.process_id),
     ];
     // An agent of an older release has none.
-    if register.ingress_grpc.len() > TEXT_MAX {
-        let bytes = register.ingress_grpc.len();
-        return refuse(Reason::Invalid, format!("ingress_grpc: {bytes} bytes: expected at most {TEXT_MAX}"));
+    let optional = [("ingress_grpc", &register.ingress_grpc), ("agent_id", &register.agent_id)];
+    if let Some((key, text)) = optional.iter().find(|(_, text)| text.len() > TEXT_MAX) {
+        return refuse(Reason::Invalid, format!("{key}: {} bytes: expected at most {TEXT_MAX}", text.len()));
     }
     match texts.iter().find(|(_, text)| text.is_empty() || text.len() > TEXT_MAX) {
         Some((key, text)) => refuse(Reason::Invalid, format!("{key}: {} bytes: expected 1 to {TEXT_MAX}", text.len())),
@@ -187,14 +252,13 @@ fn check(app: &App, register: &v1::Register) -> Result<(), Refusal> {
     }
 }
 
-/// The life of a registered stream; answers whether the agent left on purpose. What is recorded and what is pushed do not wait for each
-/// other.
-async fn converse(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>, outbox: &Outbox) -> bool {
+/// The life of a registered stream. What is heard and what is pushed do not wait for each other.
+async fn converse(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>, outbox: &Outbox) -> Ended {
     tokio::select! {
-        () = app.stopped() => false,
-        () = push_targets(app, outbox) => false,
-        () = app.heard.replaced(session) => replaced(outbox).await,
-        left = hear(app, session, inbox, outbox) => left,
+        () = app.stopped() => Ended::Stopping,
+        () = push_targets(app, outbox) => Ended::Broken,
+        over = app.heard.over(session) => Ended::Over(over),
+        ended = hear(app, session, inbox) => ended,
     }
 }
 
@@ -212,92 +276,74 @@ async fn push_targets(app: &App, outbox: &Outbox) {
     }
 }
 
-/// An agent's older stream is told why it ends: the agent has not left.
-async fn replaced(outbox: &Outbox) -> bool {
-    refuse(outbox, Reason::NameTaken, "a newer stream of this agent has replaced this one").await;
-    false
-}
-
-/// Takes in what an agent says, until it is silent or gone; answers whether it left on purpose.
-async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>, outbox: &Outbox) -> bool {
+/// Takes in what an agent says, until its stream ends. Nothing here waits for the database, so an agent is heard of while it stalls.
+async fn hear(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>) -> Ended {
+    let mut uptime = Uptime::default();
     loop {
-        match tokio::time::timeout(SILENCE_MAX, inbox.message()).await {
-            Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Leaving(_)) }))) => return true,
-            Ok(Ok(Some(v1::AgentMessage { message: Some(message) }))) => match record(app, session, message).await {
-                Ok(true) => {}
-                Ok(false) => return replaced(outbox).await,
-                Err(error) => tracing::warn!(%error, "an agent's message could not be recorded"),
-            },
-            Ok(Ok(Some(_))) => {}
-            Ok(Ok(None) | Err(_)) | Err(_) => return false,
+        let Ok(Some(message)) = inbox.message().await else { return Ended::Broken };
+        app.heard.note(session);
+        match message.message {
+            Some(agent_message::Message::Leaving(_)) => return Ended::Left,
+            Some(agent_message::Message::Ack(ack)) => app.records.ack(session, ack),
+            Some(agent_message::Message::Report(report)) => {
+                let late = uptime.late_by(Instant::now(), report.uptime_ms);
+                let sent = now() - late;
+                let devices = (!report.devices.is_empty()).then(|| devices_json(&report.devices));
+                app.records.report(session, devices, arrivals(&report, sent.timestamp_millis()));
+            }
+            Some(agent_message::Message::Register(_)) | None => {}
         }
     }
 }
 
-/// Stores what an agent says; answers whether its stream is still the newest.
-async fn record(app: &App, session: Uuid, message: agent_message::Message) -> store::Result<bool> {
-    if matches!(&message, agent_message::Message::Report(r) if r.arrivals.is_empty() && r.devices.is_empty()) {
-        app.heard.note(session, now());
-        return Ok(true);
-    }
-    let mut tx = app.pool.begin().await?;
-    match message {
-        agent_message::Message::Ack(ack) => store::agents::acknowledge(&mut tx, session, &ack_json(&ack)).await?,
-        agent_message::Message::Report(report) => {
-            for row in arrivals(&report, now().timestamp_millis()) {
-                store::arrivals::add(&mut tx, &row).await?;
-            }
-            if !report.devices.is_empty() {
-                store::agents::devices(&mut tx, session, &devices_json(&report.devices)).await?;
-            }
-        }
-        agent_message::Message::Register(_) | agent_message::Message::Leaving(_) => {}
-    }
-    let newest = store::agents::seen(&mut tx, session, now()).await?;
-    tx.commit().await?;
-    Ok(newest)
-}
-
-fn ack_json(ack: &v1::Ack) -> serde_json::Value {
+pub(super) fn ack_json(ack: &v1::Ack) -> serde_json::Value {
     let fence = ack.fence.unwrap_or_default();
-    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": r.error, "interfered": r.interfered, "slowness": r.slowness});
+    let replica = |r: &v1::ReplicaState| json!({"replica": r.replica, "state": r.state().as_str_name().to_lowercase(), "error": storable(&r.error), "interfered": r.interfered, "slowness": r.slowness});
     json!({
         "incarnation": fence.incarnation,
         "generation": fence.generation,
         "applied": ack.applied,
-        "error": ack.error,
+        "error": storable(&ack.error),
         "replicas": ack.replicas.iter().map(replica).collect::<Vec<_>>(),
     })
+}
+
+/// PostgreSQL's texts have no NUL.
+fn storable(text: &str) -> String {
+    text.replace('\0', "")
 }
 
 /// What is not known is null.
 fn devices_json(devices: &[v1::DeviceStats]) -> serde_json::Value {
     let one = |d: &v1::DeviceStats| {
-        json!({"device": d.device, "uuid": d.uuid.chars().take(TEXT_MAX).collect::<String>(), "memory_used": d.memory_used,
+        json!({"device": d.device, "uuid": storable(&d.uuid).chars().take(TEXT_MAX).collect::<String>(), "memory_used": d.memory_used,
                "memory_total": d.memory_total, "utilisation": d.utilisation.filter(|u| u.is_finite())})
     };
     devices.iter().take(DEVICES_MAX as usize).map(one).collect()
 }
 
-/// Rows by pipeline and second: a bin's place on our clock is as long ago as its agent's uptime says. Rows come in the
-/// order of their keys, so that two agents' transactions never wait for each other in a circle.
-fn arrivals(report: &v1::Report, now_ms: i64) -> Vec<ArrivalsRow> {
+/// Rows by pipeline and second: a bin's place on our clock is as long before `sent_ms` as its agent's uptime says. A pipeline
+/// that no one can have registered is left out.
+fn arrivals(report: &v1::Report, sent_ms: i64) -> Vec<ArrivalsRow> {
     let mut rows: BTreeMap<(String, i64), ArrivalsRow> = BTreeMap::new();
-    for part in report.arrivals.iter().take(REPORT_PIPELINES_MAX) {
+    let is_name = |name: &str| !name.is_empty() && name.len() <= TEXT_MAX && !name.contains('\0');
+    for part in report.arrivals.iter().take(REPORT_PIPELINES_MAX).filter(|part| is_name(&part.pipeline)) {
         let row = |second: i64| ArrivalsRow { pipeline: part.pipeline.clone(), second, ..ArrivalsRow::default() };
         for (i, &count) in part.bins.iter().take(REPORT_BINS_MAX).enumerate().filter(|(_, count)| **count > 0) {
-            let at = part.first_bin_ms + i as u64 * BIN_MS;
-            let ago = report.uptime_ms.saturating_sub(at).min(60_000) as i64;
-            let second = (now_ms - ago).div_euclid(1_000);
+            let at = part.first_bin_ms.saturating_add(i as u64 * BIN_MS);
+            let ago = report.uptime_ms.saturating_sub(at).min(REPORT_BINS_MAX as u64 * BIN_MS) as i64;
+            let second = (sent_ms - ago).div_euclid(1_000);
             rows.entry((part.pipeline.clone(), second)).or_insert_with(|| row(second)).offered += i64::from(count);
         }
-        if part.ok + part.late + part.dropped + part.failed > 0 {
-            let second = now_ms.div_euclid(1_000);
+        let [ok, late, dropped, failed] =
+            [part.ok, part.late, part.dropped, part.failed].map(|count| count.min(COUNT_MAX) as i64);
+        if ok + late + dropped + failed > 0 {
+            let second = sent_ms.div_euclid(1_000);
             let row = rows.entry((part.pipeline.clone(), second)).or_insert_with(|| row(second));
-            row.ok += part.ok as i64;
-            row.late += part.late as i64;
-            row.dropped += part.dropped as i64;
-            row.failed += part.failed as i64;
+            row.ok += ok;
+            row.late += late;
+            row.dropped += dropped;
+            row.failed += failed;
         }
     }
     rows.into_values().collect()
@@ -306,6 +352,24 @@ fn arrivals(report: &v1::Report, now_ms: i64) -> Vec<ArrivalsRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_restart_is_the_same_agent_and_another_process_is_not() {
+        let of = |agent_id: &str, process_id: &str| v1::Register {
+            agent_id: agent_id.into(),
+            process_id: process_id.into(),
+            ..Default::default()
+        };
+        let first = of("agent", "1");
+        for (other, is_same) in
+            [(of("agent", "1"), true), (of("agent", "2"), true), (of("other", "1"), false), (of("", "1"), false)]
+        {
+            assert_eq!(is_same_agent(&stored_process(&first), &other), is_same, "{other:?}");
+        }
+        let nameless = of("", "1");
+        assert!(is_same_agent(&stored_process(&nameless), &nameless));
+        assert!(!is_same_agent(&stored_process(&nameless), &of("", "2")) && !is_same_agent("", &of("", "2")));
+    }
 
     #[test]
     fn a_report_is_laid_out_over_the_seconds_in_which_its_queries_arrived() {
@@ -323,5 +387,17 @@ mod tests {
         let rows = arrivals(&report, 100_020);
         let seen: Vec<_> = rows.iter().map(|r| (r.second, r.offered, r.ok, r.late)).collect();
         assert_eq!(seen, [(99, 3, 0, 0), (100, 5, 3, 1)]);
+    }
+
+    #[test]
+    fn counts_and_names_that_no_database_takes_are_bounded() {
+        let part = |pipeline: &str| v1::Arrivals { pipeline: pipeline.into(), ok: u64::MAX, ..Default::default() };
+        let long = "x".repeat(TEXT_MAX + 1);
+        let arrivals_of = ["p", "a\0b", "", &long].map(part).to_vec();
+        let report = v1::Report { arrivals: arrivals_of, ..Default::default() };
+        let rows = arrivals(&report, 100_020);
+        assert_eq!(rows.iter().map(|r| (r.pipeline.as_str(), r.ok)).collect::<Vec<_>>(), [("p", i64::from(u32::MAX))]);
+        let ack = v1::Ack { error: "a\0b".into(), ..Default::default() };
+        assert_eq!(ack_json(&ack)["error"], "ab");
     }
 }

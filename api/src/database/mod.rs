@@ -83,6 +83,21 @@ impl Database {
         Ok(Self { pool, private })
     }
 
+    /// Ends if the private PostgreSQL ends by itself, and says how; to be asked once.
+    pub fn died(&mut self) -> impl Future<Output = String> + Send + use<> {
+        let died = self.private.as_mut().and_then(PrivateDatabase::died);
+        async move {
+            match died {
+                Some(died) => match died.await {
+                    Ok(why) => why,
+                    // It was stopped.
+                    Err(_) => std::future::pending().await,
+                },
+                None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Closes the connections and stops the private PostgreSQL.
     pub async fn close(self) {
         if tokio::time::timeout(Duration::from_secs(3), self.pool.close()).await.is_err() {

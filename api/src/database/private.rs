@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// How long the server may take to accept connections; recovery after a crash is part of it.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -62,6 +63,7 @@ pub struct PrivateDatabase {
     socket_dir: PathBuf,
     stop: Option<mpsc::Sender<()>>,
     keeper: Option<std::thread::JoinHandle<()>>,
+    died: Option<oneshot::Receiver<String>>,
 }
 
 #[derive(Clone, Copy)]
@@ -90,19 +92,25 @@ impl PrivateDatabase {
         let socket_dir = prepare_socket_folder(&dir, user)?;
         let (stop, stopped) = mpsc::channel();
         let (report, started) = mpsc::channel();
+        let (dies, died) = oneshot::channel();
         let socket = socket_dir.clone();
         let keeper = std::thread::Builder::new()
             .name("postgres-keeper".into())
-            .spawn(move || keep(&bin, &dir, &socket, user, &report, &stopped))
+            .spawn(move || keep(&Server { bin, dir, socket, user }, &report, &stopped, dies))
             .map_err(io_error("starting a thread"))?;
         let up = started.recv().unwrap_or_else(|_| Err(PrivateError::NotUp("its keeper ended".into())));
-        up.map(|()| Self { socket_dir, stop: Some(stop), keeper: Some(keeper) })
+        up.map(|()| Self { socket_dir, stop: Some(stop), keeper: Some(keeper), died: Some(died) })
     }
 
     /// Folder of its socket.
     #[must_use]
     pub fn socket_dir(&self) -> &Path {
         &self.socket_dir
+    }
+
+    /// Hears how the server ended, if it ended by itself; to be asked once.
+    pub(super) fn died(&mut self) -> Option<oneshot::Receiver<String>> {
+        self.died.take()
     }
 
     /// How to connect to it.
@@ -137,17 +145,23 @@ impl Drop for PrivateDatabase {
     }
 }
 
+/// What a server is started from.
+struct Server {
+    bin: PathBuf,
+    dir: PathBuf,
+    socket: PathBuf,
+    user: Option<User>,
+}
+
 /// The life of the server: spawn, report, wait for the word to stop. Runs on its own thread for the reason in the
 /// module's documentation.
 fn keep(
-    bin: &Path,
-    dir: &Path,
-    socket: &Path,
-    user: Option<User>,
+    server: &Server,
     report: &mpsc::Sender<Result<(), PrivateError>>,
     stopped: &mpsc::Receiver<()>,
+    dies: oneshot::Sender<String>,
 ) {
-    let mut child = match start_server(bin, dir, socket, user) {
+    let mut child = match start_server(&server.bin, &server.dir, &server.socket, server.user) {
         Ok(child) => child,
         Err(error) => {
             let _nobody = report.send(Err(error));
@@ -157,14 +171,15 @@ fn keep(
     if report.send(Ok(())).is_ok() {
         while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(Duration::from_millis(500)) {
             if let Ok(Some(status)) = child.try_wait() {
-                tracing::error!(%status, "the private PostgreSQL ended by itself; see postgres.log in the data directory");
+                let why = format!("the private PostgreSQL ended by itself ({status}); see postgres.log in the data directory");
+                let _nobody = dies.send(why);
                 return;
             }
         }
     }
     shut_down(&mut child);
     // Only an empty folder goes; one that somebody else's server uses by now does not.
-    let _in_use = fs::remove_dir(socket);
+    let _in_use = fs::remove_dir(&server.socket);
 }
 
 /// Spawns the server and waits until its socket answers. A server that a killed service left behind is given time to end.

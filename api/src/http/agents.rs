@@ -2,6 +2,7 @@
 
 use super::refusal::Answer;
 use crate::app::App;
+use crate::control::failures::LoadFailure;
 use crate::store::agents::{self as rows, AgentRow};
 use actix_web::{HttpResponse, web};
 use chrono::{DateTime, Utc};
@@ -20,7 +21,8 @@ pub struct AgentDocument {
     pub hardware: String,
     /// How many devices.
     pub devices: i32,
-    /// `live`, `lost` or `left`.
+    /// Whether it is there.
+    #[schema(value_type = AgentState)]
     pub state: String,
     /// Where clients reach its gateway.
     pub ingress_http: String,
@@ -32,10 +34,56 @@ pub struct AgentDocument {
     pub registered_at: DateTime<Utc>,
     /// When it was last heard of.
     pub seen_at: DateTime<Utc>,
-    /// Its last acknowledgement: `{incarnation, generation, applied, error, replicas}`.
+    /// Its last acknowledgement; null before the first.
+    #[schema(value_type = Option<Acknowledgement>)]
     pub ack: Option<Value>,
+    /// The last replicas that it could not load, or that died there, the newest last: at most 32, each with its reason.
+    /// They stay here when the target has long gone on without them.
+    pub load_failures: Vec<LoadFailure>,
     /// What its devices said of themselves last; empty where they cannot be asked.
     pub device_use: Vec<DeviceUse>,
+}
+
+/// Whether an agent is there.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentState {
+    /// It reports.
+    Live,
+    /// It was not heard of for some seconds.
+    Lost,
+    /// It left on purpose.
+    Left,
+}
+
+/// What became of a target at one agent.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Acknowledgement {
+    /// The target's incarnation.
+    pub incarnation: u64,
+    /// The target's generation.
+    pub generation: u64,
+    /// Whether every replica of this agent is ready and its routes are in force.
+    pub applied: bool,
+    /// Why not; empty while it is still loading.
+    pub error: String,
+    /// Its replicas.
+    pub replicas: Vec<AcknowledgedReplica>,
+}
+
+/// A replica as its agent sees it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AcknowledgedReplica {
+    /// Its number.
+    pub replica: u64,
+    /// `unknown`, `loading`, `ready`, `failed` or `draining`.
+    pub state: String,
+    /// Why it failed; empty if it has not.
+    pub error: String,
+    /// Slower than profiled for some seconds, and not overloaded.
+    pub interfered: bool,
+    /// Time of its batches over the profile's; 0 if none ended lately.
+    pub slowness: f64,
 }
 
 /// What a device says of itself.
@@ -67,6 +115,7 @@ impl From<AgentRow> for AgentDocument {
             registered_at: row.registered_at,
             seen_at: row.seen_at,
             ack: row.ack,
+            load_failures: serde_json::from_value(row.load_failures).unwrap_or_default(),
             // We wrote it; what an older or newer release has written otherwise is as good as not there.
             device_use: row.device_use.and_then(|seen| serde_json::from_value(seen).ok()).unwrap_or_default(),
         }
@@ -79,7 +128,8 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All agents that ever registered, by number.
-#[utoipa::path(get, path = "/v1/agents", tag = "fleet", responses((status = 200, body = [AgentDocument])))]
+#[utoipa::path(get, path = "/v1/agents", tag = "fleet", operation_id = "list_agents",
+    responses((status = 200, description = "All agents by number.", body = [AgentDocument])))]
 pub async fn list(app: web::Data<App>) -> Answer {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     Ok(HttpResponse::Ok().json(rows.into_iter().map(AgentDocument::from).collect::<Vec<_>>()))

@@ -1,10 +1,23 @@
-//! Reading bodies: bounds, and JSON with its errors as problem documents.
+//! Reading requests: names, conditions and bodies, each within its bounds, before a handler takes anything else.
 
 use super::refusal::Refusal;
-use actix_web::http::StatusCode;
-use actix_web::web::Bytes;
+use super::weight::{Unweighed, weigh};
+use crate::store::Condition;
+use actix_web::dev::Payload;
+use actix_web::error::PayloadError;
+use actix_web::http::{StatusCode, header};
+use actix_web::web::{self, Bytes, BytesMut};
+use actix_web::{FromRequest, HttpRequest};
+use futures::StreamExt;
+use futures::future::LocalBoxFuture;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use utoipa::IntoParams;
 
 /// Largest JSON document: a problem, a spec, a profile.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -13,15 +26,172 @@ pub const TRACE_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Largest model file.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 /// Longest name of anything.
-pub const NAME_BYTES_MAX: usize = 128;
+pub const NAME_CHARS_MAX: usize = 128;
+/// All bodies that are held in memory at a time.
+pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Largest tree that a JSON document may become, and all large ones at a time.
+pub const TREES_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// A tree up to this size is read at once: it neither waits for room nor keeps its thread from other requests.
+const SMALL_TREE_BYTES: usize = 512 * 1024;
+/// How long a large document waits for room.
+const TREE_WAIT: Duration = Duration::from_secs(20);
+/// Bodies and trees are counted in this unit.
+const UNIT_BYTES: usize = 1024;
 
-/// The body as a JSON tree.
+/// What all requests of one service share: room for bodies and for trees.
+pub struct Rooms {
+    bodies: Arc<Semaphore>,
+    trees: Arc<Semaphore>,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        let room = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
+        Self { bodies: room(BODIES_BYTES_MAX), trees: room(TREES_BYTES_MAX) }
+    }
+}
+
+fn rooms(request: &HttpRequest) -> &Rooms {
+    request.app_data::<web::Data<Rooms>>().expect("the server gives every request its rooms")
+}
+
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
+}
+
+/// A body that was read whole; it holds its room until it is dropped.
+pub struct Body<const BYTES_MAX: usize> {
+    /// Its bytes.
+    pub bytes: Bytes,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl<const BYTES_MAX: usize> FromRequest for Body<BYTES_MAX> {
+    type Error = Refusal;
+    type Future = LocalBoxFuture<'static, Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let bodies = rooms(request).bodies.clone();
+        let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
+        let payload = payload.take();
+        Box::pin(read(payload, announced.unwrap_or(0), BYTES_MAX, bodies))
+    }
+}
+
+async fn read<const BYTES_MAX: usize>(
+    mut payload: Payload,
+    announced: u64,
+    bytes_max: usize,
+    bodies: Arc<Semaphore>,
+) -> Result<Body<BYTES_MAX>, Refusal> {
+    let too_large = || {
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is too large: expected at most {bytes_max} bytes"))
+    };
+    if announced > bytes_max as u64 {
+        return Err(too_large());
+    }
+    let (mut bytes, mut room) = (BytesMut::new(), None::<OwnedSemaphorePermit>);
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(broken)?;
+        if bytes.len() + chunk.len() > bytes_max {
+            return Err(too_large());
+        }
+        let more = units(bytes.len() + chunk.len()) - units(bytes.len());
+        let more = bodies.clone().try_acquire_many_owned(more).map_err(|_| busy("other bodies"))?;
+        match &mut room {
+            Some(room) => room.merge(more),
+            None => room = Some(more),
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Body { bytes: bytes.freeze(), _room: room })
+}
+
+fn busy(with: &str) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("there is no room beside {with}: try again in a few seconds"))
+}
+
+/// Why a body could not be read to its end.
+#[must_use]
+pub fn broken(error: PayloadError) -> Refusal {
+    match error {
+        PayloadError::Io(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            Refusal::new(StatusCode::REQUEST_TIMEOUT, format!("the body came too slowly: {error}"))
+        }
+        error => Refusal::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")),
+    }
+}
+
+/// A JSON document, read and parsed; it holds its room until it is dropped.
+pub struct Document {
+    /// Its text.
+    pub bytes: Bytes,
+    /// Its tree.
+    pub tree: Value,
+    _body: Body<DOCUMENT_BYTES_MAX>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl FromRequest for Document {
+    type Error = Refusal;
+    type Future = LocalBoxFuture<'static, Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let trees = rooms(request).trees.clone();
+        let body = Body::<DOCUMENT_BYTES_MAX>::from_request(request, payload);
+        Box::pin(async move { parse(body.await?, trees).await })
+    }
+}
+
+/// Parses a body; a large tree waits for its room, and away from the threads that answer requests.
+async fn parse(body: Body<DOCUMENT_BYTES_MAX>, trees: Arc<Semaphore>) -> Result<Document, Refusal> {
+    let bytes = body.bytes.clone();
+    // A short text is weighed in a moment, whatever its tree.
+    let (weight, tree) = if bytes.len() <= SMALL_TREE_BYTES {
+        let weight = weighed(&bytes)?;
+        (weight, if weight <= SMALL_TREE_BYTES { Some(grown(&bytes)?) } else { None })
+    } else {
+        let text = bytes.clone();
+        (off_loop(move || weighed(&text)).await??, None)
+    };
+    if let Some(tree) = tree {
+        return Ok(Document { bytes, tree, _body: body, _room: None });
+    }
+    let room = tokio::time::timeout(TREE_WAIT, trees.acquire_many_owned(units(weight))).await;
+    let room = room.ok().and_then(Result::ok).ok_or_else(|| busy("other large documents"))?;
+    let text = bytes.clone();
+    let tree = off_loop(move || grown(&text)).await??;
+    Ok(Document { bytes, tree, _body: body, _room: Some(room) })
+}
+
+fn weighed(bytes: &Bytes) -> Result<usize, Refusal> {
+    weigh(bytes, TREES_BYTES_MAX).map_err(|error| match error {
+        Unweighed::Syntax(error) => no_json(&error),
+        Unweighed::Heavy => Refusal::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body's values take more than {TREES_BYTES_MAX} bytes of memory: expected fewer values"),
+        ),
+        Unweighed::Nul => Refusal::value("", "a text of the body holds the character U+0000: expected texts without it"),
+    })
+}
+
+fn no_json(error: &serde_json::Error) -> Refusal {
+    Refusal::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
+}
+
+fn grown(bytes: &Bytes) -> Result<Value, Refusal> {
+    serde_json::from_slice(bytes).map_err(|error| no_json(&error))
+}
+
+/// Runs what may take long on a thread that answers no requests.
 ///
 /// # Errors
-/// 400 if it is none.
-pub fn tree(body: &Bytes) -> Result<Value, Refusal> {
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}")))
+/// 500 if it panicked.
+pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    web::block(work).await.map_err(|error| {
+        tracing::error!(%error, "reading a request broke down");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "reading the request broke down; the service's log says where")
+    })
 }
 
 /// The tree as a value of ours.
@@ -35,22 +205,105 @@ pub fn value<T: DeserializeOwned>(tree: Value) -> Result<T, Refusal> {
 /// The body as text.
 ///
 /// # Errors
-/// 400 if it is no UTF-8.
+/// 400 if it is no UTF-8, 422 if it holds U+0000.
 pub fn text(body: &Bytes) -> Result<&str, Refusal> {
-    std::str::from_utf8(body)
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("the body is no UTF-8: {error}")))
+    let text = std::str::from_utf8(body)
+        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("the body is no UTF-8: {error}")))?;
+    match text.contains('\0') {
+        true => Err(Refusal::value("", "the body holds the character U+0000: expected text without it")),
+        false => Ok(text),
+    }
 }
 
-/// A name from a path: not empty, not long, no control characters.
+/// Refuses what is no name: empty, long, or with control characters.
 ///
 /// # Errors
 /// 422 if it is none.
 pub fn name(name: &str) -> Result<(), Refusal> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+    if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
         return Err(Refusal::value(
             "/name",
-            format!("expected a name of 1 to {NAME_BYTES_MAX} bytes without control characters"),
+            format!("expected a name of 1 to {NAME_CHARS_MAX} characters without control characters"),
         ));
     }
     Ok(())
+}
+
+/// The `{name}` of a path.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct Name {
+    /// The name: 1 to 128 characters without control characters.
+    #[param(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1F\x7F-\x9F]+$")]
+    pub name: String,
+}
+
+impl FromRequest for Name {
+    type Error = Refusal;
+    type Future = Ready<Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let found = actix_web::web::Path::<Self>::from_request(request, &mut Payload::None).into_inner();
+        let missing = |error| Refusal::new(StatusCode::NOT_FOUND, format!("{}: {error}", request.path()));
+        ready(found.map_err(missing).and_then(|found| name(&found.name).map(|()| found.into_inner())))
+    }
+}
+
+/// The header `If-Match`, as the description has it.
+#[derive(Clone, Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // read by `Condition`, below
+pub struct IfMatch {
+    /// Do it only if what is there is of one of these versions: entity tags as `ETag` gave them, such as `"3"`, or `*`
+    /// for whatever is there. Checked in the statement that writes.
+    #[param(rename = "If-Match", required = false, value_type = String, example = "\"3\"")]
+    pub if_match: Option<String>,
+}
+
+impl FromRequest for Condition {
+    type Error = Refusal;
+    type Future = Ready<Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(condition(request.headers().get_all(header::IF_MATCH).map(header::HeaderValue::as_bytes))))
+    }
+}
+
+/// The condition that lines of `If-Match` set. Our tags are numbers; another tag, or what is none, matches nothing.
+fn condition<'h>(lines: impl Iterator<Item = &'h [u8]>) -> Condition {
+    let mut versions = None;
+    for line in lines {
+        let versions: &mut Vec<i64> = versions.get_or_insert_default();
+        for tag in line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+            if tag == b"*" {
+                return Condition::Exists;
+            }
+            let number = tag.strip_prefix(b"\"").and_then(|tag| tag.strip_suffix(b"\""));
+            versions.extend(number.and_then(|n| std::str::from_utf8(n).ok()?.parse::<i64>().ok()));
+        }
+    }
+    versions.map_or(Condition::Any, Condition::Versions)
+}
+
+/// What is there is not what the client has seen.
+#[must_use]
+pub fn other_version(what: &str) -> Refusal {
+    Refusal::new(StatusCode::PRECONDITION_FAILED, format!("If-Match: {what} is of another version by now, or not there"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_read_as_entity_tags() {
+        let of = |lines: &[&str]| condition(lines.iter().map(|l| l.as_bytes()));
+        assert_eq!(of(&[]), Condition::Any);
+        assert_eq!(of(&["*"]), Condition::Exists);
+        assert_eq!(of(&["\"3\""]), Condition::Versions(vec![3]));
+        assert_eq!(of(&["\"3\", \"5\"", "\"8\""]), Condition::Versions(vec![3, 5, 8]));
+        for unmatched in ["W/\"3\"", "3", "", "\"x\"", "\"", "\"99999999999999999999\""] {
+            assert_eq!(of(&[unmatched]), Condition::Versions(vec![]), "{unmatched}");
+        }
+    }
 }

@@ -17,7 +17,8 @@ pub struct DecisionDocument {
     pub id: Uuid,
     /// Of which pipeline.
     pub pipeline: String,
-    /// `applied`, `kept`, `advised` or `failed`.
+    /// What was decided.
+    #[schema(value_type = DecisionKind)]
     pub decision: String,
     /// Why.
     pub reason: String,
@@ -32,13 +33,28 @@ pub struct DecisionDocument {
     pub made_at: DateTime<Utc>,
 }
 
+/// What a round decided for a pipeline.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionKind {
+    /// Another plan is in force.
+    Applied,
+    /// The plan in force stays.
+    Kept,
+    /// Another plan would be better, and nobody allowed it.
+    Advised,
+    /// No plan could be made.
+    Failed,
+}
+
 /// Routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(web::resource("/v1/decisions").route(web::get().to(list)));
 }
 
 /// The newest decisions first.
-#[utoipa::path(get, path = "/v1/decisions", tag = "fleet", responses((status = 200, body = [DecisionDocument])))]
+#[utoipa::path(get, path = "/v1/decisions", tag = "fleet", operation_id = "list_decisions",
+    responses((status = 200, description = "The newest thousand.", body = [DecisionDocument])))]
 pub async fn list(app: web::Data<App>) -> Answer {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     let document = |row: DecisionRow| DecisionDocument {

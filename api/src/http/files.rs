@@ -1,18 +1,18 @@
 //! `/v1/files/{sha256}`: model files by digest.
 
-use super::body::FILE_BYTES_MAX;
-use super::refusal::{Answer, Refusal};
+use super::body::{FILE_BYTES_MAX, broken};
+use super::refusal::{Answer, Refusal, Refused};
 use crate::app::{App, now};
 use crate::store::files as rows;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ByteRangeSpec, ContentRange, ContentRangeSpec, ContentType};
 use actix_web::{HttpResponse, web};
 use futures::StreamExt;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -22,14 +22,33 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub struct FileDocument {
     /// SHA-256 in lower-case hexadecimal.
     pub sha256: String,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: i64,
+}
+
+/// Which file.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct FilePath {
+    /// Its SHA-256 in lower-case hexadecimal.
+    #[param(pattern = "^[0-9a-f]{64}$")]
+    pub sha256: String,
+}
+
+/// Which part of a file.
+#[derive(Clone, Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // read by the framework's own type
+pub struct RangeHeader {
+    /// One range of bytes, such as `bytes=0-1023`. Any other form is answered with the whole file.
+    #[param(rename = "Range", required = false, value_type = String, example = "bytes=0-1023")]
+    pub range: Option<String>,
 }
 
 /// Routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(
-        web::resource("/v1/files/{sha256}").route(web::get().to(get)).route(web::head().to(get)).route(web::put().to(put)),
+        web::resource("/v1/files/{sha256}").route(web::get().to(get)).route(web::head().to(head)).route(web::put().to(put)),
     );
 }
 
@@ -47,41 +66,43 @@ fn disk(error: std::io::Error) -> Refusal {
 }
 
 /// Stores a file under its digest. The bytes are verified.
-#[utoipa::path(put, path = "/v1/files/{sha256}", tag = "files", params(("sha256" = String, Path)),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = FileDocument), (status = 201, body = FileDocument), (status = 413, body = Refusal),
-        (status = 422, body = Refusal)))]
-pub async fn put(app: web::Data<App>, sha256: web::Path<String>, mut payload: web::Payload) -> Answer {
+#[utoipa::path(put, path = "/v1/files/{sha256}", tag = "files", operation_id = "put_file", params(FilePath),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The file."),
+    responses((status = 200, description = "It was there.", body = FileDocument),
+        (status = 201, description = "It is new.", body = FileDocument)))]
+pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> Answer {
+    let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
     // Two uploads of one file write to two places, and whichever ends last moves the same bytes there.
-    let partial = path.with_extension(format!("{}.part", uuid::Uuid::now_v7()));
+    let partial = Partial(path.with_extension(format!("{}.part", uuid::Uuid::now_v7())));
     tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
-    let received = receive(&mut payload, &partial).await;
-    let verified = received.and_then(|(digest, bytes)| {
-        if digest == *sha256 {
-            Ok(bytes)
-        } else {
-            Err(Refusal::value("", format!("these {bytes} bytes have digest {digest}")))
-        }
-    });
-    let bytes = match verified {
-        Ok(bytes) => bytes as i64,
-        Err(refusal) => {
-            let _gone = tokio::fs::remove_file(&partial).await;
-            return Err(refusal);
-        }
-    };
-    tokio::fs::rename(&partial, &path).await.map_err(disk)?;
+    let (digest, bytes) = receive(&mut payload, &partial.0).await?;
+    if digest != sha256 {
+        return Err(Refusal::value("", format!("these {bytes} bytes have digest {digest}")));
+    }
+    tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
+    let bytes = bytes as i64;
     let created = rows::put(&mut *app.pool.acquire().await?, &sha256, bytes, now()).await?;
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.json(FileDocument { sha256: sha256.into_inner(), bytes }))
+    Ok(response.json(FileDocument { sha256, bytes }))
+}
+
+/// A file that is being received. What is left of it is removed, also where its sender leaves and the request ends
+/// half-way.
+struct Partial(PathBuf);
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Once it was moved to its place there is nothing here.
+        let _gone = std::fs::remove_file(&self.0);
+    }
 }
 
 async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Result<(String, u64), Refusal> {
     let mut file = tokio::fs::File::create(partial).await.map_err(disk)?;
     let (mut hasher, mut bytes) = (Sha256::new(), 0_u64);
     while let Some(chunk) = payload.next().await {
-        let chunk = chunk.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, format!("the body broke off: {error}")))?;
+        let chunk = chunk.map_err(broken)?;
         bytes += chunk.len() as u64;
         if bytes > FILE_BYTES_MAX {
             return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a file has at most {FILE_BYTES_MAX} bytes")));
@@ -94,11 +115,16 @@ async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Resul
 }
 
 /// A file's bytes, or one range of them.
-#[utoipa::path(get, path = "/v1/files/{sha256}", tag = "files", params(("sha256" = String, Path)),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 206, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = Refusal),
-        (status = 416, body = Refusal)))]
-pub async fn get(app: web::Data<App>, sha256: web::Path<String>, range: Option<web::Header<header::Range>>) -> Answer {
+#[utoipa::path(get, path = "/v1/files/{sha256}", tag = "files", operation_id = "get_file", params(FilePath, RangeHeader),
+    responses(
+        (status = 200, description = "The whole file.", body = Vec<u8>, content_type = "application/octet-stream",
+            headers(("ETag" = String, description = "Its digest."))),
+        (status = 206, description = "The range.", body = Vec<u8>, content_type = "application/octet-stream",
+            headers(("ETag" = String, description = "Its digest."),
+                ("Content-Range" = String, description = "Where it lies."))),
+        Refused<404>, Refused<416>))]
+pub async fn get(app: web::Data<App>, file: web::Path<FilePath>, range: Option<web::Header<header::Range>>) -> Answer {
+    let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
     let size = rows::size(&mut *app.pool.acquire().await?, &sha256).await?;
     let size = size.ok_or_else(|| Refusal::not_found(format!("file {sha256}")))? as u64;
@@ -129,6 +155,19 @@ pub async fn get(app: web::Data<App>, sha256: web::Path<String>, range: Option<w
         Ok(Some((web::Bytes::from(chunk), (file, left))))
     });
     Ok(response.no_chunking(length).streaming(chunks))
+}
+
+/// A file's size and digest, without its bytes.
+#[utoipa::path(head, path = "/v1/files/{sha256}", tag = "files", operation_id = "head_file", params(FilePath, RangeHeader),
+    responses(
+        (status = 200, description = "It is there.", headers(("ETag" = String, description = "Its digest."))),
+        (status = 206, description = "It is there, and has the range.",
+            headers(("ETag" = String, description = "Its digest."))),
+        (status = 404, description = "There is no such file."),
+        (status = 416, description = "The file has no byte of the range."),
+        (status = 422, description = "This is no digest.")))]
+pub async fn head(app: web::Data<App>, file: web::Path<FilePath>, range: Option<web::Header<header::Range>>) -> Answer {
+    get(app, file, range).await
 }
 
 /// First and last byte of a range that the file has any of.

@@ -1,12 +1,17 @@
 //! `/v1/hardware`: hardware types with their prices.
 
-use super::body;
-use super::refusal::{Answer, Refusal};
+use super::body::{self, Document, IfMatch, Name};
+use super::refusal::{Answer, Refusal, Refused};
 use crate::app::App;
 use crate::store::hardware::{self as rows, HardwareRow};
+use crate::store::{Condition, Deleted};
+use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// Largest price and memory.
+const NUMBER_MAX: f64 = 1e12;
 
 /// A hardware type; its name is in the path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -15,10 +20,12 @@ pub struct HardwareDocument {
     /// Its name; when given in a body it must be the path's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Price of one device, at least 0.
+    /// Price of one device, 0 to 1e12.
+    #[schema(minimum = 0, maximum = 1e12)]
     pub price_per_hour: f64,
-    /// Memory of one device; null is not limited.
+    /// Memory of one device, 0 to 1e12; null is not limited.
     #[serde(default)]
+    #[schema(minimum = 0, maximum = 1e12)]
     pub memory_mib: Option<f64>,
 }
 
@@ -39,50 +46,63 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All hardware types.
-#[utoipa::path(get, path = "/v1/hardware", tag = "hardware", responses((status = 200, body = [HardwareDocument])))]
+#[utoipa::path(get, path = "/v1/hardware", tag = "hardware", operation_id = "list_hardware",
+    responses((status = 200, description = "All types by name.", body = [HardwareDocument])))]
 pub async fn list(app: web::Data<App>) -> Answer {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     Ok(HttpResponse::Ok().json(rows.into_iter().map(HardwareDocument::from).collect::<Vec<_>>()))
 }
 
+fn tag(version: i64) -> ETag {
+    ETag(EntityTag::new_strong(version.to_string()))
+}
+
 /// One hardware type.
-#[utoipa::path(get, path = "/v1/hardware/{name}", tag = "hardware", params(("name" = String, Path)),
-    responses((status = 200, body = HardwareDocument), (status = 404, body = Refusal)))]
-pub async fn get(app: web::Data<App>, name: web::Path<String>) -> Answer {
+#[utoipa::path(get, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "get_hardware", params(Name),
+    responses((status = 200, description = "The type.", body = HardwareDocument,
+        headers(("ETag" = String, description = "Its version."))), Refused<404>))]
+pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("hardware type {name}")))?;
-    Ok(HttpResponse::Ok().json(HardwareDocument::from(row)))
+    Ok(HttpResponse::Ok().insert_header(tag(row.version)).json(HardwareDocument::from(row)))
 }
 
 /// Registers a hardware type or replaces it.
-#[utoipa::path(put, path = "/v1/hardware/{name}", tag = "hardware", params(("name" = String, Path)),
-    request_body = HardwareDocument,
-    responses((status = 200, body = HardwareDocument), (status = 201, body = HardwareDocument), (status = 400, body = Refusal),
-        (status = 422, body = Refusal)))]
-pub async fn put(app: web::Data<App>, name: web::Path<String>, bytes: web::Bytes) -> Answer {
-    body::name(&name)?;
-    let document: HardwareDocument = body::value(body::tree(&bytes)?)?;
-    if document.name.as_ref().is_some_and(|n| *n != *name) {
+#[utoipa::path(put, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "put_hardware", params(Name, IfMatch),
+    request_body(content = HardwareDocument, description = "The type."),
+    responses(
+        (status = 200, description = "It was replaced.", body = HardwareDocument,
+            headers(("ETag" = String, description = "Its version."))),
+        (status = 201, description = "It is new.", body = HardwareDocument,
+            headers(("ETag" = String, description = "Its version."))),
+        Refused<412>))]
+pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> Answer {
+    let document: HardwareDocument = body::value(document.tree)?;
+    if document.name.as_ref().is_some_and(|n| *n != name) {
         return Err(Refusal::value("/name", format!("expected {name}, as in the path, or nothing")));
     }
     for (pointer, value) in [("/price_per_hour", Some(document.price_per_hour)), ("/memory_mib", document.memory_mib)] {
-        if value.is_some_and(|v| !(0.0..=1e12).contains(&v)) {
-            return Err(Refusal::value(pointer, format!("{}: expected a number of at least 0", value.unwrap_or_default())));
+        if value.is_some_and(|v| !(0.0..=NUMBER_MAX).contains(&v)) {
+            let value = value.unwrap_or_default();
+            return Err(Refusal::value(pointer, format!("{value}: expected a number of at least 0, at most {NUMBER_MAX}")));
         }
     }
-    let row =
-        HardwareRow { name: name.into_inner(), price_per_hour: document.price_per_hour, memory_mib: document.memory_mib };
-    let created = rows::put(&mut *app.pool.acquire().await?, &row).await?;
-    let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.json(HardwareDocument::from(row)))
+    let mut row =
+        HardwareRow { name, price_per_hour: document.price_per_hour, memory_mib: document.memory_mib, version: 0 };
+    let version = rows::put(&mut *app.pool.acquire().await?, &row, &condition).await?;
+    row.version = version.ok_or_else(|| body::other_version(&format!("hardware type {}", row.name)))?;
+    let mut response = if row.version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
+    Ok(response.insert_header(tag(row.version)).json(HardwareDocument::from(row)))
 }
 
-/// Forgets a hardware type.
-#[utoipa::path(delete, path = "/v1/hardware/{name}", tag = "hardware", params(("name" = String, Path)),
-    responses((status = 204), (status = 404, body = Refusal)))]
-pub async fn delete(app: web::Data<App>, name: web::Path<String>) -> Answer {
-    match rows::delete(&mut *app.pool.acquire().await?, &name).await? {
-        true => Ok(HttpResponse::NoContent().finish()),
-        false => Err(Refusal::not_found(format!("hardware type {name}"))),
+/// Forgets a hardware type. Devices of it that run go on; plans for them cost 1 per hour and device from then on.
+#[utoipa::path(delete, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "delete_hardware",
+    params(Name, IfMatch), responses((status = 204, description = "It is gone."), Refused<404>, Refused<412>))]
+pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {
+    let what = format!("hardware type {name}");
+    match rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await? {
+        Deleted::Done => Ok(HttpResponse::NoContent().finish()),
+        Deleted::Missing => Err(Refusal::not_found(what)),
+        Deleted::OtherVersion => Err(body::other_version(&what)),
     }
 }

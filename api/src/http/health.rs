@@ -5,8 +5,13 @@ use crate::app::App;
 use crate::control::fleet::Fleet;
 use crate::store;
 use actix_web::http::StatusCode;
+use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
 use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// A database that takes longer than this for a row is not ready.
+const DATABASE_MAX: Duration = Duration::from_secs(2);
 
 /// Routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
@@ -17,26 +22,37 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// Answers as long as the process does.
-#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/livez", tag = "health", operation_id = "livez",
+    responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")))]
 pub async fn livez() -> HttpResponse {
-    HttpResponse::Ok().body("live\n")
+    HttpResponse::Ok().content_type(ContentType::plaintext()).body("live\n")
 }
 
-/// Answers 200 while the database does.
-#[utoipa::path(get, path = "/readyz", tag = "health",
-    responses((status = 200, body = String), (status = 503, body = Refusal)))]
+/// Answers 200 while every part of the service works and the database answers; 503 names those that do not.
+#[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz",
+    responses((status = 200, description = "It can work.", body = String, content_type = "text/plain")))]
 pub async fn readyz(app: web::Data<App>) -> Answer {
-    match store::target::get(&mut *app.pool.acquire().await?).await {
-        Ok(_) => Ok(HttpResponse::Ok().body("ready\n")),
-        Err(error) => {
+    let mut wrong: Vec<String> = app.parts.is_broken().map(|broken| broken.to_string()).into_iter().collect();
+    let silent = app.parts.silent(Instant::now());
+    wrong.extend(silent.iter().map(|(part, since)| format!("part {} was last alive {} s ago", part.name(), since.as_secs())));
+    let read = async { store::target::get(&mut *app.pool.acquire().await?).await };
+    match tokio::time::timeout(DATABASE_MAX, read).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
-            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the database does not answer"))
+            wrong.push("the database does not answer; the service's log says why".into());
         }
+        Err(_) => wrong.push(format!("the database has not answered for {} s", DATABASE_MAX.as_secs())),
     }
+    if wrong.is_empty() {
+        return Ok(HttpResponse::Ok().content_type(ContentType::plaintext()).body("ready\n"));
+    }
+    Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, wrong.join("; ")))
 }
 
 /// Figures in the Prometheus text format.
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics",
+    responses((status = 200, description = "The figures.", body = String, content_type = "text/plain")))]
 pub async fn metrics(app: web::Data<App>) -> Answer {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;

@@ -1,7 +1,7 @@
 //! The HTTP interface: one file for each resource. A handler parses, opens a transaction, enqueues, answers.
 //!
-//! What never belongs here: SQL, calls of solvers. The commonest addition is a resource: a file with its handlers, each with
-//! its `utoipa::path`, and a `configure` that this module and [`openapi`] name.
+//! What never belongs here: SQL, calls of solvers. The commonest addition is a resource: a file with its handlers, each
+//! with its `utoipa::path`, and a `configure` that this module and [`openapi`] name.
 
 pub mod agents;
 pub mod body;
@@ -9,6 +9,7 @@ pub mod decisions;
 pub mod files;
 pub mod hardware;
 pub mod health;
+pub mod intake;
 pub mod openapi;
 pub mod pipelines;
 pub mod plans;
@@ -16,19 +17,25 @@ pub mod profiles;
 pub mod refusal;
 pub mod target;
 pub mod traces;
+pub mod weight;
 
 use crate::app::App;
+use crate::parts::Part;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
-use actix_web::http::header;
+use actix_web::http::{KeepAlive, StatusCode, header};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::{App as WebApp, HttpServer, web};
+use futures::FutureExt;
 use refusal::Refusal;
 use std::net::TcpListener;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 /// Threads that answer requests; handlers wait for the database most of the time.
 const WORKERS: usize = 2;
+/// Connections that are open at a time; further ones wait to be accepted.
+pub const CONNECTIONS_MAX: usize = 1_024;
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long requests may run on after the service was told to stop.
@@ -36,18 +43,27 @@ const SHUTDOWN_S: u64 = 2;
 
 /// Serves on a bound socket; to be awaited or spawned.
 ///
+/// A connection serves one request. The framework times the head of a connection's first request only, so that a second
+/// one could be sent as slowly as anybody likes.
+///
 /// # Errors
 /// If the socket cannot be used.
 pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
+    let rooms = web::Data::new(body::Rooms::default());
     let build = move || {
         WebApp::new()
             .app_data(web::Data::new(app.clone()))
-            .app_data(web::PayloadConfig::new(body::DOCUMENT_BYTES_MAX))
+            .app_data(rooms.clone())
             .wrap(from_fn(refusals_are_documents))
+            .wrap(from_fn(intake::bodies_keep_coming))
             .configure(routes)
     };
     let server = HttpServer::new(build)
         .workers(WORKERS)
+        .max_connections(CONNECTIONS_MAX / WORKERS)
+        .keep_alive(KeepAlive::Disabled)
+        // Who closes its end has left, and nobody works for it any more.
+        .h1_allow_half_closed(false)
         .client_request_timeout(HEAD_TIMEOUT)
         .shutdown_timeout(SHUTDOWN_S)
         .disable_signals()
@@ -76,7 +92,15 @@ async fn refusals_are_documents(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let (method, path) = (request.method().clone(), request.path().to_string());
-    let response = next.call(request).await?.map_into_boxed_body();
+    let app = request.app_data::<web::Data<App>>().cloned();
+    let answering = AssertUnwindSafe(next.call(request)).catch_unwind().await;
+    let response = answering.unwrap_or_else(|panic| {
+        // The process ends: a handler that panics has left who knows what behind.
+        let why = format!("{method} {path}: {}", crate::parts::words(&*panic));
+        app.iter().for_each(|app| app.parts.fail(Part::Http, why.as_str()));
+        Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the service broke down and starts again").into())
+    });
+    let response = response?.map_into_boxed_body();
     let status = response.status();
     let is_ours = |r: &ServiceResponse| {
         r.headers().get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(refusal::MEDIA_TYPE.as_bytes()))

@@ -1,8 +1,11 @@
 //! The interface's own description: `/openapi.json` (OpenAPI 3.1) and a page at `/docs` that works offline.
 
+use super::refusal::{Refusal, Refused, RefusedValue};
 use super::{agents, decisions, files, hardware, health, pipelines, plans, profiles, target, traces};
 use actix_web::{HttpResponse, web};
-use utoipa::OpenApi;
+use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::{Ref, RefOr, Schema};
+use utoipa::{IntoResponses, Modify, OpenApi};
 use utoipa_swagger_ui::SwaggerUi;
 
 /// The description.
@@ -25,7 +28,9 @@ use utoipa_swagger_ui::SwaggerUi;
         pipelines::live_arrivals,
         profiles::get,
         profiles::put,
+        profiles::delete,
         files::get,
+        files::head,
         files::put,
         traces::list,
         traces::post,
@@ -42,9 +47,83 @@ use utoipa_swagger_ui::SwaggerUi;
         health::livez,
         health::readyz,
         health::metrics
+    ),
+    components(schemas(Refusal, RefusedValue)),
+    modifiers(&CommonRefusals),
+    tags(
+        (name = "hardware", description = "Hardware types with their prices."),
+        (name = "pipelines", description = "Pipelines, what was measured of them, and their load."),
+        (name = "files", description = "Model files by digest."),
+        (name = "traces", description = "Loads that plans must hold on."),
+        (name = "plans", description = "Asking for plans and reading them."),
+        (name = "fleet", description = "Agents, what they are to do, and what was decided about it."),
+        (name = "health", description = "Whether the service works, and its figures.")
     )
 )]
 pub struct Description;
+
+/// Adds the refusals that do not depend on what an operation does but on what it reads.
+struct CommonRefusals;
+
+impl Modify for CommonRefusals {
+    fn modify(&self, description: &mut utoipa::openapi::OpenApi) {
+        name_may_be_left_out(description);
+        for (path, item) in &mut description.paths.paths {
+            // It reads nothing and asks nobody.
+            if path == "/livez" {
+                continue;
+            }
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            operations.into_iter().flatten().for_each(add_refusals);
+        }
+    }
+}
+
+/// A pipeline that is registered has its name in the path; everywhere else it must say it.
+fn name_may_be_left_out(description: &mut utoipa::openapi::OpenApi) {
+    const BODY: &str = "RegisteredPipeline";
+    let put = description.paths.paths.get_mut("/v1/pipelines/{name}").and_then(|item| item.put.as_mut());
+    let schemas = description.components.as_mut().map(|c| &mut c.schemas);
+    let (Some(put), Some(schemas)) = (put, schemas) else { return };
+    let Some(RefOr::T(Schema::Object(mut body))) = schemas.get("PipelineSpec").cloned() else { return };
+    body.required.retain(|key| key != "name");
+    body.description = Some("A pipeline as it is registered: its name may be left out, for the path has it.".into());
+    schemas.insert(BODY.into(), Schema::Object(body).into());
+    if let Some(RefOr::T(body)) = &mut put.request_body {
+        for content in body.content.values_mut() {
+            if let RefOr::T(content) = content {
+                content.schema = Some(Ref::from_schema_name(BODY).into());
+            }
+        }
+    }
+}
+
+fn add_refusals(operation: &mut Operation) {
+    let mut add = |refused: std::collections::BTreeMap<_, _>| {
+        for (status, response) in refused {
+            operation.responses.responses.entry(status).or_insert(response);
+        }
+    };
+    add(Refused::<500>::responses());
+    add(Refused::<503>::responses());
+    let has_body = operation.request_body.is_some();
+    let parameters = operation.parameters.as_deref().unwrap_or_default();
+    let has = |place: &ParameterIn| parameters.iter().any(|p| matches!(p, RefOr::T(p) if p.parameter_in == *place));
+    if has_body {
+        add(Refused::<408>::responses());
+        add(Refused::<413>::responses());
+    }
+    if has_body || has(&ParameterIn::Query) || has(&ParameterIn::Header) {
+        add(Refused::<400>::responses());
+    }
+    if has_body || has(&ParameterIn::Path) || has(&ParameterIn::Query) {
+        add(Refused::<422>::responses());
+    }
+    // An identifier that is none names nothing.
+    if has(&ParameterIn::Path) {
+        add(Refused::<404>::responses());
+    }
+}
 
 /// The description as the repository keeps it.
 #[must_use]

@@ -1,10 +1,11 @@
 //! `/v1/pipelines`: registered pipelines and their live arrivals.
 
-use super::body;
-use super::refusal::{Answer, Refusal};
+use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::refusal::{Answer, Refusal, Refused};
 use crate::app::{App, now};
-use crate::store::{arrivals, pipelines as rows};
-use actix_web::http::header::{self, ETag, EntityTag};
+use crate::store::{Condition, Deleted, arrivals, pipelines as rows};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use apportion_wire::PipelineSpec;
 use serde::{Deserialize, Serialize};
@@ -19,8 +20,21 @@ pub struct PipelineSummary {
     pub version: i64,
     /// Whether profiles of it are registered.
     pub profiled: bool,
-    /// How it is replanned: `off`, `advisory` or `apply`.
+    /// How it is replanned.
+    #[schema(value_type = ReplanMode)]
     pub replan: String,
+}
+
+/// How the service replans a pipeline.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplanMode {
+    /// Not at all.
+    Off,
+    /// It makes plans and deploys none.
+    Advisory,
+    /// It makes plans and deploys them.
+    Apply,
 }
 
 /// Offered load and answers of one second.
@@ -43,8 +57,10 @@ pub struct ArrivalsSecond {
 /// Which seconds are asked for.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct ArrivalsQuery {
-    /// How many seconds back, 1 to 86400; default 60.
+    /// How many seconds back; default 60.
+    #[param(minimum = 1, maximum = 86_400)]
     pub seconds: Option<i64>,
 }
 
@@ -65,12 +81,13 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All pipelines.
-#[utoipa::path(get, path = "/v1/pipelines", tag = "pipelines", responses((status = 200, body = [PipelineSummary])))]
+#[utoipa::path(get, path = "/v1/pipelines", tag = "pipelines", operation_id = "list_pipelines",
+    responses((status = 200, description = "All pipelines by name.", body = [PipelineSummary])))]
 pub async fn list(app: web::Data<App>) -> Answer {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    let summary = |row: rows::PipelineRow| PipelineSummary {
-        profiled: row.profile.is_some(),
-        replan: row.spec["replan"]["mode"].as_str().unwrap_or("off").to_string(),
+    let rows = rows::summaries(&mut *app.pool.acquire().await?).await?;
+    let summary = |row: rows::SummaryRow| PipelineSummary {
+        profiled: row.profiled,
+        replan: row.replan.unwrap_or_else(|| "off".into()),
         version: row.version,
         name: row.name,
     };
@@ -78,9 +95,10 @@ pub async fn list(app: web::Data<App>) -> Answer {
 }
 
 /// One pipeline as it was registered.
-#[utoipa::path(get, path = "/v1/pipelines/{name}", tag = "pipelines", params(("name" = String, Path)),
-    responses((status = 200, body = PipelineSpec, headers(("ETag" = String))), (status = 404, body = Refusal)))]
-pub async fn get(app: web::Data<App>, name: web::Path<String>) -> Answer {
+#[utoipa::path(get, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "get_pipeline", params(Name),
+    responses((status = 200, description = "The pipeline.", body = PipelineSpec,
+        headers(("ETag" = String, description = "Its version."))), Refused<404>))]
+pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
     Ok(HttpResponse::Ok().insert_header(tag(row.version)).json(row.spec))
@@ -90,61 +108,65 @@ fn tag(version: i64) -> ETag {
     ETag(EntityTag::new_strong(version.to_string()))
 }
 
-/// Registers a pipeline or replaces it. With `If-Match` only if it is still of that version.
-#[utoipa::path(put, path = "/v1/pipelines/{name}", tag = "pipelines", params(("name" = String, Path)),
-    request_body = PipelineSpec,
-    responses((status = 200, body = PipelineSpec), (status = 201, body = PipelineSpec), (status = 400, body = Refusal),
-        (status = 412, body = Refusal), (status = 422, body = Refusal)))]
-pub async fn put(
-    app: web::Data<App>,
-    name: web::Path<String>,
-    bytes: web::Bytes,
-    expected: Option<web::Header<header::IfMatch>>,
-) -> Answer {
-    body::name(&name)?;
-    let mut tree = body::tree(&bytes)?;
+/// Registers a pipeline or replaces it; its profiles stay. The name may be left out of the body.
+#[utoipa::path(put, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "put_pipeline", params(Name, IfMatch),
+    request_body(content = PipelineSpec, description = "The pipeline."),
+    responses(
+        (status = 200, description = "It was replaced.", body = PipelineSpec,
+            headers(("ETag" = String, description = "Its version."))),
+        (status = 201, description = "It is new.", body = PipelineSpec,
+            headers(("ETag" = String, description = "Its version."))),
+        Refused<412>))]
+pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> Answer {
+    let mut tree = document.tree;
     if let Some(object) = tree.as_object_mut() {
         object.entry("name").or_insert_with(|| name.as_str().into());
     }
-    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", tree)?;
-    if spec.name != *name {
+    let spec = off_loop(move || apportion_wire::pipeline_spec_from_tree("pipeline", tree)).await??;
+    if spec.name != name {
         return Err(Refusal::value("/name", format!("{}: expected {name}, as in the path", spec.name)));
     }
     let document = serde_json::to_value(&spec).expect("a spec is JSON");
-    let mut tx = app.pool.begin().await?;
-    // Without the header the framework gives an empty list.
-    if let Some(web::Header(header::IfMatch::Items(tags))) = expected
-        && !tags.is_empty()
-    {
-        let have = rows::get(&mut tx, &name).await?.map(|row| EntityTag::new_strong(row.version.to_string()));
-        if !have.is_some_and(|have| tags.iter().any(|tag| tag.strong_eq(&have))) {
-            let status = actix_web::http::StatusCode::PRECONDITION_FAILED;
-            return Err(Refusal::new(status, format!("pipeline {name} is of another version by now")));
-        }
-    }
-    let version = rows::put(&mut tx, &name, &document, now()).await?;
-    tx.commit().await?;
+    let version = rows::put(&mut *app.pool.acquire().await?, &name, &document, &condition, now()).await?;
+    let version = version.ok_or_else(|| body::other_version(&format!("pipeline {name}")))?;
     let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.insert_header(tag(version)).json(document))
 }
 
-/// Forgets a pipeline and its profiles. What runs of it runs on until the target changes.
-#[utoipa::path(delete, path = "/v1/pipelines/{name}", tag = "pipelines", params(("name" = String, Path)),
-    responses((status = 204), (status = 404, body = Refusal)))]
-pub async fn delete(app: web::Data<App>, name: web::Path<String>) -> Answer {
-    match rows::delete(&mut *app.pool.acquire().await?, &name).await? {
-        true => Ok(HttpResponse::NoContent().finish()),
-        false => Err(Refusal::not_found(format!("pipeline {name}"))),
+/// Forgets a pipeline and its profiles. One that is deployed stays: first put a target without it.
+#[utoipa::path(delete, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "delete_pipeline",
+    params(Name, IfMatch),
+    responses((status = 204, description = "It is gone."), Refused<404>, Refused<409>, Refused<412>))]
+pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {
+    let what = format!("pipeline {name}");
+    let mut tx = app.pool.begin().await?;
+    // From here on no target takes it in; one that was taking it in is committed by now, and the next statement sees it.
+    rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(&what))?;
+    if rows::is_deployed(&mut tx, &name).await? {
+        let detail = format!("{what} is deployed: put a target without its plan first (PUT /v1/target)");
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    let deleted = rows::delete(&mut tx, &name, &condition).await?;
+    tx.commit().await?;
+    match deleted {
+        Deleted::Done => Ok(HttpResponse::NoContent().finish()),
+        Deleted::Missing => Err(Refusal::not_found(what)),
+        Deleted::OtherVersion => Err(body::other_version(&what)),
     }
 }
 
 /// Offered queries and answers per second, as agents reported them; seconds without any are left out.
-#[utoipa::path(get, path = "/v1/pipelines/{name}/arrivals", tag = "pipelines", params(("name" = String, Path), ArrivalsQuery),
-    responses((status = 200, body = [ArrivalsSecond]), (status = 404, body = Refusal)))]
-pub async fn live_arrivals(app: web::Data<App>, name: web::Path<String>, query: web::Query<ArrivalsQuery>) -> Answer {
+#[utoipa::path(get, path = "/v1/pipelines/{name}/arrivals", tag = "pipelines", operation_id = "list_arrivals",
+    params(Name, ArrivalsQuery),
+    responses((status = 200, description = "The seconds that had any, the oldest first.", body = [ArrivalsSecond]),
+        Refused<404>))]
+pub async fn live_arrivals(app: web::Data<App>, Name { name }: Name, query: web::Query<ArrivalsQuery>) -> Answer {
+    let seconds = query.seconds.unwrap_or(60);
+    if !(1..=ARRIVALS_SECONDS_MAX).contains(&seconds) {
+        return Err(Refusal::value("seconds", format!("{seconds}: expected 1 to {ARRIVALS_SECONDS_MAX}")));
+    }
     let mut db = app.pool.acquire().await?;
     rows::get(&mut db, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
-    let seconds = query.seconds.unwrap_or(60).clamp(1, ARRIVALS_SECONDS_MAX);
     let to = now().timestamp() + 1;
     let rows = arrivals::between(&mut db, Some(&name), to - seconds, to).await?;
     let second = |r: arrivals::ArrivalsRow| ArrivalsSecond {

@@ -1,7 +1,7 @@
 //! `/v1/plans`: asking for plans and reading them.
 
-use super::body;
-use super::refusal::{Answer, Refusal};
+use super::body::{self, Document, off_loop};
+use super::refusal::{Answer, Refusal, Refused};
 use crate::app::{App, now};
 use crate::control::{fleet::Fleet, replan::live_hardware};
 use crate::documents;
@@ -9,19 +9,19 @@ use crate::jobs::PlanOptions;
 use crate::store::{self, plans as rows, plans::PlanRow};
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use apportion_wire::{HardwareSpec, ObjectiveSpec};
+use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, ProblemSpec};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 /// Longest wait that `Prefer: wait=N` can ask for.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// How often a waiting request looks whether its plan is done.
-const WAIT_POLL: Duration = Duration::from_millis(20);
+/// How long a waiting request rests before it looks again whether its plan is done: at first, and after a while.
+const WAIT_POLL: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 /// What is to be planned: a problem file, or registered pipelines.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
@@ -29,7 +29,7 @@ const WAIT_POLL: Duration = Duration::from_millis(20);
 pub struct PlanRequest {
     /// A whole problem file. Instead of `pipelines`.
     #[serde(default)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<ProblemSpec>)]
     pub problem: Option<Value>,
     /// Registered pipelines with their demands. Instead of `problem`.
     #[serde(default)]
@@ -52,8 +52,8 @@ pub struct PlanRequest {
     /// Relative gap at which a plan counts as optimal; default 1e-4.
     #[serde(default)]
     pub gap: Option<f64>,
-    /// Also find the replicas for other loads, from the demand over so many to so many times it, 1 to 100: agents then follow them
-    /// instead of InferLine's tuner; default: not.
+    /// Also find the replicas for other loads, from the demand over so many to so many times it, 1 to 100: agents then
+    /// follow them instead of InferLine's tuner; default: not.
     #[serde(default)]
     pub ladder: Option<f64>,
 }
@@ -74,7 +74,8 @@ pub struct PlannedPipeline {
 pub struct PlanDocument {
     /// Its identifier.
     pub id: Uuid,
-    /// `queued`, `solving`, `succeeded`, `infeasible`, `failed` or `cancelled`.
+    /// How far it is.
+    #[schema(value_type = PlanState)]
     pub state: String,
     /// When it was asked for.
     pub created_at: DateTime<Utc>,
@@ -84,19 +85,103 @@ pub struct PlanDocument {
     pub finished_at: Option<DateTime<Utc>>,
     /// Why it failed.
     pub error: Option<String>,
-    /// How far the search is, while it is being solved: what is searched for (`goal`), the best value so far and the bound that
-    /// nothing can beat, either null as long as there is none.
+    /// How far the search is, while it is being solved.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Progress>)]
     pub progress: Option<Value>,
     /// How it is solved.
+    #[schema(value_type = PlanOptions)]
     pub options: Value,
-    /// The problem file; left out in lists.
+    /// The problem file.
+    #[schema(value_type = ProblemSpec)]
+    pub problem: Value,
+    /// The plan file, once there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<Value>,
-    /// The plan file, once there is one; left out in lists.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PlanFile>)]
     pub plan: Option<Value>,
+}
+
+/// A plan in a list: without problem and plan file.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PlanSummary {
+    /// Its identifier.
+    pub id: Uuid,
+    /// How far it is.
+    #[schema(value_type = PlanState)]
+    pub state: String,
+    /// When it was asked for.
+    pub created_at: DateTime<Utc>,
+    /// When a worker began.
+    pub started_at: Option<DateTime<Utc>>,
+    /// When it was over.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// How far the search is, while it is being solved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Progress>)]
+    pub progress: Option<Value>,
+    /// How it is solved.
+    #[schema(value_type = PlanOptions)]
+    pub options: Value,
+}
+
+/// How far a plan is.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanState {
+    /// It waits for a worker.
+    Queued,
+    /// A worker has it.
+    Solving,
+    /// There is a plan.
+    Succeeded,
+    /// There is none, and the plan file says why.
+    Infeasible,
+    /// It went wrong.
+    Failed,
+    /// Somebody stopped it.
+    Cancelled,
+}
+
+/// How far a search is.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Progress {
+    /// What is searched for.
+    pub goal: String,
+    /// The best value so far; null as long as there is none.
+    pub value: Option<f64>,
+    /// The bound that nothing can beat; null as long as there is none.
+    pub bound: Option<f64>,
+}
+
+/// Which plan.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct PlanPath {
+    /// Its identifier.
+    pub id: Uuid,
+}
+
+/// The header `Prefer`.
+#[derive(Clone, Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // read by `wait`
+pub struct PreferHeader {
+    /// `wait=N`: wait up to N seconds, at most 300, for the plan (RFC 7240). Other preferences are ignored.
+    #[param(rename = "Prefer", required = false, value_type = String, example = "wait=30")]
+    pub prefer: Option<String>,
+}
+
+/// The header `Idempotency-Key`.
+#[derive(Clone, Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // read by `idempotency_key`
+pub struct IdempotencyHeader {
+    /// The same key and body again give the same plan; who sends one may leave and come back.
+    #[param(rename = "Idempotency-Key", required = false, value_type = String, min_length = 1, max_length = 128,
+        pattern = "^[ -~]+$")]
+    pub idempotency_key: Option<String>,
 }
 
 impl From<PlanRow> for PlanDocument {
@@ -110,7 +195,7 @@ impl From<PlanRow> for PlanDocument {
             error: row.error,
             progress: row.progress,
             options: row.options,
-            problem: Some(row.problem),
+            problem: row.problem,
             plan: row.plan,
         }
     }
@@ -130,45 +215,96 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All plans, the newest first, without problem and plan file.
-#[utoipa::path(get, path = "/v1/plans", tag = "plans", responses((status = 200, body = [PlanDocument])))]
+#[utoipa::path(get, path = "/v1/plans", tag = "plans", operation_id = "list_plans",
+    responses((status = 200, description = "The newest thousand.", body = [PlanSummary])))]
 pub async fn list(app: web::Data<App>) -> Answer {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    let short = |row: PlanRow| PlanDocument { problem: None, plan: None, ..row.into() };
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(short).collect::<Vec<_>>()))
+    let summary = |row: rows::SummaryRow| PlanSummary {
+        id: row.id,
+        state: row.state,
+        created_at: row.created_at,
+        started_at: row.started_at,
+        finished_at: row.finished_at,
+        error: row.error,
+        progress: row.progress,
+        options: row.options,
+    };
+    Ok(HttpResponse::Ok().json(rows.into_iter().map(summary).collect::<Vec<_>>()))
 }
 
-/// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it. That no plan exists is an answer like
-/// another: state `infeasible`, and the plan file says why.
-#[utoipa::path(post, path = "/v1/plans", tag = "plans", request_body = PlanRequest,
-    params(("Prefer" = Option<String>, Header, description = "wait=N: wait up to N seconds"),
-        ("Idempotency-Key" = Option<String>, Header, description = "the same key and body again give the same plan")),
-    responses((status = 202, body = PlanDocument, headers(("Location" = String))), (status = 200, body = PlanDocument),
-        (status = 400, body = Refusal), (status = 422, body = Refusal)))]
-pub async fn post(app: web::Data<App>, request: HttpRequest, bytes: web::Bytes) -> Answer {
-    let asked: PlanRequest = body::value(body::tree(&bytes)?)?;
+/// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it; a client that leaves meanwhile
+/// cancels it, unless it has sent an `Idempotency-Key`. That no plan exists is an answer like another: state
+/// `infeasible`, and the plan file says why.
+#[utoipa::path(post, path = "/v1/plans", tag = "plans", operation_id = "post_plan", params(PreferHeader, IdempotencyHeader),
+    request_body(content = PlanRequest, description = "What is to be planned."),
+    responses(
+        (status = 202, description = "It is queued or being solved.", body = PlanDocument,
+            headers(("Location" = String, description = "Where it is."))),
+        (status = 200, description = "It is over.", body = PlanDocument,
+            headers(("Location" = String, description = "Where it is.")))))]
+pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> Answer {
+    let asked: PlanRequest = body::value(document.tree.take())?;
     let options = options(&asked)?;
-    let key = idempotency_key(&request, &bytes)?;
+    let key = idempotency_key(&request, &document.bytes)?;
+    let (id, wait) = (Uuid::now_v7(), wait(&request));
+    // From here on: whoever waits and leaves has the plan cancelled, however far it got.
+    let mut waiting = Waiting { app: (**app).clone(), id, gave_up: !wait.is_zero() && key.is_none() };
     let mut tx = app.pool.begin().await?;
     let known = already_asked(&mut tx, key.as_ref()).await?;
     let id = match known {
         Some(id) => id,
-        None => enqueue(&mut tx, asked, &options, key).await?,
+        None => enqueue(&mut tx, id, asked, &options, key).await?,
     };
     tx.commit().await?;
+    drop(document);
     app.job_enqueued.notify_one();
-    let wait = wait(&request);
     let document = wait_for(&app, id, wait).await?;
+    waiting.gave_up = false;
     // Who does not wait is answered in the same way however quick the planner was.
     let is_answered = document.is_over() && (known.is_some() || !wait.is_zero());
     let mut response = if is_answered { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(response.insert_header((header::LOCATION, format!("/v1/plans/{id}"))).json(document))
 }
 
+/// A client that waits for a plan that it alone has asked for. Dropped before its answer, it has left: nobody wants the
+/// plan.
+struct Waiting {
+    app: App,
+    id: Uuid,
+    gave_up: bool,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // A service that stops drops its requests too; their plans are solved by the next one.
+        if self.gave_up && !self.app.is_stopping() {
+            let (app, id) = (self.app.clone(), self.id);
+            // Without a runtime the whole service is going.
+            let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+            runtime.spawn(async move {
+                match cancel(&app, id).await {
+                    Ok(true) => tracing::info!(plan = %id, "cancelled: the client that waited for it has left"),
+                    Ok(false) => {}
+                    Err(error) => tracing::warn!(plan = %id, %error, "a plan that nobody waits for could not be cancelled"),
+                }
+            });
+        }
+    }
+}
+
+/// Cancels a plan; answers whether it was still open.
+async fn cancel(app: &App, id: Uuid) -> store::Result<bool> {
+    let mut tx = app.pool.begin().await?;
+    let open = rows::cancel(&mut tx, id, now()).await?;
+    tx.commit().await?;
+    Ok(open)
+}
+
 /// The client's key (header `Idempotency-Key`) with the digest of its request.
 fn idempotency_key(request: &HttpRequest, bytes: &[u8]) -> Result<Option<(String, String)>, Refusal> {
     let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
-    let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= body::NAME_BYTES_MAX);
-    let expected = || format!("Idempotency-Key: expected 1 to {} characters", body::NAME_BYTES_MAX);
+    let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= body::NAME_CHARS_MAX);
+    let expected = || format!("Idempotency-Key: expected 1 to {} characters of ASCII", body::NAME_CHARS_MAX);
     let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
     Ok(Some((key.to_string(), Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())))
 }
@@ -188,6 +324,7 @@ async fn already_asked(db: &mut store::PgConnection, key: Option<&(String, Strin
 
 async fn enqueue(
     db: &mut store::PgConnection,
+    id: Uuid,
     asked: PlanRequest,
     options: &PlanOptions,
     key: Option<(String, String)>,
@@ -198,7 +335,7 @@ async fn enqueue(
         return Err(Refusal::value("/trace", format!("there is no trace {trace}")));
     }
     let problem = problem(db, asked).await?;
-    let (id, at) = (Uuid::now_v7(), now());
+    let at = now();
     rows::insert(db, id, &problem, &serde_json::to_value(options).expect("options are JSON"), at).await?;
     store::jobs::enqueue(db, id, options.is_long()).await?;
     if let Some((key, request)) = key {
@@ -230,8 +367,11 @@ async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Val
             if asked.objective.is_some() || asked.hardware.is_some() {
                 return Err(Refusal::value("/problem", "a problem brings its own objective and hardware"));
             }
-            documents::problem(&problem).map_err(|bad| Refusal::from(bad).below("/problem"))?;
-            Ok(problem)
+            off_loop(move || match documents::problem(&problem) {
+                Ok(_) => Ok(problem),
+                Err(bad) => Err(Refusal::from(bad).below("/problem")),
+            })
+            .await?
         }
         (None, Some(pipelines)) => {
             let objective = asked.objective.unwrap_or_else(|| ObjectiveSpec {
@@ -247,9 +387,12 @@ async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Val
                 return Err(Refusal::value("/hardware", "no agent is live and no hardware type is registered"));
             }
             let specs = specs(db, pipelines).await?;
-            let document = documents::problem_document(objective, hardware, specs)?;
-            documents::problem(&document)?;
-            Ok(document)
+            let made = move || {
+                let document = documents::problem_document(objective, hardware, specs)?;
+                documents::problem(&document)?;
+                Ok::<_, Refusal>(document)
+            };
+            off_loop(made).await?
         }
         _ => Err(Refusal::value("", "expected either problem or pipelines")),
     }
@@ -295,12 +438,14 @@ fn wait(request: &HttpRequest) -> Duration {
 
 async fn wait_for(app: &App, id: Uuid, wait: Duration) -> Result<PlanDocument, Refusal> {
     let begin = Instant::now();
+    let [mut rest, rest_max] = WAIT_POLL;
     while !wait.is_zero() && begin.elapsed() < wait && !app.is_stopping() {
         let state = rows::state(&mut *app.pool.acquire().await?, id).await?;
         if !matches!(state.as_deref(), Some("queued" | "solving")) {
             break;
         }
-        tokio::time::sleep(WAIT_POLL).await;
+        tokio::time::sleep(rest).await;
+        rest = (rest * 5 / 4).min(rest_max);
     }
     read(app, id).await
 }
@@ -310,23 +455,21 @@ async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
     row.map(PlanDocument::from).ok_or_else(|| Refusal::not_found(format!("plan {id}")))
 }
 
-/// One plan. `Prefer: wait=N` waits for it as when asking for one.
-#[utoipa::path(get, path = "/v1/plans/{id}", tag = "plans", params(("id" = Uuid, Path),
-        ("Prefer" = Option<String>, Header, description = "wait=N: wait up to N seconds")),
-    responses((status = 200, body = PlanDocument), (status = 404, body = Refusal)))]
-pub async fn get(app: web::Data<App>, id: web::Path<Uuid>, request: HttpRequest) -> Answer {
-    Ok(HttpResponse::Ok().json(wait_for(&app, *id, wait(&request)).await?))
+/// One plan. `Prefer: wait=N` waits for it as when asking for one; who leaves cancels nothing.
+#[utoipa::path(get, path = "/v1/plans/{id}", tag = "plans", operation_id = "get_plan", params(PlanPath, PreferHeader),
+    responses((status = 200, description = "The plan.", body = PlanDocument), Refused<404>))]
+pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRequest) -> Answer {
+    Ok(HttpResponse::Ok().json(wait_for(&app, path.id, wait(&request)).await?))
 }
 
 /// Cancels a plan that is not done yet.
-#[utoipa::path(delete, path = "/v1/plans/{id}", tag = "plans", params(("id" = Uuid, Path)),
-    responses((status = 202, body = PlanDocument, description = "it stops soon, or has stopped"), (status = 404, body = Refusal),
-        (status = 409, body = Refusal, description = "it is over already")))]
-pub async fn delete(app: web::Data<App>, id: web::Path<Uuid>) -> Answer {
-    let mut tx = app.pool.begin().await?;
-    let open = rows::cancel(&mut tx, *id, now()).await?;
-    tx.commit().await?;
-    let document = read(&app, *id).await?;
+#[utoipa::path(delete, path = "/v1/plans/{id}", tag = "plans", operation_id = "cancel_plan", params(PlanPath),
+    responses((status = 202, description = "It stops soon, or has stopped.", body = PlanDocument),
+        Refused<404>, Refused<409>))]
+pub async fn delete(app: web::Data<App>, path: web::Path<PlanPath>) -> Answer {
+    let PlanPath { id } = path.into_inner();
+    let open = cancel(&app, id).await?;
+    let document = read(&app, id).await?;
     if open {
         return Ok(HttpResponse::Accepted().json(document));
     }

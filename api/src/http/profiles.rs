@@ -1,66 +1,154 @@
 //! `/v1/pipelines/{name}/profiles`: what was measured of a pipeline.
 
-use super::body;
-use super::refusal::{Answer, Refusal};
+use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::refusal::{Answer, Refusal, Refused};
 use crate::app::{App, now};
 use crate::store::pipelines as rows;
-use actix_web::http::header;
-use actix_web::{HttpRequest, HttpResponse, web};
-use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, ProfileCsvRow, ProfileSet};
+use crate::store::{Condition, Deleted};
+use actix_web::dev::Payload;
+use actix_web::http::header::{self, ETag, EntityTag};
+use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
+use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, PipelineSpec, ProfileCsvRow, ProfileSet};
+use futures::future::LocalBoxFuture;
 
 /// Routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
-    config.service(web::resource("/v1/pipelines/{name}/profiles").route(web::get().to(get)).route(web::put().to(put)));
+    config.service(
+        web::resource("/v1/pipelines/{name}/profiles")
+            .route(web::get().to(get))
+            .route(web::put().to(put))
+            .route(web::delete().to(delete)),
+    );
+}
+
+fn tag(version: i64) -> ETag {
+    ETag(EntityTag::new_strong(version.to_string()))
 }
 
 /// What was measured of a pipeline.
-#[utoipa::path(get, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", params(("name" = String, Path)),
-    responses((status = 200, body = ProfileSet), (status = 404, body = Refusal)))]
-pub async fn get(app: web::Data<App>, name: web::Path<String>) -> Answer {
+#[utoipa::path(get, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "get_profiles", params(Name),
+    responses((status = 200, description = "The profiles.", body = ProfileSet,
+        headers(("ETag" = String, description = "Their version."))), Refused<404>))]
+pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
-    let profile = row.profile.ok_or_else(|| Refusal::not_found(format!("profile of pipeline {name}")))?;
-    Ok(HttpResponse::Ok().json(profile))
-}
-
-/// Registers what was measured, as JSON or as a profile file in CSV (`text/csv`), and replaces what was there.
-#[utoipa::path(put, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", params(("name" = String, Path)),
-    request_body(content((ProfileSet = "application/json"), (String = "text/csv"))),
-    responses((status = 200, body = ProfileSet), (status = 400, body = Refusal), (status = 404, body = Refusal),
-        (status = 422, body = Refusal)))]
-pub async fn put(app: web::Data<App>, name: web::Path<String>, request: HttpRequest, bytes: web::Bytes) -> Answer {
-    let content = request.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
-    let profiles = if content.starts_with("text/csv") {
-        from_csv(apportion_wire::read_profile_csv("profiles", body::text(&bytes)?, AccuracyUnit::Fraction)?, &name)?
-    } else {
-        apportion_wire::profile_set_from_tree("profiles", body::tree(&bytes)?)?
+    let (Some(profile), Some(version)) = (row.profile, row.profile_version) else {
+        return Err(Refusal::not_found(format!("profile of pipeline {name}")));
     };
-    let mut tx = app.pool.begin().await?;
-    let row = rows::get(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
-    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec)?;
-    fits(&spec, &profiles)?;
-    let document = serde_json::to_value(&profiles).expect("a profile is JSON");
-    rows::put_profile(&mut tx, &name, &document, now()).await?;
-    tx.commit().await?;
-    Ok(HttpResponse::Ok().json(document))
+    Ok(HttpResponse::Ok().insert_header(tag(version)).json(profile))
 }
 
-/// The profile speaks of the pipeline's own variants, and together they make a valid pipeline.
-fn fits(spec: &apportion_wire::PipelineSpec, profiles: &ProfileSet) -> Result<(), Refusal> {
-    let known = |task: &str, variant: &str| {
+/// A profile as it was sent: a JSON document, or a profile file.
+pub enum Sent {
+    /// JSON.
+    Json(Document),
+    /// CSV.
+    Csv(body::Body<{ body::DOCUMENT_BYTES_MAX }>),
+}
+
+impl FromRequest for Sent {
+    type Error = Refusal;
+    type Future = LocalBoxFuture<'static, Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let content = request.headers().get(header::CONTENT_TYPE).and_then(|t| t.to_str().ok()).unwrap_or_default();
+        if content.starts_with("text/csv") {
+            let body = body::Body::from_request(request, payload);
+            return Box::pin(async move { Ok(Self::Csv(body.await?)) });
+        }
+        let document = Document::from_request(request, payload);
+        Box::pin(async move { Ok(Self::Json(document.await?)) })
+    }
+}
+
+impl Sent {
+    async fn read(self, pipeline: String) -> Result<ProfileSet, Refusal> {
+        // What was sent keeps its room until it is read.
+        let read = move || -> Result<ProfileSet, Refusal> {
+            match self {
+                Self::Json(document) => Ok(apportion_wire::profile_set_from_tree("profiles", document.tree)?),
+                Self::Csv(body) => {
+                    let text = body::text(&body.bytes)?;
+                    from_csv(apportion_wire::read_profile_csv("profiles", text, AccuracyUnit::Fraction)?, &pipeline)
+                }
+            }
+        };
+        off_loop(read).await?
+    }
+}
+
+/// Registers what was measured, as JSON or as a profile file in CSV (`text/csv`). It is merged with what is there: rows
+/// replace those of the same task, variant, hardware type and share; the rest is replaced by variant, path and task;
+/// what is not sent stays.
+#[utoipa::path(put, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "put_profiles",
+    params(Name, IfMatch),
+    request_body(content((ProfileSet = "application/json"), (String = "text/csv")), description = "What was measured."),
+    responses((status = 200, description = "All that is registered now.", body = ProfileSet,
+        headers(("ETag" = String, description = "Its version."))), Refused<404>, Refused<412>))]
+pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, sent: Sent) -> Answer {
+    let sent = sent.read(name.clone()).await?;
+    let mut tx = app.pool.begin().await?;
+    // Locked, so that of two profilers that end at once neither undoes the other's.
+    let row = rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
+    let document = off_loop(move || merged(row, sent)).await??;
+    let version = rows::put_profile(&mut tx, &name, &document, &condition, now()).await?;
+    let version = version.ok_or_else(|| body::other_version(&format!("the profile of pipeline {name}")))?;
+    tx.commit().await?;
+    Ok(HttpResponse::Ok().insert_header(tag(version)).json(document))
+}
+
+/// What is registered of the pipeline with what was sent, valid.
+fn merged(row: rows::PipelineRow, sent: ProfileSet) -> Result<serde_json::Value, Refusal> {
+    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec)?;
+    names_fit(&spec, &sent)?;
+    let mut all = match row.profile {
+        Some(profile) => crate::documents::profiles(&format!("profiles of {}", row.name), &profile)?,
+        None => ProfileSet::default(),
+    };
+    all.merge(sent);
+    crate::documents::facts(&spec.with_profiles(&all))?;
+    Ok(serde_json::to_value(&all).expect("a profile is JSON"))
+}
+
+/// Every name that was sent is the pipeline's.
+fn names_fit(spec: &PipelineSpec, sent: &ProfileSet) -> Result<(), Refusal> {
+    let has_task = |task: &str| spec.tasks.iter().any(|t| t.name == task);
+    let has = |task: &str, variant: &str| {
         spec.tasks.iter().any(|t| t.name == task && t.variants.iter().any(|v| v.name == variant))
     };
-    let stranger = profiles.rows.iter().position(|r| !known(&r.task, &r.variant));
-    if let Some(i) = stranger {
-        let row = &profiles.rows[i];
-        let detail = format!("{}/{}: expected a task and a variant of pipeline {}", row.task, row.variant, spec.name);
-        return Err(Refusal::value(format!("/rows/{i}"), detail));
+    let stage = |text: &str| text.trim().split_once(':').is_some_and(|(task, variant)| has(task, variant));
+    let strange = |at: String, what: String| {
+        Err(Refusal::value(at, format!("{what}: expected names of tasks and variants of pipeline {}", spec.name)))
+    };
+    if let Some(i) = sent.rows.iter().position(|r| !has(&r.task, &r.variant)) {
+        return strange(format!("/rows/{i}"), format!("{}/{}", sent.rows[i].task, sent.rows[i].variant));
     }
-    crate::documents::facts(&spec.with_profiles(profiles))?;
+    if let Some(i) = sent.variants.iter().position(|v| !has(&v.task, &v.variant)) {
+        return strange(format!("/variants/{i}"), format!("{}/{}", sent.variants[i].task, sent.variants[i].variant));
+    }
+    if let Some(i) = sent.tasks.iter().position(|t| !has_task(&t.name)) {
+        return strange(format!("/tasks/{i}"), sent.tasks[i].name.clone());
+    }
+    if let Some(path) = sent.path_accuracy.keys().find(|path| !path.split('>').all(stage)) {
+        return strange(format!("/path_accuracy/{}", apportion_domain::pipeline::escape(path)), path.clone());
+    }
     Ok(())
 }
 
-/// The rows of a profile file as a profile: all of this pipeline, each variant's accuracy from its first row that has one.
+/// Forgets all that was measured of a pipeline.
+#[utoipa::path(delete, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "delete_profiles",
+    params(Name, IfMatch), responses((status = 204, description = "It is gone."), Refused<404>, Refused<412>))]
+pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {
+    let what = format!("profile of pipeline {name}");
+    match rows::delete_profile(&mut *app.pool.acquire().await?, &name, &condition).await? {
+        Deleted::Done => Ok(HttpResponse::NoContent().finish()),
+        Deleted::Missing => Err(Refusal::not_found(what)),
+        Deleted::OtherVersion => Err(body::other_version(&what)),
+    }
+}
+
+/// The rows of a profile file as a profile: all of this pipeline, each variant's accuracy from its first row that has
+/// one.
 fn from_csv(rows: Vec<ProfileCsvRow>, pipeline: &str) -> Result<ProfileSet, Refusal> {
     let mut set = ProfileSet::default();
     for (i, row) in rows.into_iter().enumerate() {

@@ -7,8 +7,10 @@ use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, ResponseError};
 use apportion_wire::BadInput;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
-use utoipa::ToSchema;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
 
 /// Media type of problem documents.
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -33,10 +35,11 @@ pub struct Refusal {
     /// The status in words.
     pub title: String,
     /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
     /// What happened, for people.
     pub detail: String,
-    /// Refused values, if any.
+    /// Refused values, if any: at most 100 are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<RefusedValue>,
 }
@@ -127,9 +130,40 @@ impl From<ApplyError> for Refusal {
             ApplyError::Database(error) => error.into(),
             ApplyError::Document(bad) => bad.into(),
             ApplyError::Stale(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
-            ApplyError::Plan { .. } | ApplyError::Compose(_) => Self::value("/plans", error.to_string()),
+            ApplyError::Plan { .. } | ApplyError::Compose(_) | ApplyError::Tensors { .. } => {
+                Self::value("/plans", error.to_string())
+            }
             ApplyError::Devices(_) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
         }
+    }
+}
+
+/// The response of a refusal, as the description has it.
+pub struct Refused<const STATUS: u16>;
+
+impl<const STATUS: u16> IntoResponses for Refused<STATUS> {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Refusal"))).build();
+        let response = ResponseBuilder::new().description(meaning(STATUS)).content(MEDIA_TYPE, content).build();
+        BTreeMap::from([(STATUS.to_string(), response.into())])
+    }
+}
+
+/// What a status says of a request to this service.
+#[must_use]
+pub fn meaning(status: u16) -> &'static str {
+    match status {
+        400 => "The request cannot be read: no JSON, no UTF-8, or a parameter of another form.",
+        404 => "There is no such thing.",
+        408 => "The body came too slowly.",
+        409 => "What is there does not allow it now.",
+        412 => "`If-Match` names no version of what is there: somebody else was faster.",
+        413 => "The body is too large, or holds too many values.",
+        416 => "The file has no byte of the range.",
+        422 => "The request can be read, but says something impossible; `errors` names the places.",
+        428 => "`If-Match` is required and missing.",
+        503 => "The database does not answer, or there is no room for the body now: try again.",
+        _ => "A defect of the service, or of its disk; its log says more.",
     }
 }
 

@@ -1,17 +1,19 @@
 //! `/v1/target`: what the whole fleet is to do.
 
-use super::body;
-use super::refusal::{Answer, Refusal};
+use super::body::{self, Document};
+use super::refusal::{Answer, Refusal, Refused};
 use crate::app::App;
 use crate::control::apply::{Proposal, Specs, apply};
+use crate::control::reconcile::Placement;
+use crate::store::Condition;
 use crate::store::target::{self as rows, TargetRow};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ETag, EntityTag, IfMatch};
+use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 /// Most plans of one target.
@@ -26,7 +28,8 @@ pub struct TargetDocument {
     pub generation: i64,
     /// The plans that it is made of.
     pub plans: Vec<Uuid>,
-    /// Groups, and which replica of them stands on which device: `{next_id, groups, replicas}`.
+    /// Groups, and which replica of them stands on which device.
+    #[schema(value_type = Placement)]
     pub placement: Value,
     /// Why it was made.
     pub reason: String,
@@ -55,6 +58,7 @@ pub struct FormerTarget {
     /// The plans that it was made of.
     pub plans: Vec<Uuid>,
     /// Who stood where.
+    #[schema(value_type = Placement)]
     pub placement: Value,
     /// Why it was made.
     pub reason: String,
@@ -70,6 +74,16 @@ pub struct TargetRequest {
     pub plans: Vec<Uuid>,
 }
 
+/// The header `If-Match`, which a target needs.
+#[derive(Clone, Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // read by `Condition`
+pub struct GenerationMatch {
+    /// The generation of the target that is replaced, as an entity tag: `"0"` before the first.
+    #[param(rename = "If-Match", required = true, example = "\"0\"")]
+    pub if_match: String,
+}
+
 /// Routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
@@ -78,8 +92,9 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// The target in force.
-#[utoipa::path(get, path = "/v1/target", tag = "fleet",
-    responses((status = 200, body = TargetDocument, headers(("ETag" = String, description = "its generation")))))]
+#[utoipa::path(get, path = "/v1/target", tag = "fleet", operation_id = "get_target",
+    responses((status = 200, description = "The target.", body = TargetDocument,
+        headers(("ETag" = String, description = "Its generation.")))))]
 pub async fn get(app: web::Data<App>) -> Answer {
     let row = rows::get(&mut *app.pool.acquire().await?).await?;
     Ok(answer(row))
@@ -91,7 +106,8 @@ fn answer(row: TargetRow) -> HttpResponse {
 }
 
 /// Former targets and the one in force, the newest first.
-#[utoipa::path(get, path = "/v1/target/history", tag = "fleet", responses((status = 200, body = [FormerTarget])))]
+#[utoipa::path(get, path = "/v1/target/history", tag = "fleet", operation_id = "list_targets",
+    responses((status = 200, description = "The newest thousand.", body = [FormerTarget])))]
 pub async fn history(app: web::Data<App>) -> Answer {
     let rows = rows::history(&mut *app.pool.acquire().await?).await?;
     let former = |r: rows::HistoryRow| FormerTarget {
@@ -105,24 +121,24 @@ pub async fn history(app: web::Data<App>) -> Answer {
 }
 
 /// Replaces the target by compare-and-set: `If-Match` names the generation that is replaced.
-#[utoipa::path(put, path = "/v1/target", tag = "fleet", request_body = TargetRequest,
-    params(("If-Match" = String, Header, description = "generation of the target that is replaced, in quotes")),
-    responses((status = 200, body = TargetDocument), (status = 400, body = Refusal), (status = 412, body = Refusal),
-        (status = 422, body = Refusal), (status = 428, body = Refusal)))]
-pub async fn put(app: web::Data<App>, expected: Option<web::Header<IfMatch>>, bytes: web::Bytes) -> Answer {
-    let generation = match expected {
-        // Without the header the framework gives an empty list.
-        Some(web::Header(IfMatch::Items(tags))) if tags.len() == 1 => tags[0].tag().parse::<i64>().ok(),
-        Some(web::Header(IfMatch::Items(tags))) if !tags.is_empty() => None,
-        _ => {
+#[utoipa::path(put, path = "/v1/target", tag = "fleet", operation_id = "put_target", params(GenerationMatch),
+    request_body(content = TargetRequest, description = "The plans."),
+    responses((status = 200, description = "The target in force now.", body = TargetDocument,
+        headers(("ETag" = String, description = "Its generation."))), Refused<412>, Refused<428>))]
+pub async fn put(app: web::Data<App>, condition: Condition, document: Document) -> Answer {
+    let generation = match condition {
+        Condition::Any => {
             let detail =
                 "the header If-Match with the generation that is replaced is required, for example If-Match: \"0\"";
             return Err(Refusal::new(StatusCode::PRECONDITION_REQUIRED, detail));
         }
+        Condition::Versions(versions) if versions.len() == 1 => versions[0],
+        _ => {
+            let detail = "If-Match: expected one generation in quotes";
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, detail));
+        }
     };
-    let generation = generation
-        .ok_or_else(|| Refusal::new(StatusCode::PRECONDITION_FAILED, "If-Match: expected one generation in quotes"))?;
-    let asked: TargetRequest = body::value(body::tree(&bytes)?)?;
+    let asked: TargetRequest = body::value(document.tree)?;
     if asked.plans.len() > PLANS_MAX {
         return Err(Refusal::value("/plans", format!("{} plans: expected at most {PLANS_MAX}", asked.plans.len())));
     }

@@ -1,7 +1,7 @@
 //! `/v1/traces`: uploaded loads.
 
-use super::body;
-use super::refusal::{Answer, Refusal};
+use super::body::{self, Body, off_loop};
+use super::refusal::{Answer, Refusal, Refused};
 use crate::app::{App, now};
 use crate::store::traces::{self as rows, TraceRow};
 use actix_web::http::header;
@@ -19,12 +19,31 @@ pub struct TraceDocument {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// `arrivals` or `rates`.
+    /// What its rows are.
+    #[schema(value_type = TraceKind)]
     pub kind: String,
     /// How many rows.
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: DateTime<Utc>,
+}
+
+/// What the rows of a trace are.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TraceKind {
+    /// Moments at which a query arrives.
+    Arrivals,
+    /// A rate for each second.
+    Rates,
+}
+
+/// Which trace.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct TracePath {
+    /// Its identifier.
+    pub id: Uuid,
 }
 
 impl From<TraceRow> for TraceDocument {
@@ -36,54 +55,57 @@ impl From<TraceRow> for TraceDocument {
 /// How a trace is to be called.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct TraceQuery {
-    /// Its name; default `trace`.
+    /// Its name, 1 to 128 characters without control characters; default `trace`.
+    #[param(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1F\x7F-\x9F]+$")]
     pub name: Option<String>,
 }
 
 /// Routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
-        .service(
-            web::resource("/v1/traces")
-                .app_data(web::PayloadConfig::new(body::TRACE_BYTES_MAX))
-                .route(web::get().to(list))
-                .route(web::post().to(post)),
-        )
+        .service(web::resource("/v1/traces").route(web::get().to(list)).route(web::post().to(post)))
         .service(web::resource("/v1/traces/{id}").route(web::get().to(get)));
 }
 
 /// All traces, the newest first.
-#[utoipa::path(get, path = "/v1/traces", tag = "traces", responses((status = 200, body = [TraceDocument])))]
+#[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces",
+    responses((status = 200, description = "The newest thousand, without their rows.", body = [TraceDocument])))]
 pub async fn list(app: web::Data<App>) -> Answer {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     Ok(HttpResponse::Ok().json(rows.into_iter().map(TraceDocument::from).collect::<Vec<_>>()))
 }
 
 /// Uploads a trace: CSV `arrival_ms` or `second,qps`.
-#[utoipa::path(post, path = "/v1/traces", tag = "traces", params(TraceQuery),
-    request_body(content = String, content_type = "text/csv"),
-    responses((status = 201, body = TraceDocument, headers(("Location" = String))), (status = 413, body = Refusal),
-        (status = 422, body = Refusal)))]
-pub async fn post(app: web::Data<App>, query: web::Query<TraceQuery>, bytes: web::Bytes) -> Answer {
+#[utoipa::path(post, path = "/v1/traces", tag = "traces", operation_id = "post_trace", params(TraceQuery),
+    request_body(content = String, content_type = "text/csv", description = "The rows."),
+    responses((status = 201, description = "It is stored.", body = TraceDocument,
+        headers(("Location" = String, description = "Where it is.")))))]
+pub async fn post(app: web::Data<App>, query: web::Query<TraceQuery>, body: Body<{ body::TRACE_BYTES_MAX }>) -> Answer {
     let name = query.into_inner().name.unwrap_or_else(|| "trace".into());
     body::name(&name)?;
-    let csv = body::text(&bytes)?;
-    let (kind, count) = match apportion_wire::read_trace(&name, csv.as_bytes(), None)? {
+    let read = move || {
+        let trace = apportion_wire::read_trace(&name, body::text(&body.bytes)?.as_bytes(), None)?;
+        Ok::<_, Refusal>((name, trace, body))
+    };
+    let (name, trace, body) = off_loop(read).await??;
+    let (kind, count) = match trace {
         Trace::Arrivals(moments) => ("arrivals", moments.len()),
         Trace::Rates(rows) => ("rates", rows.len()),
     };
     let row = TraceRow { id: Uuid::now_v7(), name, kind: kind.into(), rows: count as i64, created_at: now() };
-    rows::insert(&mut *app.pool.acquire().await?, &row, csv).await?;
+    rows::insert(&mut *app.pool.acquire().await?, &row, body::text(&body.bytes)?).await?;
     let location = (header::LOCATION, format!("/v1/traces/{}", row.id));
     Ok(HttpResponse::Created().insert_header(location).json(TraceDocument::from(row)))
 }
 
 /// One trace, without its rows.
-#[utoipa::path(get, path = "/v1/traces/{id}", tag = "traces", params(("id" = Uuid, Path)),
-    responses((status = 200, body = TraceDocument), (status = 404, body = Refusal)))]
-pub async fn get(app: web::Data<App>, id: web::Path<Uuid>) -> Answer {
-    let row = rows::get(&mut *app.pool.acquire().await?, *id).await?;
+#[utoipa::path(get, path = "/v1/traces/{id}", tag = "traces", operation_id = "get_trace", params(TracePath),
+    responses((status = 200, description = "The trace.", body = TraceDocument), Refused<404>))]
+pub async fn get(app: web::Data<App>, path: web::Path<TracePath>) -> Answer {
+    let TracePath { id } = path.into_inner();
+    let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("trace {id}")))?;
     Ok(HttpResponse::Ok().json(TraceDocument::from(row)))
 }

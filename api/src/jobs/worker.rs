@@ -5,6 +5,7 @@ use super::counts;
 use super::insist::{Pauses, attempt};
 use super::places::{Free, Places};
 use crate::app::{App, now};
+use crate::parts::Part;
 use crate::store::{self, jobs::JobRow, jobs::Offer, plans::PlanRow};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,6 +80,7 @@ pub async fn run(app: App) {
     let mut jobs = JoinSet::new();
     let mut pauses = Pauses::default();
     while !crew.app.is_stopping() {
+        crew.app.parts.sign(Part::Jobs);
         while let Some(ended) = jobs.try_join_next() {
             survived(ended);
         }
@@ -86,6 +88,7 @@ pub async fn run(app: App) {
             tokio::select! {
                 () = crew.app.stopped() => {}
                 () = crew.places.freed() => {}
+                () = tokio::time::sleep(POLL) => {}
             }
             continue;
         };

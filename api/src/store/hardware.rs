@@ -1,6 +1,6 @@
 //! Registered hardware types.
 
-use super::{PgConnection, Result};
+use super::{Condition, Deleted, PgConnection, Result};
 
 /// A registered hardware type.
 #[derive(Clone, Debug, PartialEq, sqlx::FromRow)]
@@ -11,22 +11,33 @@ pub struct HardwareRow {
     pub price_per_hour: f64,
     /// Memory of one device.
     pub memory_mib: Option<f64>,
+    /// Counts its replacements; a write does not read it.
+    pub version: i64,
 }
 
-/// Creates or replaces; answers whether it was created.
+/// Creates or replaces; answers its new version, 1 if it was created, or `None` if the condition does not hold.
 ///
 /// # Errors
 /// The database's.
-pub async fn put(db: &mut PgConnection, row: &HardwareRow) -> Result<bool> {
-    sqlx::query_scalar(
-        "insert into hardware (name, price_per_hour, memory_mib) values ($1, $2, $3)
-         on conflict (name) do update set price_per_hour = $2, memory_mib = $3 returning xmax = 0",
-    )
-    .bind(&row.name)
-    .bind(row.price_per_hour)
-    .bind(row.memory_mib)
-    .fetch_one(db)
-    .await
+pub async fn put(db: &mut PgConnection, row: &HardwareRow, condition: &Condition) -> Result<Option<i64>> {
+    let statement = match condition.needs_row() {
+        true => {
+            "update hardware set price_per_hour = $2, memory_mib = $3, version = version + 1
+             where name = $1 and ($4::bigint[] is null or version = any($4)) returning version"
+        }
+        false => {
+            "insert into hardware (name, price_per_hour, memory_mib) select $1, $2, $3 where $4::bigint[] is null
+             on conflict (name) do update set price_per_hour = $2, memory_mib = $3, version = hardware.version + 1
+             returning version"
+        }
+    };
+    sqlx::query_scalar(statement)
+        .bind(&row.name)
+        .bind(row.price_per_hour)
+        .bind(row.memory_mib)
+        .bind(condition.versions())
+        .fetch_optional(db)
+        .await
 }
 
 /// The type with this name.
@@ -34,7 +45,7 @@ pub async fn put(db: &mut PgConnection, row: &HardwareRow) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<HardwareRow>> {
-    sqlx::query_as("select name, price_per_hour, memory_mib from hardware where name = $1")
+    sqlx::query_as("select name, price_per_hour, memory_mib, version from hardware where name = $1")
         .bind(name)
         .fetch_optional(db)
         .await
@@ -45,14 +56,21 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<HardwareRow
 /// # Errors
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<HardwareRow>> {
-    sqlx::query_as("select name, price_per_hour, memory_mib from hardware order by name").fetch_all(db).await
+    sqlx::query_as("select name, price_per_hour, memory_mib, version from hardware order by name").fetch_all(db).await
 }
 
-/// Whether there was one to delete.
+/// Deletes the type if its version is allowed.
 ///
 /// # Errors
 /// The database's.
-pub async fn delete(db: &mut PgConnection, name: &str) -> Result<bool> {
-    let done = sqlx::query("delete from hardware where name = $1").bind(name).execute(db).await?;
-    Ok(done.rows_affected() == 1)
+pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deleted> {
+    let done = sqlx::query("delete from hardware where name = $1 and ($2::bigint[] is null or version = any($2))")
+        .bind(name)
+        .bind(condition.versions())
+        .execute(&mut *db)
+        .await?;
+    if done.rows_affected() == 1 {
+        return Ok(Deleted::Done);
+    }
+    Ok(if get(db, name).await?.is_some() { Deleted::OtherVersion } else { Deleted::Missing })
 }

@@ -12,6 +12,7 @@ pub mod hardware;
 pub mod jobs;
 pub mod pipelines;
 pub mod plans;
+pub mod processes;
 pub mod target;
 pub mod traces;
 
@@ -40,4 +41,44 @@ pub fn is_away(error: &Error) -> bool {
         Error::Database(error) => error.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class))),
         _ => false,
     }
+}
+
+/// Which version of a row a write may touch. The statement that writes checks it, so that of two writes with one condition
+/// one is too late.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Any, and none at all.
+    Any,
+    /// Any that is there.
+    Exists,
+    /// One of these.
+    Versions(Vec<i64>),
+}
+
+impl Condition {
+    /// The versions allowed; `None`: every one.
+    #[must_use]
+    pub fn versions(&self) -> Option<&[i64]> {
+        match self {
+            Self::Any | Self::Exists => None,
+            Self::Versions(versions) => Some(versions),
+        }
+    }
+
+    /// Whether there must be a row.
+    #[must_use]
+    pub fn needs_row(&self) -> bool {
+        *self != Self::Any
+    }
+}
+
+/// What came of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The row is gone.
+    Done,
+    /// There was none.
+    Missing,
+    /// It is of a version that the condition does not allow.
+    OtherVersion,
 }

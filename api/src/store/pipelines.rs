@@ -1,6 +1,6 @@
 //! Registered pipelines and their profiles.
 
-use super::{PgConnection, Result, Time};
+use super::{Condition, Deleted, PgConnection, Result, Time};
 use serde_json::Value;
 
 /// A registered pipeline.
@@ -14,26 +14,51 @@ pub struct PipelineRow {
     pub version: i64,
     /// What was measured, if it was.
     pub profile: Option<Value>,
+    /// Counts the changes of its profile; `None` without one.
+    pub profile_version: Option<i64>,
 }
 
-const SELECT: &str =
-    "select p.name, p.spec, p.version, f.profile from pipelines p left join profiles f on f.pipeline = p.name
-     where $1::text is null or p.name = $1 order by p.name";
+/// A pipeline in a list, without its documents.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct SummaryRow {
+    /// Its name.
+    pub name: String,
+    /// Counts its replacements.
+    pub version: i64,
+    /// Whether there is a profile.
+    pub profiled: bool,
+    /// The spec's `replan.mode`, if it has one.
+    pub replan: Option<String>,
+}
 
-/// Creates or replaces; answers its new version, 1 if it was created.
+/// A select of [`PipelineRow`]s with its condition.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select p.name, p.spec, p.version, f.profile, f.version as profile_version
+             from pipelines p left join profiles f on f.pipeline = p.name ",
+            $rest
+        )
+    };
+}
+
+/// Creates or replaces; answers its new version, 1 if it was created, or `None` if the condition does not hold.
 ///
 /// # Errors
 /// The database's.
-pub async fn put(db: &mut PgConnection, name: &str, spec: &Value, at: Time) -> Result<i64> {
-    sqlx::query_scalar(
-        "insert into pipelines (name, spec, updated_at) values ($1, $2, $3)
-         on conflict (name) do update set spec = $2, updated_at = $3, version = pipelines.version + 1 returning version",
-    )
-    .bind(name)
-    .bind(spec)
-    .bind(at)
-    .fetch_one(db)
-    .await
+pub async fn put(db: &mut PgConnection, name: &str, spec: &Value, condition: &Condition, at: Time) -> Result<Option<i64>> {
+    let statement = match condition.needs_row() {
+        true => {
+            "update pipelines set spec = $2, updated_at = $3, version = version + 1
+             where name = $1 and ($4::bigint[] is null or version = any($4)) returning version"
+        }
+        false => {
+            "insert into pipelines (name, spec, updated_at) select $1, $2, $3 where $4::bigint[] is null
+             on conflict (name) do update set spec = $2, updated_at = $3, version = pipelines.version + 1
+             returning version"
+        }
+    };
+    sqlx::query_scalar(statement).bind(name).bind(spec).bind(at).bind(condition.versions()).fetch_optional(db).await
 }
 
 /// The pipeline with this name.
@@ -41,7 +66,28 @@ pub async fn put(db: &mut PgConnection, name: &str, spec: &Value, at: Time) -> R
 /// # Errors
 /// The database's.
 pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRow>> {
-    sqlx::query_as(SELECT).bind(Some(name)).fetch_optional(db).await
+    sqlx::query_as(select!("where p.name = $1")).bind(name).fetch_optional(db).await
+}
+
+/// The pipeline with this name, which nobody deletes or replaces until the transaction ends.
+///
+/// # Errors
+/// The database's.
+pub async fn share(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRow>> {
+    sqlx::query_as(select!("where p.name = $1 for share of p")).bind(name).fetch_optional(db).await
+}
+
+/// The pipeline with this name, which is this transaction's alone until it ends; its profile too.
+///
+/// # Errors
+/// The database's.
+pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRow>> {
+    let locked = sqlx::query("select 1 from pipelines where name = $1 for update").bind(name);
+    if locked.fetch_optional(&mut *db).await?.is_none() {
+        return Ok(None);
+    }
+    // A statement of its own: it sees what the one before had to wait for.
+    get(db, name).await
 }
 
 /// All pipelines by name.
@@ -49,31 +95,85 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRow
 /// # Errors
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
-    sqlx::query_as(SELECT).bind(None::<String>).fetch_all(db).await
+    sqlx::query_as(select!("order by p.name")).fetch_all(db).await
 }
 
-/// Whether there was one to delete.
+/// All pipelines by name, without their documents.
 ///
 /// # Errors
 /// The database's.
-pub async fn delete(db: &mut PgConnection, name: &str) -> Result<bool> {
-    let done = sqlx::query("delete from pipelines where name = $1").bind(name).execute(db).await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// Stores what was measured. The pipeline must exist.
-///
-/// # Errors
-/// The database's.
-pub async fn put_profile(db: &mut PgConnection, name: &str, profile: &Value, at: Time) -> Result<()> {
-    sqlx::query(
-        "insert into profiles (pipeline, profile, updated_at) values ($1, $2, $3)
-         on conflict (pipeline) do update set profile = $2, updated_at = $3",
+pub async fn summaries(db: &mut PgConnection) -> Result<Vec<SummaryRow>> {
+    sqlx::query_as(
+        "select p.name, p.version, f.pipeline is not null as profiled, p.spec -> 'replan' ->> 'mode' as replan
+         from pipelines p left join profiles f on f.pipeline = p.name order by p.name",
     )
-    .bind(name)
-    .bind(profile)
-    .bind(at)
-    .execute(db)
-    .await?;
-    Ok(())
+    .fetch_all(db)
+    .await
+}
+
+/// Whether the target in force has a part of this pipeline.
+///
+/// # Errors
+/// The database's.
+pub async fn is_deployed(db: &mut PgConnection, name: &str) -> Result<bool> {
+    sqlx::query_scalar("select exists (select from target where specs ? $1)").bind(name).fetch_one(db).await
+}
+
+/// Deletes the pipeline with its profile, if its version is allowed.
+///
+/// # Errors
+/// The database's.
+pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deleted> {
+    let done = sqlx::query("delete from pipelines where name = $1 and ($2::bigint[] is null or version = any($2))")
+        .bind(name)
+        .bind(condition.versions())
+        .execute(&mut *db)
+        .await?;
+    if done.rows_affected() == 1 {
+        return Ok(Deleted::Done);
+    }
+    Ok(if get(db, name).await?.is_some() { Deleted::OtherVersion } else { Deleted::Missing })
+}
+
+/// Stores what was measured; answers the profile's new version, or `None` if the condition does not hold. The pipeline
+/// must exist.
+///
+/// # Errors
+/// The database's.
+pub async fn put_profile(
+    db: &mut PgConnection,
+    name: &str,
+    profile: &Value,
+    condition: &Condition,
+    at: Time,
+) -> Result<Option<i64>> {
+    let statement = match condition.needs_row() {
+        true => {
+            "update profiles set profile = $2, updated_at = $3, version = version + 1
+             where pipeline = $1 and ($4::bigint[] is null or version = any($4)) returning version"
+        }
+        false => {
+            "insert into profiles (pipeline, profile, updated_at) select $1, $2, $3 where $4::bigint[] is null
+             on conflict (pipeline) do update set profile = $2, updated_at = $3, version = profiles.version + 1
+             returning version"
+        }
+    };
+    sqlx::query_scalar(statement).bind(name).bind(profile).bind(at).bind(condition.versions()).fetch_optional(db).await
+}
+
+/// Deletes what was measured, if its version is allowed.
+///
+/// # Errors
+/// The database's.
+pub async fn delete_profile(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deleted> {
+    let done = sqlx::query("delete from profiles where pipeline = $1 and ($2::bigint[] is null or version = any($2))")
+        .bind(name)
+        .bind(condition.versions())
+        .execute(&mut *db)
+        .await?;
+    if done.rows_affected() == 1 {
+        return Ok(Deleted::Done);
+    }
+    let there = get(db, name).await?.is_some_and(|row| row.profile.is_some());
+    Ok(if there { Deleted::OtherVersion } else { Deleted::Missing })
 }

@@ -29,6 +29,27 @@ pub struct PlanRow {
     pub progress: Option<Value>,
 }
 
+/// A plan in a list, without its documents.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct SummaryRow {
+    /// Its identifier.
+    pub id: Uuid,
+    /// As in [`PlanRow`].
+    pub state: String,
+    /// How it is solved.
+    pub options: Value,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// When it was asked for.
+    pub created_at: Time,
+    /// When a worker began.
+    pub started_at: Option<Time>,
+    /// When it was over.
+    pub finished_at: Option<Time>,
+    /// How far the search is, while it is being solved.
+    pub progress: Option<Value>,
+}
+
 /// What every select of a [`PlanRow`] names.
 macro_rules! columns {
     ($rest:literal) => {
@@ -85,12 +106,18 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
     sqlx::query_as(columns!("where id = $1")).bind(id).fetch_optional(db).await
 }
 
-/// The newest plans.
+/// The newest plans, without problem and plan file, which are not read.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<PlanRow>> {
-    sqlx::query_as(columns!("order by id desc limit $1")).bind(LIST_MAX).fetch_all(db).await
+pub async fn list(db: &mut PgConnection) -> Result<Vec<SummaryRow>> {
+    sqlx::query_as(
+        "select id, state, options, error, created_at, started_at, finished_at, progress from plans
+         order by id desc limit $1",
+    )
+    .bind(LIST_MAX)
+    .fetch_all(db)
+    .await
 }
 
 /// Its state alone.

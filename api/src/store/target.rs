@@ -60,6 +60,12 @@ pub async fn replace(db: &mut PgConnection, next: &TargetRow) -> Result<bool> {
     if done.rows_affected() != 1 {
         return Ok(false);
     }
+    announce(db, next).await?;
+    Ok(true)
+}
+
+/// Writes the history and tells every process.
+async fn announce(db: &mut PgConnection, next: &TargetRow) -> Result<()> {
     sqlx::query(
         "insert into target_history (generation, plans, placement, reason, committed_at) values ($1, $2, $3, $4, $5)",
     )
@@ -71,7 +77,40 @@ pub async fn replace(db: &mut PgConnection, next: &TargetRow) -> Result<bool> {
     .execute(&mut *db)
     .await?;
     sqlx::query("select pg_notify($1, $2)").bind(CHANNEL).bind(next.generation.to_string()).execute(db).await?;
-    Ok(true)
+    Ok(())
+}
+
+/// Replaces the target `current` by one of a later incarnation, if it is still in force; answers whether it did.
+///
+/// # Errors
+/// The database's.
+pub async fn reincarnate(db: &mut PgConnection, next: &TargetRow, current: &TargetRow) -> Result<bool> {
+    let done = sqlx::query(
+        "update target set incarnation = $1, generation = $2, placement = $3, composed = $4, reason = $5, committed_at = $6
+         where incarnation = $7 and generation = $8",
+    )
+    .bind(next.incarnation)
+    .bind(next.generation)
+    .bind(&next.placement)
+    .bind(&next.composed)
+    .bind(&next.reason)
+    .bind(next.committed_at)
+    .bind(current.incarnation)
+    .bind(current.generation)
+    .execute(&mut *db)
+    .await?;
+    if done.rows_affected() == 1 && next.generation > current.generation {
+        announce(db, next).await?;
+    }
+    Ok(done.rows_affected() == 1)
+}
+
+/// Now by the database's clock.
+///
+/// # Errors
+/// The database's.
+pub async fn clock(db: &mut PgConnection) -> Result<Time> {
+    sqlx::query_scalar("select clock_timestamp()").fetch_one(db).await
 }
 
 /// One step of the target's history.

@@ -23,6 +23,7 @@ pub fn register(service: &Service, name: &str) -> v1::Register {
         data_address: "127.0.0.1:2".into(),
         fence: None,
         process_id: format!("process of {name}"),
+        ..v1::Register::default()
     }
 }
 
@@ -34,6 +35,15 @@ pub async fn attach(service: &Service, register: v1::Register) -> Agent {
     outbox.send(first).await.expect("room");
     let inbox = client.attach(ReceiverStream::new(messages)).await.expect("a stream").into_inner();
     Agent { outbox, inbox }
+}
+
+/// What the service answers to a registration; `None` if it ends the connection instead.
+pub async fn try_attach(service: &Service, register: v1::Register) -> Option<control_message::Message> {
+    let endpoint = format!("http://{}", service.running.grpc());
+    let mut client = ControlClient::connect(endpoint).await.expect("the agents' port");
+    let first = v1::AgentMessage { message: Some(agent_message::Message::Register(register)) };
+    let attached = client.attach(tokio_stream::iter([first])).await.ok()?;
+    Agent { outbox: mpsc::channel(1).0, inbox: attached.into_inner() }.next().await
 }
 
 impl Agent {

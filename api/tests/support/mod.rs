@@ -3,6 +3,7 @@
 #![allow(dead_code, unsafe_code, missing_docs)] // each test binary uses its own part; atexit is the only end a test binary has
 
 pub mod agent;
+pub mod plans;
 pub mod relay;
 
 use apportion_api::database::PrivateDatabase;
@@ -70,6 +71,23 @@ pub async fn new_database() -> String {
     format!("{}/{name}", &url[..at])
 }
 
+/// URL of a copy of a database that nobody is connected to.
+pub async fn copy_database(url: &str) -> String {
+    let at = url.rfind('/').expect("a URL");
+    let (name, copy) = (&url[at + 1..], format!("t{}", uuid::Uuid::new_v4().simple()));
+    let mut connection = sqlx::PgConnection::connect(&cluster().url).await.expect("our own cluster");
+    let begin = Instant::now();
+    // Connections that were closed may take a moment to be gone.
+    while let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {copy} template {name}")))
+        .execute(&mut connection)
+        .await
+    {
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    format!("{}/{copy}", &url[..at])
+}
+
 /// A service with its client.
 pub struct Service {
     pub running: Running,
@@ -135,6 +153,19 @@ impl Service {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Python with the clients that `scripts/setup tests` installs; `None` where they are not there, which continuous integration
+/// does not put up with.
+pub fn python() -> Option<std::path::PathBuf> {
+    let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/venv/bin/python");
+    if python.exists() {
+        return Some(python);
+    }
+    let missing = "the clients of scripts/clients.txt are not there; `scripts/setup tests` installs them";
+    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{missing}");
+    eprintln!("skipped: {missing}");
+    None
 }
 
 async fn answer(response: reqwest::Result<reqwest::Response>) -> (u16, Value) {

@@ -22,6 +22,7 @@ mod shape;
 pub mod spec;
 pub mod trace_csv;
 pub mod tree;
+mod yaml_bounds;
 
 pub use bad_input::BadInput;
 pub use convert::objective_of;

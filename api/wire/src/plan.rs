@@ -7,7 +7,9 @@ use apportion_domain::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// A plan file. Every key is present when it is printed; null stands for what does not exist.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -128,7 +130,6 @@ pub struct AssignmentFile {
 #[serde(deny_unknown_fields)]
 pub struct FlowFile {
     /// Nodes `[task, variant, hardware]`, with the share as fourth element where it is not 1.
-    #[schema(value_type = Vec<Vec<Object>>)]
     pub path: Vec<PathNode>,
     /// For each sink the shares sum to 1.
     pub share: f64,
@@ -143,6 +144,18 @@ pub enum PathNode {
     /// On a share of a device.
     Part(String, String, String, f64),
 }
+
+impl PartialSchema for PathNode {
+    fn schema() -> RefOr<Schema> {
+        // A list of three texts or four elements, since few generators of clients know lists with a type for each place.
+        let element = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Number]));
+        let about = "Task, variant and hardware type, and the share of a device where it is not 1.";
+        let node = ArrayBuilder::new().items(element).min_items(Some(3)).max_items(Some(4)).description(Some(about));
+        node.into()
+    }
+}
+
+impl ToSchema for PathNode {}
 
 /// Tables of all senders and the capacity left over.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]

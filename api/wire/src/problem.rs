@@ -12,6 +12,12 @@ use apportion_domain::{Application, Hardware, Invalid, Invalids, Problem, Proble
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Most applications of a scaling problem.
+pub const APPLICATIONS_MAX: usize = 4_096;
+/// Most variants of one of its applications.
+pub const APPLICATION_VARIANTS_MAX: usize = 256;
+/// Most resources of a scaling problem.
+pub const RESOURCES_MAX: usize = 256;
 /// The only version of the file formats so far.
 pub const VERSION: u32 = 1;
 
@@ -107,8 +113,14 @@ impl ScalingSpec {
         for (name, &amount) in &self.resources {
             number(&format!("{at}/resources/{}", escape(name)), amount, 0.0, &mut problems);
         }
-        if self.applications.is_empty() {
-            problems.push(Invalid::new(format!("{at}/applications"), "a list of 0", "at least one application"));
+        let count = self.applications.len();
+        if count == 0 || count > APPLICATIONS_MAX {
+            let expected = format!("1 to {APPLICATIONS_MAX} applications");
+            problems.push(Invalid::new(format!("{at}/applications"), format!("a list of {count}"), expected));
+        }
+        if self.resources.len() > RESOURCES_MAX {
+            let found = format!("{} resources", self.resources.len());
+            problems.push(Invalid::new(format!("{at}/resources"), found, format!("at most {RESOURCES_MAX} resources")));
         }
         unique(self.applications.iter().map(|a| &a.name), &format!("{at}/applications"), &mut problems);
         for (i, a) in self.applications.iter().enumerate() {
@@ -147,8 +159,10 @@ fn check_application(a: &ApplicationSpec, resources: &BTreeMap<String, f64>, at:
     number(&format!("{at}/load_qps"), a.load_qps, 0.0, problems);
     number(&format!("{at}/slack_qps"), a.slack_qps, 0.0, problems);
     positive(&format!("{at}/slo_ms"), a.slo_ms, problems);
-    if a.variants.is_empty() {
-        problems.push(Invalid::new(format!("{at}/variants"), "a list of 0", "at least one variant"));
+    let count = a.variants.len();
+    if count == 0 || count > APPLICATION_VARIANTS_MAX {
+        let expected = format!("1 to {APPLICATION_VARIANTS_MAX} variants");
+        problems.push(Invalid::new(format!("{at}/variants"), format!("a list of {count}"), expected));
     }
     unique(a.variants.iter().map(|v| &v.name), &format!("{at}/variants"), problems);
     for (i, v) in a.variants.iter().enumerate() {

@@ -10,7 +10,7 @@ use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{Hardware, Invalid, Invalids, Pipeline};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
 /// What was measured of one pipeline.
@@ -28,6 +28,36 @@ pub struct ProfileSet {
     /// Tensors of each task, as its model files state them.
     #[serde(default)]
     pub tasks: Vec<MeasuredTask>,
+}
+
+impl ProfileSet {
+    /// Takes in what was measured later. Rows replace those of the same task, variant, hardware type and share, all batches
+    /// together; a variant's other figures, a path's accuracy and a task's tensors are replaced one by one. What `later` does not
+    /// speak of stays.
+    pub fn merge(&mut self, later: ProfileSet) {
+        let place = |r: &MeasuredRow| (r.task.clone(), r.variant.clone(), r.hardware.clone(), r.share.to_bits());
+        let measured: BTreeSet<_> = later.rows.iter().map(place).collect();
+        self.rows.retain(|row| !measured.contains(&place(row)));
+        self.rows.extend(later.rows);
+        for new in later.variants {
+            match self.variants.iter_mut().find(|old| (&old.task, &old.variant) == (&new.task, &new.variant)) {
+                None => self.variants.push(new),
+                Some(old) => {
+                    old.accuracy = new.accuracy.or(old.accuracy);
+                    old.load_ms = new.load_ms.or(old.load_ms);
+                    old.memory_mib = new.memory_mib.or(old.memory_mib);
+                    old.fanout_counts.extend(new.fanout_counts);
+                }
+            }
+        }
+        self.path_accuracy.extend(later.path_accuracy);
+        for new in later.tasks {
+            match self.tasks.iter_mut().find(|old| old.name == new.name) {
+                None => self.tasks.push(new),
+                Some(old) => *old = new,
+            }
+        }
+    }
 }
 
 /// Latency of one batch of one variant.

@@ -1,11 +1,25 @@
-//! JSON or YAML text into one tree, refusing what neither format should carry: duplicate keys, NaN, infinities.
+//! JSON or YAML text into one tree, refusing what neither format should carry: duplicate keys, NaN, infinities, and more than is
+//! worked through.
+//!
+//! Size and depth are bounded before anything is parsed. What YAML's aliases repeat is bounded as the tree grows.
 
 use crate::bad_input::{BadInput, clipped};
+use crate::yaml_bounds::{Place, too_deep};
 use apportion_domain::pipeline::escape;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_path_to_error::{Path, Segment};
+use std::cell::Cell;
 use std::fmt;
+
+/// Longest text that is parsed, in bytes.
+pub const TEXT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most lists and objects that are nested in each other; the file formats have eight.
+pub const DEPTH_MAX: usize = 64;
+/// Most values of one tree, those that aliases repeat included: some tens of bytes each.
+pub const VALUES_MAX: usize = 8_000_000;
+/// Most bytes of all texts and keys of one tree, those that aliases repeat included.
+pub const TREE_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX;
 
 /// Separates the value from what would be right inside a serde error message.
 const SPLIT: char = '\u{1}';
@@ -13,8 +27,13 @@ const SPLIT: char = '\u{1}';
 /// Parses text: by the file's extension if it says, else as JSON if it starts like JSON, else as YAML.
 ///
 /// # Errors
-/// Syntax, with line and column; duplicate keys and numbers that are not finite, with their pointer.
+/// A text above [`TEXT_BYTES_MAX`]; syntax and too much depth, with line and column; duplicate keys, numbers that are not finite and
+/// too many values, with their pointer.
 pub fn parse_tree(file: &str, text: &str) -> Result<Value, BadInput> {
+    if text.len() > TEXT_BYTES_MAX {
+        let found = format!("{} bytes", text.len());
+        return Err(BadInput::one(file, "", found, format!("at most {TEXT_BYTES_MAX} bytes")));
+    }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim().is_empty() {
         return Err(BadInput::one(file, "", "an empty file", "JSON or YAML"));
@@ -35,7 +54,8 @@ fn parse_json(file: &str, text: &str) -> Result<Value, BadInput> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
-    let value = Tree.deserialize(tracked).map_err(|e| {
+    let bounds = Bounds::default();
+    let value = Tree { bounds: &bounds, depth: 0 }.deserialize(tracked).map_err(|e| {
         if e.is_data() {
             refused(file, &pointer(&track.path()), &e.to_string())
         } else {
@@ -49,10 +69,15 @@ fn parse_json(file: &str, text: &str) -> Result<Value, BadInput> {
 }
 
 fn parse_yaml(file: &str, text: &str) -> Result<Value, BadInput> {
+    if let Some(Place { line, column }) = too_deep(text, DEPTH_MAX) {
+        let at = format!("line {line} column {column}");
+        return Err(BadInput::one(file, at, TOO_DEEP, shallow()));
+    }
     let mut track = serde_path_to_error::Track::new();
     let deserializer = serde_yaml_ng::Deserializer::from_str(text);
     let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
-    Tree.deserialize(tracked).map_err(|e| {
+    let bounds = Bounds::default();
+    Tree { bounds: &bounds, depth: 0 }.deserialize(tracked).map_err(|e| {
         let text = e.to_string();
         if text.contains(SPLIT) {
             return refused(file, &pointer(&track.path()), &text);
@@ -90,16 +115,62 @@ pub(crate) fn pointer(path: &Path) -> String {
     path.iter().map(token).collect()
 }
 
-struct Tree;
+/// What is wrong with a text that nests too deep.
+const TOO_DEEP: &str = "another list or object inside";
 
-impl<'de> DeserializeSeed<'de> for Tree {
+fn shallow() -> String {
+    format!("at most {DEPTH_MAX} lists and objects in each other")
+}
+
+/// How much of a tree there is so far.
+#[derive(Default)]
+struct Bounds {
+    values: Cell<usize>,
+    bytes: Cell<usize>,
+}
+
+impl Bounds {
+    fn add<E: Error>(&self, values: usize, bytes: usize) -> Result<(), E> {
+        self.values.set(self.values.get() + values);
+        self.bytes.set(self.bytes.get() + bytes);
+        if self.values.get() > VALUES_MAX {
+            return Err(refusal(format!("value {}", self.values.get()), &format!("at most {VALUES_MAX} values")));
+        }
+        if self.bytes.get() > TREE_BYTES_MAX {
+            let found = format!("{} bytes of text", self.bytes.get());
+            return Err(refusal(found, &format!("at most {TREE_BYTES_MAX} bytes, repetitions by aliases included")));
+        }
+        Ok(())
+    }
+}
+
+/// A part of a tree.
+#[derive(Clone, Copy)]
+struct Tree<'a> {
+    bounds: &'a Bounds,
+    /// Lists and objects around it.
+    depth: usize,
+}
+
+impl Tree<'_> {
+    /// What is inside this one.
+    fn inner<E: Error>(self) -> Result<Self, E> {
+        match self.depth < DEPTH_MAX {
+            true => Ok(Self { depth: self.depth + 1, ..self }),
+            false => Err(refusal(TOO_DEEP, &shallow())),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Tree<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.bounds.add(1, 0)?;
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Tree {
+impl<'de> Visitor<'de> for Tree<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,9 +189,11 @@ impl<'de> Visitor<'de> for Tree {
         Number::from_f64(v).map(Value::Number).ok_or_else(|| refusal(v, "a finite number"))
     }
     fn visit_str<E: Error>(self, v: &str) -> Result<Value, E> {
+        self.bounds.add(0, v.len())?;
         Ok(Value::String(v.to_owned()))
     }
     fn visit_string<E: Error>(self, v: String) -> Result<Value, E> {
+        self.bounds.add(0, v.len())?;
         Ok(Value::String(v))
     }
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
@@ -130,22 +203,25 @@ impl<'de> Visitor<'de> for Tree {
         Ok(Value::Null)
     }
     fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Value, D::Error> {
-        d.deserialize_any(Tree)
+        d.deserialize_any(self)
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(Tree)? {
+        let inner = self.inner()?;
+        while let Some(item) = seq.next_element_seed(inner)? {
             items.push(item);
         }
         Ok(Value::Array(items))
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut keys = Map::new();
+        let inner = self.inner()?;
         while let Some(key) = map.next_key_seed(KeyText)? {
             if keys.contains_key(&key) {
                 return Err(refusal(format!("the key {key:?} twice"), "each key once"));
             }
-            let value = map.next_value_seed(Tree)?;
+            self.bounds.add(0, key.len())?;
+            let value = map.next_value_seed(inner)?;
             keys.insert(key, value);
         }
         Ok(Value::Object(keys))
@@ -198,6 +274,45 @@ mod tests {
         let json = parse_tree("x", r#"{"a": [1, 2.5, null, true], "b": {"0": "t"}}"#).expect("json");
         let yaml = parse_tree("x.yaml", "a: [1, 2.5, null, true]\nb: {0: t}\n").expect("yaml");
         assert_eq!(json, yaml);
+    }
+
+    #[test]
+    fn what_nests_too_deep_is_refused_in_both_formats() {
+        let nested = |open: &str, close: &str, n: usize| format!("{}{}", open.repeat(n), close.repeat(n));
+        for depth in [DEPTH_MAX, 20_000] {
+            let is_refused = depth > DEPTH_MAX;
+            for (file, text) in [
+                ("f.json", nested("[", "]", depth)),
+                ("f.yaml", nested("[", "]", depth)),
+                ("f.yaml", nested("{a: ", "}", depth)),
+                ("f.yaml", format!("{}x", "- ".repeat(depth))),
+                ("f.yaml", format!("{}x", "? ".repeat(depth))),
+            ] {
+                match parse_tree(file, &text) {
+                    Err(e) if is_refused => assert!(e.to_string().contains(&shallow()) || text.contains('?'), "{e}"),
+                    Err(e) => assert!(text.contains('?'), "{file}: {e}"),
+                    Ok(_) => assert!(!is_refused, "{file}, {depth} deep: {}", &text[..9]),
+                }
+            }
+        }
+        assert!(refusal_of("f.yaml", &nested("[", "]", 65)).starts_with("f.yaml: line 1 column 65: another list"));
+    }
+
+    #[test]
+    fn aliases_repeat_no_more_than_a_large_text_has() {
+        let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(1_000_000), vec!["*a"; 200].join(", "));
+        assert!(refusal_of("f.yaml", &text).contains("repetitions by aliases included"));
+        let rows = format!("a: &a [{}]\nb: [{}]\n", vec!["1"; 20_000].join(","), vec!["*a"; 1_000].join(","));
+        let refused = refusal_of("f.yaml", &rows);
+        assert!(refused.contains("at most 8000000 values") || refused.contains("repetition limit"), "{refused}");
+        let few = parse_tree("f.yaml", "a: &a {x: 1}\nb: [*a, *a]\n").expect("few");
+        assert_eq!(few["b"][1]["x"], 1);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_refused_before_it_is_parsed() {
+        let text = "[".repeat(TEXT_BYTES_MAX + 1);
+        assert_eq!(refusal_of("f.json", &text), "f.json: 67108865 bytes: expected at most 67108864 bytes");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use apportion_domain::{
     PlanningReport, Price, Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome,
     ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
+use apportion_needs::{Need, counted};
 use apportion_wire::{
     AnyPlan, PlanFile, ProblemFile, read_any_plan, read_pipeline_spec, read_plan, read_plan_for, read_problem,
     read_profile_set, read_scaling_plan_for,
@@ -280,21 +281,14 @@ fn the_digits_example_is_a_valid_pipeline() {
 
 #[test]
 fn every_sample_problem_is_read() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/problems");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        eprintln!("skipped: no sample problems at ../shared/data/problems");
-        return;
-    };
-    let mut read = 0;
-    for entry in entries {
-        let path = entry.expect("a folder that can be read").path();
-        if path.extension().is_some_and(|e| e == "json") {
-            let text = std::fs::read_to_string(&path).expect("a file that can be read");
-            read_problem(&path.display().to_string(), &text).unwrap_or_else(|e| panic!("{e}"));
-            read += 1;
-        }
+    let Some(folder) = apportion_needs::data() else { return };
+    let entries = std::fs::read_dir(folder.join("problems")).expect("a folder that can be read");
+    let paths = entries.map(|entry| entry.expect("a folder that can be read").path());
+    let problems: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
+    for path in counted(Need::Data, problems) {
+        let text = std::fs::read_to_string(&path).expect("a file that can be read");
+        read_problem(&path.display().to_string(), &text).unwrap_or_else(|e| panic!("{e}"));
     }
-    assert!(read > 0, "the folder holds problems");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The list of commands.
 
 use crate::exit::Outcome;
-use crate::{agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, serve, simulate, trace};
+use crate::{agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace};
 use clap::Subcommand;
 
 /// One command line.
@@ -31,6 +31,8 @@ pub enum Command {
     ProfileMemory(profile::MemoryArgs),
     /// Run the service.
     Serve(serve::ServeArgs),
+    /// After a database was restored from a backup: have agents take targets from it again.
+    RestoreFinish(restore::RestoreArgs),
     /// Run an agent: passes its arguments on to `apportion-agent`.
     #[command(disable_help_flag = true)]
     Agent(agent::AgentArgs),
@@ -56,6 +58,7 @@ impl Command {
             Self::Profile(args) => profile::run(&args),
             Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Serve(args) => serve::run(args),
+            Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::Bench(command) => bench::run(&command),

@@ -10,7 +10,7 @@ pub enum Exit {
     Done,
     /// 3: proven that there is no plan.
     Infeasible,
-    /// 4: `check` found something.
+    /// 4: `check` found something, or a demo did not keep what it promises.
     Findings,
     /// 5: stopped without an answer.
     NoAnswer,

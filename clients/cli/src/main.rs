@@ -23,6 +23,7 @@ mod plan;
 mod profile;
 mod reproduce;
 mod requests;
+mod restore;
 mod scaling;
 mod serve;
 mod simulate;
@@ -40,7 +41,7 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 something broke; 2 bad input; 3 the problem is infeasible; \
-                          4 findings (check); 5 stopped without an answer.";
+                          4 findings (check), or promises not kept (demo); 5 stopped without an answer.";
 
 fn main() -> ExitCode {
     exit::code(Cli::parse().command.run())

@@ -12,7 +12,8 @@ use crate::output::{self, Table, number};
 use crate::{input, plan};
 use anyhow::{Context, Result};
 use apportion_profiler::{
-    EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, Running, THREADS_DEFAULT, TaskFiles, Tensor,
+    Clock, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, Running, THREADS_DEFAULT, TaskFiles,
+    Tensor,
     ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
 };
 use apportion_wire::{
@@ -39,6 +40,10 @@ pub struct ProfileArgs {
     /// Factor on all latencies, for devices that hold their slot for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
+    /// What times are taken from: the `wall`'s clock, or the `processor` time of the thread, which other work on this machine does not
+    /// lengthen (for emulated devices; only where variants run on processors).
+    #[arg(long, default_value = "wall", value_parser = ["wall", "processor"])]
+    clock: String,
     /// Largest batch size; measured are the powers of two up to it.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch_max: u32,
@@ -76,7 +81,11 @@ pub fn run(args: &ProfileArgs) -> Outcome {
     let files = files(&args.pipeline, &spec, &folder)?;
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
     let batches = (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect();
-    let options = MeasureOptions { batches, multiple: args.multiple, ..MeasureOptions::default() };
+    let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };
+    if clock == Clock::Processor && args.provider != Provider::Cpu {
+        return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
+    }
+    let options = MeasureOptions { batches, multiple: args.multiple, clock, ..MeasureOptions::default() };
     let running = Running { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
     warn_if_busy();
     let bar = plan::spinner("profiling");

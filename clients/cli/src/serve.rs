@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// How long the rest of a broken service may take to stop.
+const STOP_BROKEN_MAX: Duration = Duration::from_secs(8);
 /// How long threads that block may take to end once the service has stopped.
 const END_MAX: Duration = Duration::from_secs(1);
 
@@ -30,34 +32,49 @@ pub struct ServeArgs {
     /// What agents must show; without it, the one in DATA_DIR/token, made if there is none.
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// The URL by which agents reach HTTP, for example that of a proxy or a cache before it: they fetch model files there, with the
+    /// token as bearer [default: they fetch them over the address by which they join].
+    #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = http_url)]
+    advertise_http: Option<String>,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
+}
+
+fn http_url(text: &str) -> Result<String, String> {
+    let is_url = text.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.contains(['?', '#', ' ']));
+    is_url.then(|| text.to_owned()).ok_or_else(|| format!("{text:?}: expected a URL such as http://10.0.0.4:7070"))
 }
 
 /// Runs the service.
 pub fn run(args: ServeArgs) -> Outcome {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let ServeArgs { database_url, data_dir, http, grpc, token, log_format } = args;
+    let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, log_format } = args;
     if log_format == "json" {
         log.json().init()
     } else {
         log.init()
     }
-    let config = Config { database_url, data_dir, http, grpc, token };
+    let config = Config { database_url, data_dir, http, grpc, token, advertise_http };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         // From here on a signal waits for the service to be up: a private database that has begun must be stopped.
         let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
         let running = apportion_api::serve(config).await.context("the service did not start")?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        running.stop().await;
-        Ok(Exit::Done)
+        let broken = tokio::select! {
+            _ = terminate.recv() => None,
+            _ = interrupt.recv() => None,
+            broken = running.broken() => Some(broken),
+        };
+        let Some(broken) = broken else {
+            running.stop().await;
+            return Ok(Exit::Done);
+        };
+        // What still works is stopped in order, but nothing is waited for long.
+        let _late = tokio::time::timeout(STOP_BROKEN_MAX, running.stop()).await;
+        Err(anyhow::anyhow!("the service ends: {broken}").into())
     });
     // Nothing that blocks a thread keeps the process from ending.
     runtime.shutdown_timeout(END_MAX);

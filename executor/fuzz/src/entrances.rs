@@ -3,7 +3,7 @@
 use apportion_executor::frames::Joiner;
 use apportion_executor::gateway::json::{self, Head};
 use apportion_executor::gateway::proto::ModelInferRequest;
-use apportion_executor::gateway::{contents, inference};
+use apportion_executor::gateway::{contents, inference, prescan};
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec, holds};
 use apportion_executor::{unwire, wire};
 use bytes::{Buf, Bytes, BytesMut};
@@ -59,6 +59,8 @@ pub fn http(data: &[u8]) {
 /// A request over gRPC.
 pub fn grpc(data: &[u8]) {
     let specs = specs();
+    let Ok(taken) = prescan::request(data) else { return };
+    assert!(taken.envelope <= prescan::ENVELOPE_BYTES_MAX && taken.typed <= prescan::TYPED_BYTES_MAX);
     for of in [&specs[..], &specs[..1]] {
         let Ok(message) = ModelInferRequest::decode(data) else { return };
         let Ok(request) = contents::read(message) else { return };

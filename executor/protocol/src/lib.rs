@@ -11,6 +11,9 @@ use apportion_domain::{Fence, Generation};
 pub const PROTOCOL_VERSION: u32 = 1;
 /// Largest control message in bytes: a target for thousands of replicas fits.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Largest message of an agent in bytes: a report of a minute for hundreds of pipelines fits. It is smaller than a target, because
+/// a message of many empty parts takes fifty times its size once it is decoded.
+pub const AGENT_MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Largest number of devices of one agent.
 pub const DEVICES_MAX: u32 = 1_024;
 

@@ -3,51 +3,45 @@
 use super::{Command, Loop};
 use crate::backend::Wanted;
 use crate::node::Event;
+use crate::parts::part;
 use crate::slot::{Happened, Slot};
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// How often a file is asked for before its replica has failed, and how long between.
-const FETCHES: u32 = 10;
-const FETCH_AGAIN: Duration = Duration::from_secs(1);
 
 impl Loop {
-    pub(super) fn fetch(&self, replica: u64, digest: String) {
-        let (files, url) = (self.options.files.clone(), self.files_url.clone());
+    pub(super) fn fetch(&mut self, replica: u64, digest: String) {
+        self.last_loading += 1;
+        let loading = self.last_loading;
+        self.loadings.insert(loading, replica);
+        let files = self.options.files.clone();
         let (commands, needed) = (self.handle.commands.clone(), self.options.loader.needs_file());
-        tokio::spawn(async move {
-            let mut result = Ok(None);
-            for _ in 0..if needed { FETCHES } else { 0 } {
-                result = files.get(&digest, &url).await.map(Some).map_err(|e| e.to_string());
-                let Err(error) = &result else { break };
-                tracing::warn!(replica, error, "the replica's file is not there; trying again");
-                tokio::time::sleep(FETCH_AGAIN).await;
-            }
-            let _stopping = commands.send(Command::File(replica, result)).await;
-        });
+        tokio::spawn(part("loading", async move {
+            let file = if needed { files.get(&digest).await.map(Some).map_err(|e| e.to_string()) } else { Ok(None) };
+            let _stopping = commands.send(Command::File(loading, file)).await;
+        }));
     }
 
     /// Fetches files for replicas that may come; whoever needs one that is not there yet asks again.
     pub(super) fn prefetch(&self, digests: Vec<String>) {
-        let (files, url) = (self.options.files.clone(), self.files_url.clone());
-        if !self.options.loader.needs_file() || url.is_empty() {
+        let files = self.options.files.clone();
+        if !self.options.loader.needs_file() {
             return;
         }
-        tokio::spawn(async move {
+        tokio::spawn(part("prefetching", async move {
             for digest in digests {
-                if let Err(error) = files.get(&digest, &url).await {
+                if let Err(error) = files.try_get(&digest).await {
                     tracing::debug!(digest, %error, "a file is not fetched ahead");
                 }
             }
-        });
+        }));
     }
 
-    pub(super) fn open_slot(&mut self, replica: u64, file: Result<Option<PathBuf>, String>) {
+    pub(super) fn open_slot(&mut self, loading: u64, file: Result<Option<PathBuf>, String>) {
+        let Some(replica) = self.loadings.get(&loading).copied() else { return };
         let Some(wanted) = self.node.replicas().find(|r| r.id == replica) else { return };
         let (task, group, device) = (wanted.task().clone(), wanted.group.clone(), wanted.device);
         let events = self.handle.events.clone();
         let report = move |happened| {
-            let _stopping = events.blocking_send(Event::Slot(replica, happened));
+            let _stopping = events.blocking_send(Event::Slot(loading, happened));
         };
         let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
         let started = file.and_then(|file| {
@@ -58,7 +52,23 @@ impl Loop {
             Ok(slot) => {
                 self.slots.insert(replica, slot);
             }
-            Err(error) => self.feed(Event::Slot(replica, Happened::Failed(error))),
+            Err(error) => self.feed(Event::Slot(loading, Happened::Failed(error))),
+        }
+    }
+
+    pub(super) fn unload(&mut self, replica: u64) {
+        self.slots.remove(&replica);
+        self.loadings.retain(|_, of| *of != replica);
+    }
+
+    /// Replicas have other numbers from now on: their threads and what these have said meanwhile stay theirs.
+    pub(super) fn renumber(&mut self, pairs: &[(u64, u64)]) {
+        let slots: Vec<_> = pairs.iter().filter_map(|(from, to)| Some((*to, self.slots.remove(from)?))).collect();
+        self.slots.extend(slots);
+        for of in self.loadings.values_mut() {
+            if let Some((_, to)) = pairs.iter().find(|(from, _)| from == of) {
+                *of = *to;
+            }
         }
     }
 }

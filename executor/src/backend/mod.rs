@@ -74,6 +74,17 @@ pub enum BackendError {
     /// The run failed.
     #[error("the batch failed: {0}")]
     Run(String),
+    /// Nothing can be run at present, whatever the batch.
+    #[error("nothing can be run there at present: {0}")]
+    Away(String),
+}
+
+impl BackendError {
+    /// Whether another batch might have done well at this moment.
+    #[must_use]
+    pub const fn is_of_batch(&self) -> bool {
+        matches!(self, Self::Input(_) | Self::Run(_))
+    }
 }
 
 /// A loaded variant on one device. One thread at a time uses it.
@@ -84,6 +95,7 @@ pub trait Backend: Send {
     /// Runs one batch: `inputs` in any order, each with the same number of rows; the outputs in the signature's order.
     ///
     /// # Errors
-    /// [`BackendError::Input`] if the batch does not fit, [`BackendError::Run`] if the runtime fails.
+    /// [`BackendError::Input`] if the batch does not fit, [`BackendError::Run`] if the runtime fails,
+    /// [`BackendError::Away`] if it cannot be reached.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError>;
 }

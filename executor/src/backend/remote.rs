@@ -116,7 +116,7 @@ impl RemoteBackend {
     }
 
     fn get(&self, url: &str) -> Result<Bytes, String> {
-        self.runtime.block_on(async { answer(self.client.get(url)).await.map(|(body, _)| body) })
+        self.runtime.block_on(async { answer(self.client.get(url)).await.map(|(body, _)| body).map_err(|e| e.why) })
     }
 
     /// The body of a request and the length of its JSON.
@@ -164,21 +164,34 @@ impl Backend for RemoteBackend {
             false => request.header(CONTENT_TYPE, "application/json"),
         };
         let fail = |e: String| BackendError::Run(format!("{url}: {e}"));
-        let (body, length) = self.runtime.block_on(answer(request)).map_err(fail)?;
+        let unanswered = |e: Unanswered| match e.is_away {
+            true => BackendError::Away(format!("{url}: {}", e.why)),
+            false => fail(e.why),
+        };
+        let (body, length) = self.runtime.block_on(answer(request)).map_err(unanswered)?;
         outputs(&body, length.as_deref(), &self.signature.outputs).map_err(fail)
     }
 }
 
+/// Why there is no good answer.
+struct Unanswered {
+    why: String,
+    /// Whether any other request would have fared alike.
+    is_away: bool,
+}
+
 /// The body of a good answer and where its JSON ends, if it says so.
-async fn answer(request: reqwest::RequestBuilder) -> Result<(Bytes, Option<String>), String> {
-    let mut response = request.send().await.map_err(|e| describe(&e))?;
+async fn answer(request: reqwest::RequestBuilder) -> Result<(Bytes, Option<String>), Unanswered> {
+    let lost = |e: reqwest::Error| Unanswered { why: describe(&e), is_away: true };
+    let mut response = request.send().await.map_err(lost)?;
     let status = response.status();
     let length = response.headers().get(HEADER_LENGTH).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
     let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(|e| describe(&e))? {
+    while let Some(chunk) = response.chunk().await.map_err(lost)? {
         body.extend_from_slice(&chunk);
         if body.len() > BODY_BYTES_MAX {
-            return Err(format!("its answer is too large: expected at most {BODY_BYTES_MAX} bytes"));
+            let why = format!("its answer is too large: expected at most {BODY_BYTES_MAX} bytes");
+            return Err(Unanswered { why, is_away: false });
         }
     }
     if status.is_success() {
@@ -186,7 +199,9 @@ async fn answer(request: reqwest::RequestBuilder) -> Result<(Bytes, Option<Strin
     }
     let said = serde_json::from_slice::<Value>(&body).ok().and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
     let said = said.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-    Err(format!("it answered {status}: {}", said.chars().take(ERROR_CHARS_MAX).collect::<String>()))
+    let why = format!("it answered {status}: {}", said.chars().take(ERROR_CHARS_MAX).collect::<String>());
+    // It is overloaded, or something before it cannot reach it.
+    Err(Unanswered { why, is_away: matches!(status.as_u16(), 429 | 502..=504) })
 }
 
 /// Whether the server's tensors are those of the plan; all of them, if each must be given.

@@ -1,6 +1,7 @@
 //! Compressed bodies over HTTP, `gzip` and `deflate` (RFC 9110, section 8.4.1), as Triton and its clients have them.
 
 use super::refusal::{Cause, Refusal};
+use crate::refused::Bound;
 use actix_web::HttpRequest;
 use actix_web::http::header::{AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, Header};
 use bytes::Bytes;
@@ -14,6 +15,54 @@ pub const COMPRESSED_BYTES_MIN: usize = 1_400;
 /// Answers that are longer are compressed where nobody waits for the thread.
 const QUICK_BYTES_MAX: usize = 64 * 1024;
 
+/// So many bytes may always come of a compressed body.
+pub const INFLATED_BYTES_FREE: usize = 4 * 1024 * 1024;
+/// Beyond them, so many times its own: a body that becomes larger would cost more work than its sender had with it.
+pub const INFLATED_RATIO_MAX: usize = 64;
+
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packed {
+    /// RFC 1952.
+    Gzip,
+    /// RFC 1950, which is called `deflate`.
+    Zlib,
+}
+
+/// Why a body could not be decompressed.
+#[derive(Debug)]
+pub enum Inflated {
+    /// It is damaged.
+    Damaged(io::Error),
+    /// It becomes too large; what is expected, in words.
+    TooLarge(String),
+}
+
+/// The body as it was before it was compressed; it may then have so many bytes, and no more than [`INFLATED_RATIO_MAX`] allows.
+///
+/// # Errors
+/// [`Inflated`].
+pub fn inflate(body: &[u8], packed: Packed, bytes_max: usize) -> Result<Vec<u8>, Inflated> {
+    let most = bytes_max.min(INFLATED_BYTES_FREE + INFLATED_RATIO_MAX * body.len());
+    let decoded = match packed {
+        Packed::Gzip => all(GzDecoder::new(body), most),
+        Packed::Zlib => all(ZlibDecoder::new(body), most),
+    };
+    let decoded = decoded.map_err(Inflated::Damaged)?;
+    if decoded.len() <= most {
+        return Ok(decoded);
+    }
+    Bound::Inflated.count();
+    let given = body.len();
+    Err(Inflated::TooLarge(match most == bytes_max {
+        true => format!("the body is too large: expected at most {bytes_max} bytes when it is decompressed"),
+        false => format!(
+            "the body of {given} bytes is too large when it is decompressed: expected at most {most} bytes, which are \
+             {INFLATED_BYTES_FREE} and {INFLATED_RATIO_MAX} times its own; send it as it is"
+        ),
+    }))
+}
+
 /// The body as it was before the client compressed it, if it did; it may then have so many bytes.
 ///
 /// # Errors
@@ -21,22 +70,19 @@ const QUICK_BYTES_MAX: usize = 64 * 1024;
 pub fn decoded(request: &HttpRequest, body: Bytes, bytes_max: usize) -> Result<Bytes, Refusal> {
     let Some(encoding) = request.headers().get(CONTENT_ENCODING) else { return Ok(body) };
     let name = String::from_utf8_lossy(encoding.as_bytes()).trim().to_ascii_lowercase();
-    let decoded = match name.as_str() {
+    let packed = match name.as_str() {
         "identity" => return Ok(body),
-        "gzip" | "x-gzip" => all(GzDecoder::new(&*body), bytes_max),
-        "deflate" => all(ZlibDecoder::new(&*body), bytes_max),
+        "gzip" | "x-gzip" => Packed::Gzip,
+        "deflate" => Packed::Zlib,
         _ => {
             let error = format!("Content-Encoding: {name}: expected gzip, deflate or a body that is not compressed");
             return Err(Refusal { cause: Cause::Unreadable, error, reason: None });
         }
     };
-    let decoded =
-        decoded.map_err(|e| Refusal::invalid(format!("the body is not what Content-Encoding: {name} says: {e}")))?;
-    if decoded.len() > bytes_max {
-        let error = format!("the body is too large: expected at most {bytes_max} bytes when it is decompressed");
-        return Err(Refusal { cause: Cause::TooLarge, error, reason: None });
-    }
-    Ok(decoded.into())
+    inflate(&body, packed, bytes_max).map(Bytes::from).map_err(|error| match error {
+        Inflated::Damaged(e) => Refusal::invalid(format!("the body is not what Content-Encoding: {name} says: {e}")),
+        Inflated::TooLarge(error) => Refusal { cause: Cause::TooLarge, error, reason: None },
+    })
 }
 
 /// All there is, but for at most one byte more than may be.
@@ -105,6 +151,17 @@ mod tests {
         let refused = decoded(&asked("br"), Bytes::from_static(TEXT), 1_000).expect_err("not read here");
         assert!(refused.cause == Cause::Unreadable && refused.error.contains("expected gzip"), "{refused:?}");
         assert_eq!(decoded(&asked("identity"), Bytes::from_static(TEXT), 1), Ok(Bytes::from_static(TEXT)));
+    }
+
+    #[test]
+    fn a_body_that_grows_too_much_is_refused() {
+        let zeros = vec![0; 16 * INFLATED_BYTES_FREE];
+        let sent = compressed(&zeros, ContentEncoding::Gzip).expect("memory");
+        assert!(sent.len() * INFLATED_RATIO_MAX < zeros.len());
+        let refused = inflate(&sent, Packed::Gzip, usize::MAX).expect_err("a bomb");
+        assert!(matches!(refused, Inflated::TooLarge(e) if e.contains("64 times its own")));
+        let few = compressed(&zeros[..INFLATED_BYTES_FREE], ContentEncoding::Gzip).expect("memory");
+        assert_eq!(inflate(&few, Packed::Gzip, usize::MAX).expect("not so many").len(), INFLATED_BYTES_FREE);
     }
 
     #[tokio::test]

@@ -1,28 +1,37 @@
 //! The service `inference.GRPCInferenceService`.
 
 use super::inference::{self, check_wanted, output_specs, select};
+use super::meter::{Metered, Sizes};
+use super::prescan::{ENVELOPE_BYTES_MAX, PLAIN_BYTES_MAX};
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::infer_parameter::ParameterChoice;
 use super::proto::{self, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use super::refusal::Refusal;
-use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, contents, find, version};
+use super::{Admitted, BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
+use super::{about, connections, contents, find, version};
+use crate::agent::View;
 use crate::node::request::Terms;
+use crate::shares::sender;
 use crate::telemetry::{Caller, Ingress};
 use crate::trace::Trace;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use opentelemetry::KeyValue;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Most requests of one stream that wait for their answers; the stream is not read on while there are so many.
 pub const STREAM_REQUESTS_MAX: usize = 256;
-/// Bytes of a message beside its tensors.
-const ENVELOPE_BYTES_MAX: usize = 1024 * 1024;
+/// Most calls at once of one connection; the client keeps others waiting.
+pub const CALLS_MAX: u32 = 1_024;
+/// Most bytes of the headers of one call.
+pub const HEADERS_BYTES_MAX: u32 = 16 * 1024;
+/// How often a connection is asked whether its client is there, and how long that may take to say so.
+const PING: Duration = Duration::from_secs(30);
+const PING_MAX: Duration = Duration::from_secs(10);
 /// The parameter of an answer that says which variants served.
 const PARAMETER_VARIANTS: &str = "variants";
 /// The methods as spans name them, and the names of their spans.
@@ -40,15 +49,21 @@ pub async fn serve(
     gateway: Gateway,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
+    let incoming = connections::incoming(listener, gateway.connections.clone());
+    let open_bytes = gateway.open_bytes.clone();
+    let sizes = Sizes { infer: BODY_BYTES_MAX + ENVELOPE_BYTES_MAX, other: PLAIN_BYTES_MAX };
     let service = GrpcInferenceServiceServer::new(gateway)
-        .max_decoding_message_size(BODY_BYTES_MAX + ENVELOPE_BYTES_MAX)
+        .max_decoding_message_size(sizes.infer)
         .accept_compressed(CompressionEncoding::Gzip)
         .accept_compressed(CompressionEncoding::Deflate)
         .send_compressed(CompressionEncoding::Gzip);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let server = tonic::transport::Server::builder()
         .http2_adaptive_window(Some(true))
-        .add_service(InterceptedService::new(service, answered_alike));
+        .max_concurrent_streams(CALLS_MAX)
+        .http2_max_header_list_size(HEADERS_BYTES_MAX)
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PING_MAX))
+        .add_service(Metered::new(service, open_bytes, sizes));
     server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await
 }
 
@@ -60,15 +75,6 @@ impl From<Refusal> for Status {
         }
         Status::with_metadata(refusal.cause.grpc(), refusal.line(), metadata)
     }
-}
-
-/// Answers are compressed if the request was: all clients say that they would take it so, few gain by it.
-fn answered_alike(mut request: Request<()>) -> Result<Request<()>, Status> {
-    let metadata = request.metadata_mut();
-    if metadata.get("grpc-encoding").is_none_or(|encoding| encoding == "identity") {
-        metadata.remove("grpc-accept-encoding");
-    }
-    Ok(request)
 }
 
 /// What a call's metadata say of its trace.
@@ -92,24 +98,68 @@ fn call_timeout_ns(metadata: &MetadataMap) -> Option<u64> {
     digits.parse::<u64>().ok().filter(|_| digits.len() <= 8)?.checked_mul(ns)
 }
 
-/// Answers a request; `call_ns` is what gRPC gives it.
-async fn answer(
-    gateway: &Gateway,
-    message: ModelInferRequest,
-    call_ns: Option<u64>,
-    trace: Option<Trace>,
-) -> Result<ModelInferResponse, Refusal> {
-    let view = gateway.view();
+/// What a call says beside its message.
+#[derive(Clone)]
+struct Call {
+    /// The time that gRPC itself gives it, in nanoseconds.
+    timeout_ns: Option<u64>,
+    caller: Option<Caller>,
+    method: &'static str,
+    /// Whose it is, in a number.
+    sender: u64,
+}
+
+impl Call {
+    fn of<T>(gateway: &Gateway, request: &Request<T>, method: &'static str) -> Self {
+        let sender = request.remote_addr().map_or(0, |address| sender(address.ip()));
+        Self { timeout_ns: None, caller: caller(gateway, request.metadata()), method, sender }
+    }
+}
+
+/// A request that was read: it has its place, or it is refused.
+struct Begun {
+    name: String,
+    id: String,
+    span: Option<Ingress>,
+    ready: Result<Ready, Refusal>,
+}
+
+/// A request that has its place.
+struct Ready {
+    view: View,
+    outputs: Vec<inference::Wanted>,
+    raw: bool,
+    admitted: Admitted,
+}
+
+/// Reads a request and gives it its place. Nothing is waited for here, so that no more messages are in memory than have places.
+fn begin(gateway: &Gateway, message: ModelInferRequest, call: &Call) -> Begun {
     let (name, id) = (message.model_name.clone(), message.id.clone());
+    let span = gateway.begin(call.caller.as_ref(), call.method);
+    let ready = ready(gateway, message, call, span.as_ref().map(Ingress::trace));
+    Begun { name, id, span, ready }
+}
+
+fn ready(gateway: &Gateway, message: ModelInferRequest, call: &Call, trace: Option<Trace>) -> Result<Ready, Refusal> {
+    let view = gateway.view();
+    let name = message.model_name.clone();
     let pipeline = find(&view, &name)?;
     let asked = contents::read(message).map_err(Refusal::invalid)?;
     let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
+    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
     check_wanted(&asked.outputs, &output_specs(pipeline)).map_err(Refusal::invalid)?;
-    let terms = Terms { trace, ..asked.settings.terms(call_ns) };
-    let served = gateway.infer(&name, inputs, terms).await?;
+    let terms = Terms { trace, sender: call.sender, ..asked.settings.terms(call.timeout_ns) };
+    let admitted = gateway.admit(&name, inputs, terms, 0)?;
+    Ok(Ready { outputs: asked.outputs, raw: asked.raw, admitted, view })
+}
+
+async fn answer(gateway: &Gateway, name: &str, id: String, ready: Ready) -> Result<ModelInferResponse, Refusal> {
+    let Ready { view, outputs: wanted, raw, admitted } = ready;
+    let pipeline = find(&view, name)?;
+    let served = gateway.serve(admitted).await?;
     let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
-    let outputs = select(outputs, &asked.outputs, asked.raw)?.into_iter().map(|(tensor, _)| tensor).collect();
-    let (outputs, raw_output_contents) = contents::write(outputs, asked.raw);
+    let outputs = select(outputs, &wanted, raw)?.into_iter().map(|(tensor, _)| tensor).collect();
+    let (outputs, raw_output_contents) = contents::write(outputs, raw);
     let outcome = if served.late { "late" } else { "ok" };
     let parameter = |value| proto::InferParameter { parameter_choice: Some(value) };
     let latency_us = i64::try_from(served.latency_ns / 1_000).unwrap_or(i64::MAX);
@@ -127,19 +177,16 @@ async fn answer(
         parameters.insert(PARAMETER_VARIANTS.to_string(), parameter(ParameterChoice::StringParam(chosen.variants)));
     }
     let model_version = version(&view);
-    Ok(ModelInferResponse { model_name: name, model_version, id, parameters, outputs, raw_output_contents })
+    Ok(ModelInferResponse { model_name: name.into(), model_version, id, parameters, outputs, raw_output_contents })
 }
 
-/// As [`answer`]; a refusal is counted, and the request has its span.
-async fn counted(
-    gateway: &Gateway,
-    message: ModelInferRequest,
-    call_ns: Option<u64>,
-    (caller, method): (Option<&Caller>, &'static str),
-) -> Result<ModelInferResponse, Refusal> {
-    let name = message.model_name.clone();
-    let span = gateway.begin(caller, method);
-    let answer = answer(gateway, message, call_ns, span.as_ref().map(Ingress::trace)).await;
+/// Answers a request that was read; a refusal is counted, and the request has its span.
+async fn end(gateway: &Gateway, begun: Begun, method: &'static str) -> Result<ModelInferResponse, Refusal> {
+    let Begun { name, id, span, ready } = begun;
+    let answer = match ready {
+        Ok(ready) => answer(gateway, &name, id, ready).await,
+        Err(refusal) => Err(refusal),
+    };
     if let Some(span) = span {
         let code = answer.as_ref().err().map_or(tonic::Code::Ok, |refusal| refusal.cause.grpc());
         let attributes = vec![
@@ -156,28 +203,24 @@ async fn counted(
 
 /// Answers the requests of a stream in their order; up to [`STREAM_REQUESTS_MAX`] of them run at once. A request that is
 /// refused is answered with its error, and the stream goes on; only a message that is none ends it.
-fn answers<S>(
-    gateway: Gateway,
-    caller: Option<Caller>,
-    requests: S,
-) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>>
+fn answers<S>(gateway: Gateway, call: Call, requests: S) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>>
 where
     S: Stream<Item = Result<ModelInferRequest, Status>> + Send + 'static,
 {
     let one = move |request: Result<ModelInferRequest, Status>| {
-        let (gateway, caller) = (gateway.clone(), caller.clone());
+        let gateway = gateway.clone();
+        let begun = request.map(|message| begin(&gateway, message, &call));
         async move {
-            let message = request?;
-            let (name, id) = (message.model_name.clone(), message.id.clone());
+            let begun = begun?;
+            let (name, id) = (begun.name.clone(), begun.id.clone());
             let last = proto::InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
-            let (error_message, mut response) =
-                match counted(&gateway, message, None, (caller.as_ref(), STREAM_INFER)).await {
-                    Ok(response) => (String::new(), response),
-                    // The client tells by the id which of its requests it was.
-                    Err(refusal) => {
-                        (refusal.line(), ModelInferResponse { model_name: name, id, ..ModelInferResponse::default() })
-                    }
-                };
+            let (error_message, mut response) = match end(&gateway, begun, STREAM_INFER).await {
+                Ok(response) => (String::new(), response),
+                // The client tells by the id which of its requests it was.
+                Err(refusal) => {
+                    (refusal.line(), ModelInferResponse { model_name: name, id, ..ModelInferResponse::default() })
+                }
+            };
             // Triton's mark of a request's last answer: here every request has one.
             response.parameters.insert("triton_final_response".into(), last);
             Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })
@@ -195,7 +238,7 @@ impl GrpcInferenceService for Gateway {
     }
 
     async fn server_ready(&self, _: Request<proto::ServerReadyRequest>) -> Replied<proto::ServerReadyResponse> {
-        Ok(Response::new(proto::ServerReadyResponse { ready: self.view().is_ready() }))
+        Ok(Response::new(proto::ServerReadyResponse { ready: self.check_ready().is_ok() }))
     }
 
     async fn model_ready(&self, request: Request<proto::ModelReadyRequest>) -> Replied<proto::ModelReadyResponse> {
@@ -240,9 +283,9 @@ impl GrpcInferenceService for Gateway {
     }
 
     async fn model_infer(&self, request: Request<ModelInferRequest>) -> Replied<ModelInferResponse> {
-        let call_ns = call_timeout_ns(request.metadata());
-        let caller = caller(self, request.metadata());
-        let answer = counted(self, request.into_inner(), call_ns, (caller.as_ref(), INFER)).await?;
+        let timeout_ns = call_timeout_ns(request.metadata());
+        let call = Call { timeout_ns, ..Call::of(self, &request, INFER) };
+        let answer = end(self, begin(self, request.into_inner(), &call), INFER).await?;
         let variants = answer.parameters.get(PARAMETER_VARIANTS).and_then(|p| match &p.parameter_choice {
             Some(ParameterChoice::StringParam(variants)) => variants.parse().ok(),
             _ => None,
@@ -260,7 +303,7 @@ impl GrpcInferenceService for Gateway {
         &self,
         request: Request<Streaming<ModelInferRequest>>,
     ) -> Replied<Self::ModelStreamInferStream> {
-        let caller = caller(self, request.metadata());
-        Ok(Response::new(answers(self.clone(), caller, request.into_inner())))
+        let call = Call::of(self, &request, STREAM_INFER);
+        Ok(Response::new(answers(self.clone(), call, request.into_inner())))
     }
 }

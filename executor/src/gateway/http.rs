@@ -1,44 +1,140 @@
 //! The HTTP resources.
 
+use super::bodies::{Pace, Reading};
+use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, admit};
 use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, HEADER_LENGTH, Head};
 use super::refusal::{Cause, Refusal};
-use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS, about, coding, find, metrics, version};
+use super::{Admitted, BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
+use super::{about, coding, find, metrics, unread, version};
+use crate::agent::View;
 use crate::node::request::Terms;
+use crate::refused::Bound;
+use crate::shares::{Shares, sender};
 use crate::telemetry::Ingress;
 use crate::trace::Trace;
+use actix_web::dev::{Extensions, Server};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ACCEPT_ENCODING, HeaderValue, VARY};
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer, dev::Server, error::PayloadError, web};
+use actix_web::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue, VARY};
+use actix_web::rt::net::TcpStream;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, error::PayloadError, web};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
 use opentelemetry::KeyValue;
 use serde_json::{Value, json};
-use std::net::TcpListener;
+use std::any::Any;
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// The route of requests as spans name it, and the name of their spans.
 const ROUTE: &str = "/v2/models/{pipeline}/infer";
 const INFER: &str = "POST /v2/models/{pipeline}/infer";
+/// The resource that says which pipelines there are.
+const INDEX: &str = "/v2/repository/index";
 /// Threads that read and write bodies.
 const WORKERS: usize = 2;
+/// Largest request that is none for inference, in bytes.
+const PLAIN_BYTES_MAX: usize = 64 * 1024;
+
 /// The server on a bound socket; it runs when it is awaited.
 ///
 /// # Errors
 /// If the socket cannot be used.
 pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server> {
+    let connections = gateway.connections.clone();
     let data = web::Data::new(gateway);
     let app = move || {
         App::new()
             .app_data(data.clone())
-            .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
+            .wrap_fn(|request, service| unread::call(request, service, takes_body))
             .route("/v2", web::get().to(server_metadata))
             .route("/v2/health/live", web::get().to(live))
             .route("/v2/health/ready", web::get().to(ready))
             .route("/v2/models/stats", web::get().to(statistics))
-            .route("/v2/repository/index", web::post().to(index))
+            .route(INDEX, web::post().to(index))
             .service(web::scope("/v2/models/{pipeline}").configure(pipeline))
             .route("/metrics", web::get().to(metrics))
             .default_service(web::to(|| async { error(404, "there is no such resource") }))
     };
-    Ok(HttpServer::new(app).workers(WORKERS).tcp_nodelay(true).disable_signals().listen(listener)?.run())
+    let server = HttpServer::new(app).workers(WORKERS).tcp_nodelay(true).disable_signals();
+    // Connections are counted here, before the server's own bound keeps others waiting.
+    let server =
+        server.on_connect(move |stream: &dyn Any, extensions: &mut Extensions| place(&connections, stream, extensions));
+    let server = server.max_connections(CONNECTIONS_MAX).client_request_timeout(HANDSHAKE_MAX);
+    Ok(server.listen(listener)?.run())
+}
+
+/// Whether the resource at this path reads a body.
+fn takes_body(path: &str) -> bool {
+    path.ends_with("/infer") || path == INDEX
+}
+
+/// Gives a connection its place, which it keeps until it ends; one for which there is none is closed.
+fn place(connections: &Arc<Shares>, stream: &dyn Any, extensions: &mut Extensions) {
+    let Some(stream) = stream.downcast_ref::<TcpStream>() else { return };
+    let place = stream.peer_addr().ok().and_then(|from| admit(connections, from.ip()));
+    match place {
+        Some(place) => _ = extensions.insert(place),
+        // The server has it already: all that can be done is to end it from below.
+        None => {
+            let other = stream.as_fd().try_clone_to_owned().map(std::net::TcpStream::from);
+            let _ended = other.and_then(|other| other.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+/// Reads a body of at most `bytes_max`, as long as it comes in time and there is room for it.
+async fn read(
+    gateway: &Gateway,
+    request: &HttpRequest,
+    payload: &mut web::Payload,
+    bytes_max: usize,
+) -> Result<Bytes, Refusal> {
+    let too_large = || {
+        Bound::BodyBytes.count();
+        let error = format!("the body is too large: expected at most {bytes_max} bytes");
+        Refusal { cause: Cause::TooLarge, error, reason: None }
+    };
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > bytes_max) {
+        return Err(too_large());
+    }
+    let mut reading = Reading::begin(&gateway.open_bytes, address(request));
+    let (mut pace, mut first, mut all) = (Pace::begin(), Bytes::new(), BytesMut::new());
+    loop {
+        let chunk = match tokio::time::timeout_at(pace.deadline(), payload.next()).await {
+            Ok(Some(Ok(chunk))) => chunk,
+            Ok(Some(Err(error))) => return Err(broken_off(&error)),
+            // A small body comes in one piece, which need not be copied.
+            Ok(None) => return Ok(if all.is_empty() { first } else { all.freeze() }),
+            Err(_) => {
+                Bound::SlowBody.count();
+                return Err(Refusal::slow());
+            }
+        };
+        pace.came(chunk.len());
+        if !reading.came(chunk.len()) {
+            Bound::OpenBytes.count();
+            return Err(Refusal::full("too many bytes of requests are being read"));
+        }
+        if first.is_empty() {
+            first = chunk;
+        } else {
+            if all.is_empty() {
+                all.extend_from_slice(&first);
+            }
+            all.extend_from_slice(&chunk);
+        }
+        if first.len().max(all.len()) > bytes_max {
+            return Err(too_large());
+        }
+    }
+}
+
+/// Where a request comes from.
+fn address(request: &HttpRequest) -> IpAddr {
+    request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |from| from.ip())
 }
 
 /// The resources of one pipeline, of any version of it.
@@ -96,8 +192,10 @@ async fn live() -> HttpResponse {
 }
 
 async fn ready(gateway: web::Data<Gateway>) -> HttpResponse {
-    let ready = gateway.view().is_ready();
-    respond(if ready { 200 } else { 503 }, &json!({"ready": ready}))
+    match gateway.check_ready() {
+        Ok(()) => respond(200, &json!({"ready": true})),
+        Err(reason) => respond(503, &json!({"ready": false, "reason": reason})),
+    }
 }
 
 /// The pipeline that the path names.
@@ -125,7 +223,11 @@ struct IndexRequest {
     ready: bool,
 }
 
-async fn index(gateway: web::Data<Gateway>, body: web::Bytes) -> HttpResponse {
+async fn index(gateway: web::Data<Gateway>, request: HttpRequest, mut payload: web::Payload) -> HttpResponse {
+    let body = match read(&gateway, &request, &mut payload, PLAIN_BYTES_MAX).await {
+        Ok(body) => body,
+        Err(refusal) => return unread::unread(refusal.respond(), payload.into_inner()),
+    };
     let asked = if body.is_empty() { Ok(IndexRequest { ready: false }) } else { serde_json::from_slice(&body) };
     match asked {
         Ok(asked) => respond(200, &about::index_json(&about::index(&gateway.view(), asked.ready))),
@@ -143,14 +245,10 @@ async fn pipeline_ready(gateway: web::Data<Gateway>, request: HttpRequest) -> Ht
     respond(if ready { 200 } else { 503 }, &json!({"name": name, "ready": ready}))
 }
 
-async fn infer(
-    gateway: web::Data<Gateway>,
-    request: HttpRequest,
-    body: Result<web::Bytes, actix_web::Error>,
-) -> HttpResponse {
+async fn infer(gateway: web::Data<Gateway>, request: HttpRequest, mut payload: web::Payload) -> HttpResponse {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let span = gateway.begin(gateway.caller(&header).as_ref(), INFER);
-    let answer = answer(&gateway, &request, body, span.as_ref().map(Ingress::trace)).await;
+    let answer = answer(&gateway, &request, &mut payload, span.as_ref().map(Ingress::trace)).await;
     if let Some(span) = span {
         let (status, error) = answer.as_ref().map_or_else(|refusal| (refusal.cause.http(), Some(refusal)), |_| (200, None));
         let attributes = vec![
@@ -181,37 +279,58 @@ async fn infer(
         }
         Err(refusal) => {
             gateway.ledger.refused(named(&request), refusal.cause);
-            refusal.respond()
+            unread::unread(refusal.respond(), payload.into_inner())
         }
     }
+}
+
+/// A request that has its place.
+struct Ready {
+    view: View,
+    id: Option<String>,
+    outputs: Vec<inference::Wanted>,
+    binary: bool,
+    admitted: Admitted,
+}
+
+/// Reads a request's body and gives it its place; of the body, only its tensors are kept.
+fn prepared(gateway: &Gateway, request: &HttpRequest, body: Bytes, trace: Option<Trace>) -> Result<Ready, Refusal> {
+    let (name, view) = (named(request), gateway.view());
+    let pipeline = find(&view, name)?;
+    let body = coding::decoded(request, body, BODY_BYTES_MAX)?;
+    let header = |name: &str| request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+    let length = header(HEADER_LENGTH);
+    let asked = json::read(&body, length.as_deref()).map_err(Refusal::invalid)?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
+    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
+    let specs = output_specs(pipeline);
+    check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
+    json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
+    let terms = Terms { trace, sender: sender(address(request)), ..asked.settings.terms(None) };
+    // Tensors that came as bytes share the body, which is kept as long as they are.
+    let kept = if length.is_some() { body.len() } else { 0 };
+    let admitted = gateway.admit(name, inputs, terms, kept)?;
+    Ok(Ready { id: asked.id, outputs: asked.outputs, binary: asked.settings.binary, admitted, view })
 }
 
 /// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said what it needs.
 async fn answer(
     gateway: &Gateway,
     request: &HttpRequest,
-    body: Result<web::Bytes, actix_web::Error>,
+    payload: &mut web::Payload,
     trace: Option<Trace>,
 ) -> Result<(Vec<u8>, Option<usize>, Option<String>), Refusal> {
+    let body = read(gateway, request, payload, BODY_BYTES_MAX).await?;
+    let Ready { view, id, outputs: wanted, binary, admitted } = prepared(gateway, request, body, trace)?;
     let name = named(request);
-    let view = gateway.view();
     let pipeline = find(&view, name)?;
-    let body = coding::decoded(request, body.map_err(|e| unread(&e))?, BODY_BYTES_MAX)?;
-    let header = |name: &str| request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
-    let length = header(HEADER_LENGTH);
-    let asked = json::read(&body, length.as_deref()).map_err(Refusal::invalid)?;
-    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
-    let specs = output_specs(pipeline);
-    check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
-    json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
-    let terms = Terms { trace, ..asked.settings.terms(None) };
-    let served = gateway.infer(name, inputs, terms).await?;
+    let served = gateway.serve(admitted).await?;
     let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
-    let outputs = select(outputs, &asked.outputs, asked.settings.binary)?;
+    let outputs = select(outputs, &wanted, binary)?;
     let head = Head {
         name,
         version: &version(&view),
-        id: asked.id.as_deref(),
+        id: id.as_deref(),
         outcome: if served.late { "late" } else { "ok" },
         latency_us: served.latency_ns / 1_000,
         dropped: served.dropped,
@@ -222,14 +341,8 @@ async fn answer(
 }
 
 /// A body that did not come in whole.
-fn unread(error: &actix_web::Error) -> Refusal {
-    match error.as_error::<PayloadError>() {
-        Some(PayloadError::Overflow) => {
-            let error = format!("the body is too large: expected at most {BODY_BYTES_MAX} bytes");
-            Refusal { cause: Cause::TooLarge, error, reason: None }
-        }
-        _ => Refusal::invalid(format!("the body did not come in whole: {error}")),
-    }
+fn broken_off(error: &PayloadError) -> Refusal {
+    Refusal::invalid(format!("the body did not come in whole: {error}"))
 }
 
 async fn metrics(gateway: web::Data<Gateway>) -> HttpResponse {

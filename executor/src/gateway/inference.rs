@@ -1,18 +1,22 @@
 //! Requests and answers of the Open Inference Protocol, version 2, whichever way they came: parameters, and tensors checked
 //! against what the pipeline takes and makes.
 
+use super::BODY_BYTES_MAX;
 use super::refusal::Refusal;
+use crate::backend::Kind;
 use crate::chooser::Needs;
 use crate::layout::Pipeline;
 use crate::node::request::{Piece, Terms};
 use crate::node::split::PARENT;
 use crate::policies::{LEVEL_DEFAULT, LEVEL_OFFLINE};
 use crate::slot::{concatenate, no_rows};
-use crate::tensor::{Datatype, Tensor, TensorSpec, elements, holds};
+use crate::tensor::{Datatype, Tensor, TensorSpec, elements, holds, texts};
 use bytes::Bytes;
 
 /// Most rows of one request: each becomes a query of its own.
 pub const ROWS_MAX: usize = 65_536;
+/// Most inputs of one request, and most outputs that it may ask for.
+pub const TENSORS_MAX: usize = 1_024;
 /// Most bytes of a request's `id`, which is echoed.
 pub const ID_BYTES_MAX: usize = 1_024;
 
@@ -133,7 +137,7 @@ impl Settings {
             n => u32::try_from(n).unwrap_or(u32::MAX).min(LEVEL_OFFLINE - 1),
         };
         let timeout_ns = [self.timeout_ns, call_ns].into_iter().flatten().min();
-        Terms { timeout_ns, level, needs: has_needs.then_some(needs), trace: None }
+        Terms { timeout_ns, level, needs: has_needs.then_some(needs), trace: None, sender: 0 }
     }
 }
 
@@ -238,12 +242,34 @@ fn tensor<E: Elements>(input: Given<E>, spec: &TensorSpec) -> Result<Tensor, Str
     let sizes: Option<Vec<usize>> = given.iter().map(|d| usize::try_from(*d).ok()).collect();
     let counted = sizes.and_then(|shape| Some((elements(&shape, spec.datatype)?, shape)));
     let (count, shape) = counted.ok_or_else(|| format!("input {name} has shape {given:?}: this is too large"))?;
+    if count.saturating_mul(spec.datatype.size()) > BODY_BYTES_MAX {
+        return Err(format!("input {name} has shape {given:?}: expected at most {BODY_BYTES_MAX} bytes of {datatype}"));
+    }
     let data = data.bytes(spec.datatype, count).map_err(|e| format!("input {name}: data: {e}"))?;
     holds(&data, &shape, spec.datatype).map_err(|e| format!("input {name}: data: {e}"))?;
     if spec.datatype == Datatype::Bool && data.iter().any(|b| *b > 1) {
         return Err(format!("input {name}: data: a BOOL is a byte 0 or 1"));
     }
     Ok(Tensor { name, datatype: spec.datatype, shape, data })
+}
+
+/// Checks that texts are texts where the variants run here: ONNX Runtime takes no others, and one that is none would make its whole
+/// batch fail. Another server may take any bytes.
+///
+/// # Errors
+/// Which element is none, in words.
+pub fn check_texts(inputs: &[Tensor], backend: Kind) -> Result<(), String> {
+    if backend != Kind::Local {
+        return Ok(());
+    }
+    for input in inputs.iter().filter(|t| t.datatype == Datatype::Bytes) {
+        let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok() && !bytes.contains(&0);
+        if let Some(at) = texts(&input.data).position(|text| !text.is_some_and(is_text)) {
+            let name = &input.name;
+            return Err(format!("input {name}: data: element {at} is no text: expected UTF-8 without a zero"));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the outputs that a request asks for against those that the pipeline makes.
@@ -394,6 +420,28 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_no_text_are_refused_where_variants_run_here() {
+        let texts = |elements: &[&[u8]]| {
+            let data = elements.iter().flat_map(|e| [&(e.len() as u32).to_le_bytes(), *e].concat()).collect();
+            vec![Tensor { name: "t".into(), datatype: Datatype::Bytes, shape: vec![elements.len()], data }]
+        };
+        assert_eq!(check_texts(&texts(&["zwölf".as_bytes(), b""]), Kind::Local), Ok(()));
+        for wrong in [&b"\xff"[..], b"a\0b", b"\xc3"] {
+            let error = check_texts(&texts(&[b"a", wrong]), Kind::Local).expect_err("no text");
+            assert!(error.contains("input t: data: element 1") && error.contains("UTF-8"), "{error}");
+            assert_eq!(check_texts(&texts(&[wrong]), Kind::Remote), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_tensor_is_no_larger_than_a_body() {
+        let spec = TensorSpec { name: "e".into(), datatype: Datatype::Fp64, shape: vec![-1, -1] };
+        let columns = (BODY_BYTES_MAX / 8 + 1) as i64;
+        let error = inputs(vec![given("e", "FP64", &[1, columns], &[])], &[spec]).expect_err("too large");
+        assert!(error.contains("expected at most 67108864 bytes"), "{error}");
+    }
+
+    #[test]
     fn parameters_are_read_by_their_names() {
         let mut settings = Settings::default();
         let mut set = |name: &str, value: Parameter| settings.set(name, &value);
@@ -410,7 +458,7 @@ mod tests {
     #[test]
     fn needs_and_levels_follow_from_the_parameters() {
         let mut settings = Settings::default();
-        assert_eq!(settings.terms(Some(7)), Terms { timeout_ns: Some(7), level: LEVEL_DEFAULT, needs: None, trace: None });
+        assert_eq!(settings.terms(Some(7)), Terms { timeout_ns: Some(7), ..Terms::default() });
         let mut set = |name: &str, value: Parameter| settings.set(name, &value);
         for wrong in [Parameter::Real(1.5), Parameter::Whole(2), Parameter::Bool(true), Parameter::Text("high".into())] {
             assert!(set("accuracy_min", wrong).expect_err("no part").contains("expected a part from 0 to 1"));
@@ -424,7 +472,7 @@ mod tests {
         assert_eq!(set("priority", Parameter::Whole(i128::from(u64::MAX))), Ok(()));
         let needs = Needs { accuracy_ppm_min: 900_000, latency_ns_max: 20_000 };
         let least = LEVEL_OFFLINE - 1;
-        assert_eq!(settings.terms(None), Terms { timeout_ns: None, level: least, needs: Some(needs), trace: None });
+        assert_eq!(settings.terms(None), Terms { level: least, needs: Some(needs), ..Terms::default() });
         assert_eq!(settings.set("offline", &Parameter::Bool(true)), Ok(()));
         assert_eq!(settings.terms(None).level, LEVEL_OFFLINE, "whatever its priority");
     }

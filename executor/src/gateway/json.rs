@@ -1,13 +1,15 @@
 //! Bodies of inference over HTTP: JSON, and the binary tensor extension, in which tensors follow the JSON as raw bytes
 //! (`Inference-Header-Content-Length` says where the JSON ends, `binary_data_size` how long each tensor is).
 
-use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wanted, unavailable};
+use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, TENSORS_MAX, Wanted, unavailable};
 use super::numbers;
+use super::parameters::{Few, Parameters};
 use crate::chooser::Chosen;
 use crate::tensor::{Datatype, Tensor, TensorSpec, texts};
+use crate::wire::RANK_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::{Map, Value, json, value::RawValue};
+use serde_json::{json, value::RawValue};
 
 /// The header, of requests and answers, that says how long the JSON is.
 pub const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
@@ -17,20 +19,20 @@ struct Body<'a> {
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
-    parameters: Option<Map<String, Value>>,
+    parameters: Option<Parameters>,
     #[serde(borrow)]
-    inputs: Vec<Input<'a>>,
+    inputs: Few<Input<'a>, TENSORS_MAX>,
     #[serde(default)]
-    outputs: Option<Vec<Output>>,
+    outputs: Option<Few<Output, TENSORS_MAX>>,
 }
 
 #[derive(Deserialize)]
 struct Input<'a> {
     name: String,
     datatype: String,
-    shape: Vec<i64>,
+    shape: Few<i64, RANK_MAX>,
     #[serde(default)]
-    parameters: Option<Map<String, Value>>,
+    parameters: Option<Parameters>,
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
 }
@@ -39,7 +41,7 @@ struct Input<'a> {
 struct Output {
     name: String,
     #[serde(default)]
-    parameters: Option<Map<String, Value>>,
+    parameters: Option<Parameters>,
 }
 
 /// The elements of an input, as they came.
@@ -91,8 +93,8 @@ pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, St
     }
     let mut settings = Settings::default();
     each(parsed.parameters, |name, value| settings.set(name, value))?;
-    let (mut inputs, mut tail) = (Vec::with_capacity(parsed.inputs.len()), body.slice(split..));
-    for input in parsed.inputs {
+    let (mut inputs, mut tail) = (Vec::with_capacity(parsed.inputs.0.len()), body.slice(split..));
+    for input in parsed.inputs.0 {
         let Input { name, datatype, shape, parameters, data } = input;
         let refuse = |e: String| format!("input {name}: {e}");
         let mut size = None;
@@ -113,12 +115,12 @@ pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, St
             (None, Some(data)) => Data::Json(data),
             (None, None) => return Err(refuse("no data: expected data, or the parameter binary_data_size".into())),
         };
-        inputs.push(Given { name, datatype, shape, elements });
+        inputs.push(Given { name, datatype, shape: shape.0, elements });
     }
     if !tail.is_empty() {
         return Err(format!("{} bytes follow the last input's: expected none", tail.len()));
     }
-    Ok(Request { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs)? })
+    Ok(Request { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs.map_or_else(Vec::new, |few| few.0))? })
 }
 
 /// Checks that the outputs that are not asked for as bytes have a form in JSON; `binary` is what those are that do not say.
@@ -153,13 +155,13 @@ fn take(tail: &mut Bytes, size: usize) -> Result<Bytes, String> {
     Ok(tail.split_to(size))
 }
 
-fn wanted(outputs: Option<Vec<Output>>) -> Result<Vec<Wanted>, String> {
+fn wanted(outputs: Vec<Output>) -> Result<Vec<Wanted>, String> {
     let want = |output: Output| {
         let mut wanted = Wanted { name: output.name, binary: None };
         let set = each(output.parameters, |name, value| wanted.set(name, value));
         set.map_err(|e| format!("output {}: {e}", wanted.name)).map(|()| wanted)
     };
-    outputs.unwrap_or_default().into_iter().map(want).collect()
+    outputs.into_iter().map(want).collect()
 }
 
 /// Parses, and only for a body that is wrong asks where.
@@ -189,23 +191,8 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     if pointer.is_empty() { pointer } else { pointer + ": " }
 }
 
-fn each(
-    parameters: Option<Map<String, Value>>,
-    mut set: impl FnMut(&str, &Parameter) -> Result<(), String>,
-) -> Result<(), String> {
-    for (name, value) in parameters.unwrap_or_default() {
-        let parameter = match value {
-            Value::Bool(v) => Parameter::Bool(v),
-            Value::String(v) => Parameter::Text(v),
-            Value::Number(n) => {
-                let whole = n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
-                whole.map_or_else(|| Parameter::Real(n.as_f64().unwrap_or(f64::NAN)), Parameter::Whole)
-            }
-            other => return Err(format!("parameter {name} is {other}: expected a boolean, a number or a string")),
-        };
-        set(&name, &parameter)?;
-    }
-    Ok(())
+fn each(parameters: Option<Parameters>, mut set: impl FnMut(&str, &Parameter) -> Result<(), String>) -> Result<(), String> {
+    parameters.into_iter().flat_map(|all| all.0).try_for_each(|(name, value)| set(&name, &value))
 }
 
 /// What an answer says besides its tensors.

@@ -6,6 +6,8 @@ use crate::agent::View;
 use crate::backend::Provider;
 use crate::devices::Seen;
 use crate::node::counts::{Batches, Labels};
+use crate::refused::Bound;
+use crate::status::Control;
 use crate::wire::Load;
 use std::fmt::Write;
 
@@ -33,12 +35,38 @@ pub fn text(gateway: &Gateway) -> String {
     let provider = view.provider.map_or("", Provider::name);
     let version = env!("CARGO_PKG_VERSION");
     page.sample(name, &[("backend", view.backend.name()), ("provider", provider), ("version", version)], 1);
+    control(&gateway.handle.status.control(), &mut page);
     devices(&gateway.handle.devices.look(), &mut page);
     requests(gateway, &view, &mut page);
     batches(&view, &mut page);
     drops(&view, &mut page);
     queues(&view, &mut page);
+    bounds(&mut page);
     page.0
+}
+
+/// What the control plane says to this agent, which serves on whatever that is.
+fn control(said: &Control, page: &mut Page) {
+    let name = "apportion_control_attended";
+    page.family(name, "gauge", "1 while the control stream is up and the agent was welcome.");
+    page.sample(name, &[], u8::from(said.is_attended));
+    let name = "apportion_control_losses_total";
+    page.family(name, "counter", "Control streams that ended or were not to be had.");
+    page.sample(name, &[], said.losses);
+    let name = "apportion_control_refusals_total";
+    page.family(name, "counter", "Refusals of this agent by its control plane, by reason.");
+    for (reason, count) in &said.refusals {
+        page.sample(name, &[("reason", reason)], count);
+    }
+}
+
+/// What ran into a bound.
+fn bounds(page: &mut Page) {
+    let name = "apportion_bounds_refused_total";
+    page.family(name, "counter", "What clients and other agents were refused because of a bound, by bound.");
+    for bound in Bound::ALL {
+        page.sample(name, &[("bound", bound.name())], bound.counted());
+    }
 }
 
 /// Of each device what is known of it, by the labels of Triton's metrics.
@@ -97,7 +125,11 @@ fn requests(gateway: &Gateway, view: &View, page: &mut Page) {
 
 fn batches(view: &View, page: &mut Page) {
     type Read = fn(&Batches) -> f64;
-    let families: [(&str, &str, Read); 4] = [
+    let families: [(&str, &str, Read); 6] = [
+        ("apportion_batches_failed_total", "Batches that failed.", |b| b.failed as f64),
+        ("apportion_batch_queries_alone_total", "Queries that ran alone because their batch had failed.", |b| {
+            b.alone as f64
+        }),
         ("apportion_batches_total", "Batches that this agent's replicas began.", |b| b.batches as f64),
         ("apportion_batch_queries_total", "Queries in those batches.", |b| b.queries as f64),
         ("apportion_batch_seconds_total", "Time of the batches that ended.", |b| b.busy_ns as f64 / 1e9),

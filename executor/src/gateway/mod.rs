@@ -4,16 +4,23 @@
 //! here. What never does: policies. All ways in share [`Gateway::infer`], so they count, bound and refuse alike.
 
 pub mod about;
+pub mod bodies;
+pub mod codec;
 mod coding;
+pub mod connections;
 pub mod contents;
 pub mod grpc;
 pub mod http;
 pub mod inference;
 pub mod json;
 pub mod ledger;
+mod meter;
 pub mod metrics;
 pub mod numbers;
+mod parameters;
+pub mod prescan;
 pub mod refusal;
+mod unread;
 
 /// Generated messages of the protocol over gRPC.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
@@ -26,10 +33,13 @@ use crate::layout::Pipeline;
 use crate::node::Event;
 use crate::node::request::{Answer, Terms};
 use crate::policies::LEVEL_OFFLINE;
+use crate::shares::Shares;
 use crate::telemetry::{Caller, Ingress};
 use crate::tensor::Tensor;
+use bodies::OPEN_BYTES_MAX;
+use connections::connections_max;
 use ledger::Ledger;
-use refusal::{Cause, Refusal, Served, served};
+use refusal::{Refusal, Served, served};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -80,6 +90,10 @@ pub struct Gateway {
     room: Arc<Semaphore>,
     offline: Arc<Semaphore>,
     ledger: Arc<Ledger>,
+    /// Connections of clients.
+    connections: Arc<Shares>,
+    /// Bytes of bodies that are being read.
+    open_bytes: Arc<Shares>,
 }
 
 impl Gateway {
@@ -95,13 +109,26 @@ impl Gateway {
         let places = Arc::new(Semaphore::new(limits.requests_max));
         let room = Arc::new(Semaphore::new(limits.bytes_max / ROOM_BYTES));
         let offline = Arc::new(Semaphore::new(limits.requests_max / OFFLINE_PARTS));
-        Self { handle, limits, places, room, offline, ledger: Arc::default() }
+        let (connections, open_bytes) = (Shares::new(connections_max()), Shares::new(OPEN_BYTES_MAX));
+        Self { handle, limits, places, room, offline, ledger: Arc::default(), connections, open_bytes }
     }
 
     /// What is there now.
     #[must_use]
     pub fn view(&self) -> View {
         self.handle.view.borrow().clone()
+    }
+
+    /// Whether all parts of the agent run and all pipelines of its target are ready; else why not.
+    ///
+    /// # Errors
+    /// What lacks, in words.
+    pub fn check_ready(&self) -> Result<(), String> {
+        match self.handle.status.trouble() {
+            Some(trouble) => Err(trouble),
+            None if self.view().is_ready() => Ok(()),
+            None => Err("not all pipelines of its target are ready, or it has none".into()),
+        }
     }
 
     /// What a request's headers say of its trace; none if there are no traces here.
@@ -119,15 +146,24 @@ impl Gateway {
     /// # Errors
     /// Why it has no answer.
     pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
-        let (rows, began) = (inputs.first().map_or(0, Tensor::rows), Instant::now());
-        let answer = self.run(pipeline, inputs, terms).await;
-        self.ledger.ended(pipeline, rows, answer.is_ok(), began.elapsed());
-        answer
+        self.serve(self.admit(pipeline, inputs, terms, 0)?).await
     }
 
-    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
-        let timeout_ns = terms.timeout_ns;
-        let full = |reason| Err(Refusal::because(Cause::Busy, "the gateway is full", reason));
+    /// Gives a request its place. Its inputs keep so many bytes of its body alive, or as many as they have.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn admit(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms, kept: usize) -> Result<Admitted, Refusal> {
+        let rows = inputs.first().map_or(0, Tensor::rows);
+        let admitted = self.held(&inputs, terms, kept).map(|held| {
+            let (pipeline, began) = (pipeline.to_owned(), Instant::now());
+            Admitted { pipeline, inputs, terms, held, rows, began }
+        });
+        admitted.inspect_err(|_| self.ledger.ended(pipeline, rows, false, Duration::ZERO))
+    }
+
+    fn held(&self, inputs: &[Tensor], terms: Terms, kept: usize) -> Result<Held, Refusal> {
+        let full = |reason: String| Err(Refusal::full(reason));
         let Limits { requests_max, bytes_max } = self.limits;
         // Offline requests wait for long: most places are kept for others.
         let is_offline = terms.level == LEVEL_OFFLINE;
@@ -138,17 +174,33 @@ impl Gateway {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             return full(format!("{requests_max} requests wait for their answers"));
         };
-        let bytes: usize = inputs.iter().map(|t| t.data.len()).sum();
+        let bytes = inputs.iter().map(|t| t.data.len()).sum::<usize>().max(kept);
         let rooms = u32::try_from(bytes.div_ceil(ROOM_BYTES)).unwrap_or(u32::MAX);
         let Ok(room) = self.room.clone().try_acquire_many_owned(rooms) else {
             return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
+        Ok((place, room, offline))
+    }
+
+    /// Runs a request that has its place.
+    ///
+    /// # Errors
+    /// Why it has no answer.
+    async fn serve(&self, admitted: Admitted) -> Result<Served, Refusal> {
+        let Admitted { pipeline, inputs, terms, held, rows, began } = admitted;
+        let answer = self.run(&pipeline, inputs, terms, held).await;
+        self.ledger.ended(&pipeline, rows, answer.is_ok(), began.elapsed());
+        answer
+    }
+
+    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms, held: Held) -> Result<Served, Refusal> {
+        let timeout_ns = terms.timeout_ns;
         let (reply, answer) = oneshot::channel();
         let event = Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply };
         if self.handle.events.send(event).await.is_err() {
             return Err(Refusal::stopping());
         }
-        let waiting = Waiting { answer: Some(answer), held: Some((place, room, offline)) };
+        let waiting = Waiting { answer: Some(answer), held: Some(held) };
         let answer = match timeout_ns {
             // The loop looks at its clock now and then only; the client is told at once.
             Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), waiting).await,
@@ -160,11 +212,24 @@ impl Gateway {
     }
 }
 
+/// A request's place, room for its inputs, and its place among the offline ones.
+type Held = (OwnedSemaphorePermit, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// A request that has its place.
+struct Admitted {
+    pipeline: String,
+    inputs: Vec<Tensor>,
+    terms: Terms,
+    held: Held,
+    rows: usize,
+    began: Instant,
+}
+
 /// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered, even if
 /// the client has gone before.
 struct Waiting {
     answer: Option<oneshot::Receiver<Answer>>,
-    held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>)>,
+    held: Option<Held>,
 }
 
 impl Future for Waiting {
@@ -199,7 +264,7 @@ pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
     view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
         let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
         let error = format!("there is no pipeline {name} here: expected one of [{}]", names.join(", "));
-        Refusal { cause: Cause::Unknown, error, reason: None }
+        Refusal { cause: refusal::Cause::Unknown, error, reason: None }
     })
 }
 
@@ -212,6 +277,7 @@ pub fn version(view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::refusal::Cause;
     use super::*;
     use tokio::sync::{mpsc, watch};
 
@@ -222,7 +288,8 @@ mod tests {
         let (_, ack) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
-        (Gateway::new(Handle { events, commands, view, ack, started, devices, tracer: None }), inbox)
+        let status = Arc::default();
+        (Gateway::new(Handle { events, commands, view, ack, started, devices, tracer: None, status }), inbox)
     }
 
     #[tokio::test]

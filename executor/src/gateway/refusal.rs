@@ -1,5 +1,6 @@
 //! Why a request has no answer: one list of causes for all ways in.
 
+use super::bodies::{BODY_GRACE_MAX, BODY_RATE_MIN};
 use crate::chooser::Chosen;
 use crate::node::request::{Answer, Piece};
 use apportion_serving::dropper::DropReason;
@@ -15,6 +16,8 @@ pub enum Cause {
     Unknown,
     /// The body is larger than may be.
     TooLarge,
+    /// The body came too slowly.
+    Slow,
     /// The body is of a kind that is not read here.
     Unreadable,
     /// Too many requests are here already.
@@ -31,11 +34,12 @@ pub enum Cause {
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Cause; 10] = [
+    pub const ALL: [Cause; 11] = [
         Self::Invalid,
         Self::Unmet,
         Self::Unknown,
         Self::TooLarge,
+        Self::Slow,
         Self::Unreadable,
         Self::Busy,
         Self::NotReady,
@@ -52,6 +56,7 @@ impl Cause {
             Self::Unmet => "unmet",
             Self::Unknown => "unknown",
             Self::TooLarge => "too_large",
+            Self::Slow => "slow",
             Self::Unreadable => "unreadable",
             Self::Busy => "busy",
             Self::NotReady => "not_ready",
@@ -69,6 +74,7 @@ impl Cause {
             Self::Unmet => 422,
             Self::Unknown => 404,
             Self::TooLarge => 413,
+            Self::Slow => 408,
             Self::Unreadable => 415,
             Self::Busy => 429,
             Self::NotReady | Self::Dropped => 503,
@@ -86,7 +92,7 @@ impl Cause {
             Self::Unknown => tonic::Code::NotFound,
             Self::Busy => tonic::Code::ResourceExhausted,
             Self::NotReady | Self::Dropped => tonic::Code::Unavailable,
-            Self::Late => tonic::Code::DeadlineExceeded,
+            Self::Late | Self::Slow => tonic::Code::DeadlineExceeded,
             Self::Failed => tonic::Code::Internal,
         }
     }
@@ -122,10 +128,26 @@ impl Refusal {
         Self { cause, error: error.into(), reason: Some(reason.into()) }
     }
 
-    /// It was begun and went wrong.
+    /// It was begun and went wrong. Clients of the protocol show the error alone, so it says why.
     #[must_use]
     pub fn failed(reason: impl Into<String>) -> Self {
-        Self::because(Cause::Failed, "the request failed", reason)
+        let reason = reason.into();
+        Self { cause: Cause::Failed, error: format!("the request failed: {reason}"), reason: Some(reason) }
+    }
+
+    /// Too much of something is here already.
+    #[must_use]
+    pub fn full(reason: impl Into<String>) -> Self {
+        Self::because(Cause::Busy, "the gateway is full", reason)
+    }
+
+    /// Its body came too slowly.
+    #[must_use]
+    pub fn slow() -> Self {
+        let grace_s = BODY_GRACE_MAX.as_secs();
+        let error =
+            format!("the body comes too slowly: expected {BODY_RATE_MIN} bytes a second after the first {grace_s} s");
+        Self { cause: Cause::Slow, error, reason: None }
     }
 
     /// Its deadline has passed.
@@ -143,7 +165,8 @@ impl Refusal {
     /// Error and reason in one line.
     #[must_use]
     pub fn line(&self) -> String {
-        self.reason.as_ref().map_or_else(|| self.error.clone(), |reason| format!("{}: {reason}", self.error))
+        let more = self.reason.as_ref().filter(|reason| !self.error.ends_with(reason.as_str()));
+        more.map_or_else(|| self.error.clone(), |reason| format!("{}: {reason}", self.error))
     }
 }
 
@@ -185,6 +208,16 @@ pub fn served(answer: Answer) -> Result<Served, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_a_failed_request_names_its_cause() {
+        let failed = served(Answer::Failed("task a: an index is out of range".into())).expect_err("a refusal");
+        assert_eq!(
+            (failed.cause.http(), failed.error.as_str()),
+            (500, "the request failed: task a: an index is out of range")
+        );
+        assert_eq!(failed.line(), failed.error, "said once");
+    }
 
     #[test]
     fn what_was_shed_may_come_again_and_what_was_late_may_not() {

@@ -75,6 +75,13 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, String> {
 fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), String> {
     let mut tasks = Vec::new();
     for task in &from.tasks {
+        if task.continuous {
+            let name = &task.name;
+            return Err(format!(
+                "task {name}: kind continuous: agents run queries in batches and have no slots of their own for each: expected \
+                 kind batch"
+            ));
+        }
         let inputs = specs(&task.inputs).map_err(|e| format!("task {}: {e}", task.name))?;
         let outputs = specs(&task.outputs).map_err(|e| format!("task {}: {e}", task.name))?;
         let (name, one_of) = (task.name.clone(), task.one_of);

@@ -1,10 +1,11 @@
 //! Batches: when they start, what goes into them, and what becomes of their members.
 
+use super::replicas::Replica;
 use super::split::{Branching, Ended, Fate, rows_of};
 use super::work::Sending;
 use super::{Action, Node, Work};
-use crate::layout::Pipeline;
-use crate::slot::concatenate;
+use crate::layout::{Pipeline, Task};
+use crate::slot::{Fault, concatenate};
 use crate::tensor::{Tensor, TensorSpec};
 use crate::trace::Batch;
 use crate::wire::{End, Query};
@@ -13,6 +14,42 @@ use apportion_serving::DropReason;
 use apportion_serving::replica::{Input, Output};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// What a batch has made: its outputs, and which of their rows belong to each of its members.
+pub(super) struct Made {
+    outputs: Vec<Tensor>,
+    rows: Vec<Vec<usize>>,
+}
+
+impl Made {
+    /// What the outputs are to a batch of so many.
+    ///
+    /// # Errors
+    /// If they do not fit it.
+    pub fn of(outputs: Vec<Tensor>, members: usize) -> Result<Self, Fault> {
+        let rows = rows_of(&outputs, members).map_err(Fault::of_batch)?;
+        Branching::of(&outputs, None).map_err(Fault::of_batch)?;
+        Ok(Self { outputs, rows })
+    }
+}
+
+/// The inputs of a batch of these members; none if they do not fit together, or one lacks an input of the task.
+pub(super) fn inputs_of(task: &Task, members: &[&Work]) -> Option<Vec<Tensor>> {
+    let input = |spec: &TensorSpec| {
+        let of = |w: &&Work| w.query.inputs.iter().find(|t| t.name == spec.name).cloned();
+        let parts = members.iter().map(of).collect::<Option<Vec<Tensor>>>()?;
+        concatenate(&parts.iter().collect::<Vec<_>>())
+    };
+    task.inputs.iter().map(input).collect()
+}
+
+impl Replica {
+    /// A member of its batch, which has ended, and by how much it is behind.
+    pub(super) fn take_member(&mut self, key: u64, arrived: Moment, now: Moment) -> Option<(Work, Span)> {
+        let budget = self.of.budget(&self.group);
+        Some((self.works.remove(&key)?, now.since(arrived + budget)))
+    }
+}
 
 impl Node {
     /// Lets every station to which something happened start its batch: called after all that happens at one moment, so
@@ -80,30 +117,35 @@ impl Node {
         counts.batches += 1;
         counts.queries += members.len() as u64;
         counts.waited_ns += members.iter().filter(|w| !w.is_offline()).map(|w| self.now_ns - w.arrived_ns).sum::<u64>();
-        let input = |spec: &TensorSpec| {
-            let of = |w: &&Work| w.query.inputs.iter().find(|t| t.name == spec.name).cloned();
-            let parts = members.iter().map(of).collect::<Option<Vec<Tensor>>>()?;
-            concatenate(&parts.iter().collect::<Vec<_>>())
-        };
-        match replica.task().inputs.iter().map(input).collect::<Option<Vec<_>>>() {
+        match inputs_of(replica.task(), &members) {
             Some(inputs) => self.actions.push(Action::Run(id, inputs, hold)),
             None => self.misfits.push(id),
         }
     }
 
-    /// A batch has ended.
-    pub(super) fn complete(&mut self, id: u64, result: Result<Vec<Tensor>, String>, took: Duration) {
-        let now = Moment::from_nanos(self.now_ns);
+    /// A batch has ended, or a member of one that failed and runs alone.
+    pub(super) fn complete(&mut self, id: u64, result: Result<Vec<Tensor>, Fault>, took: Duration) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         if replica.station.running() == 0 {
             return;
         }
+        if replica.alone.is_some() {
+            return self.complete_alone(id, result, took);
+        }
+        let size = replica.station.batch(0).len();
+        match result.and_then(|outputs| Made::of(outputs, size)) {
+            Err(fault) if fault.is_of_batch && size > 1 => self.run_alone(id, &fault, took),
+            made => self.end_batch(id, made, took),
+        }
+    }
+
+    fn end_batch(&mut self, id: u64, made: Result<Made, Fault>, took: Duration) {
+        let now = Moment::from_nanos(self.now_ns);
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
         replica.station.handle(now, Input::BatchFinished { server: 0 });
-        let budget = replica.of.budget(&replica.group);
-        let members = replica.station.batch(0).iter();
-        let members: Vec<(u64, Span)> = members.map(|w| (w.query.key, now.since(w.arrived + budget))).collect();
+        let members: Vec<(u64, Moment)> = replica.station.batch(0).iter().map(|w| (w.query.key, w.arrived)).collect();
         let works: Vec<(Work, Span)> =
-            members.iter().map(|(key, behind)| (replica.works.remove(key).expect("it ran"), *behind)).collect();
+            members.iter().map(|(key, arrived)| replica.take_member(*key, *arrived, now).expect("it ran")).collect();
         let is_offline = works.iter().all(|(w, _)| w.is_offline());
         replica.tally(works.len(), took.as_nanos() as u64, is_offline);
         let waited_ns = replica.station.batch_wait(0).as_nanos() / (works.len() as u64).max(1);
@@ -111,21 +153,21 @@ impl Node {
         let batch = Batch { size, begun_ns, execution: took, wait };
         let counts = replica.counted(&mut self.counts);
         counts.busy_ns += took.as_nanos() as u64;
+        counts.failed += u64::from(made.is_err());
         let ended = counts.sizes.entry(works.len()).or_default();
         *ended = (ended.0 + 1, ended.1 + took.as_nanos() as u64);
         self.touched.insert(id);
         self.drain(id);
         self.refit_idle(id);
-        self.send_on(id, result, works, batch);
+        self.send_on(id, made, works, batch);
         self.run_offline();
     }
 
     /// Sends on what a batch has made.
-    fn send_on(&mut self, id: u64, result: Result<Vec<Tensor>, String>, works: Vec<(Work, Span)>, batch: Batch) {
+    pub(super) fn send_on(&mut self, id: u64, made: Result<Made, Fault>, works: Vec<(Work, Span)>, batch: Batch) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let (of, group, name, at) = (replica.of.clone(), replica.group_id, replica.pipeline.clone(), replica.group.task);
-        let split = result.and_then(|outputs| rows_of(&outputs, works.len()).map(|rows| (outputs, rows)));
-        let split = split.and_then(|(outputs, rows)| {
+        let split = made.map_err(|fault| fault.why).and_then(|Made { outputs, rows }| {
             let branching = Branching::of(&outputs, replica.turns.as_mut())?;
             let mut ended = Ended { task: &of.tasks[at], tasks: &of.tasks, outputs: &outputs, branching };
             let fate_of = |(work, rows): (&(Work, Span), &Vec<usize>)| ended.fate(work.0.query.credit, rows);
@@ -156,7 +198,7 @@ impl Node {
     }
 
     /// Carries out the fate of one member.
-    fn follow(
+    pub(super) fn follow(
         &mut self,
         (of, at): (&Pipeline, usize),
         query: &Query,
@@ -179,6 +221,7 @@ impl Node {
                     let (credit, inputs) = (child.credit, child.inputs);
                     let (pipeline, origin, request) = (query.pipeline.clone(), query.origin, query.request);
                     let (row, attempt, level, pins) = (query.row, query.attempt, query.level, query.pins.clone());
+                    let apart = query.apart;
                     let (replica, hops, budget_ns, group, behind_ns) = (0, 0, 0, 0, 0);
                     let trace = query.trace;
                     let child = Query {
@@ -195,6 +238,7 @@ impl Node {
                         group,
                         behind_ns,
                         level,
+                        apart,
                         pins,
                         trace,
                         scopes,
@@ -206,11 +250,11 @@ impl Node {
         }
     }
 
-    /// Batches whose members' inputs do not fit together end at once.
+    /// Batches whose members' inputs do not fit together have failed at once.
     pub(super) fn fail_misfits(&mut self) {
         while let Some(id) = self.misfits.pop() {
             let reason = "the inputs of its batch do not fit the task's".to_string();
-            self.complete(id, Err(reason), Duration::ZERO);
+            self.complete(id, Err(Fault::of_batch(reason)), Duration::ZERO);
         }
     }
 

@@ -62,7 +62,9 @@ impl Node {
             let ids: Vec<u64> = self.replicas.values().filter(|r| r.len() > 0).map(|r| r.id).collect();
             for id in ids {
                 if let Some(replica) = self.replicas.get_mut(&id) {
-                    replica.station.handle(now, Input::Cancel { query: Handle { key: 0, origin, request, level: 0 } });
+                    replica
+                        .station
+                        .handle(now, Input::Cancel { query: Handle { key: 0, origin, request, level: 0, kind: 0 } });
                     self.touched.insert(id);
                     self.drain(id);
                 }

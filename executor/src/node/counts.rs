@@ -62,6 +62,10 @@ pub struct Batches {
     pub children: BTreeMap<String, u64>,
     /// Queries that were dropped, by reason.
     pub drops: BTreeMap<&'static str, u64>,
+    /// Batches that failed.
+    pub failed: u64,
+    /// Queries that ran alone because their batch had failed.
+    pub alone: u64,
     /// Batches that ended, by how many queries they had: how many, and their time in nanoseconds.
     pub sizes: BTreeMap<usize, (u64, u64)>,
 }
@@ -100,6 +104,8 @@ impl Batches {
         self.batches += later.batches;
         self.busy_ns += later.busy_ns;
         self.waited_ns += later.waited_ns;
+        self.failed += later.failed;
+        self.alone += later.alone;
         later.children.iter().for_each(|(task, n)| *self.children.entry(task.clone()).or_default() += n);
         later.drops.iter().for_each(|(reason, n)| *self.drops.entry(reason).or_default() += n);
         for (size, (batches, ns)) in &later.sizes {

@@ -94,7 +94,8 @@ impl Node {
         pending.attempts.push(Attempt::default());
         let (pipeline, inputs) = (pending.pipeline.clone(), pending.inputs.clone());
         let deadline_ns = pending.deadline_ns.cast_signed();
-        let Terms { level, trace, .. } = pending.terms;
+        let Terms { level, trace, sender, .. } = pending.terms;
+        let apart = self.suspects.apart(sender, self.now_ns);
         let pins = pending.chosen.as_ref().map_or_else(Vec::new, |c| c.groups.clone());
         let rows = inputs[0].rows();
         let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
@@ -113,6 +114,7 @@ impl Node {
                 group: 0,
                 behind_ns: 0,
                 level,
+                apart,
                 pins: pins.clone(),
                 trace,
                 scopes: Vec::new(),
@@ -167,7 +169,7 @@ impl Node {
     pub(super) fn send_back(&mut self, query: &Query, end: End) {
         let (request, row, attempt) = (query.request, query.row, query.attempt);
         let part = Return { request, row, attempt, credit: query.credit, end };
-        if query.origin == self.agent {
+        if self.is_own(query.origin, query.request) {
             self.take_back(part);
         } else {
             self.actions.push(Action::Send(query.origin, Message::Return(part)));
@@ -209,6 +211,10 @@ impl Node {
             End::Dropped(reason) => return self.finish(part.request, Err(Answer::Dropped(reason))),
             End::Failed(reason) => return self.finish(part.request, Err(Answer::Failed(reason))),
             End::NotReady(reason) => return self.finish(part.request, Err(Answer::NotReady(reason))),
+            End::Harmful(reason) => {
+                self.suspects.note(pending.terms.sender, self.now_ns);
+                return self.finish(part.request, Err(Answer::Failed(reason)));
+            }
         }
         if attempt.covered.is_whole() {
             let result = answered(attempt);

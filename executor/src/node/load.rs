@@ -23,6 +23,11 @@ pub struct Period {
 }
 
 impl Replica {
+    /// A batch that failed, or a member of one, has ended: it says nothing of the profile.
+    pub(super) fn tally_failed(&mut self, took_ns: u64) {
+        self.period.online_ns += took_ns;
+    }
+
     /// A batch has ended; it had offline queries only, or not.
     pub(super) fn tally(&mut self, queries: usize, took_ns: u64, is_offline: bool) {
         let period = &mut self.period;

@@ -9,6 +9,7 @@
 //!
 //! The same events at the same times give the same actions: nothing here iterates over what has no order.
 
+mod alone;
 mod batch;
 mod cancel;
 mod choose;
@@ -19,18 +20,22 @@ mod meet;
 mod moves;
 mod offline;
 mod release;
+mod renumber;
 pub mod replicas;
 pub mod request;
 pub mod route;
+pub mod silence;
 mod spans;
 pub mod split;
 mod steer;
+mod suspects;
 mod swap;
 mod work;
 
 pub use cancel::CANCELLED_MAX;
 pub use meet::MEETINGS_MAX;
 pub use offline::OFFLINE_MAX;
+pub use suspects::SUSPECTS_MAX;
 pub use work::PARKED_MAX;
 
 use crate::chooser::Chooser;
@@ -63,7 +68,7 @@ const GIVE_UP_SLOS: u64 = 10;
 pub enum Event {
     /// A checked target that is newer than the one in force.
     Obey(Arc<Layout>),
-    /// The control plane's number of this agent.
+    /// The control plane's number of this agent, from the target on that follows.
     Number(u64),
     /// A request at the gateway, with at least one row and valid inputs.
     Arrive {
@@ -115,6 +120,8 @@ pub enum Action {
     Prefetch(Vec<String>),
     /// Drop the slot.
     Unload(u64),
+    /// Replicas have other numbers from now on: each from the first of a pair to the second, all at once.
+    Renumber(Vec<(u64, u64)>),
     /// The replicas' states or the target in force changed: acknowledge.
     Acknowledge,
     /// Send out a span that has ended.
@@ -151,7 +158,14 @@ pub enum Sender {
 /// The state.
 pub struct Node {
     agent: u64,
+    /// Numbers that it had before.
+    former: BTreeSet<u64>,
+    /// Replicas that were set aside under numbers of this agent's own.
+    last_former: u64,
     now_ns: u64,
+    /// When time last passed, and when the replicas here were last announced.
+    ticked_ns: u64,
+    said_ns: u64,
     layout: Arc<Layout>,
     replicas: BTreeMap<u64, Replica>,
     peers: BTreeMap<u64, Peer>,
@@ -180,6 +194,7 @@ pub struct Node {
     parked: Vec<Parked>,
     swap: swap::Swap,
     steers: steer::Steers,
+    suspects: suspects::Suspects,
     /// Of the pipelines whose requests have said what they need.
     choosers: BTreeMap<String, Chooser>,
     /// When the replicas' loads were last measured.
@@ -189,6 +204,10 @@ pub struct Node {
 #[derive(Debug, Default)]
 struct Peer {
     connected: bool,
+    /// It is connected and says nothing.
+    is_silent: bool,
+    /// When it last said something.
+    heard_ns: u64,
     ready: Vec<Announced>,
     coming: Vec<Coming>,
     yielding: Vec<u64>,
@@ -212,7 +231,11 @@ impl Node {
     pub fn new(agent: u64, first_request: u64) -> Self {
         Self {
             agent,
+            former: BTreeSet::new(),
+            last_former: 0,
             now_ns: 0,
+            ticked_ns: 0,
+            said_ns: 0,
             layout: Arc::default(),
             replicas: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -234,6 +257,7 @@ impl Node {
             parked: Vec::new(),
             swap: swap::Swap::default(),
             steers: steer::Steers::default(),
+            suspects: suspects::Suspects::default(),
             choosers: BTreeMap::new(),
             rolled_ns: 0,
         }
@@ -249,7 +273,8 @@ impl Node {
             Event::Message(message) => self.hear(message),
             Event::Unsent { hop, why } => self.shed(hop, &why),
             Event::PeerUp(agent) => {
-                self.peers.entry(agent).or_default().connected = true;
+                let peer = self.peers.entry(agent).or_default();
+                (peer.connected, peer.is_silent, peer.heard_ns) = (true, false, self.now_ns);
                 self.announce();
                 self.reroute();
             }
@@ -275,14 +300,6 @@ impl Node {
             self.carry_out_cancels();
         }
         std::mem::take(&mut self.actions)
-    }
-
-    fn renumber(&mut self, agent: u64) {
-        if self.agent != agent {
-            self.agent = agent;
-            let layout = self.steers.plan().clone();
-            self.obey(layout);
-        }
     }
 
     /// The target in force.
@@ -318,8 +335,9 @@ impl Node {
     fn hear(&mut self, message: Message) {
         match message {
             Message::Ready { agent, replicas, coming, yielding, loads, failed } => {
+                let is_back = self.hear_of(agent);
                 let peer = self.peers.entry(agent).or_default();
-                let is_new = (&peer.ready, &peer.coming) != (&replicas, &coming);
+                let is_new = is_back || (&peer.ready, &peer.coming) != (&replicas, &coming);
                 (peer.ready, peer.coming, peer.yielding) = (replicas, coming, yielding);
                 peer.loads = loads.into_iter().collect();
                 peer.failed = failed.into_iter().collect();
@@ -328,6 +346,7 @@ impl Node {
                 }
             }
             Message::Query { from, hop, query } => {
+                self.hear_of(from);
                 let deadline_ns = self.now_ns.cast_signed().saturating_add(query.budget_ns);
                 self.accept(Work { query, deadline_ns, from: Sender::Agent { agent: from, hop }, arrived_ns: self.now_ns });
             }
@@ -347,7 +366,7 @@ impl Node {
 
     fn lose(&mut self, agent: u64) {
         let Some(peer) = self.peers.get_mut(&agent) else { return };
-        peer.connected = false;
+        (peer.connected, peer.is_silent) = (false, false);
         // Whoever answers there next may be a new process without these replicas; it says what it has.
         (peer.ready, peer.coming, peer.yielding) = Default::default();
         (peer.loads, peer.failed) = Default::default();
@@ -369,13 +388,15 @@ impl Node {
 
     /// Says to all peers which replicas here take queries.
     fn announce(&mut self) {
+        self.said_ns = self.now_ns;
         let replicas: Vec<Announced> = self.replicas.values().filter(|r| r.takes()).map(Replica::announced).collect();
         let coming: Vec<Coming> = self.replicas.values().filter_map(Replica::coming).collect();
         let yielding = self.yielding();
         let loads: Vec<(u64, Load)> = self.replicas.values().filter(|r| r.takes()).map(|r| (r.id, r.load)).collect();
         let failed: Vec<u64> = self.replicas.values().filter(|r| r.has_failed()).map(|r| r.id).collect();
         for (agent, peer) in &self.peers {
-            if peer.connected {
+            // Two agents that take each other for lost must hear each other again.
+            if peer.connected || peer.is_silent {
                 let (replicas, coming, yielding) = (replicas.clone(), coming.clone(), yielding.clone());
                 let (loads, failed) = (loads.clone(), failed.clone());
                 let ready = Message::Ready { agent: self.agent, replicas, coming, yielding, loads, failed };

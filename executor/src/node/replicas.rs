@@ -1,5 +1,6 @@
 //! The replicas of this agent: what is loaded, what runs, and when an old one may go.
 
+use super::alone::Alone;
 use super::counts::{Batches, Counts, Labels};
 use super::load::Period;
 use super::{Action, Node, Work};
@@ -70,6 +71,8 @@ pub struct Replica {
     pub load: Load,
     /// For how many announcements it has been slower than profiled though it was not overloaded.
     pub disturbed: u32,
+    /// Its batch has failed, and its members run alone.
+    pub alone: Option<Alone>,
     /// Its station is of an earlier target, and is made anew when its batch has ended.
     pub is_stale: bool,
 }
@@ -96,6 +99,7 @@ impl Replica {
             period: Period::default(),
             load: Load::default(),
             disturbed: 0,
+            alone: None,
             is_stale: false,
         };
         this.renew_station();
@@ -105,6 +109,7 @@ impl Replica {
     /// Forgets what waits and runs.
     pub fn renew_station(&mut self) {
         self.station = self.of.station(&self.group);
+        self.alone = None;
         self.is_stale = false;
         if let Some(view) = self.view {
             self.steer(Moment::ZERO, view);
@@ -120,6 +125,7 @@ impl Replica {
 
     /// It is of this pipeline's latest form: another batch size or other policies make another station.
     fn follow(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
+        self.group_id = Node::group_of(of, self.id).unwrap_or(self.group_id);
         let group = &of.groups[&self.group_id];
         let is_same =
             |a: &Pipeline, b: &Pipeline| (a.serving, a.queue_factor, a.slo_ns) == (b.serving, b.queue_factor, b.slo_ns);
@@ -231,7 +237,8 @@ impl Node {
         }
         // An agent that is new to the fleet may have announced its replicas before the target that names it came here.
         let left = |agent: &u64| self.layout.agents.contains_key(agent) && !layout.agents.contains_key(agent);
-        self.peers.retain(|agent, peer| peer.connected || !left(agent));
+        self.peers.retain(|agent, peer| peer.connected || peer.is_silent || !left(agent));
+        self.renumber_replicas(&layout);
         self.layout = layout.clone();
         self.choosers.clear();
         self.routes.keep(|pipeline| layout.pipelines.contains_key(pipeline));
@@ -366,6 +373,7 @@ impl Node {
     }
 
     pub(super) fn tick(&mut self) {
+        self.mind_silence();
         self.make_room();
         self.retire();
         self.steer();

@@ -19,11 +19,13 @@ pub struct Terms {
     pub needs: Option<Needs>,
     /// The trace that it belongs to, if it is sampled.
     pub trace: Option<Trace>,
+    /// Whose it is, in a number; 0 if that is not known.
+    pub sender: u64,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None, trace: None }
+        Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None, trace: None, sender: 0 }
     }
 }
 

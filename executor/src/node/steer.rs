@@ -8,7 +8,8 @@ use super::moves::Moves;
 use super::release::occupy;
 use super::{Action, Node};
 use crate::layout::{self, Group, Layout, Pipeline};
-use crate::steering::{self, EXTRA_BIT, EXTRAS_MAX, SLACK, free_shares, has_spare, routes_alike};
+use crate::refused::Bound;
+use crate::steering::{self, EXTRA_BIT, EXTRAS_MAX, SLACK, TERM_BITS, free_shares, has_spare, routes_alike};
 use crate::wire::Message;
 use apportion_domain::{Fence, Moment, Span};
 use apportion_protocol::v1;
@@ -27,8 +28,6 @@ const PERIOD_NS: u64 = 1_000_000_000;
 const SETTLE_NS: u64 = 2_000_000_000;
 /// An agent that is lost for so long is taken to be gone, and its replicas are replaced.
 const GONE_NS: u64 = 3_000_000_000;
-/// An epoch has the host's term above these bits.
-const TERM_BITS: u32 = 32;
 
 /// What an agent measured of one pipeline since its last report.
 #[derive(Debug, Default)]
@@ -246,6 +245,12 @@ impl Node {
         if told.fence.map(Fence::from) != self.steers.plan.fence {
             return;
         }
+        let is_stranger = told.agent != self.agent && !self.layout.agents.contains_key(&told.agent);
+        let why = steering::immeasurable(told).or(is_stranger.then_some("its agent is not in the target"));
+        if let Some(why) = why {
+            Bound::PeerMeasured.count();
+            return tracing::warn!(agent = told.agent, pipeline = told.pipeline, why, "a measurement is refused");
+        }
         let now = Moment::from_nanos(self.now_ns);
         for bin in &told.offered {
             let bin_at = now - Span::from_nanos(bin.age_ns.min(self.now_ns));
@@ -434,6 +439,18 @@ impl Node {
         let (Some(of), true) = (self.steers.plan.pipelines.get(&told.pipeline).cloned(), is_of_plan) else { return };
         let order = |s: &v1::Steering| (s.epoch, Reverse(s.host));
         let last = self.steers.applied.get(&told.pipeline);
+        let is_stranger = told.host != self.agent && !self.layout.agents.contains_key(&told.host);
+        let why = steering::implausible(&told, last.map_or(0, |last| last.epoch));
+        if let Some(why) = why.or(is_stranger.then_some("its host is not in the target")) {
+            Bound::PeerSteering.count();
+            return tracing::warn!(
+                host = told.host,
+                pipeline = told.pipeline,
+                epoch = told.epoch,
+                why,
+                "a steering is refused"
+            );
+        }
         if let Some(last) = last.filter(|last| order(last) >= order(&told)) {
             // A host that begins anew hears how far others are, and takes a term above.
             if order(last) > order(&told) && told.host != self.agent {

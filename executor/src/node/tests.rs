@@ -43,11 +43,14 @@ fn a_query_for_which_there_is_no_room_is_shed_once_and_its_client_hears_why() {
     assert_eq!(node.take_counts().pipelines["p"].dropped, 1);
 }
 
+mod alone;
 mod joins;
 mod moves;
 mod offline;
 mod policies;
+mod renumber;
 mod repair;
+mod silence;
 mod spans;
 mod steer;
 mod swap;

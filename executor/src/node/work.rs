@@ -4,11 +4,13 @@ use super::replicas::Replica;
 use super::route::{Choice, Way};
 use super::{Action, Node, Sender, Sent, Work};
 use crate::policies::Handle;
+use crate::tensor::Tensor;
 use crate::wire::{End, Message, Query};
 use apportion_domain::{Moment, Span};
 use apportion_serving::DropReason;
 use apportion_serving::replica::Input;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// How often a query may be passed on because a replica was gone.
 const HOPS_MAX: u8 = 8;
@@ -43,8 +45,20 @@ impl Parked {
 impl Work {
     /// What its station knows it by.
     pub(super) fn handle(&self, key: u64) -> Handle {
-        Handle { key, origin: self.query.origin, request: self.query.request, level: self.query.level }
+        let Query { origin, request, level, .. } = self.query;
+        Handle { key, origin, request, level, kind: kind(&self.query) }
     }
+}
+
+/// What a query's batch has in common: names, datatypes and shapes of the inputs' rows, in whatever order they came, and whose it is if
+/// its sender is kept apart. Should two kinds have one number, their batch does not fit together, and its members run alone.
+fn kind(query: &Query) -> u64 {
+    let one = |input: &Tensor| {
+        let mut hasher = DefaultHasher::new();
+        (&input.name, input.datatype, input.shape.get(1..)).hash(&mut hasher);
+        hasher.finish()
+    };
+    query.inputs.iter().map(one).fold(query.apart, u64::wrapping_add)
 }
 
 impl Replica {
@@ -126,7 +140,10 @@ impl Node {
         if work.query.waits() {
             return self.meet(work);
         }
-        let Some(replica) = self.replicas.get_mut(&id).filter(|r| r.is_up()) else {
+        // A sender that has not heard of the target in force yet may mean another replica by the number.
+        let is_meant =
+            |r: &&mut Replica| r.is_up() && r.pipeline == work.query.pipeline && r.task().name == work.query.task;
+        let Some(replica) = self.replicas.get_mut(&id).filter(is_meant) else {
             return self.pass_on(work, "its replica is gone");
         };
         if work.is_offline() {

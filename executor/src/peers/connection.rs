@@ -1,12 +1,18 @@
 //! One connection between agents: whoever dials speaks, whoever accepts listens. Both greet first, so that agents that do
 //! not understand each other say so instead of misreading tensors.
 
+use super::claims::{Claim, Claims};
 use super::outbox::Inbound;
 use crate::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
 use crate::node::Event;
-use crate::unwire::decode;
+use crate::parts::part;
+use crate::refused::Bound;
+use crate::shares::Shares;
+use crate::unwire::{brings_tensors, decode};
+use crate::wire::{Message, speaker};
 use bytes::{BufMut, Bytes, BytesMut};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
@@ -17,13 +23,20 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 /// First bytes of a connection in both directions: an agent, and the version of what follows. 03 had no joins, 04 no
-/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica.
-const GREETING: [u8; 8] = *b"apport06";
+/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica; 06 said too seldom that it lives, and
+/// senders were not kept apart.
+const GREETING: [u8; 8] = *b"apport07";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
 /// What the kernel may hold of what was written: a small message waits for that too, so it is little. Enough for 10 Gbit/s
 /// at 0.2 ms from one end to the other and back.
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
+/// Most connections of other agents; one address may have half of them.
+pub const CONNECTIONS_MAX: usize = 4_096;
+/// Largest message that brings no tensors, in bytes: readiness, measurements, steering.
+pub const CONTROL_BYTES_MAX: usize = 1024 * 1024;
+/// How long the rest of a message that has begun may take to go on.
+pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// What is read at once.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -56,6 +69,12 @@ pub enum TalkError {
     /// What came is no message.
     #[error("what came is no message: {0}")]
     Garbage(String),
+    /// A message has begun and does not go on.
+    #[error("a message has begun and did not go on within {STALL_MAX:?}")]
+    Stalled,
+    /// It speaks for an agent that has another connection.
+    #[error("it speaks for agent {0}, which has another connection and was heard of lately")]
+    Claimed(u64),
 }
 
 fn version(greeting: &[u8; 8]) -> String {
@@ -133,6 +152,7 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
 
 /// Accepts the other agents' connections until stopped.
 pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: CancellationToken) {
+    let (claims, connections) = (Arc::<Claims>::default(), Shares::new(CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -140,16 +160,22 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
         };
         match accepted {
             Ok((stream, from)) => {
-                let (events, stop) = (events.clone(), stop.clone());
-                tokio::spawn(async move {
+                let Some(place) = connections.take(from.ip(), 1) else {
+                    Bound::PeerConnections.count();
+                    tracing::debug!(%from, "an agent's connection is refused: there are too many");
+                    continue;
+                };
+                let (events, stop, claim) = (events.clone(), stop.clone(), claims.open());
+                tokio::spawn(part("agents' connections", async move {
                     tokio::select! {
-                        end = hear(stream, events) => match end {
+                        end = hear(stream, events, claim) => match end {
                             Ok(()) => tracing::debug!(%from, "an agent's connection ended"),
                             Err(error) => tracing::warn!(%from, %error, "an agent's connection ended"),
                         },
                         () = stop.cancelled() => {}
                     }
-                });
+                    drop(place);
+                }));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -159,7 +185,7 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
     }
 }
 
-async fn hear(mut stream: TcpStream, events: mpsc::Sender<Event>) -> Result<(), TalkError> {
+async fn hear(mut stream: TcpStream, events: mpsc::Sender<Event>, claim: Claim) -> Result<(), TalkError> {
     stream.set_nodelay(true)?;
     let mut greeting = GREETING;
     let greeted = async {
@@ -169,25 +195,28 @@ async fn hear(mut stream: TcpStream, events: mpsc::Sender<Event>) -> Result<(), 
     };
     tokio::time::timeout(PATIENCE, greeted).await.map_err(|_| TalkError::Slow)??;
     check(&greeting)?;
-    read_messages(stream, events).await
+    read_messages(stream, events, claim).await
 }
 
-async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>) -> Result<(), TalkError> {
-    let garbage = |e: String| TalkError::Garbage(e);
+async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut claim: Claim) -> Result<(), TalkError> {
+    let garbage = |e: String| {
+        Bound::PeerMessage.count();
+        TalkError::Garbage(e)
+    };
     let (mut buffer, mut joiner) = (BytesMut::with_capacity(READ_BYTES), Joiner::default());
     loop {
         while let Some(message) = joiner.take(&mut buffer).map_err(|e| garbage(e.to_string()))? {
-            if !pass(message, &events).await? {
+            if !pass(message, &events, &mut claim).await? {
                 return Ok(());
             }
         }
         // A chunk of a large message is read to where it belongs; the heads and the small ones come by way of the buffer.
         let read = match joiner.space() {
             Some((space, left)) if buffer.is_empty() => {
-                let read = stream.read_buf(&mut space.limit(left)).await?;
+                let read = in_time(stream.read_buf(&mut space.limit(left))).await?;
                 if read > 0
                     && let Some(message) = joiner.came(read)
-                    && !pass(message, &events).await?
+                    && !pass(message, &events, &mut claim).await?
                 {
                     return Ok(());
                 }
@@ -195,10 +224,17 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>) -> Re
             }
             _ => {
                 buffer.reserve(READ_BYTES);
-                let wants = joiner.wants(&buffer, READ_BYTES);
-                stream.read_buf(&mut (&mut buffer).limit(wants)).await?
+                let (wants, is_between) =
+                    (joiner.wants(&buffer, READ_BYTES), buffer.is_empty() && joiner.open_bytes() == 0);
+                let mut into = (&mut buffer).limit(wants);
+                let read = stream.read_buf(&mut into);
+                let read = if is_between { read.await? } else { in_time(read).await? };
+                read
             }
         };
+        if !claim.is_heard(Instant::now()) {
+            return Ok(());
+        }
         if read == 0 {
             let between = buffer.is_empty() && joiner.open_bytes() == 0;
             return if between { Ok(()) } else { Err(TalkError::Short) };
@@ -206,10 +242,34 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>) -> Re
     }
 }
 
+/// What is read of a message that has begun.
+async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<usize, TalkError> {
+    Ok(tokio::time::timeout(STALL_MAX, read).await.map_err(|_| TalkError::Stalled)??)
+}
+
 /// Hands a message to the node; false if it is gone.
-async fn pass(message: Bytes, events: &mpsc::Sender<Event>) -> Result<bool, TalkError> {
+async fn pass(message: Bytes, events: &mpsc::Sender<Event>, claim: &mut Claim) -> Result<bool, TalkError> {
     debug_assert!(message.len() <= MESSAGE_BYTES_MAX);
-    let message = decode(message).map_err(|e| TalkError::Garbage(e.to_string()))?;
+    let garbage = |e: String| {
+        Bound::PeerMessage.count();
+        TalkError::Garbage(e)
+    };
+    let bytes = message.len();
+    if bytes > CONTROL_BYTES_MAX && message.first().is_some_and(|kind| !brings_tensors(*kind)) {
+        return Err(garbage(format!("{bytes} bytes without tensors: expected at most {CONTROL_BYTES_MAX}")));
+    }
+    let message = decode(message).map_err(|e| garbage(e.to_string()))?;
+    if let Some(agent) = speaker(&message)
+        && !claim.speaks_for(agent, Instant::now())
+    {
+        Bound::PeerClaim.count();
+        return Err(TalkError::Claimed(agent));
+    }
+    // Its sender says it again each second.
+    if matches!(message, Message::Steering(_)) && !claim.is_made() {
+        Bound::PeerClaim.count();
+        return Ok(true);
+    }
     Ok(events.send(Event::Message(message)).await.is_ok())
 }
 

@@ -127,6 +127,7 @@ mod tests {
             group: 0,
             behind_ns: 0,
             level: 0,
+            apart: 0,
             pins: vec![],
             trace: None,
             scopes: vec![],

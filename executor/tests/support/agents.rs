@@ -97,6 +97,7 @@ impl Agent {
             ingress_grpc: grpc.clone(),
             data_address: data_address.clone(),
             process_id: format!("process of {name}"),
+            agent_id: String::new(),
         };
         let attending = Some(tokio::spawn(attend(identity, handle.clone(), CancellationToken::new())));
         drop(entered);

@@ -24,11 +24,24 @@ pub struct Heard {
     pub left: bool,
 }
 
+/// How the control plane is to agents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mood {
+    /// Refuses all agents for this reason; streams that are up end.
+    pub refuses: Option<Reason>,
+    /// Gives agents other numbers than it did: by so much higher.
+    pub numbers_above: u64,
+    /// Takes streams and says nothing.
+    pub is_mute: bool,
+}
+
 #[derive(Clone)]
 struct Plane {
     heard: Arc<Mutex<BTreeMap<String, Heard>>>,
     target: watch::Receiver<Option<v1::Target>>,
+    mood: watch::Receiver<Mood>,
     files_url: String,
+    files: Arc<BTreeMap<String, String>>,
 }
 
 /// The control plane's test end.
@@ -36,20 +49,31 @@ pub struct Control {
     pub url: String,
     heard: Arc<Mutex<BTreeMap<String, Heard>>>,
     target: watch::Sender<Option<v1::Target>>,
+    mood: watch::Sender<Mood>,
 }
 
 impl Control {
     /// Starts it, and a server for the files of `words`.
     pub async fn start(words: &[&str]) -> Control {
         let files: BTreeMap<String, String> = words.iter().map(|w| (super::toy::digest(w), w.to_string())).collect();
-        Self::start_with(serve_files(files)).await
+        Self::start_all(serve_files(files), BTreeMap::new()).await
+    }
+
+    /// Starts it; files of `words` are had by its own call only.
+    pub async fn start_calling(words: &[&str]) -> Control {
+        let files = words.iter().map(|w| (super::toy::digest(w), w.to_string())).collect();
+        Self::start_all(String::new(), files).await
     }
 
     /// Starts it with files that are served elsewhere.
     pub async fn start_with(files_url: String) -> Control {
-        let (target, seen) = watch::channel(None);
+        Self::start_all(files_url, BTreeMap::new()).await
+    }
+
+    async fn start_all(files_url: String, files: BTreeMap<String, String>) -> Control {
+        let ((target, seen), (mood, felt)) = (watch::channel(None), watch::channel(Mood::default()));
         let heard = Arc::default();
-        let plane = Plane { heard: Arc::clone(&heard), target: seen, files_url };
+        let plane = Plane { heard: Arc::clone(&heard), target: seen, mood: felt, files_url, files: Arc::new(files) };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("its address"));
         let server = tonic::transport::Server::builder().tcp_nodelay(true);
@@ -58,12 +82,22 @@ impl Control {
             .add_service(control_server::ControlServer::new(plane))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(serving);
-        Control { url, heard, target }
+        Control { url, heard, target, mood }
     }
 
     /// Sends a target to every agent, present and future.
     pub fn send(&self, target: v1::Target) {
         self.target.send_replace(Some(target));
+    }
+
+    /// Has no target for anybody any more, as with an empty database.
+    pub fn forget_target(&self) {
+        self.target.send_replace(None);
+    }
+
+    /// Changes how it is to agents; streams that are up end, so that they come again.
+    pub fn set(&self, mood: Mood) {
+        self.mood.send_replace(mood);
     }
 
     /// What was heard of an agent.
@@ -82,6 +116,19 @@ impl Control {
 #[tonic::async_trait]
 impl control_server::Control for Plane {
     type AttachStream = ReceiverStream<Result<v1::ControlMessage, Status>>;
+    type FetchStream = ReceiverStream<Result<v1::FileChunk, Status>>;
+
+    async fn fetch(&self, request: Request<v1::FileRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        let asked = request.into_inner();
+        if asked.token != TOKEN {
+            return Err(Status::unauthenticated("not one of us"));
+        }
+        let file = self.files.get(&asked.sha256).ok_or_else(|| Status::not_found(asked.sha256.clone()))?;
+        let (outbox, chunks) = mpsc::channel(1);
+        let data = file.as_bytes()[asked.offset as usize..].to_vec();
+        outbox.try_send(Ok(v1::FileChunk { data, file_bytes: file.len() as u64 })).expect("room for one");
+        Ok(Response::new(ReceiverStream::new(chunks)))
+    }
 
     async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
         let (outbox, messages) = mpsc::channel(16);
@@ -97,7 +144,14 @@ impl Plane {
         let say = async |message| outbox.send(Ok(v1::ControlMessage { message: Some(message) })).await.is_ok();
         let Ok(Some(v1::AgentMessage { message: Some(Told::Register(register)) })) = inbox.message().await else { return };
         let name = register.name.clone();
+        let mood = *self.mood.borrow_and_update();
+        if mood.is_mute {
+            // It is asked again when it feels otherwise.
+            let _changed = self.mood.changed().await;
+            return;
+        }
         let reason = match &register {
+            _ if mood.refuses.is_some() => mood.refuses,
             r if r.token != TOKEN => Some(Reason::Token),
             r if r.protocol_version != PROTOCOL_VERSION => Some(Reason::Version),
             _ => None,
@@ -111,12 +165,13 @@ impl Plane {
             let next = heard.len() as u64 + 1;
             let mine = heard.entry(name.clone()).or_insert_with(|| Heard { number: next, ..Heard::default() });
             mine.registers.push(register);
-            mine.number
+            mine.number + mood.numbers_above
         };
         say(Says::Welcome(v1::Welcome { agent, report_ms: 50, files_url: self.files_url.clone() })).await;
         self.target.mark_changed();
         loop {
             tokio::select! {
+                _ = self.mood.changed() => return,
                 changed = self.target.changed() => {
                     let Ok(()) = changed else { return };
                     let target = self.target.borrow_and_update().clone();

@@ -5,6 +5,7 @@
 pub mod agents;
 pub mod control;
 pub mod ingress;
+pub mod rows;
 pub mod toy;
 
 use apportion_protocol::v1;

@@ -5,8 +5,8 @@ use crate::{CLAIM_SLACK, Finding, at_most, rules};
 use apportion_domain::{AccuracyModel, Edge, Pipeline, PipelinePlan, SLACK, TaskIndex, VariantIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most prefixes of a plan without flows whose accuracies are added up one by one.
-const PREFIXES_MAX: usize = 2_000_000;
+/// Most stages of all prefixes of a plan without flows whose accuracies are added up one by one.
+const PREFIX_STAGES_MAX: usize = 2_000_000;
 
 /// Traffic of one pipeline's part of a plan.
 pub(crate) struct Traffic {
@@ -87,9 +87,12 @@ impl Trie {
         }
         let mut shares = BTreeMap::new();
         let mut open: Vec<(Prefix, f64)> = groups.of(pipeline.root()).map(|(i, _)| (vec![i], fractions[i])).collect();
+        let mut stages = 0;
         while let Some((prefix, share)) = open.pop() {
-            if shares.len() > PREFIXES_MAX {
-                let evidence = format!("more than {PREFIXES_MAX} paths of groups: the plan must list its flows");
+            stages += prefix.len();
+            if stages > PREFIX_STAGES_MAX {
+                let evidence =
+                    format!("paths of groups with more than {PREFIX_STAGES_MAX} stages: the plan must list its flows");
                 findings.push(Finding::new(rules::FLOW_PATH, &pipeline.name, evidence));
                 return None;
             }

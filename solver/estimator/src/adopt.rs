@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
     fn install(&mut self, changes: &mut Changes<'a>, line: usize, b: Blueprint<'a>) -> Result<(), SimulateError> {
         let is_served_otherwise = changes.blueprints[line].as_ref().is_some_and(|old| old.serving != b.serving);
         let before: Vec<(u32, u32)> = changes.crews.crews.iter().map(|c| (c.wanted, c.batch)).collect();
-        let added = if changes.scenario.ladders { added(changes, line, &b) } else { Vec::new() };
+        let added = added(changes, line, &b);
         for crew in changes.crews.crews.iter_mut().filter(|c| c.line as usize == line) {
             crew.wanted = 0;
             crew.is_planned = false;
@@ -77,6 +77,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        let added = if b.part.ladder.is_empty() { fitting(added, changes) } else { added };
         added.into_iter().for_each(|(crew, more)| changes.crews.crews[crew].wanted += more);
         self.open_tasks(changes, line);
         if is_served_otherwise {
@@ -313,16 +314,32 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What stays, by crew, beyond what the next plan with a ladder gives its groups, until its steward has looked: what the last one's had
-/// added, and of its own what the next one has not.
+/// What stays, by crew, beyond what the next plan gives its groups, until its steward has looked: what the last one's had added, and,
+/// under a plan with a ladder, of its own what the next one has not.
 fn added(changes: &Changes<'_>, line: usize, next: &Blueprint<'_>) -> Vec<(usize, u32)> {
-    let Some(of) = changes.blueprints[line].as_ref().filter(|_| !next.part.ladder.is_empty()) else { return Vec::new() };
+    let has_ladder = !next.part.ladder.is_empty();
+    let scales = if has_ladder { changes.scenario.ladders } else { changes.scenario.tuners };
+    let Some(of) = changes.blueprints[line].as_ref().filter(|_| scales) else { return Vec::new() };
     let more = |a: &Assignment| {
         let crew = changes.crews.find(&of.pipeline.name, &a.group)?;
         let same = next.part.assignments.iter().find(|b| b.group == a.group && b.replicas > 0)?;
-        Some((crew, changes.crews.crews[crew].wanted.saturating_sub(a.replicas.min(same.replicas))))
+        let own = if has_ladder { a.replicas.min(same.replicas) } else { a.replicas };
+        Some((crew, changes.crews.crews[crew].wanted.saturating_sub(own)))
     };
     of.part.assignments.iter().filter_map(more).collect()
+}
+
+/// Of what was added, as much as the plan leaves room for: a plan's own replicas come first.
+fn fitting(added: Vec<(usize, u32)>, changes: &Changes<'_>) -> Vec<(usize, u32)> {
+    let mut room = changes.crews.room();
+    let fits = |(at, more): (usize, u32)| {
+        let crew = &changes.crews.crews[at];
+        let Some(free) = &mut room[crew.hardware] else { return (at, more) };
+        let kept = (*free / crew.eighths.max(1)).min(u64::from(more));
+        *free -= kept * crew.eighths;
+        (at, kept as u32)
+    };
+    added.into_iter().map(fits).collect()
 }
 
 /// A replica of a `continuous` task keeps the slots that it has.

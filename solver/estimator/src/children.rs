@@ -32,7 +32,7 @@ pub struct From<'a> {
 }
 
 impl From<'_> {
-    /// How many queries it makes, each of them sent or given up.
+    /// How many queries it makes, each of them sent or given up. A run that is cut short makes no more.
     #[inline]
     pub fn make(&self, floor: &mut Floor, streams: &mut [Stream], parent: Parent) -> u64 {
         let mut made = 0;
@@ -40,8 +40,14 @@ impl From<'_> {
             let edge = &self.group.edges[at];
             let count = edge.fanout.draw(&mut streams[edge.stream as usize]);
             let child = Query { router: self.place.router + at as u32, ..parent.query };
-            for _ in 0..count {
-                self.send(floor, child, parent.to, edge.to);
+            let mut left = u64::from(count);
+            while left > 0 {
+                let now = floor.gauge.make(left);
+                if now == 0 {
+                    return made;
+                }
+                (0..now).for_each(|_| self.send(floor, child, parent.to, edge.to));
+                left -= now;
             }
             made += u64::from(count);
             if let Some(of_edge) = floor.made.get_mut(child.router as usize) {
@@ -94,10 +100,18 @@ impl From<'_> {
         for at in chosen {
             let edge = &self.group.edges[at];
             let child = Query { router: self.place.router + at as u32, scope, pick: NO_PICK, ..parent.query };
-            for _ in 0..scopes.counts[at - first] {
-                if !(joins.waits(edge.to) && scopes.hold(joins, child, parent.to, (task, edge.to))) {
-                    self.send(floor, child, parent.to, edge.to);
+            let mut left = u64::from(scopes.counts[at - first]);
+            while left > 0 {
+                let now = floor.gauge.make(left);
+                if now == 0 {
+                    return made;
                 }
+                for _ in 0..now {
+                    if !(joins.waits(edge.to) && scopes.hold(joins, child, parent.to, (task, edge.to))) {
+                        self.send(floor, child, parent.to, edge.to);
+                    }
+                }
+                left -= now;
             }
         }
         scopes.leave(scope);

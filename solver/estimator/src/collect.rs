@@ -186,6 +186,12 @@ impl Collect {
         first as u32
     }
 
+    /// How many requests have missed, if these are more than the caller cares for.
+    #[must_use]
+    pub fn too_many_missed(&self) -> Option<u64> {
+        self.is_enough().then_some(self.misses)
+    }
+
     /// Whether more requests have missed than the caller cares for.
     #[inline]
     #[must_use]

@@ -251,6 +251,26 @@ impl Crews {
         self.since = self.since.max(now);
     }
 
+    /// Eighths of devices that what is wanted leaves free, by hardware; `None` without a limit.
+    #[must_use]
+    pub fn room(&self) -> Vec<Option<u64>> {
+        let mut room = self.devices.clone();
+        for crew in &self.crews {
+            if let Some(room) = &mut room[crew.hardware] {
+                *room = room.saturating_sub(u64::from(crew.wanted) * crew.eighths);
+            }
+        }
+        room
+    }
+
+    /// Whether a replica more of one of these crews would find room.
+    #[must_use]
+    pub fn has_spare(&self, crews: &[usize]) -> bool {
+        let room = self.room();
+        let fits = |&at: &usize| room[self.crews[at].hardware].is_none_or(|room| room >= self.crews[at].eighths);
+        crews.iter().any(fits)
+    }
+
     /// When the next replica has loaded.
     #[must_use]
     pub fn next_ready(&self) -> Moment {

@@ -1,6 +1,7 @@
 //! The loop: the next moment, what happens at it in its order, and nothing about policy.
 
 use crate::agenda::{Agenda, Transit};
+use crate::bounds::Cut;
 use crate::changes::{Changes, Slow};
 use crate::collect::Collect;
 use crate::fleet::{Fleet, Group, Line, Place, Query};
@@ -14,6 +15,9 @@ use crate::{SimulateError, SimulateOptions};
 use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
 use apportion_serving::{DropReason, Router, Waiting};
+
+/// Arrivals between two looks at what else there is.
+const ARRIVALS_AT_ONCE: u64 = 1 << 12;
 
 /// A run in progress.
 #[derive(Debug)]
@@ -79,16 +83,38 @@ impl<'a> Run<'a> {
         Ok(self)
     }
 
-    /// Runs until nothing is left to happen, or enough requests have missed.
-    #[must_use]
-    pub fn finish(mut self) -> Collect {
+    /// Runs until nothing is left to happen.
+    ///
+    /// # Errors
+    /// Why, if it is cut short.
+    pub fn finish(mut self) -> Result<Collect, Cut> {
         self.run();
-        self.collect
+        self.cut().map_or(Ok(self.collect), Err)
     }
 
-    /// The same, without taking the run apart.
+    /// Why the run was cut short, if it was.
+    #[must_use]
+    pub fn cut(&self) -> Option<Cut> {
+        self.floor.gauge.cut().or_else(|| self.collect.too_many_missed().map(|missed| Cut::Missed { missed }))
+    }
+
+    /// Whether the run goes on, by its bounds.
+    #[inline]
+    fn is_within_bounds(&mut self) -> bool {
+        !self.floor.gauge.is_due() || {
+            let tracked = self.floor.joined_count * 2 * size_of::<(u32, Moment)>();
+            let other_bytes = self.requests.bytes() + self.scopes.bytes() + tracked;
+            self.floor.gauge.look_at(self.collect.sums().0, other_bytes)
+        }
+    }
+
+    /// Runs until nothing is left to happen, or the run is cut short.
     pub fn run(&mut self) {
         loop {
+            self.floor.gauge.spend(1);
+            if !self.is_within_bounds() {
+                return;
+            }
             let (line, arrival) = self.next_arrival();
             let others = self.agenda.next_end().min(self.floor.network.next_due()).min(self.floor.next_wake());
             let work = others.min(arrival);
@@ -107,6 +133,9 @@ impl<'a> Run<'a> {
                 self.now = now;
                 while let Some(batch) = self.agenda.ended(now) {
                     self.end(batch);
+                    if !self.is_within_bounds() {
+                        return;
+                    }
                 }
                 // Of several arrivals at one moment each takes a turn of the loop; replicas start after the last.
                 let is_last = arrival > now || {
@@ -166,12 +195,15 @@ impl<'a> Run<'a> {
             let (line, arrival) = self.next_arrival();
             self.now = arrival;
             self.arrive(line);
+            self.floor.gauge.spend(1);
             let is_quiet = self.floor.is_quiet();
             if !is_quiet {
                 self.account();
             }
             let next = self.next_arrival().1;
-            let may_go_on = is_quiet && self.floor.next_wake().min(self.floor.network.next_due()) >= moment;
+            let may_go_on = is_quiet
+                && !self.floor.gauge.is_due()
+                && self.floor.next_wake().min(self.floor.network.next_due()) >= moment;
             if next > arrival && !(may_go_on && next < moment) {
                 return;
             }
@@ -191,6 +223,7 @@ impl<'a> Run<'a> {
         let Some(picked) = only.filter(|_| is_alone) else { return false };
         let (node, stages) = line.paths.start();
         let station = &mut self.floor.stations[picked.target as usize];
+        let mut arrived = 0;
         loop {
             let now = *next;
             let deadline = now + line.slo;
@@ -199,10 +232,12 @@ impl<'a> Run<'a> {
             station.handle(now, Input::Arrive { query, deadline });
             self.now = now;
             *next = arrivals.next().unwrap_or(Moment::NEVER);
-            if !station.is_quiet() || *next >= moment {
+            arrived += 1;
+            if !station.is_quiet() || *next >= moment || arrived == ARRIVALS_AT_ONCE {
                 break;
             }
         }
+        self.floor.gauge.spend(arrived);
         self.floor.settle(self.now, picked.target, |_, _| {});
         self.account();
         true
@@ -263,6 +298,9 @@ impl<'a> Run<'a> {
         while let Some(&dropped) = self.floor.dropped.get(next) {
             next += 1;
             self.dropped(dropped);
+            if !self.is_within_bounds() {
+                break;
+            }
         }
         self.floor.dropped.clear();
     }

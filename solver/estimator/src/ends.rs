@@ -21,6 +21,7 @@ impl Run<'_> {
         let machine = &mut self.floor.stations[station as usize];
         machine.handle(self.now, Input::BatchFinished { server });
         machine.swap_batch(server, &mut self.members);
+        self.floor.gauge.end(self.members.len() as u64);
         self.floor.settle(self.now, station, |_, _| {});
         let place = self.floor.places[station as usize];
         let group = &self.groups[place.group as usize];
@@ -47,6 +48,7 @@ impl Run<'_> {
             return false;
         }
         let stage = self.lines[group.line as usize].paths.stage(group.step, group.accuracy);
+        self.floor.gauge.pass(self.members.len() as u64);
         self.floor.pass_on(now, place.router, stage, &self.members);
         true
     }
@@ -76,6 +78,9 @@ impl Run<'_> {
         let group = &self.groups[place.group as usize];
         let line = &self.lines[group.line as usize];
         for &Waiting { query, deadline, arrived } in &self.members {
+            if self.floor.gauge.cut().is_some() {
+                return;
+            }
             if line.counts_outstanding {
                 self.floor.ended(&query);
             }
@@ -146,7 +151,9 @@ impl Run<'_> {
                 self.floor.cancel(self.now, &line.stations, query);
             }
             if line.joins.is_some() {
+                self.floor.gauge.spend(self.scopes.held_count() as u64);
                 while let Some(held) = self.scopes.cancel(query.request) {
+                    self.floor.gauge.spend(self.scopes.held_count() as u64);
                     let reason = DropReason::Cancelled;
                     let dropped = Dropped { line: line_at, at: held.task, task: held.task, query: held.query, reason };
                     self.floor.dropped.push(dropped);
@@ -158,6 +165,7 @@ impl Run<'_> {
 
     /// A query that was lost or dropped is waited for no more, which may send others, or end its request.
     fn given_up(&mut self, line_at: u32, task: u32, query: Query) {
+        self.floor.gauge.end(1);
         let line = &self.lines[line_at as usize];
         if let Some(joins) = &line.joins {
             self.scopes.ended(joins, query.scope, task);

@@ -1,6 +1,7 @@
 //! Problem and plan, compiled into what a run touches: stations, routers, fan-outs, all by number.
 
 use crate::blueprint::Blueprint;
+use crate::bounds::{Gauge, check_places, expected_visits};
 use crate::durations::Spread;
 use crate::fanout::Fanout;
 use crate::floor::Floor;
@@ -11,8 +12,8 @@ use crate::routes::Routes;
 use crate::steering::Steered;
 use crate::{SimulateError, SimulateOptions, Workload};
 use apportion_domain::{
-    AccuracyModel, Assignment, Dropping, Edge, GroupName, HardwareIndex, Moment, Partial, Pipeline, Plan, Problem, Route,
-    RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace, VariantIndex,
+    AccuracyModel, Assignment, Dropping, Edge, GroupName, HardwareIndex, Moment, Partial, Pipeline, PipelinePlan, Plan,
+    Problem, Queueing, Route, RoutingPolicy, ServingPolicy, Span, TaskIndex, TaskKind, Trace, VariantIndex,
 };
 
 /// Queries that one queue may hold: a guard of memory. What comes on top is dropped, reason `queue_full`.
@@ -225,7 +226,9 @@ impl<'a> Fleet<'a> {
             return Err(SimulateError::Workload { traces, pipelines });
         }
         check_plan(p, plan)?;
+        check_size(p, plan, w, options)?;
         let mut fleet = Self::default();
+        fleet.floor.gauge = Gauge::new(options.stop.clone(), options.visits_max);
         for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
             let first_task = fleet.tasks.len() as u32;
             let line_at = fleet.lines.len() as u32;
@@ -405,7 +408,7 @@ pub fn check_plan(p: &Problem, plan: &Plan) -> Result<(), SimulateError> {
         return Err(SimulateError::Plan(format!("the problem has no pipeline {:?}", unknown.name)));
     }
     if plan.replicas() > REPLICAS_MAX {
-        return Err(SimulateError::Plan(format!("{} replicas are more than {REPLICAS_MAX}", plan.replicas())));
+        return Err(too_large("replicas", plan.replicas() as f64, REPLICAS_MAX));
     }
     let is_continuous =
         |q: &Pipeline, a: &Assignment| q.task_named(&a.group.task).is_some_and(|t| q.task(t).kind == TaskKind::Continuous);
@@ -414,9 +417,26 @@ pub fn check_plan(p: &Problem, plan: &Plan) -> Result<(), SimulateError> {
     let slots = parts.flat_map(|(q, part)| part.assignments.iter().filter(move |a| is_continuous(q, a)));
     let slots: u64 = slots.map(|a| u64::from(a.replicas) * u64::from(a.batch)).sum();
     if slots > REPLICAS_MAX {
-        return Err(SimulateError::Plan(format!("{slots} slots of continuous tasks are more than {REPLICAS_MAX}")));
+        return Err(too_large("slots of continuous tasks", slots as f64, REPLICAS_MAX));
     }
     Ok(())
+}
+
+/// Whether a run is expected to stay within its bounds.
+fn check_size(p: &Problem, plan: &Plan, w: &Workload, options: &SimulateOptions) -> Result<(), SimulateError> {
+    let is_central = |part: &PipelinePlan| options.serving.unwrap_or(part.serving).queueing == Queueing::Central;
+    check_places(p, plan, is_central)?;
+    let expected = expected_visits(p, plan, &w.traces);
+    match options.visits_max {
+        Some(most) if !(expected <= most as f64) => {
+            Err(too_large("queries that the run is expected to serve", expected, most))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn too_large(what: &'static str, found: f64, most: u64) -> SimulateError {
+    SimulateError::TooLarge { what, found, most: most as f64 }
 }
 
 fn refuse_traffic(p: &Pipeline, trace: &Trace, why: &str) -> Result<(), SimulateError> {

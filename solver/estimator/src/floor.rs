@@ -1,6 +1,7 @@
 //! Where queries move: stations, the senders' routers, the network between them.
 
 use crate::agenda::{Network, Wakes};
+use crate::bounds::Gauge;
 use crate::fleet::{Place, Query};
 use crate::paths::Stage;
 use apportion_domain::{Moment, Span};
@@ -34,6 +35,11 @@ pub struct Sending {
 /// No slot of a router: the query was not sent.
 pub const NO_PICK: u32 = u32::MAX;
 
+/// Room that a request's list of joined queues keeps for the next request of its slot.
+const JOINED_KEPT: usize = 64;
+/// Queries that are looked at while another is served, when one that is cancelled is searched for.
+const CANCELLED_AT_ONCE: u64 = 32;
+
 /// All stations and what connects them.
 #[derive(Debug, Default)]
 pub struct Floor {
@@ -54,6 +60,10 @@ pub struct Floor {
     /// By request: the stations whose queues its queries joined, and when. Of pipelines whose requests may have several queries of
     /// which one can be dropped: what else they have is then found without a search. Empty if there is none such.
     pub joined: Vec<Vec<(u32, Moment)>>,
+    /// How many these are together.
+    pub joined_count: usize,
+    /// What the run may still take.
+    pub gauge: Gauge,
     /// Queries that were dropped and have not been accounted for.
     pub dropped: Vec<Dropped>,
     /// Stations that asked to be ticked now.
@@ -88,6 +98,7 @@ impl Floor {
     pub fn join(&mut self, now: Moment, station: u32, query: Query, deadline: Moment) {
         if let Some(joined) = self.joined.get_mut(query.request as usize) {
             joined.push((station, now));
+            self.joined_count += 1;
         }
         self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
         self.settle(now, station, |_, _| {});
@@ -223,7 +234,9 @@ impl Floor {
             self.joined.resize_with(at + 1, Vec::new);
         }
         if let Some(joined) = self.joined.get_mut(at) {
+            self.joined_count -= joined.len();
             joined.clear();
+            joined.shrink_to(JOINED_KEPT);
         }
     }
 
@@ -231,8 +244,10 @@ impl Floor {
     pub fn cancel_tracked(&mut self, now: Moment, query: Query, deadline: Moment) {
         let at = query.request as usize;
         let mut joined = std::mem::take(&mut self.joined[at]);
+        self.joined_count -= joined.len();
         joined.sort_unstable();
         joined.dedup();
+        self.gauge.spend(joined.len() as u64);
         for (station, arrived) in joined.drain(..) {
             self.stations[station as usize].handle(now, Input::CancelJoined { query, arrived, deadline });
             self.settle(now, station, |_, _| {});
@@ -243,6 +258,7 @@ impl Floor {
     /// The same at these stations, wherever its queries are.
     pub fn cancel(&mut self, now: Moment, stations: &[u32], query: Query) {
         for &station in stations {
+            self.gauge.spend(1 + self.stations[station as usize].queued() as u64 / CANCELLED_AT_ONCE);
             self.stations[station as usize].handle(now, Input::Cancel { query });
             self.settle(now, station, |_, _| {});
         }

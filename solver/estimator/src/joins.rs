@@ -111,6 +111,8 @@ pub struct Scopes {
     sequence: u64,
     /// How many children a query makes over each edge, reused.
     pub counts: Vec<u32>,
+    /// Most edges that any scope counts for.
+    counts_max: usize,
 }
 
 impl Scopes {
@@ -130,10 +132,22 @@ impl Scopes {
         (scope.task, scope.outer, scope.uses) = (task, outer, 1);
         scope.counts.clear();
         scope.counts.resize(joins.ancestors.len(), 0);
+        self.counts_max = self.counts_max.max(joins.ancestors.len());
         if scope.held.len() < joins.ancestors.len() {
             scope.held.resize(joins.ancestors.len(), Vec::new());
         }
         at
+    }
+
+    /// Queries that are held, and places of those that were.
+    pub fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Memory of all scopes and queries that are held, in bytes.
+    pub fn bytes(&self) -> usize {
+        let each = size_of::<Scope>() + self.counts_max * (size_of::<u32>() + size_of::<Vec<u32>>());
+        self.scopes.len() * each + 2 * self.held.len() * (size_of::<Held>() + size_of::<u32>())
     }
 
     fn take(&mut self, scope: u32, uses: u32) {

@@ -11,6 +11,7 @@ mod agenda;
 pub mod analytic;
 pub mod bench;
 mod blueprint;
+pub mod bounds;
 mod changes;
 mod children;
 mod collect;
@@ -40,11 +41,12 @@ use apportion_domain::{Estimate, Moment, PipelineIndex, Plan, Problem, ServingPo
 pub use apportion_serving::modules::Foresight;
 pub use apportion_serving::monitor::{Entry, Kept};
 pub use apportion_serving::{DropReason, Late, Outcome};
+pub use bounds::{Cut, Stop, expected_requests, expected_visits};
 pub use durations::ServiceTimes;
 pub use scenario::{Controller, Event, GroupSeen, ModulePeriod, Observation, OnFailure, Replay, Scenario, Window};
 pub use workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 
-/// Why a run could not start.
+/// Why there is no result of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// The plan does not fit the problem.
@@ -66,6 +68,19 @@ pub enum SimulateError {
         /// What of it.
         what: String,
     },
+    /// The run would be larger than what is simulated.
+    #[error("{found:.0} {what} are more than {most:.0}")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much there is.
+        found: f64,
+        /// How much may be.
+        most: f64,
+    },
+    /// The run ended before each of its requests had an outcome, so there is nothing to tell.
+    #[error("the run was cut short: {0}")]
+    Cut(#[from] Cut),
 }
 
 /// What happened to one request.
@@ -100,9 +115,13 @@ pub struct SimulateOptions {
     pub service: ServiceTimes,
     /// How PARD looks ahead.
     pub foresight: Foresight,
-    /// Stop early once more requests than this have missed (late, dropped or failed). Then the estimate counts fewer requests
-    /// with an outcome than arrived.
+    /// End with [`Cut::Missed`] once more requests than this have missed (late, dropped or failed).
     pub misses_max: Option<u64>,
+    /// End with [`Cut::Visits`] once more queries than this have been made, over all tasks. A run that is expected to make more
+    /// ([`expected_visits`]) does not begin.
+    pub visits_max: Option<u64>,
+    /// End with [`Cut::Stopped`] once it says so.
+    pub stop: Stop,
 }
 
 /// Result of a run.
@@ -122,7 +141,7 @@ pub struct Simulation {
 /// request has an outcome. The same arguments give the same result.
 ///
 /// # Errors
-/// If the plan or the workload does not fit the problem, or asks for what is not simulated.
+/// If the plan or the workload does not fit the problem, or asks for what is not simulated; if the run is too large, or cut short.
 pub fn simulate(
     problem: &Problem,
     plan: &Plan,
@@ -132,7 +151,7 @@ pub fn simulate(
     let fleet = fleet::Fleet::new(problem, plan, workload, options)?;
     let arrivals = problem.pipelines.iter().zip(&workload.traces);
     let arrivals = arrivals.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect();
-    let collect = driver::Run::new(fleet, arrivals, options).finish();
+    let collect = driver::Run::new(fleet, arrivals, options).finish()?;
     let (pipelines, total, requests) = collect.result(problem, plan, workload.seed);
     let visits = total.waiting.iter().map(|w| w.queries).sum();
     Ok(Simulation { pipelines, total, requests, visits })
@@ -162,6 +181,9 @@ pub fn replay(
         run.steering.keep(&mut run.floor);
     }
     run.run();
+    if let Some(cut) = run.cut() {
+        return Err(cut.into());
+    }
     let mut late = Late::default();
     run.floor.routers.iter().flatten().for_each(|router| late += router.late());
     let (mut collect, now, modules) = (run.collect, run.now, run.steering.kept());
@@ -170,9 +192,7 @@ pub fn replay(
         return Err(error);
     }
     let windows = changes.windows(now, &collect);
-    if !collect.is_enough() {
-        collect.give_up_rest();
-    }
+    collect.give_up_rest();
     let hours = now.as_millis() / 3_600_000.0;
     let (cost, served_ms) = (changes.crews.cost, changes.crews.served_ms);
     let busy_ms = collect.sums().2.as_millis();

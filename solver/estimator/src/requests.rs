@@ -87,6 +87,11 @@ impl Requests {
         (self.slots.len() - 1) as u32
     }
 
+    /// Memory of all slots, in bytes: buffers double when they grow.
+    pub fn bytes(&self) -> usize {
+        2 * self.slots.len() * (size_of::<Request>() + self.width * size_of::<Score>() + size_of::<u32>())
+    }
+
     /// Requests without an outcome.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -130,6 +130,10 @@ pub struct Scenario<'a> {
     /// says. A later plan's ladder goes on from the load that was seen, and what the former had added to groups of both plans stays
     /// until the new one has looked.
     pub ladders: bool,
+    /// Whether stewards follow the tuner where a plan has no ladder, as agents do: on spare devices, never below the plan, with a steady
+    /// load of the plan's demand as the tuner's sample. Each pipeline then has a steward, whatever `steward` says. What was added to
+    /// groups of both plans stays under a later plan, as far as it leaves room.
+    pub tuners: bool,
     /// From the end of a period to the controller, and to the steward.
     pub report_delay: Span,
     /// From the controller, and the steward, to the agents.
@@ -145,12 +149,17 @@ pub struct Scenario<'a> {
 impl Scenario<'_> {
     /// Whether pipelines have stewards.
     pub(crate) const fn is_steered(&self) -> bool {
-        self.steward || self.ladders
+        self.steward || self.scales()
+    }
+
+    /// Whether stewards change the number of replicas.
+    pub(crate) const fn scales(&self) -> bool {
+        self.ladders || self.tuners
     }
 
     /// How often stewards are told of arrivals: those that scale as often as they act, else once in a period.
     pub(crate) const fn telling(&self) -> Span {
-        if self.ladders { TUNE } else { PERIOD }
+        if self.scales() { TUNE } else { PERIOD }
     }
 }
 
@@ -162,6 +171,7 @@ impl Default for Scenario<'_> {
             steward: false,
             modules: false,
             ladders: false,
+            tuners: false,
             report_delay: Span::from_nanos(100_000_000),
             command_delay: Span::from_nanos(100_000_000),
             detection: Span::from_nanos(1_000_000_000),

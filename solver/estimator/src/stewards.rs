@@ -5,10 +5,11 @@ use crate::adopt::Sent;
 use crate::blueprint::Blueprint;
 use crate::changes::{Changes, Due};
 use crate::driver::Run;
+use crate::scenario::Scenario;
 use apportion_domain::{LadderStep, Moment, Span};
 use apportion_serving::router::Part;
 use apportion_serving::steward::{Config, Input, PERIOD, Scaler, Steering, Steward};
-use apportion_serving::{Ladder, Monitor, View};
+use apportion_serving::{Envelope, Ladder, Monitor, Outline, View};
 
 /// Resolution of the arrivals that a steward is told, as agents report them.
 const BIN: Span = apportion_serving::tuner::BIN_MAX;
@@ -19,6 +20,8 @@ pub struct Stewarded {
     steward: Steward,
     /// The crew of each of its groups.
     crews: Vec<usize>,
+    /// Replicas that each group has in any case: only a ladder was shown what fewer than the plan's hold.
+    least: Vec<u32>,
     /// Plans of the pipeline so far: an answer about a former one counts for nothing.
     generation: u64,
     /// Requests that were offered since the last report, by bin.
@@ -63,6 +66,31 @@ pub struct Answer {
     steering: Steering,
 }
 
+/// What scales the replicas of a plan, from those that there are: its ladder, or the tuner where it has none and leaves devices spare.
+fn scaler(b: &Blueprint<'_>, changes: &Changes<'_>, crews: &[usize]) -> Result<Option<Scaler>, SimulateError> {
+    let Scenario { ladders, tuners, .. } = changes.scenario;
+    let planned = b.part.assignments.iter().filter(|a| a.replicas > 0);
+    let mut has_more = planned.zip(crews).map(|(a, &crew)| changes.crews.crews[crew].wanted > a.replicas);
+    match b.part.ladder.is_empty() {
+        false if ladders => climbs(b, changes, crews),
+        true if tuners && (changes.crews.has_spare(crews) || has_more.any(|more| more)) => tunes(b, changes, crews),
+        _ => Ok(None),
+    }
+}
+
+/// The tuner of a plan, as agents have it: no trace is at hand there, so a steady load stands in for its sample.
+fn tunes(b: &Blueprint<'_>, changes: &Changes<'_>, crews: &[usize]) -> Result<Option<Scaler>, SimulateError> {
+    let outline = Outline::of(b.pipeline, &b.problem.hardware, &b.part);
+    let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", b.pipeline.name)))?;
+    if outline.demand_qps <= 0.0 {
+        return Ok(None);
+    }
+    let mut replicas = vec![0; b.pipeline.tasks.len()];
+    outline.groups.iter().zip(crews).for_each(|(group, &crew)| replicas[group.task] += changes.crews.crews[crew].wanted);
+    let sample = Envelope::of_rate(outline.service(), outline.demand_qps);
+    Ok(Some(Scaler::Tuner(outline.tuner(&sample, outline.demand_qps, replicas))))
+}
+
 /// The plan's ladder, if it has one, from the replicas that there are.
 fn climbs(b: &Blueprint<'_>, changes: &Changes<'_>, crews: &[usize]) -> Result<Option<Scaler>, SimulateError> {
     if b.part.ladder.is_empty() {
@@ -102,7 +130,10 @@ impl<'a> Run<'a> {
         let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", b.pipeline.name));
         let of_plan = b.part.assignments.iter().filter(|a| a.replicas > 0);
         let crews: Vec<usize> = of_plan.filter_map(|a| changes.crews.find(&b.pipeline.name, &a.group)).collect();
-        let scaler = if changes.scenario.ladders { climbs(b, changes, &crews)? } else { None };
+        let scaler = scaler(b, changes, &crews)?;
+        let is_tuned = b.part.ladder.is_empty();
+        let least = b.part.assignments.iter().filter(|a| a.replicas > 0).map(|a| if is_tuned { a.replicas } else { 1 });
+        let least = least.collect();
         let config = Config::of(b.pipeline, &b.problem.hardware, &b.part, scaler).map_err(|e| fails(&e))?;
         let mut steward = Steward::new(config, self.now, 0).map_err(|e| fails(&e))?;
         let old = changes.stewards[line].take();
@@ -111,7 +142,8 @@ impl<'a> Run<'a> {
             steward.inherit(&old.steward, &was);
         }
         let (generation, offered) = old.map_or_else(Default::default, |o| (o.generation + 1, o.offered));
-        changes.stewards[line] = Some(Stewarded { steward, crews, generation, offered, views: Vec::new(), pending: None });
+        let (views, pending) = (Vec::new(), None);
+        changes.stewards[line] = Some(Stewarded { steward, crews, least, generation, offered, views, pending });
         // It plans the module states from now on.
         if let Some(steered) = self.steering.of_line(line as u32) {
             steered.is_fixed = true;
@@ -177,8 +209,9 @@ impl<'a> Run<'a> {
     pub(crate) fn steer(&mut self, changes: &mut Changes<'a>, answer: Answer) {
         let Answer { line, generation, mut steering } = answer;
         let Some(stewarded) = changes.stewards[line].as_mut().filter(|s| s.generation == generation) else { return };
-        for (&crew, wanted) in stewarded.crews.iter().zip(std::mem::take(&mut steering.replicas)) {
-            let crew = &mut changes.crews.crews[crew];
+        let wanted = std::mem::take(&mut steering.replicas);
+        for ((&crew, &least), wanted) in stewarded.crews.iter().zip(&stewarded.least).zip(wanted) {
+            let (crew, wanted) = (&mut changes.crews.crews[crew], wanted.max(least));
             changes.changed += u64::from(crew.wanted != wanted);
             crew.wanted = wanted;
         }

@@ -134,11 +134,12 @@ pub fn hardware_step(
 ) -> Option<Duration> {
     let problem = with_demand(problem, 0.5 * demand_max_qps);
     let tightening = Tightening::none(&problem);
+    let limits = Limits::new(now.clone());
     let mut times = Vec::with_capacity(HARDWARE_STEPS);
     for _ in 0..HARDWARE_STEPS {
         let start = now();
-        let space = Space::restricted(&problem, &tightening, true).ok()?;
-        std::hint::black_box(enumerate::fewest_replicas(&problem, &space)?);
+        let space = Space::restricted(&problem, &tightening, true, &limits).ok()?;
+        std::hint::black_box(enumerate::fewest_replicas(&problem, &space, &limits)?);
         times.push(now().saturating_sub(start));
     }
     times.sort();

@@ -50,10 +50,11 @@ struct Progress {
 /// Plans so that the percentile of every pipeline is met on `workload`.
 pub(crate) fn hold(problem: &Problem, options: &PlanOptions, workload: &Workload) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits();
+    let search = limits.for_search();
     let mut progress = Progress::default();
     let mut tightening = Tightening::none(problem);
     for round in 1..=ROUNDS_MAX {
-        match report::attempt(problem, &tightening, options.gap, &limits) {
+        match report::attempt(problem, &tightening, options.gap, &search) {
             Attempt::Infeasible if round == 1 => return report::infeasible(problem, options),
             Attempt::Unknown(stopped) if round == 1 => return report::unknown(options, stopped),
             Attempt::Infeasible => progress.high = Some(tightening.clone()),
@@ -62,15 +63,21 @@ pub(crate) fn hold(problem: &Problem, options: &PlanOptions, workload: &Workload
                 break;
             }
             Attempt::Plan(candidate) => {
-                let Some(simulation) = replay::replay(problem, &candidate.plan, workload) else {
-                    return report::with_plan(problem, options, *candidate, None, progress.rounds);
+                let simulation = match replay::replay(problem, &candidate.plan, workload, &limits.finishing()) {
+                    Ok(simulation) => simulation,
+                    // what an earlier round has seen says more than a plan that nobody has seen
+                    Err(no) if progress.held.is_some() || progress.missed.is_some() => {
+                        progress.stopped = Some(no.reason());
+                        break;
+                    }
+                    Err(no) => return report::with_plan(problem, options, *candidate, Err(no), progress.rounds),
                 };
                 progress.rounds.push(record(problem, round, &tightening, &candidate, &simulation));
                 let replayed = Replayed { candidate: *candidate, simulation, tightening: tightening.clone() };
                 progress.add(problem, replayed);
             }
         }
-        match progress.next(problem, workload, &limits) {
+        match progress.next(problem, workload, &search) {
             Some(next) => tightening = next,
             None => break,
         }
@@ -116,14 +123,14 @@ impl Progress {
 
     fn answer(self, problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
         match (self.held, self.missed) {
-            (Some(held), _) => {
-                report::with_plan(problem, options, held.candidate, Some(held.simulation.total), self.rounds)
-            }
+            (Some(held), _) => report::with_plan(problem, options, held.candidate, Ok(held.simulation.total), self.rounds),
             (None, Some(missed)) => {
                 let reason = self.stopped.unwrap_or(StopReason::TraceNotMet);
-                let candidate = Candidate { stopped: Some(StopReason::TraceNotMet), ..missed.candidate };
+                // a run that was told to stop has not tried all that it would have
+                let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { StopReason::TraceNotMet };
+                let candidate = Candidate { stopped: Some(stopped), ..missed.candidate };
                 tracing::info!(%reason, "no plan holds on the trace");
-                report::with_plan(problem, options, candidate, Some(missed.simulation.total), self.rounds)
+                report::with_plan(problem, options, candidate, Ok(missed.simulation.total), self.rounds)
             }
             (None, None) => report::unknown(options, self.stopped.unwrap_or(StopReason::TimeLimit)),
         }

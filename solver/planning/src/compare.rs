@@ -16,6 +16,8 @@ pub enum Contender {
     WithoutCheckLoop,
 }
 
+/// Part of a contender's time that its planner gets; the rest is for the replay.
+const PLAN_PART: f64 = 0.8;
 /// The name of the exact planner without the check loop.
 const WITHOUT_CHECK_LOOP: &str = "milp-unchecked";
 
@@ -84,8 +86,10 @@ fn one(problem: &Problem, contender: Contender, options: &PlanOptions, workload:
     };
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
-    let (outcome, report) = plan(problem, &PlanOptions { planner, trace, elapsed, ..options.clone() });
-    let replayed = outcome.plan().and_then(|plan| replay::replay(problem, plan, workload));
+    let options = PlanOptions { planner, trace, elapsed, ..options.clone() };
+    let (outcome, report) = plan(problem, &options.part(PLAN_PART));
+    let limits = options.limits().finishing();
+    let replayed = outcome.plan().and_then(|plan| replay::replay(problem, plan, workload, &limits).ok());
     let holds = replayed.as_ref().is_some_and(|s| replay::misses(problem, &s.pipelines).iter().all(|&miss| miss <= 0.0));
     Comparison { contender, outcome, report, estimate: replayed.map(|s| s.total), holds }
 }

@@ -15,9 +15,10 @@ mod minimise;
 #[cfg(test)]
 mod tests;
 
+use crate::PlanOptions;
 use crate::limits::Limits;
+use crate::replay::{self, Verdict};
 use crate::report::{self, Candidate};
-use crate::{PlanOptions, replay};
 use apportion_domain::{
     Constraint, HardwareIndex, LatencyRule, Mode, ObjectiveStep, ObjectiveValue, PipelineIndex, Plan, PlanOutcome,
     PlanningReport, Problem, ProfileRow, Relaxation, SLACK, Share, Shortfall, StopReason, TaskIndex, VariantIndex,
@@ -52,6 +53,8 @@ enum NoStart {
     Latency(PipelineIndex, f64),
     /// Neither devices nor replicas are enough for the load.
     Capacity,
+    /// Nobody knows, because the limits or the size of the replays ended the search.
+    Stopped(StopReason),
 }
 
 /// Plans greedily.
@@ -59,16 +62,20 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     let default = replay::default_workload(problem);
     let limits = options.limits();
     let workload = options.trace.as_ref().unwrap_or(&default);
-    let greedy = Greedy { problem, workload, limits: &limits, judge: Judge::new(problem, workload) };
+    let search = limits.for_search();
+    let judge = match Judge::new(problem, workload, &search) {
+        Ok(judge) => judge,
+        Err(stopped) => return report::unknown(options, stopped),
+    };
+    let greedy = Greedy { problem, workload, limits: &search, judge };
     let (settings, stopped) = match greedy.initialise().map(|start| greedy.minimise(start)) {
         Ok(done) => done,
         Err(NoStart::Latency(p, best)) => return too_slow(problem, options, p, best),
-        Err(NoStart::Capacity) => {
-            return report::unknown(options, limits.reason().unwrap_or(StopReason::TraceNotMet));
-        }
+        Err(NoStart::Capacity) => return report::unknown(options, StopReason::TraceNotMet),
+        Err(NoStart::Stopped(stopped)) => return report::unknown(options, stopped),
     };
     let Some(plan) = greedy.plan(&settings) else { return report::unknown(options, StopReason::Numerics) };
-    let estimate = replay::replay(problem, &plan, greedy.workload).map(|s| s.total);
+    let estimate = replay::replay(problem, &plan, greedy.workload, &limits.finishing()).map(|s| s.total);
     let candidate = Candidate { objective: objective(problem, &plan), plan, stopped: Some(stopped), basis: None };
     report::with_plan(problem, options, candidate, estimate, Vec::new())
 }
@@ -123,11 +130,10 @@ impl Greedy<'_> {
                 more[bottleneck].replicas += 1;
                 more
             });
-            if self.is_feasible_before(&settings, more.as_deref()) {
-                return Ok(settings);
-            }
-            if self.limits.stopped() {
-                return Err(NoStart::Capacity);
+            match self.is_feasible_before(&settings, more.as_deref()) {
+                Verdict::Holds => return Ok(settings),
+                Verdict::Misses => self.limits.reason().map_or(Ok(()), |reason| Err(NoStart::Stopped(reason)))?,
+                Verdict::Cut(stopped) => return Err(NoStart::Stopped(stopped)),
             }
             settings = more.ok_or(NoStart::Capacity)?;
         }

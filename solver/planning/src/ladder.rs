@@ -4,10 +4,13 @@
 //! planner does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then
 //! taken away where they save most.
 
-use crate::replay;
-use apportion_domain::{Assignment, Pipeline, PipelinePlan, Plan, Problem, TaskKind, Trace};
+use crate::limits::Limits;
+use crate::replay::{self, Verdict};
+use apportion_domain::{Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind, Trace};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_serving::ladder::Step;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
 const REPLICAS_OVER_MAX: u32 = 8;
@@ -30,21 +33,23 @@ struct Search<'a> {
     workload: Workload,
     /// Its requests that may miss.
     misses_max: u64,
+    limits: &'a Limits,
 }
 
 impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, pipeline: &'a Pipeline, plan: &'a Plan, workload: Workload) -> Self {
-        let misses_max = replay::misses_max(problem, &workload);
-        Self { problem, pipeline, plan, workload, misses_max }
+    fn new(problem: &'a Problem, plan: &'a Plan, workload: Workload, limits: &'a Limits) -> Result<Self, StopReason> {
+        let misses_max = replay::misses_max(problem, &workload, limits)?;
+        Ok(Self { problem, pipeline: &problem.pipelines[0], plan, workload, misses_max, limits })
     }
 }
 
 /// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups
 /// may have less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on
 /// purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out
-/// when it is wanted. Pipelines with `continuous` tasks get none. Stops, with what it has, once `is_over`.
-#[must_use]
-pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl Fn() -> bool) -> Plan {
+/// when it is wanted. Pipelines with `continuous` tasks get none. Beside the plan, a sentence for each ladder that the limits cut
+/// short: one that did not get to the demand is left out, another ends at the last rate that was searched.
+pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> (Plan, Vec<String>) {
+    let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
         let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
         if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
@@ -68,13 +73,20 @@ pub fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, is_over: impl
             let trace = Trace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
-        let rates = rates.into_iter().take_while(|_| !is_over());
-        let steps = steps(&alone, &of_part, rates, &least, steady);
+        let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
+        let (steps, stopped) = steps_within(&alone, &of_part, rates, &least, steady, limits);
         // One that was stopped before the demand would know nothing of what the plan is for.
         let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        if let Some(why) = stopped {
+            let had = steps
+                .last()
+                .filter(|_| is_of_use)
+                .map_or_else(|| "is left out".into(), |s| format!("ends at {:.1}", s.rate_qps));
+            left_out.push(format!("the ladder of {:?} up to {last_qps:.1} queries/s {had}: {why}", part.name));
+        }
         part.ladder = if is_of_use { steps } else { Vec::new() };
     }
-    plan
+    (plan, left_out)
 }
 
 /// What a pipeline's part of a plan costs per hour at a rate, with the replicas of its ladder's step; beyond the last step
@@ -146,22 +158,40 @@ pub fn steps(
     least: &[u32],
     workload: impl Fn(f64) -> Workload,
 ) -> Vec<Step> {
+    let limits = Limits::new(Arc::new(Duration::default));
+    steps_within(problem, plan, rates_qps, least, workload, &limits).0
+}
+
+/// The same within limits, and why it ended before the last rate, if the limits did that.
+fn steps_within(
+    problem: &Problem,
+    plan: &Plan,
+    rates_qps: impl IntoIterator<Item = f64>,
+    least: &[u32],
+    workload: impl Fn(f64) -> Workload,
+    limits: &Limits,
+) -> (Vec<Step>, Option<StopReason>) {
     let mut steps: Vec<Step> = Vec::new();
-    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return steps };
+    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return (steps, None) };
     for rate_qps in rates_qps {
-        let search = Search::new(problem, pipeline, plan, workload(rate_qps));
         let least = steps.last().map_or(least, |s| &s.replicas);
-        match search.fewest(rate_qps, least).filter(|replicas| fits(problem, &search.with(replicas))) {
-            Some(replicas) => steps.push(Step { rate_qps, replicas }),
-            None if rate_qps < pipeline.demand_qps => {}
-            None => break,
+        let fewest = Search::new(problem, plan, workload(rate_qps), limits).and_then(|search| {
+            let fewest = search.fewest(rate_qps, least)?;
+            Ok(fewest.filter(|replicas| fits(problem, &search.with(replicas))))
+        });
+        match fewest {
+            Ok(Some(replicas)) => steps.push(Step { rate_qps, replicas }),
+            Ok(None) if rate_qps < pipeline.demand_qps => {}
+            Ok(None) => break,
+            Err(stopped) => return (steps, Some(stopped)),
         }
     }
-    steps
+    (steps, None)
 }
 
 impl Search<'_> {
-    fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Option<Vec<u32>> {
+    /// The fewest replicas that hold the rate, if any do; the error is why nobody knows.
+    fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
         let assignments = &self.plan.pipelines[0].assignments;
         let busy = |replicas: &[u32]| -> Vec<f64> {
             let one = |(a, &n): (&apportion_domain::Assignment, &u32)| {
@@ -172,12 +202,12 @@ impl Search<'_> {
         let bare: Vec<u32> =
             busy(&vec![1; assignments.len()]).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect();
         let mut replicas: Vec<u32> = bare.iter().zip(floor).map(|(a, b)| *a.max(b)).collect();
-        while !self.holds(&replicas) {
+        while !self.holds(&replicas)? {
             let busy = busy(&replicas);
-            let busiest = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b]))?;
-            replicas[busiest] += (replicas[busiest] / GROWTH).max(1);
-            if replicas[busiest] > REPLICAS_OVER_MAX * bare[busiest].max(floor[busiest]) {
-                return None;
+            let Some(busiest) = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b])) else { return Ok(None) };
+            replicas[busiest] = replicas[busiest].saturating_add((replicas[busiest] / GROWTH).max(1));
+            if replicas[busiest] > REPLICAS_OVER_MAX.saturating_mul(bare[busiest].max(floor[busiest])) {
+                return Ok(None);
             }
         }
         let price = |i: usize| replica_price(self.problem, &assignments[i]);
@@ -190,12 +220,12 @@ impl Search<'_> {
             while replicas[i] - fails > 1 {
                 let fewer = fails + (replicas[i] - fails) / 2;
                 let held = std::mem::replace(&mut replicas[i], fewer);
-                if !self.holds(&replicas) {
+                if !self.holds(&replicas)? {
                     (fails, replicas[i]) = (fewer, held);
                 }
             }
         }
-        Some(replicas)
+        Ok(Some(replicas))
     }
 
     fn with(&self, replicas: &[u32]) -> Plan {
@@ -204,8 +234,12 @@ impl Search<'_> {
         plan
     }
 
-    fn holds(&self, replicas: &[u32]) -> bool {
-        replay::holds(self.problem, &self.with(replicas), &self.workload, self.misses_max)
+    fn holds(&self, replicas: &[u32]) -> Result<bool, StopReason> {
+        match replay::holds(self.problem, &self.with(replicas), &self.workload, self.misses_max, self.limits) {
+            Verdict::Holds => Ok(true),
+            Verdict::Misses => Ok(false),
+            Verdict::Cut(stopped) => Err(stopped),
+        }
     }
 }
 
@@ -216,8 +250,10 @@ mod tests {
     use crate::{PlanOptions, Planner};
     use apportion_domain::Mode;
     use apportion_estimator::ArrivalProcess;
-    use std::sync::Arc;
-    use std::time::Duration;
+
+    fn unlimited() -> Limits {
+        Limits::new(Arc::new(Duration::default))
+    }
 
     fn steady(qps: f64) -> Workload {
         let trace = Trace::Rates((0..10).map(|s| (s, qps)).collect());
@@ -235,8 +271,9 @@ mod tests {
         assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
         let mut before = vec![1; plan.pipelines[0].assignments.len()];
         for step in &steps {
-            let search = Search::new(&problem, &problem.pipelines[0], plan, steady(step.rate_qps));
-            assert!(search.holds(&step.replicas), "{step:?}");
+            let limits = unlimited();
+            let search = Search::new(&problem, plan, steady(step.rate_qps), &limits).expect("few requests");
+            assert!(search.holds(&step.replicas).expect("a verdict"), "{step:?}");
             assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
             for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {
                 let mut fewer = step.replicas.clone();
@@ -244,7 +281,10 @@ mod tests {
                 let load =
                     plan.pipelines[0].assignments[i].utilisation * f64::from(plan.pipelines[0].assignments[i].replicas);
                 let is_bare = f64::from(fewer[i]) < load * step.rate_qps / problem.pipelines[0].demand_qps;
-                assert!(is_bare || !search.holds(&fewer), "{step:?} can do with a replica less of group {i}");
+                assert!(
+                    is_bare || !search.holds(&fewer).expect("a verdict"),
+                    "{step:?} can do with a replica less of group {i}"
+                );
             }
             before.clone_from(&step.replicas);
         }
@@ -276,7 +316,7 @@ mod tests {
         let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
         let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
             let (outcome, _) = crate::plan(&problem, &options(planner, None));
-            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, || false))
+            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).0)
         });
         let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
         assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");

@@ -12,6 +12,8 @@
 //! its row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
 
 mod baselines;
+#[cfg(test)]
+mod bounded;
 pub mod bench;
 pub mod change;
 mod check_loop;
@@ -35,6 +37,7 @@ use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
 use apportion_estimator::Workload;
 use limits::Limits;
 pub use limits::{Incumbent, Listener};
+pub use replay::REPLAY_VISITS_MAX;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -99,7 +102,8 @@ pub struct PlanOptions {
     pub planner: Planner,
     /// Relative gap at which a plan counts as optimal.
     pub gap: f64,
-    /// Limit of `elapsed` on solving; replaying the plan comes after it.
+    /// Limit of `elapsed` on everything: formulation, search, replays, explanation, ladder. What was found by then may be worked on
+    /// for some tenths of a second more.
     pub time_limit: Option<Duration>,
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
@@ -112,7 +116,7 @@ pub struct PlanOptions {
     /// Hears of every better plan and bound while the search runs.
     pub listener: Option<Listener>,
     /// The plan's ladders are made up to so many times its demand: [`ladder::with_ladders`]. Where the exact planner plans
-    /// for least cost on a trace, the greedy one then plans too, within a limit of its own, and the plan whose ladders are
+    /// for least cost on a trace, the greedy one then plans too, in what is left of the time limit, and the plan whose ladders are
     /// cheaper at the demand is answered.
     pub ladder: Option<f64>,
 }
@@ -137,34 +141,58 @@ impl PlanOptions {
     }
 
     fn limits(&self) -> Limits {
-        let listener = self.listener.clone();
-        Limits { elapsed: self.elapsed.clone(), cancel: self.cancel.clone(), until: self.time_limit, listener }
+        let finish = self.time_limit.map(|limit| limit + limits::FINISH_TIME);
+        Limits {
+            elapsed: self.elapsed.clone(),
+            cancel: self.cancel.clone(),
+            until: self.time_limit,
+            finish,
+            listener: self.listener.clone(),
+        }
+    }
+
+    /// The same within a part of the time that is left.
+    fn part(&self, share: f64) -> Self {
+        Self { time_limit: self.limits().part(share).until, ..self.clone() }
     }
 }
 
-/// Plans: the outcome and how it came about.
+/// Part of the time left that a plan gets where something comes after it: its ladders, or another planner.
+const FIRST_PART: f64 = 0.5;
+
+/// Plans: the outcome and how it came about. Ends within the time limit, and soon after it was cancelled; a plan whose replay was cut
+/// short is [`PlanOutcome::Feasible`] with the reason, and has no estimate.
 pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let Some(up_to) = options.ladder else { return bare(problem, options) };
-    let exact = with_ladders(problem, options, up_to);
     let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
-    let is_over = options.cancel.load(std::sync::atomic::Ordering::Relaxed);
-    let Some(plan) = exact.0.plan().filter(|_| has_rival && !is_over) else { return exact };
+    if !has_rival {
+        return with_ladders(problem, options, up_to);
+    }
+    let exact = with_ladders(problem, &options.part(FIRST_PART), up_to);
+    let Some(plan) = exact.0.plan().filter(|_| !options.limits().stopped()) else { return exact };
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
-    let rival = PlanOptions { planner: Planner::Greedy, elapsed, listener: None, ..options.clone() };
+    let time_limit = options.limits().left();
+    let rival = PlanOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
     let greedy = with_ladders(problem, &rival, up_to);
     let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
     // One without ladders knows nothing but its demand.
     let has_ladders = |plan: &&Plan| plan.pipelines.iter().all(|part| !part.ladder.is_empty());
     let is_cheaper = greedy.0.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
-    if is_cheaper { greedy } else { exact }
+    // One whose replay was cut short has not been seen to hold.
+    if is_cheaper && greedy.1.estimate.is_some() { greedy } else { exact }
 }
 
 /// A plan of one planner with its ladders.
 fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
-    let (outcome, report) = bare(problem, options);
-    let is_over = || options.cancel.load(std::sync::atomic::Ordering::Relaxed);
-    (outcome.map(|plan| ladder::with_ladders(problem, plan, up_to, is_over)), report)
+    let (outcome, mut report) = bare(problem, &options.part(FIRST_PART));
+    let limits = options.limits();
+    let outcome = outcome.map(|plan| {
+        let (plan, left_out) = ladder::with_ladders(problem, plan, up_to, &limits);
+        report.explanation.left_out.extend(left_out);
+        plan
+    });
+    (outcome, report)
 }
 
 /// A plan without ladders.

@@ -1,31 +1,94 @@
-//! Plans on a load: the estimator's verdict.
+//! Plans on a load: the estimator's verdict, or why there is none.
 
-use apportion_domain::{Estimate, Plan, Problem};
-use apportion_estimator::{Arrivals, SimulateOptions, Simulation, Workload, simulate};
+use crate::limits::Limits;
+use apportion_domain::{Estimate, Plan, Problem, StopReason};
+use apportion_estimator::{
+    Arrivals, Cut, SimulateError, SimulateOptions, Simulation, Workload, expected_requests, simulate,
+};
+
+/// Most queries that one replay serves, over all tasks: about a minute of one core.
+pub const REPLAY_VISITS_MAX: u64 = 1_000_000_000;
+/// Arrivals that are counted between two looks at the limits.
+const COUNTED_AT_ONCE: usize = 1 << 16;
+
+/// Why nobody has seen how a plan fares.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NoReplay {
+    /// Why the replay ended early, or did not begin; `None` if the estimator does not know plans of this kind.
+    pub stopped: Option<StopReason>,
+    /// The reason in words.
+    pub why: String,
+}
+
+impl NoReplay {
+    fn of(error: &SimulateError, limits: &Limits) -> Self {
+        tracing::warn!(%error, "the plan could not be replayed");
+        let stopped = match error {
+            SimulateError::Cut(Cut::Stopped) => Some(limits.why()),
+            SimulateError::Cut(Cut::Visits { .. } | Cut::Memory) | SimulateError::TooLarge { .. } => {
+                Some(StopReason::ReplayTooLarge)
+            }
+            _ => None,
+        };
+        Self { stopped, why: error.to_string() }
+    }
+
+    /// The reason for an outcome that says nothing else.
+    pub fn reason(&self) -> StopReason {
+        self.stopped.unwrap_or(StopReason::Unsupported)
+    }
+
+    /// What is said of it in an explanation.
+    pub fn sentence(&self) -> String {
+        format!("the estimate: {}", self.why)
+    }
+}
+
+/// Whether a plan meets all percentiles on a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Holds,
+    Misses,
+    /// Nobody knows.
+    Cut(StopReason),
+}
 
 /// The workload that plans are judged on without a trace of one's own.
 pub(crate) fn default_workload(problem: &Problem) -> Workload {
     Workload::default_for(problem)
 }
 
-/// Replays a plan; `None`, logged, if the estimator refuses it.
-pub(crate) fn replay(problem: &Problem, plan: &Plan, workload: &Workload) -> Option<Simulation> {
-    match simulate(problem, plan, workload, &SimulateOptions::default()) {
-        Ok(simulation) => Some(simulation),
-        Err(error) => {
-            tracing::warn!(%error, "the plan could not be replayed");
-            None
-        }
-    }
+fn options(limits: &Limits) -> SimulateOptions {
+    SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), stop: limits.stop(), ..SimulateOptions::default() }
 }
 
-/// Requests of a workload that may miss, over all pipelines: if more do, at least one pipeline misses its percentile.
-pub(crate) fn misses_max(problem: &Problem, workload: &Workload) -> u64 {
-    let allowed = problem.pipelines.iter().zip(&workload.traces).map(|(p, trace)| {
-        let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &p.name).count() as u64;
-        allowed(arrivals, p.percentile / 100.0)
-    });
-    allowed.sum()
+/// Replays a plan, or says why it was not replayed to its end.
+pub(crate) fn replay(problem: &Problem, plan: &Plan, workload: &Workload, limits: &Limits) -> Result<Simulation, NoReplay> {
+    simulate(problem, plan, workload, &options(limits)).map_err(|error| NoReplay::of(&error, limits))
+}
+
+/// Requests of a workload that may miss, over all pipelines: if more do, at least one pipeline misses its percentile. The error is
+/// why they were not counted: too many for a replay, or out of time.
+pub(crate) fn misses_max(problem: &Problem, workload: &Workload, limits: &Limits) -> Result<u64, StopReason> {
+    let expected: f64 = workload.traces.iter().map(expected_requests).sum();
+    if !(expected <= REPLAY_VISITS_MAX as f64) {
+        return Err(StopReason::ReplayTooLarge);
+    }
+    let mut sum = 0;
+    for (p, trace) in problem.pipelines.iter().zip(&workload.traces) {
+        let mut arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &p.name);
+        let mut count = 0;
+        loop {
+            let more = arrivals.by_ref().take(COUNTED_AT_ONCE).count();
+            count += more as u64;
+            if more < COUNTED_AT_ONCE {
+                break;
+            }
+            limits.reason().map_or(Ok(()), Err)?;
+        }
+        sum += allowed(count, p.percentile / 100.0);
+    }
+    Ok(sum)
 }
 
 /// How many of so many requests may miss, by the comparison that [`misses`] makes.
@@ -40,17 +103,12 @@ fn allowed(requests: u64, share: f64) -> u64 {
 
 /// Whether a plan meets all percentiles on a load of which so many requests may miss ([`misses_max`]): stops once more have. One that the
 /// estimator refuses does not, and that is logged.
-pub(crate) fn holds(problem: &Problem, plan: &Plan, workload: &Workload, misses_max: u64) -> bool {
-    let options = SimulateOptions { misses_max: Some(misses_max), ..SimulateOptions::default() };
+pub(crate) fn holds(problem: &Problem, plan: &Plan, workload: &Workload, misses_max: u64, limits: &Limits) -> Verdict {
+    let options = SimulateOptions { misses_max: Some(misses_max), ..options(limits) };
     match simulate(problem, plan, workload, &options) {
-        Ok(run) => {
-            let missed = run.total.requests - run.total.ok;
-            missed <= misses_max && misses(problem, &run.pipelines).iter().all(|&miss| miss <= 0.0)
-        }
-        Err(error) => {
-            tracing::warn!(%error, "the plan could not be replayed");
-            false
-        }
+        Ok(run) if misses(problem, &run.pipelines).iter().all(|&miss| miss <= 0.0) => Verdict::Holds,
+        Ok(_) | Err(SimulateError::Cut(Cut::Missed { .. })) => Verdict::Misses,
+        Err(error) => NoReplay::of(&error, limits).stopped.map_or(Verdict::Misses, Verdict::Cut),
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::explain::{self, Basis};
 use crate::limits::Limits;
 use crate::milp::{self, Found, Search, extract};
+use crate::replay::{self, NoReplay};
 use crate::tightening::Tightening;
-use crate::{PlanOptions, infeasible, replay, routing};
+use crate::{PlanOptions, infeasible, routing};
 use apportion_domain::{
     Estimate, Explanation, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Round, StopReason,
 };
@@ -31,6 +32,9 @@ pub(crate) enum Attempt {
 
 /// Searches once; its plan has routing tables and is confirmed by the checker.
 pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Attempt {
+    if let Some(reason) = limits.finishing().reason() {
+        return Attempt::Unknown(reason);
+    }
     let start = (limits.elapsed)();
     let search = milp::search(problem, tightening, gap, limits);
     let took = (limits.elapsed)().saturating_sub(start);
@@ -45,7 +49,8 @@ pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limi
 }
 
 fn candidate(problem: &Problem, tightening: &Tightening, found: &Found, took: Duration) -> Result<Candidate, StopReason> {
-    let mut plan = extract::plan(problem, &found.space, &found.choice, &found.flows);
+    let plan = extract::plan(problem, &found.space, &found.choice, &found.flows);
+    let mut plan = plan.ok_or(StopReason::Unsupported)?;
     let headroom: Vec<f64> = tightening.parts.iter().map(|p| p.headroom.iter().copied().fold(1.0, f64::max)).collect();
     routing::add_tables(problem, &mut plan, &headroom);
     if !is_clean(problem, &plan) {
@@ -78,26 +83,31 @@ pub(crate) fn blank(options: &PlanOptions) -> PlanningReport {
     }
 }
 
-/// The answer for a plan.
+/// The answer for a plan with its estimate, or with why there is none: then nothing is proven of how the plan fares.
 pub(crate) fn with_plan(
     problem: &Problem,
     options: &PlanOptions,
     candidate: Candidate,
-    estimate: Option<Estimate>,
+    replayed: Result<Estimate, NoReplay>,
     rounds: Vec<Round>,
 ) -> (PlanOutcome, PlanningReport) {
     let Candidate { plan, objective, stopped, basis } = candidate;
     // what explaining takes is not the planner's time
     let seconds = (options.elapsed)().as_secs_f64();
-    let explanation = explain::explain(problem, &plan, objective, basis.as_ref(), options);
+    let mut explanation = explain::explain(problem, &plan, objective, basis.as_ref(), options);
+    let cut = replayed.as_ref().err().and_then(|no| no.stopped);
+    explanation.left_out.extend(replayed.as_ref().err().map(NoReplay::sentence));
     let gap = objective.gap().unwrap_or(f64::INFINITY);
     let outcome = match stopped {
-        Some(stopped @ (StopReason::TraceNotMet | StopReason::DemandNotMet)) => PlanOutcome::Feasible { plan, stopped },
+        Some(stopped @ (StopReason::TraceNotMet | StopReason::DemandNotMet | StopReason::Cancelled)) => {
+            PlanOutcome::Feasible { plan, stopped }
+        }
+        _ if cut.is_some() => PlanOutcome::Feasible { plan, stopped: cut.unwrap_or_default() },
         _ if gap <= options.gap => PlanOutcome::Optimal(plan),
         Some(stopped) => PlanOutcome::Feasible { plan, stopped },
         None => PlanOutcome::Feasible { plan, stopped: StopReason::Finished },
     };
-    (outcome, PlanningReport { objective, seconds, rounds, explanation, estimate, ..blank(options) })
+    (outcome, PlanningReport { objective, seconds, rounds, explanation, estimate: replayed.ok(), ..blank(options) })
 }
 
 /// The answer for a problem without a plan.
@@ -118,9 +128,11 @@ pub(crate) fn unknown(options: &PlanOptions, stopped: StopReason) -> (PlanOutcom
 
 /// One search, its plan replayed on the default trace: reported, not enforced.
 pub(crate) fn once(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
-    match attempt(problem, &Tightening::none(problem), options.gap, &options.limits()) {
+    let limits = options.limits();
+    match attempt(problem, &Tightening::none(problem), options.gap, &limits.for_search()) {
         Attempt::Plan(candidate) => {
-            let replayed = replay::replay(problem, &candidate.plan, &replay::default_workload(problem));
+            let workload = replay::default_workload(problem);
+            let replayed = replay::replay(problem, &candidate.plan, &workload, &limits.finishing());
             with_plan(problem, options, *candidate, replayed.map(|s| s.total), Vec::new())
         }
         Attempt::Infeasible => infeasible(problem, options),

@@ -6,7 +6,9 @@
 mod changes;
 mod faults;
 mod fidelity;
+mod outlive;
 mod overload;
+mod pauses;
 mod step;
 
 use apportion_tests::cluster::HARDWARE;

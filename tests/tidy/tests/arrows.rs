@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("profiler", &["domain", "executor"]),
     ("wire", &["domain"]),
     ("api", &["domain", "serving", "checker", "estimator", "planning", "protocol", "wire"]),
+    ("needs", &[]),
     ("cli", &["api", "wire", "profiler", "checker", "estimator", "planning", "domain", "serving"]),
 ];
 

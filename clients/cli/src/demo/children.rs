@@ -79,27 +79,3 @@ pub fn sibling(name: &str) -> Result<PathBuf> {
 pub fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?.local_addr()?.port())
 }
-
-/// Share of this machine's processor time that was in use between two readings.
-#[derive(Clone, Copy)]
-pub struct CpuReading {
-    busy: u64,
-    total: u64,
-}
-
-impl CpuReading {
-    /// Reads `/proc/stat`; `None` where there is none.
-    pub fn now() -> Option<Self> {
-        let text = std::fs::read_to_string("/proc/stat").ok()?;
-        let fields: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|f| f.parse().ok()).collect();
-        // user nice system idle iowait irq softirq steal; guest time is in user already
-        let total: u64 = fields.iter().take(8).sum();
-        let idle = fields.get(3)? + fields.get(4)?;
-        Some(Self { busy: total - idle, total })
-    }
-
-    /// Share in use since `earlier`, 0 to 1.
-    pub fn share_since(self, earlier: Self) -> f64 {
-        (self.busy - earlier.busy) as f64 / (self.total - earlier.total).max(1) as f64
-    }
-}

@@ -1,28 +1,23 @@
 //! `apportion bench fidelity`: what real variants do under loads from light to twice what was planned for, beside the interval in
 //! which the estimator expects it.
 
-use super::estimate::{capacity_of_most_accurate_qps, drawn, planned};
+use super::estimate::{
+    Compared, Figures, RUNS, Seen, capacity_of_most_accurate_qps, drawn, longest_ms, planned, problem_of,
+};
+use super::fit::MULTIPLE;
 use super::fleet::{Fleet, FleetArgs};
 use super::load::{Load, Outcome, Progress, Sent};
 use super::{HARDWARE, answers, say};
 use crate::exit::{Exit, Outcome as Ended};
 use crate::output::{self, Table, number};
 use anyhow::{Context, Result, ensure};
-use apportion_domain::{Plan, Problem, Trace, nearest_rank};
+use apportion_domain::{Plan, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, Scenario, ServiceTimes, SimulateOptions, Workload, replay};
 use clap::Args;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs of the estimator for each load.
-const RUNS: u64 = 40;
-/// Agents give a request up after so many times the SLO, and two seconds at least; the estimator's wait on. Both count as having
-/// taken that long.
-const GIVE_UP_SLOS: f64 = 10.0;
-const GIVE_UP_MS_MIN: f64 = 2_000.0;
-/// Runs left out at each end: 95 % of 40 are between.
-const TRIMMED: usize = 1;
 /// Loads, in parts of the demand that the plan is made for.
 const LOADS: [f64; 6] = [0.25, 0.5, 0.75, 1.0, 1.5, 2.0];
 /// The plan's demand, in parts of what all devices serve with the most accurate variants: one that leaves no device spare.
@@ -44,27 +39,9 @@ pub struct FidelityArgs {
     format: String,
 }
 
-/// A figure as measured, and the estimator's interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Compared {
-    measured: f64,
-    from: f64,
-    to: f64,
-    is_inside: bool,
-}
-
-impl Compared {
-    /// Beside the estimator's runs, all but the outermost of them.
-    fn new(measured: f64, mut runs: Vec<f64>) -> Self {
-        runs.sort_by(f64::total_cmp);
-        let (from, to) = (runs[TRIMMED.min(runs.len() - 1)], runs[runs.len().saturating_sub(1 + TRIMMED)]);
-        Self { measured, from, to, is_inside: (from..=to).contains(&measured) }
-    }
-
-    fn text(&self, scale: f64) -> [String; 3] {
-        let interval = format!("{} to {}", number(scale * self.from), number(scale * self.to));
-        [number(scale * self.measured), interval, if self.is_inside { "inside" } else { "OUTSIDE" }.to_owned()]
-    }
+fn text(of: &Compared, scale: f64) -> [String; 3] {
+    let interval = format!("{} to {}", number(scale * of.from), number(scale * of.to));
+    [number(scale * of.measured), interval, if of.is_inside { "inside" } else { "OUTSIDE" }.to_owned()]
 }
 
 /// One load.
@@ -95,9 +72,10 @@ async fn measure(args: &FidelityArgs) -> Result<Vec<Row>> {
     let spec = answers::Example::read(&file)?;
     let fleet = Fleet::start(&args.fleet).await?;
     let ingresses = fleet.service.agents(args.fleet.agents as usize).await?;
-    fleet.profile(&args.fleet, &file).await?;
+    fleet.profile(&file, args.fleet.multiple.unwrap_or(MULTIPLE)).await?;
+    let problem = problem_of(&fleet.service.ask(&spec.name, 1.0).await?)?;
     let devices = args.fleet.agents * args.fleet.devices;
-    let demand_qps = DEMAND * capacity_of_most_accurate_qps(&fleet.service, &spec.name, HARDWARE, devices).await?;
+    let demand_qps = DEMAND * capacity_of_most_accurate_qps(&problem, &spec.name, HARDWARE, devices)?;
     let id = fleet.deploy(&spec.name, demand_qps, &ingresses).await?;
     let (problem, plan) = planned(&fleet.service, &id).await?;
     let canvases = Arc::new(spec.canvases()?);
@@ -115,9 +93,8 @@ async fn measure(args: &FidelityArgs) -> Result<Vec<Row>> {
         let sent = load.run(Arc::new(Progress::default())).await?;
         let failed = sent.iter().filter(|s| s.outcome == Outcome::Failed).count();
         ensure!(failed == 0, "{failed} of {} requests failed; logs are in {}", sent.len(), fleet.keep_logs().display());
-        let longest_ms = (GIVE_UP_SLOS * spec.slo_ms).max(GIVE_UP_MS_MIN);
         let estimated = estimates(&problem, &plan, &spec.name, rates(qps, args.seconds))?;
-        rows.push(compare((part, qps), &sent, estimated, longest_ms));
+        rows.push(compare((part, qps), &sent, estimated, longest_ms(spec.slo_ms)));
     }
     Ok(rows)
 }
@@ -144,23 +121,17 @@ fn estimates(problem: &Problem, plan: &Plan, pipeline: &str, rates: Vec<(u64, f6
 }
 
 fn compare((load, qps): (f64, f64), sent: &[Sent], mut runs: Vec<[f64; 3]>, longest_ms: f64) -> Row {
-    let took_ms = |s: &Sent| match s.outcome {
-        Outcome::Ok | Outcome::Late => Some((s.latency.as_secs_f64() * 1e3).min(longest_ms)),
-        Outcome::GivenUp => Some(longest_ms),
-        Outcome::Dropped | Outcome::Failed => None,
-    };
-    let mut answered: Vec<f64> = sent.iter().filter_map(took_ms).collect();
+    let seen: Vec<Seen> = sent.iter().map(|s| Seen::of(s, longest_ms)).collect();
+    let measured = Figures::of(&seen, &[]);
     runs.iter_mut().flat_map(|run| &mut run[1..]).for_each(|latency_ms| *latency_ms = latency_ms.min(longest_ms));
-    answered.sort_by(f64::total_cmp);
-    let ok = sent.iter().filter(|s| s.outcome == Outcome::Ok).count();
     let of = |measured, figure: usize| Compared::new(measured, runs.iter().map(|run| run[figure]).collect());
     Row {
         load,
         qps,
         requests: sent.len(),
-        attainment: of(ok as f64 / sent.len().max(1) as f64, 0),
-        p50_ms: of(nearest_rank(&answered, 0.50).unwrap_or(0.0), 1),
-        p99_ms: of(nearest_rank(&answered, 0.99).unwrap_or(0.0), 2),
+        attainment: of(measured.attainment, 0),
+        p50_ms: of(measured.p50_ms, 1),
+        p99_ms: of(measured.p99_ms, 2),
     }
 }
 
@@ -171,23 +142,10 @@ fn table(rows: &[Row]) -> String {
     let mut table = Table::new(&header);
     for row in rows {
         let mut cells = vec![row.load.to_string(), number(row.qps), row.requests.to_string()];
-        cells.extend(row.attainment.text(100.0));
-        cells.extend(row.p50_ms.text(1.0));
-        cells.extend(row.p99_ms.text(1.0));
+        cells.extend(text(&row.attainment, 100.0));
+        cells.extend(text(&row.p50_ms, 1.0));
+        cells.extend(text(&row.p99_ms, 1.0));
         table.row(cells);
     }
     table.text("")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_interval_leaves_out_the_outermost_run_on_either_side() {
-        let runs: Vec<f64> = (0..40).rev().map(f64::from).collect();
-        let inside = Compared::new(1.0, runs.clone());
-        assert_eq!((inside.from, inside.to, inside.is_inside), (1.0, 38.0, true));
-        assert!(!Compared::new(0.5, runs.clone()).is_inside && !Compared::new(38.5, runs).is_inside);
-    }
 }

@@ -8,6 +8,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
+/// Slowest devices that can be asked for.
+const MULTIPLE_MAX: f64 = 1e4;
+
 /// What is started, and what it serves.
 #[derive(Args, Debug)]
 pub struct FleetArgs {
@@ -17,9 +20,10 @@ pub struct FleetArgs {
     /// Devices of each agent.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub devices: u32,
-    /// A device holds its slot until this multiple of the measured time, so that devices and not cores are the bottleneck.
-    #[arg(long, default_value_t = 10.0)]
-    pub multiple: f64,
+    /// A device holds its slot until this multiple of the measured time, so that devices and not cores are the bottleneck; without it
+    /// 10, or what of this machine is free and the objective ask for.
+    #[arg(long)]
+    pub multiple: Option<f64>,
     /// The pipeline to deploy; it must name a validation set.
     #[arg(long)]
     pub pipeline: Option<PathBuf>,
@@ -34,7 +38,8 @@ impl FleetArgs {
     /// # Errors
     /// If the multiple is out of range.
     pub fn check(&self) -> Result<()> {
-        ensure!(self.multiple >= 1.0 && self.multiple <= 1e4, "--multiple {}: expected 1 to 10000", self.multiple);
+        let multiple = self.multiple.unwrap_or(1.0);
+        ensure!((1.0..=MULTIPLE_MAX).contains(&multiple), "--multiple {multiple}: expected 1 to {MULTIPLE_MAX}");
         Ok(())
     }
 
@@ -123,17 +128,48 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Profiles the pipeline on this machine and registers it, with `apportion profile`.
+    /// Profiles the pipeline on this machine and registers it, with `apportion profile`: by processor time, which other work does not
+    /// lengthen, times `multiple`.
     ///
     /// # Errors
     /// If it fails.
-    pub async fn profile(&self, args: &FleetArgs, file: &Path) -> Result<()> {
+    pub async fn profile(&self, file: &Path, multiple: f64) -> Result<()> {
         say("profiling every variant alone, and the validation set through every combination");
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
-        command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &self.api]);
-        command.args(["--multiple", &args.multiple.to_string()]).stdout(std::process::Stdio::null());
+        command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &self.api, "--clock", "processor"]);
+        command.args(["--multiple", &multiple.to_string()]).stdout(std::process::Stdio::null());
         let status = command.status().await.context("running `apportion profile`")?;
         ensure!(status.success(), "`apportion profile` ended with {status}");
+        Ok(())
+    }
+
+    /// Makes the devices hold their slots for another multiple of the measured time than the registered profile has.
+    ///
+    /// # Errors
+    /// If there is no such profile.
+    pub async fn slow_down(&self, pipeline: &str, from: f64, to: f64) -> Result<()> {
+        let path = format!("/v1/pipelines/{pipeline}/profiles");
+        let mut profile = self.service.get(&path).await?;
+        for row in profile["rows"].as_array_mut().into_iter().flatten() {
+            for time in ["latency_ms", "p99_ms"] {
+                if let Some(ms) = row[time].as_f64() {
+                    row[time] = (ms / from * to).into();
+                }
+            }
+        }
+        self.service.put(&path, &profile).await?;
+        Ok(())
+    }
+
+    /// Changes the registered pipeline.
+    ///
+    /// # Errors
+    /// If the service refuses it.
+    pub async fn change(&self, pipeline: &str, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let path = format!("/v1/pipelines/{pipeline}");
+        let mut registered = self.service.get(&path).await?;
+        change(&mut registered);
+        self.service.put(&path, &registered).await?;
         Ok(())
     }
 

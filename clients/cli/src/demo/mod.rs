@@ -1,44 +1,45 @@
 //! `apportion demo`: the main job on real input, by the commands and calls that a user would type.
 //!
-//! It starts the service with a private database and several agents, profiles a pipeline on this machine, deploys it, replays a
-//! load that doubles and falls back, checks every answer against its label, and compares what was measured with what
-//! the plan promised and the estimator predicts.
+//! It starts the service with a private database and several agents, profiles a pipeline on this machine, rehearses to see what of it is
+//! free, deploys the pipeline, plays a load that doubles and falls back, checks every answer against its label, compares what was
+//! measured with what the plans promised and the estimator says, and judges itself by what was free.
 
 mod answers;
 mod children;
 mod estimate;
 pub mod fidelity;
+mod fit;
 mod fleet;
+mod judge;
 mod load;
+mod meter;
 pub mod push;
+mod rehearse;
 mod report;
 mod service;
 mod watch;
 
 use crate::exit::{Exit, Outcome as Ended};
 use anyhow::{Context, Result, ensure};
-use children::CpuReading;
 use clap::Args;
+use fit::HEADROOM;
 use fleet::{Fleet, FleetArgs};
 use indicatif::{ProgressBar, ProgressStyle};
+use judge::{Promise, Verdict, describe, judge};
 use load::{Load, Outcome, Progress, Sent};
-use report::{PlanInForce, Summary};
+use meter::{Meter, Use};
+use rehearse::{Rehearsal, Rehearsed};
+use report::{Conditions, PlanInForce, Summary};
 use serde_json::json;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 /// Hardware type of the demo's devices.
 const HARDWARE: &str = "demo-slot";
-/// Base load as a share of what the devices serve with the most accurate variants; the step doubles it.
-///
-/// Twice 0.4 with the headroom of replanning is past what the most accurate variants can do, so that the step needs
-/// cheaper variants and not only more devices, while what the cheapest can do is far away.
-const BASE_LOAD: f64 = 0.4;
-
-/// Factor on the observed load that plans are made for.
-const HEADROOM: f64 = 1.2;
+/// How often the machine's processors are looked at.
+const METER_EVERY: Duration = Duration::from_secs(1);
 
 /// Arguments of `apportion demo`.
 #[derive(Args, Debug)]
@@ -50,7 +51,7 @@ pub struct DemoArgs {
     #[arg(long)]
     hold: bool,
     /// Length of the load in seconds: a third at the base rate, a third at twice that, a third at the base rate.
-    #[arg(long, default_value_t = 66, value_parser = clap::value_parser!(u64).range(6..=3600))]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(6..=3600))]
     seconds: u64,
     #[command(flatten)]
     fleet: FleetArgs,
@@ -67,57 +68,91 @@ pub struct DemoArgs {
 /// # Errors
 /// Anything that keeps it from its end: a program that is not built, a port, the database, an agent that does not join.
 pub fn run(args: &DemoArgs) -> Ended {
-    start_runtime(args)?;
-    Ok(Exit::Done)
+    Ok(start_runtime(args)?)
 }
 
-fn start_runtime(args: &DemoArgs) -> Result<()> {
+fn start_runtime(args: &DemoArgs) -> Result<Exit> {
     args.fleet.check()?;
     ensure!(args.kill_at.is_none() || args.fleet.agents >= 2, "--kill-at needs at least two agents");
     tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(demo(args))
 }
 
-async fn demo(args: &DemoArgs) -> Result<()> {
+async fn demo(args: &DemoArgs) -> Result<Exit> {
     let pipeline_file = args.fleet.pipeline_file()?;
     let spec = answers::Example::read(&pipeline_file)?;
     say(&format!(
         "{} agents with {} devices each on this machine. A demo device is a thread that runs the real variant and then holds \
-         its slot until {} times the measured time has passed: the devices are the bottleneck, not this machine's cores.",
-        args.fleet.agents, args.fleet.devices, args.fleet.multiple
+         its slot until a multiple of the measured time has passed: the devices are the bottleneck, not this machine's cores.",
+        args.fleet.agents, args.fleet.devices
     ));
     let mut fleet = Fleet::start(&args.fleet).await?;
     let ingresses = fleet.service.agents(args.fleet.agents as usize).await?;
-    fleet.profile(&args.fleet, &pipeline_file).await?;
-    let devices = args.fleet.agents * args.fleet.devices;
-    let capacity_qps = estimate::capacity_of_most_accurate_qps(&fleet.service, &spec.name, HARDWARE, devices).await?;
-    let base_qps = BASE_LOAD * capacity_qps;
-    let third = args.seconds as f64 / 3.0;
-    say(&format!(
-        "by the profiles, {devices} devices serve {capacity_qps:.1} queries/s with the most accurate variants: \
-         the load is {base_qps:.1} queries/s, twice that from {third:.0} s to {:.0} s, then {base_qps:.1} again",
-        2.0 * third
-    ));
+    fleet.profile(&pipeline_file, 1.0).await?;
+    let canvases = Arc::new(spec.canvases()?);
+    let rehearsal = Rehearsal {
+        fleet: &fleet,
+        args: &args.fleet,
+        spec: &spec,
+        canvases: &canvases,
+        ingresses: &ingresses,
+        seed: args.seed,
+    };
+    let rehearsed = match rehearsal.run().await? {
+        Ok(rehearsed) => rehearsed,
+        Err(why) => {
+            say(&format!("{why}. Nothing is played"));
+            return Ok(Exit::NoAnswer);
+        }
+    };
+    let base_qps = rehearsed.load.base_qps;
+    let promise = promise(args, &rehearsed);
+    announce(args, &rehearsed, &promise);
     deploy(&fleet, &spec, base_qps, &ingresses).await?;
 
-    let steps = [third, 2.0 * third].map(Duration::from_secs_f64);
-    let used: Vec<String> = ingresses.iter().map(|(_, address)| address.clone()).collect();
-    let used = if args.kill_at.is_some() { used[..used.len() - 1].to_vec() } else { used };
+    let mut used: Vec<String> = ingresses.iter().map(|(_, address)| address.clone()).collect();
+    if args.kill_at.is_some() {
+        used.pop();
+    }
     let load = Load {
         ingresses: used.clone(),
         pipeline: spec.name.clone(),
-        canvases: Arc::new(spec.canvases()?),
+        canvases,
         arrivals: estimate::arrivals(base_qps, args.seconds, args.seed)?,
         slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
     };
-    let cpu = CpuReading::now();
-    let (sent, plans) = replay(args, &mut fleet, &load).await?;
-    let cpu = cpu.zip(CpuReading::now()).map(|(before, after)| after.share_since(before));
-    let predicted = estimate::predict(&fleet.service, &plans, &load.arrivals, &spec.name).await?;
-    let summary = Summary::new(&sent, &steps, plans, predicted);
-    show(args, &summary, &spec.name, &sent, cpu)?;
+    let Ran { sent, plans, machine } = replay(args, &mut fleet, &load).await?;
+    let runs = estimate::estimates(&fleet.service, &plans, (&load.arrivals[..], &promise.steps[..]), &spec.name).await?;
+    let figures = report::measured(&sent, &promise.steps, spec.slo_ms);
+    let Rehearsed { slowness, hop_ms, load: fitted } = rehearsed;
+    let conditions = Conditions { load: fitted, devices: slowness, hop_ms, machine };
+    let mut summary = Summary::new(&sent, &figures, &runs, plans, conditions);
+    summary.verdict = judge(&summary, &promise, &slowness, machine.as_ref());
+    show(args, &summary, &spec.name, &sent)?;
     hold(args, &fleet, &used[0], &spec.name).await?;
-    ensure!(summary.failed == 0, "{} requests failed; logs are in {}", summary.failed, fleet.keep_logs().display());
-    Ok(())
+    let exit = summary.verdict.exit();
+    exit.with_context(|| format!("{} requests failed; logs are in {}", summary.failed, fleet.keep_logs().display()))
+}
+
+fn promise(args: &DemoArgs, rehearsed: &Rehearsed) -> Promise {
+    let third = args.seconds as f64 / 3.0;
+    let steps = [third, 2.0 * third].map(Duration::from_secs_f64);
+    Promise { steps, needs_cheaper: rehearsed.load.needs_cheaper, kills: args.kill_at.is_some() }
+}
+
+/// What will be played, and what should be seen.
+fn announce(args: &DemoArgs, rehearsed: &Rehearsed, promise: &Promise) {
+    let (load, [up, down]) = (&rehearsed.load, promise.steps.map(|step| step.as_secs_f64()));
+    let devices = args.fleet.agents * args.fleet.devices;
+    let cheaper = if load.needs_cheaper {
+        "more than that, so cheaper variants are needed until the load falls back"
+    } else {
+        "still no more than that: the cheaper variants of this pipeline, if it has any, serve too little more"
+    };
+    say(&format!(
+        "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is {:.1} queries/s, from \
+         {up:.0} s to {down:.0} s twice that, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; twice the load is {cheaper}",
+        load.accurate_qps, load.base_qps, load.base_qps
+    ));
 }
 
 /// One line for whoever watches; results alone go to stdout.
@@ -128,18 +163,24 @@ fn say(line: &str) {
 /// Plans for the base load, makes that the target, and hands the pipeline to the replanning job.
 async fn deploy(fleet: &Fleet, spec: &answers::Example, qps: f64, ingresses: &[(String, String)]) -> Result<()> {
     fleet.deploy(&spec.name, qps * HEADROOM, ingresses).await?;
-    let path = format!("/v1/pipelines/{}", spec.name);
-    let mut registered = fleet.service.get(&path).await?;
-    registered["replan"] = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": HEADROOM * qps});
-    fleet.service.put(&path, &registered).await?;
-    Ok(())
+    let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": HEADROOM * qps});
+    fleet.change(&spec.name, |registered| registered["replan"] = replan).await
 }
 
-async fn replay(args: &DemoArgs, fleet: &mut Fleet, load: &Load) -> Result<(Vec<Sent>, Vec<PlanInForce>)> {
+/// What a load has come to.
+struct Ran {
+    sent: Vec<Sent>,
+    plans: Vec<PlanInForce>,
+    machine: Option<Use>,
+}
+
+async fn replay(args: &DemoArgs, fleet: &mut Fleet, load: &Load) -> Result<Ran> {
     let (progress, seen) = (Arc::new(Progress::default()), watch::Seen::default());
+    let meter = Arc::new(Mutex::new(Meter::start()));
     let start = Instant::now();
     let mut beside = JoinSet::new();
     beside.spawn(watch::watch(fleet.service.clone(), load.pipeline.clone(), start, seen.clone()));
+    beside.spawn(measure(meter.clone()));
     let bar = progress_bar(load.arrivals.len() as u64);
     beside.spawn(show_progress(bar.clone(), progress.clone()));
     if let Some((at, mut victim)) = args.kill_at.and_then(|at| Some((at, fleet.agents.pop()?))) {
@@ -156,7 +197,16 @@ async fn replay(args: &DemoArgs, fleet: &mut Fleet, load: &Load) -> Result<(Vec<
         ensure!(agent.ended().is_none(), "{} ended during the run: see {}", agent.name(), fleet.data_dir.display());
     }
     let plans = seen.lock().expect("no holder panics").clone();
-    Ok((sent, plans))
+    let machine = Use::mean(&meter.lock().expect("no holder panics").seen);
+    Ok(Ran { sent, plans, machine })
+}
+
+/// Looks at the processors until it is aborted.
+async fn measure(meter: Arc<Mutex<Meter>>) {
+    loop {
+        tokio::time::sleep(METER_EVERY).await;
+        meter.lock().expect("no holder panics").look();
+    }
 }
 
 async fn show_progress(bar: ProgressBar, progress: Arc<Progress>) {
@@ -177,19 +227,26 @@ fn progress_bar(length: u64) -> ProgressBar {
     bar
 }
 
-fn show(args: &DemoArgs, summary: &Summary, pipeline: &str, sent: &[Sent], cpu: Option<f64>) -> Result<()> {
-    if let Some(cpu) = cpu {
-        let verdict = if cpu < 0.6 { "below" } else { "NOT below" };
-        say(&format!(
-            "{:.0} % of this machine's processor time was in use, {verdict} the 60 % that a fair run needs",
-            cpu * 100.0
-        ));
+fn show(args: &DemoArgs, summary: &Summary, pipeline: &str, sent: &[Sent]) -> Result<()> {
+    match &summary.conditions.machine {
+        Some(machine) => say(&describe(machine, &summary.conditions.devices)),
+        None => say("what other work took of this machine cannot be seen here"),
+    }
+    if args.kill_at.is_some() {
+        say("the estimate knows nothing of the killed agent: it has all devices");
     }
     for failed in sent.iter().filter(|s| matches!(s.outcome, Outcome::GivenUp | Outcome::Failed)).take(5) {
         say(&format!("failed at {:.3} s: {}", failed.at.as_secs_f64(), failed.error.as_deref().unwrap_or("?")));
     }
     let text = if args.format == "json" { serde_json::to_string_pretty(summary)? } else { summary.table(pipeline) };
-    crate::output::print(&text).map_err(|_| anyhow::anyhow!("writing to stdout"))
+    crate::output::print(&text).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
+    match &summary.verdict {
+        Verdict::Kept => say("all that was promised was kept"),
+        Verdict::Disturbed(_) => say("this run says nothing, for other work took the machine; not kept:"),
+        Verdict::Missed(_) | Verdict::Broken(_) => say("NOT KEPT of what was promised:"),
+    }
+    summary.verdict.missed().iter().for_each(|missed| say(&format!("- {missed}")));
+    Ok(())
 }
 
 async fn hold(args: &DemoArgs, fleet: &Fleet, ingress: &str, pipeline: &str) -> Result<()> {

@@ -52,7 +52,7 @@ pub fn run(args: &PushArgs) -> Ended {
 }
 
 async fn measure(args: &PushArgs) -> Result<Vec<Pushed>> {
-    let fleet = FleetArgs { agents: 0, devices: 1, multiple: 1.0, pipeline: None, data_dir: None };
+    let fleet = FleetArgs { agents: 0, devices: 1, multiple: None, pipeline: None, data_dir: None };
     let fleet = Fleet::start(&fleet).await?;
     say(&format!("connecting {} agents", args.agents));
     let mut agents = StandIns::connect(&fleet.grpc, &fleet.token, args.agents as usize, HARDWARE).await?;

@@ -1,7 +1,10 @@
 //! What a demo run shows at its end.
 
+use super::estimate::{Compared, Figures, Seen, longest_ms};
+use super::fit::{Fitted, Slowness};
+use super::judge::Verdict;
 use super::load::{Outcome, Sent};
-use apportion_domain::{Estimate, nearest_rank};
+use super::meter::Use;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -32,15 +35,58 @@ pub struct PlanInForce {
     pub id: String,
 }
 
-/// The estimator's prediction for the run.
+/// What the estimator says of the very load that was played, beside what was measured.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Predicted {
+pub struct Estimated {
     /// Share of requests within the objective.
     pub attainment: f64,
     /// Median latency.
     pub p50_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
+    /// Each figure with the interval of the estimator's runs.
+    pub compared: ComparedFigures,
+}
+
+/// The figures that are compared.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ComparedFigures {
+    /// Share of requests within the objective.
+    pub attainment: Compared,
+    /// The same without the time after each step of the load.
+    pub attainment_steady: Compared,
+    /// Median latency.
+    pub p50_ms: Compared,
+    /// 99th percentile.
+    pub p99_ms: Compared,
+}
+
+impl Estimated {
+    /// Of the estimator's runs, of which there is at least one.
+    pub fn new(measured: &Figures, runs: &[Figures]) -> Self {
+        let of = |figure: fn(&Figures) -> f64| Compared::new(figure(measured), runs.iter().map(figure).collect());
+        let compared = ComparedFigures {
+            attainment: of(|f| f.attainment),
+            attainment_steady: of(|f| f.attainment_steady),
+            p50_ms: of(|f| f.p50_ms),
+            p99_ms: of(|f| f.p99_ms),
+        };
+        let ComparedFigures { attainment, p50_ms, p99_ms, .. } = compared;
+        Self { attainment: attainment.estimated, p50_ms: p50_ms.estimated, p99_ms: p99_ms.estimated, compared }
+    }
+}
+
+/// What the run was fitted to, and what became of the machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Conditions {
+    /// The load.
+    pub load: Fitted,
+    /// How slow the devices were made, and why.
+    pub devices: Slowness,
+    /// What a hop took when the load was fitted: the plans and the estimate count with it.
+    pub hop_ms: f64,
+    /// What the processors did during the run; none where the system does not say it.
+    pub machine: Option<Use>,
 }
 
 /// The summary: exactly the keys of the public format.
@@ -52,7 +98,7 @@ pub struct Summary {
     pub ok: usize,
     /// Answered after it.
     pub late: usize,
-    /// Refused with a reason.
+    /// Refused with a reason, or given up because the answer would have been far too late.
     pub dropped: usize,
     /// Anything else.
     pub failed: usize,
@@ -64,46 +110,57 @@ pub struct Summary {
     pub attainment: f64,
     /// The same without the time after each step of the load.
     pub attainment_steady: f64,
-    /// Median latency of answered requests.
+    /// Median latency of answered requests; one that was given up counts as having taken ten times the objective.
     pub p50_ms: f64,
     /// 99th percentile of the same.
     pub p99_ms: f64,
     /// What the estimator says of the same arrivals under the same plans.
-    pub estimate: Predicted,
+    pub estimate: Estimated,
+    /// What the run was fitted to.
+    pub conditions: Conditions,
+    /// Whether it kept what a demo promises; filled in by whoever judges it.
+    pub verdict: Verdict,
     /// Plans over time.
     pub plans: Vec<PlanInForce>,
 }
 
 /// Share of `total`, 1 of nothing.
-fn share(part: usize, total: usize) -> f64 {
+fn share(part: u64, total: u64) -> f64 {
     if total == 0 { 1.0 } else { part as f64 / total as f64 }
 }
 
+/// What was measured of a run whose load changes at `steps`.
+pub fn measured(sent: &[Sent], steps: &[Duration], slo_ms: f64) -> Figures {
+    let seen: Vec<Seen> = sent.iter().map(|s| Seen::of(s, longest_ms(slo_ms))).collect();
+    Figures::of(&seen, steps)
+}
+
 impl Summary {
-    /// Counts; `steps` are the moments at which the load changes.
-    pub fn new(sent: &[Sent], steps: &[Duration], plans: Vec<PlanInForce>, estimate: Predicted) -> Self {
+    /// Counts; nobody has judged it yet.
+    pub fn new(
+        sent: &[Sent],
+        figures: &Figures,
+        runs: &[Figures],
+        plans: Vec<PlanInForce>,
+        conditions: Conditions,
+    ) -> Self {
         let count = |outcome| sent.iter().filter(|s| s.outcome == outcome).count();
-        let steady = |s: &&Sent| !steps.iter().any(|&step| s.at >= step && s.at < step + SETTLE);
-        let (steady_all, steady_ok) =
-            sent.iter().filter(steady).fold((0, 0), |(all, ok), s| (all + 1, ok + usize::from(s.outcome == Outcome::Ok)));
-        let answered = |s: &&Sent| matches!(s.outcome, Outcome::Ok | Outcome::Late);
-        let mut latencies: Vec<f64> = sent.iter().filter(answered).map(|s| s.latency.as_secs_f64() * 1e3).collect();
-        latencies.sort_by(f64::total_cmp);
-        let labels: u64 = sent.iter().map(|s| u64::from(s.labels)).sum();
-        let correct: u64 = sent.iter().map(|s| u64::from(s.correct)).sum();
+        let sum = |of: fn(&Sent) -> u32| sent.iter().map(|s| u64::from(of(s))).sum();
         Self {
             requests: sent.len(),
             ok: count(Outcome::Ok),
             late: count(Outcome::Late),
-            dropped: count(Outcome::Dropped),
-            failed: count(Outcome::GivenUp) + count(Outcome::Failed),
-            accuracy_measured: share(correct as usize, labels as usize),
+            dropped: count(Outcome::Dropped) + count(Outcome::GivenUp),
+            failed: count(Outcome::Failed),
+            accuracy_measured: share(sum(|s| s.correct), sum(|s| s.labels)),
             accuracy_planned: planned_accuracy(sent, &plans),
-            attainment: share(count(Outcome::Ok), sent.len()),
-            attainment_steady: share(steady_ok, steady_all),
-            p50_ms: nearest_rank(&latencies, 0.50).unwrap_or(0.0),
-            p99_ms: nearest_rank(&latencies, 0.99).unwrap_or(0.0),
-            estimate,
+            attainment: figures.attainment,
+            attainment_steady: figures.attainment_steady,
+            p50_ms: figures.p50_ms,
+            p99_ms: figures.p99_ms,
+            estimate: Estimated::new(figures, runs),
+            conditions,
+            verdict: Verdict::Kept,
             plans,
         }
     }
@@ -115,21 +172,19 @@ impl Summary {
         let _ = writeln!(out, "  {:<10} {:>8} {:>8} {:>8} {:>8}", "", "ok", "late", "dropped", "failed");
         let _ =
             writeln!(out, "  {:<10} {:>8} {:>8} {:>8} {:>8}", "requests", self.ok, self.late, self.dropped, self.failed);
-        let _ = writeln!(out, "\n  {:<28} {:>10} {:>10}", "", "measured", "predicted");
-        let mut row = |name: &str, measured: f64, predicted: f64| {
-            let _ = writeln!(out, "  {name:<28} {measured:>10.3} {predicted:>10.3}");
+        let _ = writeln!(out, "\n  {:<28} {:>10} {:>10}   in 95 % of the estimator's runs", "", "measured", "estimated");
+        let (accuracy, planned) = (self.accuracy_measured, self.accuracy_planned);
+        let _ = writeln!(out, "  {:<28} {accuracy:>10.3} {planned:>10.3}   as planned", "end-to-end accuracy");
+        let mut row = |name: &str, of: &Compared| {
+            let Compared { measured, estimated, from, to, .. } = of;
+            let mark = if of.is_inside { "" } else { ", measured outside" };
+            let _ = writeln!(out, "  {name:<28} {measured:>10.3} {estimated:>10.3}   {from:.3} to {to:.3}{mark}");
         };
-        row("end-to-end accuracy", self.accuracy_measured, self.accuracy_planned);
-        row("attainment", self.attainment, self.estimate.attainment);
-        row("p50 (ms)", self.p50_ms, self.estimate.p50_ms);
-        row("p99 (ms)", self.p99_ms, self.estimate.p99_ms);
-        let _ = writeln!(
-            out,
-            "  {:<28} {:>10.3}   (without {} s after each step)",
-            "attainment, steady",
-            self.attainment_steady,
-            SETTLE.as_secs()
-        );
+        let of = &self.estimate.compared;
+        row("attainment", &of.attainment);
+        row(&format!("the same but {} s after a step", SETTLE.as_secs()), &of.attainment_steady);
+        row("p50 (ms)", &of.p50_ms);
+        row("p99 (ms)", &of.p99_ms);
         let _ = writeln!(
             out,
             "\n  {:>7} {:>10} {:<9} {:<9} {:>8} {:>8}  groups",
@@ -153,19 +208,8 @@ fn planned_accuracy(sent: &[Sent], plans: &[PlanInForce]) -> f64 {
     if sent.is_empty() { 0.0 } else { total / sent.len() as f64 }
 }
 
-/// Joins the estimates of consecutive stretches, weighted by their requests; `latencies_ms` are those of all of them.
-pub fn joined(stretches: &[Estimate], mut latencies_ms: Vec<f64>) -> Predicted {
-    latencies_ms.sort_by(f64::total_cmp);
-    let (ok, all) = stretches.iter().fold((0, 0), |(ok, all), e| (ok + e.ok, all + e.requests));
-    Predicted {
-        attainment: share(ok as usize, all as usize),
-        p50_ms: nearest_rank(&latencies_ms, 0.50).unwrap_or(0.0),
-        p99_ms: nearest_rank(&latencies_ms, 0.99).unwrap_or(0.0),
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     fn sent(at_s: f64, outcome: Outcome, labels: u32, correct: u32) -> Sent {
@@ -173,25 +217,49 @@ mod tests {
         Sent { at, latency: Duration::from_millis(100), outcome, labels, correct, error: None }
     }
 
-    fn plan(at_s: f64, accuracy: f64) -> PlanInForce {
-        let (status, step) = ("optimal".to_owned(), None);
+    /// A plan of this step that came into force at this second.
+    pub fn plan(at_s: f64, step: &str) -> PlanInForce {
+        let (status, step, accuracy) =
+            ("optimal".to_owned(), Some(step.to_owned()), if step == "hardware" { 0.9 } else { 0.8 });
         PlanInForce { at_s, generation: 1, status, step, replicas: 1, accuracy, groups: String::new(), id: String::new() }
     }
 
-    #[test]
-    fn the_time_after_a_step_does_not_count_as_steady_and_every_request_is_accounted_for() {
+    fn conditions() -> Conditions {
+        let load = Fitted { base_qps: 1.0, accurate_qps: 2.0, needs_cheaper: true };
+        let devices = Slowness { multiple: 10.0, needed: 0.9, allowed: 1.2, fits: true };
+        Conditions { load, devices, hop_ms: 1.0, machine: None }
+    }
+
+    /// A run of a few requests under these plans.
+    pub fn summary(plans: Vec<PlanInForce>) -> Summary {
         let sent = [
             sent(0.0, Outcome::Ok, 2, 2),
             sent(21.0, Outcome::Late, 2, 1),
             sent(29.9, Outcome::Dropped, 0, 0),
             sent(30.0, Outcome::GivenUp, 0, 0),
-            sent(31.0, Outcome::Ok, 4, 3),
+            sent(31.0, Outcome::Ok, 4, 4),
         ];
-        let predicted = Predicted { attainment: 1.0, p50_ms: 1.0, p99_ms: 1.0 };
-        let summary = Summary::new(&sent, &[Duration::from_secs(20)], vec![plan(-1.0, 0.9), plan(25.0, 0.8)], predicted);
-        assert_eq!(summary.ok + summary.late + summary.dropped + summary.failed, summary.requests);
-        assert_eq!(summary.attainment_steady, 2.0 / 3.0);
-        assert_eq!(summary.accuracy_measured, 6.0 / 8.0);
+        let figures = measured(&sent, &[Duration::from_secs(20)], 400.0);
+        Summary::new(&sent, &figures, &[figures], plans, conditions())
+    }
+
+    #[test]
+    fn every_request_has_one_outcome_and_plans_count_by_their_requests() {
+        let summary = summary(vec![plan(-1.0, "hardware"), plan(25.0, "accuracy")]);
+        assert_eq!((summary.ok, summary.late, summary.dropped, summary.failed, summary.requests), (2, 1, 2, 0, 5));
+        assert_eq!((summary.attainment, summary.attainment_steady, summary.p99_ms), (0.4, 2.0 / 3.0, 4_000.0));
+        assert_eq!(summary.accuracy_measured, 7.0 / 8.0);
         assert!((summary.accuracy_planned - (2.0 * 0.9 + 3.0 * 0.8) / 5.0).abs() < 1e-12);
+        assert_eq!(summary.estimate.attainment, summary.attainment, "the one run of the estimator");
+    }
+
+    #[test]
+    fn a_figure_outside_the_interval_is_marked() {
+        let mut summary = summary(vec![plan(0.0, "hardware")]);
+        assert!(!summary.table("digits").contains("outside"));
+        summary.estimate.compared.p99_ms = Compared::new(500.0, vec![10.0, 20.0, 30.0]);
+        let marked: Vec<String> =
+            summary.table("digits").lines().filter(|l| l.contains("outside")).map(str::to_owned).collect();
+        assert!(marked.len() == 1 && marked[0].contains("p99"), "{marked:?}");
     }
 }

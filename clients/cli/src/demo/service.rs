@@ -57,6 +57,13 @@ impl Service {
 
     /// Asks for a plan of one pipeline at one demand and waits for it.
     pub async fn plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
+        let plan = self.ask(pipeline, demand_qps).await?;
+        anyhow::ensure!(plan["state"] == "succeeded", "there is no plan: {plan}");
+        Ok(plan)
+    }
+
+    /// The same, whatever comes of it.
+    pub async fn ask(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
         let body = json!({"pipelines": [{"name": pipeline, "demand_qps": demand_qps}]});
         let request = self.http.post(format!("{}/v1/plans", self.base)).header("prefer", "wait=30").json(&body);
         let mut plan = self.answer(request).await?;
@@ -67,7 +74,6 @@ impl Service {
             let id = plan["id"].as_str().context("a plan without an id")?.to_owned();
             plan = self.get(&format!("/v1/plans/{id}")).await?;
         }
-        anyhow::ensure!(plan["state"] == "succeeded", "there is no plan: {plan}");
         Ok(plan)
     }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Longest stretch between two looks at the fleet's target.
-const WATCH_EVERY: Duration = Duration::from_millis(200);
+/// Longest stretch between two looks at the fleet's target: a plan is seen to come into force so much too late at most.
+const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// Plans in the order in which they came into force.
 pub type Seen = Arc<Mutex<Vec<PlanInForce>>>;

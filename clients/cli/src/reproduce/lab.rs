@@ -5,7 +5,10 @@ use crate::exit::Failure;
 use crate::input;
 use anyhow::anyhow;
 use apportion_domain::{Dropping, Pipeline, PipelineDraft, Plan, Problem, ServingPolicy, Trace};
-use apportion_estimator::{ArrivalProcess, Foresight, Replay, Scenario, SimulateOptions, Simulation, Workload, simulate};
+use apportion_estimator::{
+    ArrivalProcess, Cut, Foresight, Replay, Scenario, SimulateError, SimulateOptions, Simulation, Workload,
+    expected_requests, simulate,
+};
 use apportion_planning::{PlanOptions, Planner, plan};
 use apportion_wire::{ProblemFile, read_problem};
 use indicatif::ProgressBar;
@@ -174,23 +177,15 @@ pub fn replay_unless_hopeless(
     workload: &Workload,
     dropping: Dropping,
 ) -> Result<Option<Simulation>, Failure> {
-    let expected: f64 = workload.traces.iter().map(queries).sum();
+    let expected: f64 = workload.traces.iter().map(expected_requests).sum();
     let misses_max = (HOPELESS * expected) as u64;
-    let run = replay_with(
-        problem,
-        plan,
-        workload,
-        dropping,
-        SimulateOptions { misses_max: Some(misses_max), ..SimulateOptions::default() },
-    )?;
-    Ok((run.total.requests - run.total.ok <= misses_max).then_some(run))
-}
-
-/// Queries that a trace is expected to bring.
-fn queries(trace: &Trace) -> f64 {
-    match trace {
-        Trace::Arrivals(moments) => moments.len() as f64,
-        Trace::Rates(rows) => rows.iter().map(|r| r.1).sum(),
+    let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
+    let serving = Some(ServingPolicy { dropping, ..own });
+    let options = SimulateOptions { misses_max: Some(misses_max), serving, ..SimulateOptions::default() };
+    match simulate(problem, plan, workload, &options) {
+        Ok(run) => Ok(Some(run)),
+        Err(SimulateError::Cut(Cut::Missed { .. })) => Ok(None),
+        Err(error) => Err(anyhow::Error::new(error).into()),
     }
 }
 

@@ -1,15 +1,11 @@
 use super::super::find_library;
 use super::*;
 use crate::tensor::Datatype;
+use apportion_needs::{Need, need};
 use bytes::Bytes;
 
-/// The library, or `None` with a word about it where there is none.
 fn library() -> Option<PathBuf> {
-    let library = find_library(None);
-    if let Err(error) = &library {
-        eprintln!("skipped: {error}");
-    }
-    library.ok()
+    need(Need::Onnx, find_library(None))
 }
 
 fn digits(file: &str) -> PathBuf {

@@ -2,6 +2,7 @@
 
 use super::super::*;
 use super::world::*;
+use crate::refused::Bound;
 use crate::steering::EXTRA_BIT;
 use apportion_protocol::v1;
 use proptest::prelude::*;
@@ -58,6 +59,28 @@ fn a_load_step_is_answered_with_replicas_on_spare_devices_that_stay_under_a_new_
     world.pass(60_000 * MS);
     assert_eq!(extras(&world), [], "nothing calls for them any more");
     assert_eq!(world.unfinished(), [0; 3]);
+}
+
+#[test]
+fn a_steering_whose_numbers_jump_changes_nothing() {
+    let mut world = world(&spare(1));
+    let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
+    let forged = |host, epoch| {
+        let extras = vec![v1::ReplicaTarget { replica: EXTRA_BIT | 7, group: 1, agent: 2, device: 0 }];
+        let steering = v1::Steering { host, pipeline: "p".into(), fence, epoch, extras, ..Default::default() };
+        Event::Message(Message::Steering(steering))
+    };
+    let before = Bound::PeerSteering.counted();
+    for agent in 1..=3 {
+        for (host, epoch) in [(1, u64::MAX), (1, 1 << 62), (1, u64::from(u32::MAX)), (77, 1 << 33)] {
+            world.tell(agent, forged(host, epoch));
+        }
+    }
+    world.pass(100 * MS);
+    assert_eq!(extras(&world), [], "nothing of it is obeyed");
+    assert!(Bound::PeerSteering.counted() >= before + 12);
+    offer(&mut world, 300, 3_000);
+    assert_eq!(offer(&mut world, 300, 2_000), 0, "the host is heard as before");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::layout::lay_out;
-use crate::slot::concatenate;
+use crate::slot::{Fault, concatenate};
 use crate::tensor::Datatype;
 use crate::trace::Trace;
 use apportion_protocol::v1;
@@ -34,6 +34,12 @@ pub struct World {
     pub broken: fn(u64) -> bool,
     /// Where that was tried.
     pub failures: Vec<u64>,
+    /// Agents that hang, and what has come to them meanwhile.
+    hung: BTreeMap<u64, Vec<Event>>,
+    /// Whether messages between agents are lost.
+    pub is_cut: bool,
+    /// Why a batch fails, if it does.
+    pub fails: fn(&[Tensor]) -> Option<Fault>,
     /// The trace of the requests to come.
     pub trace: Option<Trace>,
     /// Spans, and of which agent they are.
@@ -73,6 +79,9 @@ impl World {
             slowness: |_| 1.0,
             broken: |_| false,
             failures: Vec::new(),
+            hung: BTreeMap::new(),
+            is_cut: false,
+            fails: |_| None,
             trace: None,
             spans: Vec::new(),
         };
@@ -91,11 +100,21 @@ impl World {
         self.agenda.insert((self.now_ns + after_ns, self.sequence), (agent, event));
     }
 
+    /// Something happens to an agent.
+    pub fn tell(&mut self, agent: u64, event: Event) {
+        self.put(0, agent, event);
+    }
+
     /// Hands a target to all agents, and lets them act on it.
     pub fn obey(&mut self, target: &v1::Target) {
         let layout = Arc::new(lay_out(target).expect("a valid target"));
         let agents: Vec<u64> = self.nodes.keys().copied().collect();
         agents.into_iter().for_each(|agent| self.put(0, agent, Event::Obey(layout.clone())));
+    }
+
+    /// Tells an agent something now.
+    pub fn tell(&mut self, agent: u64, event: Event) {
+        self.put(0, agent, event);
     }
 
     /// A request at an agent's gateway, with these rows of `x`.
@@ -105,9 +124,13 @@ impl World {
 
     /// The same on these terms.
     pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: Terms) -> oneshot::Receiver<Answer> {
+        self.ask_for(agent, pipeline, numbers("x", rows), terms)
+    }
+
+    /// The same with this input.
+    pub fn ask_for(&mut self, agent: u64, pipeline: &str, input: Tensor, terms: Terms) -> oneshot::Receiver<Answer> {
         let (reply, answer) = oneshot::channel();
-        let inputs = vec![numbers("x", rows)];
-        let terms = Terms { trace: self.trace, ..terms };
+        let (inputs, terms) = (vec![input], Terms { trace: self.trace, ..terms });
         self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply });
         answer
     }
@@ -119,12 +142,25 @@ impl World {
         others.into_iter().for_each(|other| self.put(0, other, Event::PeerDown(agent)));
     }
 
+    /// An agent stops where it is; its connections stay.
+    pub fn hang(&mut self, agent: u64) {
+        self.hung.entry(agent).or_default();
+    }
+
+    /// It goes on, and finds all that has come meanwhile.
+    pub fn resume(&mut self, agent: u64) {
+        for event in self.hung.remove(&agent).unwrap_or_default() {
+            self.put(0, agent, event);
+        }
+    }
+
     /// Lets so much time pass.
     pub fn pass(&mut self, ns: u64) {
         let end_ns = self.now_ns + ns;
         loop {
             let event = self.agenda.first_key_value().map(|((at, _), _)| *at);
-            let wake = self.nodes.values().filter_map(Node::wake_ns).min();
+            let running = self.nodes.iter().filter(|(agent, _)| !self.hung.contains_key(agent));
+            let wake = running.filter_map(|(_, node)| node.wake_ns()).min();
             let Some(next) = event.into_iter().chain(wake).min().filter(|at| *at <= end_ns) else { break };
             self.now_ns = self.now_ns.max(next);
             self.deliver_now();
@@ -142,12 +178,17 @@ impl World {
                 Event::Announce => self.put(ANNOUNCE_NS, agent, Event::Announce),
                 _ => {}
             }
+            if let Some(missed) = self.hung.get_mut(&agent) {
+                let is_clock = matches!(event, Event::Tick | Event::Announce);
+                missed.extend(Some(event).filter(|_| !is_clock));
+                continue;
+            }
             if let Some(node) = self.nodes.get_mut(&agent) {
                 node.handle(self.now_ns, event);
                 touched.insert(agent);
             }
         }
-        for (agent, node) in &mut self.nodes {
+        for (agent, node) in self.nodes.iter_mut().filter(|(agent, _)| !self.hung.contains_key(agent)) {
             if node.wake_ns().is_some_and(|at| at <= self.now_ns) {
                 node.handle(self.now_ns, Event::Wake);
                 touched.insert(*agent);
@@ -161,6 +202,7 @@ impl World {
 
     fn act(&mut self, agent: u64, action: Action) {
         match action {
+            Action::Send(..) if self.is_cut => {}
             Action::Send(to, message) => self.put(HOP_NS, to, Event::Message(message)),
             Action::Load(replica, _) if (self.broken)(agent) => {
                 self.failures.push(agent);
@@ -174,14 +216,24 @@ impl World {
                 let rows = inputs[0].rows();
                 self.batches.push((self.now_ns, replica, rows));
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
-                let outputs = (self.runs)(&of.task().name, &inputs);
+                let result = (self.fails)(&inputs).map_or_else(|| Ok((self.runs)(&of.task().name, &inputs)), Err);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
                 let took = hold.mul_f64((self.slowness)(self.loaded[&agent].len()));
-                let happened = Happened::Batch(Ok(outputs), took);
+                let happened = Happened::Batch(result, took);
                 self.put(took.as_nanos() as u64, agent, Event::Slot(replica, happened));
             }
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);
+            }
+            Action::Renumber(pairs) => {
+                let renamed = |id: u64| pairs.iter().find(|(from, _)| *from == id).map_or(id, |(_, to)| *to);
+                let loaded = self.loaded.entry(agent).or_default();
+                *loaded = loaded.iter().map(|id| renamed(*id)).collect();
+                for (_, event) in self.agenda.values_mut().filter(|(of, _)| *of == agent) {
+                    if let Event::Slot(id, _) = event {
+                        *id = renamed(*id);
+                    }
+                }
             }
             Action::Span(span) => self.spans.push((agent, *span)),
             Action::Acknowledge | Action::Prefetch(_) => {}
@@ -205,7 +257,7 @@ pub fn target(generation: u64, tasks: &str, edges: &[(bool, u32, u32)], crews: &
     let task = |(at, name): (u32, &String)| {
         let parents = edges.iter().filter(|(_, _, to)| *to == at).map(|(_, from, _)| spec(names[*from as usize].clone()));
         let inputs: Vec<_> = if at == 0 { vec![spec("x".into())] } else { parents.collect() };
-        v1::TaskTarget { name: name.clone(), inputs, outputs: vec![spec("y".into())], one_of: false }
+        v1::TaskTarget { name: name.clone(), inputs, outputs: vec![spec("y".into())], ..Default::default() }
     };
     let edge = |(makes, from, to): &(bool, u32, u32)| v1::EdgeTarget {
         from: *from,

@@ -78,7 +78,7 @@ async fn small_tensors_pass_large_ones_on_a_real_connection() {
 
 /// [`hear`] without its greeting.
 async fn listen_on(stream: TcpStream, events: mpsc::Sender<Event>) {
-    read_messages(stream, events).await.expect("messages only");
+    read_messages(stream, events, Arc::<Claims>::default().open()).await.expect("messages only");
 }
 
 #[tokio::test]
@@ -87,16 +87,18 @@ async fn other_versions_are_refused_and_both_ends_say_so() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (events, _heard) = mpsc::channel(1);
-    let hearing = tokio::spawn(async move { hear(listener.accept().await.expect("a connection").0, events).await });
+    let hearing = tokio::spawn(async move {
+        hear(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open()).await
+    });
     let mut old = TcpStream::connect(address).await.expect("a connection");
     old.write_all(b"apport02").await.expect("it greets");
     let mut answer = Vec::new();
     old.read_to_end(&mut answer).await.expect("an answer and the end");
     assert_eq!(answer, GREETING, "it hears what is spoken here");
     let refused = hearing.await.expect("no panic").expect_err("it is refused").to_string();
-    assert!(refused.contains("version 02") && refused.contains("version 06"), "{refused}");
+    assert!(refused.contains("version 02") && refused.contains("version 07"), "{refused}");
     // One of today dials one of version 07, one that hangs up at the greeting as 02 does, and something else.
-    for (theirs, said) in [(&b"apport07"[..], "version 07"), (b"", "it may be older"), (b"HTTP/1.1", "no agent")] {
+    for (theirs, said) in [(&b"apport08"[..], "version 08"), (b"", "it may be older"), (b"HTTP/1.1", "no agent")] {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         tokio::spawn(async move {
@@ -119,7 +121,9 @@ async fn what_is_cut_off_or_no_message_ends_the_connection_with_a_reason() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (events, _heard) = mpsc::channel(1);
-        let hearing = tokio::spawn(async move { hear(listener.accept().await.expect("a connection").0, events).await });
+        let hearing = tokio::spawn(async move {
+            hear(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open()).await
+        });
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         stream.write_all(&GREETING).await.expect("it greets");
         stream.write_all(bytes).await.expect("it speaks");

@@ -1,14 +1,11 @@
 //! A plan from what each task runs, where routing knows nothing of a query's past: every sender splits its queries for a
 //! task in the same way.
 
-use crate::milp::extract::cost_per_hour;
+use crate::milp::extract::{FLOW_STAGES_MAX, cost_per_hour};
 use apportion_domain::{
     AccuracyModel, Assignment, Flow, GroupName, HardwareIndex, Pipeline, PipelinePlan, Plan, Problem, Routing,
     RoutingEntry, RoutingTable, Share, TaskIndex, VariantIndex,
 };
-
-/// Most paths of groups that a plan lists.
-const FLOWS_MAX: usize = 100_000;
 
 /// One group of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,9 +142,9 @@ fn paths(pipeline: &Pipeline, groups: &[Group], sink: TaskIndex) -> Option<Vec<(
             for (g, group) in groups.iter().enumerate().filter(|(_, g)| g.task == t && g.traffic > 0.0) {
                 next.push(([&path[..], &[g]].concat(), share * group.traffic));
             }
-        }
-        if next.len() + done.len() > FLOWS_MAX {
-            return None;
+            if (next.len() + done.len()).saturating_mul(tasks.len()) > FLOW_STAGES_MAX {
+                return None;
+            }
         }
         open = next;
     }

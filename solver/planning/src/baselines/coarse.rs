@@ -10,13 +10,14 @@
 
 use super::assemble::{self, Group};
 use super::{Found, answer, missing, no_plan};
+use crate::limits::Limits;
 use crate::milp::space::finish_times;
 use crate::{PlanOptions, replay};
 use apportion_domain::{
     Constraint, HardwareIndex, LatencyRule, Moment, Pipeline, PlanOutcome, PlanningReport, Problem, ProfileRow, Relaxation,
     SLACK, Share, Shortfall, StopReason, TaskIndex, Trace, VariantIndex,
 };
-use apportion_estimator::{Arrivals, Workload};
+use apportion_estimator::{Arrivals, Workload, expected_requests};
 use std::collections::VecDeque;
 
 /// Most units of one pipeline.
@@ -35,13 +36,20 @@ pub(crate) enum Rate {
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
+    let limits = options.limits().for_search();
     let mut choices = Vec::new();
     for (p, pipeline) in problem.pipelines.iter().enumerate() {
         let units = units(problem, pipeline);
         if units.is_empty() {
             return no_plan(problem, options, too_slow(problem, p, pipeline));
         }
-        choices.push((units, rate_of(workload, p, pipeline, rate)));
+        if rate == Rate::Peak && expected_requests(&workload.traces[p]) > replay::REPLAY_VISITS_MAX as f64 {
+            return crate::report::unknown(options, StopReason::ReplayTooLarge);
+        }
+        choices.push((units, rate_of(workload, p, pipeline, rate, &limits)));
+        if let Some(stopped) = limits.reason() {
+            return crate::report::unknown(options, stopped);
+        }
     }
     let rates: Vec<f64> = choices.iter().map(|&(_, rate)| rate).collect();
     let Some((part, groups)) = largest_part_of(problem, &choices) else {
@@ -137,14 +145,17 @@ fn place(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, on: Option<Har
     best.map(|(_, _, place)| place)
 }
 
-/// The rate of a pipeline's trace, in queries of the root per second.
-pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: Rate) -> f64 {
+/// The rate of a pipeline's trace, in queries of the root per second; up to where the limits end the count.
+pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: Rate, limits: &Limits) -> f64 {
+    /// Arrivals between two looks at the limits.
+    const COUNTED_AT_ONCE: u64 = 1 << 16;
     let trace = &workload.traces[p];
     match rate {
         Rate::Mean => mean_rate(trace),
         Rate::Peak => {
             let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &pipeline.name);
-            peak_rate(arrivals, pipeline.slo_ms)
+            let counted = (1_u64..).zip(arrivals).take_while(|(n, _)| n % COUNTED_AT_ONCE != 0 || !limits.stopped());
+            peak_rate(counted.map(|(_, moment)| moment), pipeline.slo_ms)
         }
     }
 }

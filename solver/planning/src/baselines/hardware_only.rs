@@ -15,7 +15,7 @@ use apportion_domain::{
 /// Plans with the most accurate variants alone.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let fixed = most_accurate_only(problem);
-    let limits = options.limits();
+    let limits = options.limits().for_search();
     let plan_for = |part: f64| {
         let at = with_part(&fixed, part);
         match report::attempt(&at, &Tightening::none(&at), options.gap, &limits) {

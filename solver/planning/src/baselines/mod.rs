@@ -81,7 +81,7 @@ fn largest_part<T>(
 fn answer(problem: &Problem, options: &PlanOptions, found: Found) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
-    let estimate = replay::replay(problem, &found.plan, workload).map(|s| s.total);
+    let estimate = replay::replay(problem, &found.plan, workload, &options.limits().finishing()).map(|s| s.total);
     let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
     let candidate =
         Candidate { objective: objective(problem, &found.plan), plan: found.plan, stopped: Some(stopped), basis: None };

@@ -31,12 +31,16 @@ const ROUNDS_MAX: u32 = 8;
 /// Precision of the largest part of the demand, and the gap of the searches for it: each takes several programmes.
 const PART_PRECISION: f64 = 1e-2;
 const PART_GAP: f64 = 1e-2;
+/// Most devices of one type that are filled up: no run can simulate more replicas.
+const FILLED_MAX: u64 = 1 << 20;
+/// Devices between two looks at the limits.
+const FILLED_AT_ONCE: u64 = 256;
 /// Estimates that change by less, relative, have settled.
 const SETTLED: f64 = 1e-6;
 
 /// Plans each task for itself.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
-    let limits = options.limits();
+    let limits = options.limits().for_search();
     let whole = match settled(problem, options.gap, &limits, Until::Settled) {
         Ok(whole) => whole,
         Err(stopped) => return report::unknown(options, stopped),
@@ -56,7 +60,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     {
         groups = better;
     }
-    fill_devices(&served, &observed(&served, &groups), &mut groups);
+    fill_devices(&served, &observed(&served, &groups), &mut groups, &limits);
     match assemble::plan(problem, &groups, &demands(&served)) {
         Some(plan) => answer(problem, options, Found { plan, part, rates: demands(problem) }),
         None => report::unknown(options, StopReason::Unsupported),
@@ -214,8 +218,9 @@ fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &Pip
     part.assignments.iter().enumerate().map(group).collect()
 }
 
-/// Gives devices that are left to the busiest groups. A budget is a wish for fewer: then they stay unused.
-fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>]) {
+/// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A budget is a wish
+/// for fewer: then they stay unused.
+fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>], limits: &Limits) {
     if problem.objective.budget_per_hour.is_some() {
         return;
     }
@@ -223,7 +228,10 @@ fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>
         let Some(count) = hardware.count else { continue };
         let on = |g: &Group| g.hardware == HardwareIndex(h);
         let used: u64 = groups.iter().flatten().filter(|g| on(g)).map(eighths).sum();
-        for _ in used.div_ceil(8)..u64::from(count) {
+        for filled in 0..u64::from(count).saturating_sub(used.div_ceil(8)).min(FILLED_MAX) {
+            if filled.is_multiple_of(FILLED_AT_ONCE) && limits.stopped() {
+                return;
+            }
             let mut busiest: Option<(f64, usize, usize)> = None;
             for (p, own) in groups.iter().enumerate() {
                 for (i, g) in own.iter().enumerate().filter(|(_, g)| on(g)) {

@@ -8,6 +8,10 @@ use crate::fixtures::{chain, draft, problem, task, variant};
 use apportion_domain::{Mode, Moment, PathAccuracy, TaskIndex, Trace, VariantIndex};
 use apportion_estimator::{ArrivalProcess, Workload};
 
+fn unlimited() -> crate::limits::Limits {
+    crate::limits::Limits::new(std::sync::Arc::new(std::time::Duration::default))
+}
+
 #[test]
 fn a_unit_has_the_largest_batch_that_meets_the_slo_and_the_speed_of_its_slowest_task() {
     // (SLO, batch, queries per second): 2 x (30 + 14) = 88 ms at batch 4, 48 at batch 2, 30 at batch 1. Each query of a
@@ -48,8 +52,8 @@ fn mean_and_peak_of_a_trace() {
     let problem = problem(chain(100.0));
     let workload = Workload { traces: vec![rates], arrivals: ArrivalProcess::Uniform, seed: 1 };
     // evenly, 30 in the first second: 3 in each window of 100 ms
-    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Peak) - 30.0).abs() < 1e-9);
-    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Mean) - 15.0).abs() < 1e-12);
+    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Peak, &unlimited()) - 30.0).abs() < 1e-9);
+    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Mean, &unlimited()) - 15.0).abs() < 1e-12);
 }
 
 #[test]

@@ -81,8 +81,9 @@ fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
         ..ProblemDraft::default()
     };
     let problem = Problem::new(draft).expect("one pipeline on one kind of device");
-    let Ok(space) = Space::new(&problem, &Tightening::none(&problem)) else { return pipeline.demand_qps };
-    let candidates = enumerate::candidates(&problem, &space.parts[0], f64::INFINITY).unwrap_or_default();
+    let limits = Limits::new(Arc::new(Duration::default));
+    let Ok(space) = Space::new(&problem, &Tightening::none(&problem), &limits) else { return pipeline.demand_qps };
+    let candidates = enumerate::candidates(&problem, &space.parts[0], f64::INFINITY, &limits).unwrap_or_default();
     let most = candidates.iter().map(|c| c.accuracy_max).fold(0.0, f64::max);
     let least = candidates.iter().map(|c| c.envelope.workers_min()).fold(f64::INFINITY, f64::min);
     let full = candidates.iter().filter_map(|c| c.envelope.workers_for(most)).fold(f64::INFINITY, f64::min);
@@ -96,7 +97,7 @@ fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
 #[must_use]
 pub fn divide(problem: &Problem, gap: f64, limit: Duration, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ClusterRow {
     let start = now();
-    let limits = Limits { until: Some(start + limit), ..Limits::new(now.clone()) };
+    let limits = Limits::new(now.clone()).until(start + limit);
     let search = milp::search(problem, &Tightening::none(problem), gap, &limits);
     let elapsed = now().saturating_sub(start);
     let none = ObjectiveValue { step: None, value: None, bound: None };

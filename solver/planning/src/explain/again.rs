@@ -21,16 +21,27 @@ const NEVER_MS: f64 = 1e12;
 /// Most alternatives and prices that are searched for; a plan of many pipelines has more than anyone reads.
 const SEARCHES_MAX: usize = 256;
 
-/// What is asked of one search.
+/// What is changed for one search.
+#[derive(Clone, Copy, Debug)]
 enum Ask {
-    Price { place: String, unit: String, change: Relaxation },
-    Instead { pipeline: PipelineIndex, task: TaskIndex, kind: AlternativeKind, to: String },
+    /// One device more.
+    Count(HardwareIndex),
+    /// 1 per hour more.
+    Budget,
+    /// [`MORE_MS`] more.
+    Slo(PipelineIndex),
+    /// All of a task on one other variant.
+    Variant(PipelineIndex, TaskIndex, VariantIndex),
+    /// All of a task on one other hardware type.
+    Hardware(PipelineIndex, TaskIndex, HardwareIndex),
 }
 
 /// What one search answers.
 enum Answer {
     Price(Price),
     Instead(PipelineIndex, TaskIndex, Alternative),
+    /// There is nothing to ask for.
+    Void,
     /// Time was up first.
     None,
 }
@@ -53,8 +64,7 @@ pub(super) fn add(
     options: &PlanOptions,
     explanation: &mut Explanation,
 ) {
-    let mut asks = prices(problem);
-    asks.extend(instead(problem, plan));
+    let mut asks = asks(problem, plan);
     let total = asks.len();
     let reason = match basis {
         None => Some("this planner does not search".to_owned()),
@@ -73,9 +83,9 @@ pub(super) fn add(
     asks.truncate(SEARCHES_MAX);
     let now = (options.elapsed)();
     let until = options.time_limit.map_or(now + TIME_MAX, |limit| limit.min(now + TIME_MAX));
-    let limits = Limits { until: Some(until), ..options.limits().quiet() };
+    let limits = options.limits().quiet().until(until);
     let again = Again { problem, plan, objective, basis, gap: options.gap, limits };
-    let answers: Vec<Answer> = asks.into_par_iter().map(|(ask, changed)| again.answer(ask, &changed)).collect();
+    let answers: Vec<Answer> = asks.into_par_iter().map(|ask| again.answer(ask)).collect();
     let found = answers.iter().filter(|a| !matches!(a, Answer::None)).count();
     if found < total {
         explanation.left_out.push(sentence(total - found, "time was up"));
@@ -87,61 +97,78 @@ fn sentence(count: usize, why: &str) -> String {
     format!("{count} alternatives and prices that take a search each: {why}")
 }
 
-/// One device more of each counted type, one currency unit more of budget, 10 ms more for each pipeline.
-fn prices(problem: &Problem) -> Vec<(Ask, Problem)> {
-    let mut all = Vec::new();
-    let mut add = |place: &str, unit: &str, pointer: String, from: f64, to: f64, changed: Option<Problem>| {
-        let change = Relaxation { pointer, from, to };
-        all.extend(changed.map(|changed| (Ask::Price { place: place.into(), unit: unit.into(), change }, changed)));
-    };
-    for (h, hardware) in problem.hardware.iter().enumerate() {
-        let Some(count) = hardware.count else { continue };
-        let more = count.saturating_add(1);
-        let changed = problem.changed(|d| d.hardware[h].count = Some(more)).ok();
-        add(&hardware.name, "1 device", format!("/hardware/{h}/count"), f64::from(count), f64::from(more), changed);
-    }
-    if let Some(budget) = problem.objective.budget_per_hour {
-        let changed = problem.changed(|d| d.objective.budget_per_hour = Some(budget + 1.0)).ok();
-        add("budget", "1 per hour", "/objective/budget_per_hour".into(), budget, budget + 1.0, changed);
-    }
-    for (p, pipeline) in problem.pipelines.iter().enumerate() {
-        let more = pipeline.slo_ms + MORE_MS;
-        let relaxed = pipeline.changed(&problem.hardware, |d| d.slo_ms = more).ok();
-        let changed = relaxed.and_then(|relaxed| problem.changed(|d| d.pipelines[p] = relaxed).ok());
-        let unit = format!("{MORE_MS} ms");
-        add(&pipeline.name, &unit, format!("/pipelines/{p}/slo_ms"), pipeline.slo_ms, more, changed);
-    }
-    all
-}
-
-/// Every other variant and hardware type for the tasks of a plan, alone.
-fn instead(problem: &Problem, plan: &Plan) -> Vec<(Ask, Problem)> {
-    let mut all = Vec::new();
+/// One device more of each counted type, one currency unit more of budget, 10 ms more for each pipeline; every other variant and hardware
+/// type for the tasks of a plan, alone.
+fn asks(problem: &Problem, plan: &Plan) -> Vec<Ask> {
+    let counted = (0..problem.hardware.len()).map(HardwareIndex).filter(|&h| problem.hardware_at(h).count.is_some());
+    let mut all: Vec<Ask> = counted.map(Ask::Count).collect();
+    all.extend(problem.objective.budget_per_hour.map(|_| Ask::Budget));
+    all.extend((0..problem.pipelines.len()).map(|p| Ask::Slo(PipelineIndex(p))));
     for (p, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {
         for (t, task) in pipeline.tasks.iter().enumerate() {
             let running = || part.assignments.iter().filter(|a| a.group.task == task.name && a.traffic_share > 0.0);
             if running().next().is_none() {
                 continue;
             }
-            let at = (PipelineIndex(p), TaskIndex(t));
-            let mut add = |kind, to: &str, keeps: &dyn Fn(VariantIndex, HardwareIndex) -> bool| {
-                let changed = restricted(problem, at, keeps);
-                let ask = Ask::Instead { pipeline: at.0, task: at.1, kind, to: to.into() };
-                all.extend(changed.map(|changed| (ask, changed)));
-            };
-            for (v, variant) in task.variants.iter().enumerate() {
-                if running().any(|a| a.group.variant != variant.name) {
-                    add(AlternativeKind::Variant, &variant.name, &|other, _| other.get() == v);
-                }
-            }
-            for (h, hardware) in problem.hardware.iter().enumerate() {
-                if running().any(|a| a.group.hardware != hardware.name) {
-                    add(AlternativeKind::Hardware, &hardware.name, &|_, other| other.get() == h);
-                }
-            }
+            let (p, t) = (PipelineIndex(p), TaskIndex(t));
+            let others = task.variants.iter().enumerate().filter(|(_, v)| running().any(|a| a.group.variant != v.name));
+            all.extend(others.map(|(v, _)| Ask::Variant(p, t, VariantIndex(v))));
+            let others = problem.hardware.iter().enumerate().filter(|(_, h)| running().any(|a| a.group.hardware != h.name));
+            all.extend(others.map(|(h, _)| Ask::Hardware(p, t, HardwareIndex(h))));
         }
     }
     all
+}
+
+/// The problem with what is asked for; `None` if there is nothing to run then. It is made when it is searched: many copies of a large
+/// problem would take more memory than they are worth.
+fn changed(problem: &Problem, ask: Ask) -> Option<Problem> {
+    match ask {
+        Ask::Count(h) => problem.changed(|d| d.hardware[h.get()].count = d.hardware[h.get()].count.map(more_devices)).ok(),
+        Ask::Budget => problem.changed(|d| d.objective.budget_per_hour = d.objective.budget_per_hour.map(|b| b + 1.0)).ok(),
+        Ask::Slo(p) => {
+            let relaxed = problem.pipeline(p).changed(&problem.hardware, |d| d.slo_ms += MORE_MS).ok()?;
+            problem.changed(|d| d.pipelines[p.get()] = relaxed).ok()
+        }
+        Ask::Variant(p, t, v) => restricted(problem, (p, t), &|other, _| other == v),
+        Ask::Hardware(p, t, h) => restricted(problem, (p, t), &|_, other| other == h),
+    }
+}
+
+fn more_devices(count: u32) -> u32 {
+    count.saturating_add(1)
+}
+
+/// The words for a price; `None` for what is no price.
+fn priced(problem: &Problem, ask: Ask) -> Option<(String, String, Relaxation)> {
+    let change = |pointer: String, from: f64, to: f64| Relaxation { pointer, from, to };
+    match ask {
+        Ask::Count(h) => {
+            let hardware = problem.hardware_at(h);
+            let count = hardware.count?;
+            let change = change(format!("/hardware/{}/count", h.get()), f64::from(count), f64::from(more_devices(count)));
+            Some((hardware.name.clone(), "1 device".into(), change))
+        }
+        Ask::Budget => {
+            let budget = problem.objective.budget_per_hour?;
+            Some(("budget".into(), "1 per hour".into(), change("/objective/budget_per_hour".into(), budget, budget + 1.0)))
+        }
+        Ask::Slo(p) => {
+            let slo_ms = problem.pipeline(p).slo_ms;
+            let change = change(format!("/pipelines/{}/slo_ms", p.get()), slo_ms, slo_ms + MORE_MS);
+            Some((problem.pipeline(p).name.clone(), format!("{MORE_MS} ms"), change))
+        }
+        Ask::Variant(..) | Ask::Hardware(..) => None,
+    }
+}
+
+/// Which alternative is asked for; `None` for a price.
+fn alternative(problem: &Problem, ask: Ask) -> Option<(PipelineIndex, TaskIndex, AlternativeKind, String)> {
+    match ask {
+        Ask::Variant(p, t, v) => Some((p, t, AlternativeKind::Variant, problem.pipeline(p).variant(t, v).name.clone())),
+        Ask::Hardware(p, t, h) => Some((p, t, AlternativeKind::Hardware, problem.hardware_at(h).name.clone())),
+        Ask::Count(_) | Ask::Budget | Ask::Slo(_) => None,
+    }
 }
 
 /// The problem in which a task runs only what `keeps` admits; `None` if it has nothing to run then.
@@ -169,24 +196,23 @@ fn restricted(
 }
 
 impl Again<'_> {
-    fn answer(&self, ask: Ask, changed: &Problem) -> Answer {
+    fn answer(&self, ask: Ask) -> Answer {
         if self.limits.stopped() {
             return Answer::None;
         }
-        let attempt = report::attempt(changed, &self.basis.tightening, self.gap, &self.limits);
-        match (ask, attempt) {
-            (_, Attempt::Unknown(_)) => Answer::None,
-            (_, Attempt::Plan(candidate)) if candidate.stopped.is_some_and(|s| s.is_limit()) => Answer::None,
-            (Ask::Price { place, unit, change }, Attempt::Plan(candidate)) => {
+        let Some(changed) = changed(self.problem, ask) else { return Answer::Void };
+        let attempt = report::attempt(&changed, &self.basis.tightening, self.gap, &self.limits);
+        match (attempt, priced(self.problem, ask), alternative(self.problem, ask)) {
+            (Attempt::Unknown(_), ..) => Answer::None,
+            (Attempt::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => Answer::None,
+            (Attempt::Plan(candidate), Some((place, unit, change)), _) => {
                 let (gain, buys) = self.gain(&candidate);
                 Answer::Price(Price { place, unit, change, gain, buys })
             }
-            // more cannot make it infeasible; a solver that says so is not believed
-            (Ask::Price { .. }, Attempt::Infeasible) => Answer::None,
-            (Ask::Instead { pipeline, task, kind, to }, attempt) => {
+            (attempt, _, Some((pipeline, task, kind, to))) => {
                 let consequence = match attempt {
                     Attempt::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
-                    _ => match infeasible::misses_by(changed, pipeline) {
+                    _ => match infeasible::misses_by(&changed, pipeline) {
                         // nothing is this slow but what was taken out: what is left does not fit
                         Some(by_ms) if by_ms >= 0.5 * NEVER_MS => Consequence::TooLittleMemory,
                         Some(by_ms) => Consequence::MissesSlo { by_ms },
@@ -195,6 +221,9 @@ impl Again<'_> {
                 };
                 Answer::Instead(pipeline, task, Alternative { kind, to, consequence })
             }
+            // more cannot make it infeasible; a solver that says so is not believed
+            (Attempt::Infeasible, ..) => Answer::None,
+            (Attempt::Plan(_), None, None) => Answer::Void,
         }
     }
 
@@ -257,7 +286,7 @@ impl Again<'_> {
                         }
                     }
                 }
-                Answer::None => {}
+                Answer::Void | Answer::None => {}
             }
         }
     }

@@ -2,16 +2,20 @@
 
 use super::reasons::{located, longest_ms};
 use super::{Basis, in_time};
+use crate::limits::Limits;
 use apportion_domain::{
     Alternative, AlternativeKind, Assignment, Change, Consequence, Decision, HardwareIndex, Pipeline, PipelinePlan, Plan,
     Problem, ProfileRow, SLACK, TaskIndex,
 };
 
 /// Adds the next smaller and the next larger batch size to the decision on each group that serves any traffic.
-pub(super) fn add(problem: &Problem, plan: &Plan, basis: Option<&Basis>, decisions: &mut [Decision]) {
+pub(super) fn add(problem: &Problem, plan: &Plan, basis: Option<&Basis>, decisions: &mut [Decision], limits: &Limits) {
     let mut decisions = decisions.iter_mut();
     for (p, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {
         for (a, decision) in part.assignments.iter().zip(&mut decisions) {
+            if limits.stopped() {
+                return;
+            }
             let Some((task, variant)) = located(pipeline, &a.group).filter(|_| a.traffic_share > 0.0) else { continue };
             let Some(hardware) = problem.hardware_named(&a.group.hardware) else { continue };
             let rows = pipeline.variant(task, variant).profile.on(hardware, a.group.share);

@@ -39,9 +39,16 @@ pub(crate) fn explain(
     options: &PlanOptions,
 ) -> Explanation {
     let mut explanation = Explanation { binding: binding(problem, plan), ..Explanation::default() };
-    explanation.decisions = reasons::decisions(problem, plan, &explanation.binding);
-    if options.explain {
-        batches::add(problem, plan, basis, &mut explanation.decisions);
+    let limits = options.limits().finishing();
+    explanation.decisions = reasons::decisions(problem, plan, &explanation.binding, &limits);
+    let groups: usize = plan.pipelines.iter().map(|part| part.assignments.len()).sum();
+    if explanation.decisions.len() < groups {
+        let missing = groups - explanation.decisions.len();
+        explanation.left_out.push(format!("why {missing} groups run as they do: {}", limits.why()));
+    }
+    // what is worked out beyond that is a reader's comfort, and none is there who told it to stop
+    if options.explain && !limits.is_cancelled() {
+        batches::add(problem, plan, basis, &mut explanation.decisions, &limits);
         again::add(problem, plan, objective, basis, options, &mut explanation);
     }
     explanation

@@ -1,16 +1,20 @@
 //! Why each group is as it is, read off the plan and the profiles.
 
 use super::{BINDING, in_time};
+use crate::limits::Limits;
 use apportion_domain::{
     Assignment, Binding, Constraint, Decision, GroupName, HardwareIndex, LatencyRule, Pipeline, PipelinePlan, Plan,
     Problem, SLACK, TaskIndex, VariantIndex,
 };
 
-/// One decision for each group, without alternatives yet; `plan` is what binds the plan as a whole.
-pub(super) fn decisions(problem: &Problem, plan: &Plan, of_plan: &[Binding]) -> Vec<Decision> {
+/// One decision for each group, as far as there is time, without alternatives yet; `of_plan` is what binds the plan as a whole.
+pub(super) fn decisions(problem: &Problem, plan: &Plan, of_plan: &[Binding], limits: &Limits) -> Vec<Decision> {
     let mut all = Vec::new();
     for (pipeline, part) in problem.pipelines.iter().zip(&plan.pipelines) {
         for a in &part.assignments {
+            if limits.stopped() {
+                return all;
+            }
             let what = format!("{}/{}", part.name, a.group);
             let binding = binding(problem, pipeline, part, a, of_plan);
             all.push(Decision { what, why: why(pipeline, a), binding, alternatives: Vec::new() });

@@ -28,8 +28,8 @@ pub(super) fn fill(problems: &[(f64, Problem)], options: &PlanOptions, on_point:
 
 /// Limits of one search: the time limit counts from now.
 pub(super) fn limits(options: &PlanOptions) -> Limits {
-    let until = options.time_limit.map(|limit| (options.elapsed)() + limit);
-    Limits { until, ..options.limits().quiet() }
+    let limits = options.limits().quiet();
+    options.time_limit.map_or(limits.clone(), |limit| limits.until((options.elapsed)() + limit))
 }
 
 struct Fill<'a> {

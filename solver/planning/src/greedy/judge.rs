@@ -3,8 +3,9 @@
 //! runs meet the same arrivals (common random numbers), for they share the workload and its seed.
 
 use super::{Greedy, Setting};
-use crate::replay;
-use apportion_domain::{HardwareIndex, Problem, Share};
+use crate::limits::Limits;
+use crate::replay::{self, Verdict};
+use apportion_domain::{HardwareIndex, Problem, Share, StopReason};
 use apportion_estimator::Workload;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -27,8 +28,9 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    pub(super) fn new(problem: &Problem, workload: &Workload) -> Self {
-        Self { misses_max: replay::misses_max(problem, workload), known: Mutex::default() }
+    /// The error is why the workload cannot be judged on.
+    pub(super) fn new(problem: &Problem, workload: &Workload, limits: &Limits) -> Result<Self, StopReason> {
+        Ok(Self { misses_max: replay::misses_max(problem, workload, limits)?, known: Mutex::default() })
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, bool>> {
@@ -38,21 +40,26 @@ impl Judge {
 
 impl Greedy<'_> {
     /// Whether the checker accepts the plan and the estimator meets every percentile.
-    pub(super) fn is_feasible(&self, settings: &[Setting]) -> bool {
+    pub(super) fn is_feasible(&self, settings: &[Setting]) -> Verdict {
         let key = key(settings);
-        if let Some(&verdict) = self.judge.known().get(&key) {
-            return verdict;
+        let verdict_of = |holds: bool| if holds { Verdict::Holds } else { Verdict::Misses };
+        if let Some(&holds) = self.judge.known().get(&key) {
+            return verdict_of(holds);
         }
-        let verdict = self.within_devices(settings) && self.plan(settings).is_some_and(|plan| self.holds(&plan));
+        if let Some(stopped) = self.limits.reason() {
+            return Verdict::Cut(stopped);
+        }
+        let plan = self.within_devices(settings).then(|| self.plan(settings)).flatten();
+        let verdict = plan.map_or(Verdict::Misses, |plan| self.holds(&plan));
         let mut known = self.judge.known();
-        if known.len() < VERDICTS_MAX {
-            known.insert(key, verdict);
+        if known.len() < VERDICTS_MAX && !matches!(verdict, Verdict::Cut(_)) {
+            known.insert(key, verdict == Verdict::Holds);
         }
         verdict
     }
 
     /// The same, while a second thread, if there is one, judges what is asked for next unless this holds.
-    pub(super) fn is_feasible_before(&self, settings: &[Setting], next: Option<&[Setting]>) -> bool {
+    pub(super) fn is_feasible_before(&self, settings: &[Setting], next: Option<&[Setting]>) -> Verdict {
         match next {
             Some(next) if rayon::current_num_threads() > 1 => {
                 rayon::join(|| self.is_feasible(settings), || self.is_feasible(next)).0
@@ -61,7 +68,7 @@ impl Greedy<'_> {
         }
     }
 
-    fn holds(&self, plan: &apportion_domain::Plan) -> bool {
-        replay::holds(self.problem, plan, self.workload, self.judge.misses_max)
+    fn holds(&self, plan: &apportion_domain::Plan) -> Verdict {
+        replay::holds(self.problem, plan, self.workload, self.judge.misses_max, self.limits)
     }
 }

@@ -4,6 +4,7 @@
 //! feasible one is the one that judging all of them would choose.
 
 use super::{Greedy, Setting};
+use crate::replay::Verdict;
 use apportion_domain::{SLACK, StopReason};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -58,8 +59,10 @@ impl Greedy<'_> {
             if let Some(reason) = self.limits.reason() {
                 return Err(reason);
             }
-            if self.is_feasible_before(&action.settings, actions.peek().map(|next| next.settings.as_slice())) {
-                return Ok(Some(action.settings));
+            match self.is_feasible_before(&action.settings, actions.peek().map(|next| next.settings.as_slice())) {
+                Verdict::Holds => return Ok(Some(action.settings)),
+                Verdict::Misses => {}
+                Verdict::Cut(reason) => return Err(reason),
             }
             actions.extend(self.after(before, action));
         }

@@ -15,8 +15,8 @@ impl Plain<'_> {
         let greedy = self.0;
         greedy.within_devices(settings)
             && greedy.plan(settings).is_some_and(|plan| {
-                replay::replay(greedy.problem, &plan, greedy.workload)
-                    .is_some_and(|s| replay::misses(greedy.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
+                replay::replay(greedy.problem, &plan, greedy.workload, greedy.limits)
+                    .is_ok_and(|s| replay::misses(greedy.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
             })
     }
 
@@ -114,7 +114,8 @@ impl Plain<'_> {
 /// Both searches on one load; how many settings were simulated at most once.
 fn check(problem: &Problem, workload: &Workload, what: &str) {
     let limits = Limits::new(Arc::new(Duration::default));
-    let greedy = Greedy { problem, workload, limits: &limits, judge: Judge::new(problem, workload) };
+    let judge = Judge::new(problem, workload, &limits).expect("few requests");
+    let greedy = Greedy { problem, workload, limits: &limits, judge };
     let plain = Plain(&greedy);
     let expected = plain.initialise();
     let found = greedy.initialise().ok();
@@ -163,8 +164,8 @@ fn a_second_thread_changes_nothing() {
     let found = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         pool.install(|| {
-            let greedy =
-                Greedy { problem: &problem, workload: &workload, limits: &limits, judge: Judge::new(&problem, &workload) };
+            let judge = Judge::new(&problem, &workload, &limits).expect("few requests");
+            let greedy = Greedy { problem: &problem, workload: &workload, limits: &limits, judge };
             let start = greedy.initialise().ok().expect("a start");
             greedy.minimise(start)
         })

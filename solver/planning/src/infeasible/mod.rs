@@ -17,14 +17,14 @@ use std::time::Duration;
 /// Longest search for shortfalls: they are advice, and each answer is worth having alone.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// Time that it gets even where solving has used up the limit of the run: an answer without a reason helps nobody.
-const TIME_MIN: Duration = Duration::from_millis(500);
+const TIME_MIN: Duration = Duration::from_millis(300);
 /// Largest part of the time left that one value may take.
 const PART: f64 = 0.25;
 
 /// The shortfalls of an infeasible problem; never empty.
 pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
     let left = limits.left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
-    let limits = Limits { until: Some((limits.elapsed)() + left), ..limits.quiet() };
+    let limits = limits.quiet().until((limits.elapsed)() + left);
     let relax = Relax::new(problem, &limits);
     let mut found: Vec<Shortfall> =
         (0..problem.pipelines.len()).filter_map(|p| hopeless(problem, PipelineIndex(p))).collect();
@@ -107,6 +107,9 @@ fn fix(problem: &Problem, relax: &Relax<'_>, found: &mut Vec<Shortfall>) {
     let change = |knob: Knob, to: f64| Relaxation { pointer: knob.pointer(), from: knob.now(problem), to };
     let mut others = Vec::new();
     for knob in knobs::all(problem).into_iter().filter(|k| matches!(k, Knob::Slo(_) | Knob::Memory(_))) {
+        if relax.limits.stopped() {
+            break;
+        }
         let Some(to) = relax.least(knob, &relax.limits.part(PART)) else { continue };
         let open = |s: &&mut Shortfall| s.relax.is_none();
         let own = found.iter_mut().filter(open).find(|s| match knob {

@@ -129,7 +129,7 @@ impl<'a> Relax<'a> {
 
     /// The value of a goal on a changed problem.
     fn value(&self, changed: &Problem, goal: Goal, limits: &Limits) -> Option<f64> {
-        let space = Space::new(changed, &Tightening::none(changed)).ok()?;
+        let space = Space::new(changed, &Tightening::none(changed), limits).ok()?;
         match solve_stage(changed, &space, Stage::new(goal), GAP, limits, None) {
             StageAnswer::Found { value, stopped: None, .. } => Some(value),
             StageAnswer::Found { .. } | StageAnswer::Infeasible | StageAnswer::Unknown(_) => None,

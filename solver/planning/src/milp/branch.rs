@@ -11,6 +11,11 @@ use crate::limits::Limits;
 const ENTRIES_MAX: usize = 30_000;
 /// Most nodes before HiGHS takes over.
 const NODES_MAX: usize = 60_000;
+/// Most nodes that wait for the ones below them; a deeper search is left to HiGHS.
+const DEPTH_MAX: usize = 400;
+/// Nodes between two looks at the limits: as many as have so many entries, at most.
+const LOOKED_AT_ENTRIES: usize = 240_000;
+const LOOK_EVERY_MAX: usize = 64;
 /// Most pivots of one re-optimisation.
 const PIVOTS_MAX: usize = 2_000;
 /// Pivots of one trial in strong branching.
@@ -27,18 +32,23 @@ struct Tree<'a> {
     /// All costs are whole numbers, so bounds round up.
     whole_costs: bool,
     limits: &'a Limits,
+    /// Nodes between two looks at the limits.
+    look_every: usize,
     best: Option<(f64, Vec<f64>)>,
     /// Nothing of this cost or more is of interest.
     cutoff: f64,
     /// Least cost bound of what was given up because of the gap.
     given_up: f64,
     nodes: usize,
+    /// Nodes on the way to this one, each with a tableau that waits.
+    depth: usize,
     ending: Option<Ending>,
 }
 
 /// Solves a formulation; `None` if it is too large or too hard for this. Only solutions that cost less than `cutoff` count.
 pub(crate) fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &Limits) -> Option<Solved> {
-    if formulation.columns.len() * formulation.rows.len() > ENTRIES_MAX {
+    let entries = formulation.columns.len() * formulation.rows.len();
+    if entries > ENTRIES_MAX {
         return None;
     }
     let mut root = Tableau::new(formulation)?;
@@ -54,10 +64,12 @@ pub(crate) fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &L
         gap,
         whole_costs,
         limits,
+        look_every: (LOOKED_AT_ENTRIES / entries.max(1)).clamp(1, LOOK_EVERY_MAX),
         best: None,
         cutoff: f64::INFINITY,
         given_up: f64::INFINITY,
         nodes: 0,
+        depth: 0,
         ending: None,
     };
     tree.cutoff = if cutoff.is_finite() { tree.cutoff_below(cutoff) } else { cutoff };
@@ -92,7 +104,16 @@ impl Tree<'_> {
     }
 
     /// Explores below a tableau that is optimal.
-    fn node(&mut self, mut at: Tableau) {
+    fn node(&mut self, at: Tableau) {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            self.ending = Some(Ending::Failed);
+        }
+        self.explore(at);
+        self.depth -= 1;
+    }
+
+    fn explore(&mut self, mut at: Tableau) {
         loop {
             if self.ending.is_some() {
                 return;
@@ -102,7 +123,7 @@ impl Tree<'_> {
                 self.ending = Some(Ending::Failed);
                 return;
             }
-            if self.nodes.is_multiple_of(64) && self.limits.stopped() {
+            if self.nodes.is_multiple_of(self.look_every) && self.limits.stopped() {
                 self.ending = Some(Ending::Stopped);
                 return;
             }

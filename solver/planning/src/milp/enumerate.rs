@@ -44,7 +44,7 @@ fn points(part: &Part, budgets: &[f64]) -> Vec<Option<usize>> {
 
 /// Step 1 in closed form: with one best variant for each task, a vector needs `sum of ceil(D m_i / q_i)` replicas.
 /// `None` where the short way does not apply.
-pub(crate) fn fewest_replicas(problem: &Problem, space: &Space) -> Option<StageAnswer> {
+pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits) -> Option<StageAnswer> {
     let devices = devices(problem, space)?;
     let part = &space.parts[0];
     let pipeline = problem.pipeline(part.index);
@@ -53,7 +53,7 @@ pub(crate) fn fewest_replicas(problem: &Problem, space: &Space) -> Option<StageA
         return None;
     }
     let mut best: Option<(u64, Choice)> = None;
-    for budgets in vectors::maximal(pipeline, part)? {
+    for budgets in vectors::maximal(pipeline, part, limits)? {
         let mut groups = vec![(0, 0); part.groups.len()];
         for node in &part.trie.nodes {
             let g = part.by_variant[node.task.get()][node.variant.get()][0];
@@ -83,7 +83,7 @@ pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: 
     if part.trie.merged {
         return None;
     }
-    let candidates = candidates(problem, part, devices)?;
+    let candidates = candidates(problem, part, devices, &limits.finishing())?;
     let answer = highest(problem, space, &candidates, gap, limits);
     Some(match answer {
         StageAnswer::Found { choice, value, bound, stopped: None } => {
@@ -112,6 +112,13 @@ pub(crate) fn highest(
             bound = bound.max(candidate.accuracy_max);
             break;
         }
+        if let Some(reason) = limits.reason()
+            && (best.is_some() || limits.finishing().stopped())
+        {
+            bound = bound.max(candidate.accuracy_max);
+            stopped = Some(reason);
+            break;
+        }
         let stage = Stage::new(Goal::Accuracy).within(&candidate.budgets);
         match solve_stage(problem, space, stage, gap, limits, best.map(|a| -a)) {
             StageAnswer::Found { choice, value, bound: own, stopped: why } => {
@@ -138,10 +145,13 @@ pub(crate) fn highest(
     StageAnswer::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
 }
 
-/// The budget vectors that carry the demand on this many devices, most accurate bound first; `None` if there are too many.
-pub(crate) fn candidates(problem: &Problem, part: &Part, devices: f64) -> Option<Vec<Candidate>> {
+/// The budget vectors that carry the demand on this many devices, most accurate bound first; `None` if there are too many, or no time.
+pub(crate) fn candidates(problem: &Problem, part: &Part, devices: f64, limits: &Limits) -> Option<Vec<Candidate>> {
     let mut candidates = Vec::new();
-    for budgets in vectors::maximal(problem.pipeline(part.index), part)? {
+    for budgets in vectors::maximal(problem.pipeline(part.index), part, limits)? {
+        if limits.stopped() {
+            return None;
+        }
         let Some(envelope) = Envelope::new(part, &points(part, &budgets)) else { continue };
         if let Some(accuracy_max) = envelope.accuracy_at(devices) {
             candidates.push(Candidate { budgets, envelope, accuracy_max });

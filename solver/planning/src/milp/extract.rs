@@ -8,6 +8,8 @@ use super::variables::PartColumns;
 use crate::limits::Limits;
 use apportion_domain::{Assignment, Flow, GroupName, LatencyRule, PipelinePlan, Plan, Problem, Routing, StopReason};
 
+/// Most stages of all paths that a plan lists for one pipeline: each is a name of a hundred bytes, which the checker follows.
+pub(crate) const FLOW_STAGES_MAX: usize = 50_000;
 /// Paths that carry less than this are noise of the solver.
 const FLOW_MIN: f64 = 1e-12;
 
@@ -129,13 +131,13 @@ fn normalise(part: &Part, shares: &mut [f64]) {
     }
 }
 
-/// The plan of a choice with its flows.
-pub(crate) fn plan(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>]) -> Plan {
+/// The plan of a choice with its flows; `None` if it would list too many paths.
+pub(crate) fn plan(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>]) -> Option<Plan> {
     let parts = space.parts.iter().zip(&choice.groups).zip(flows);
-    let pipelines = parts.map(|((part, groups), shares)| part_plan(problem, part, groups, shares)).collect();
-    let mut plan = Plan { pipelines, cost_per_hour: 0.0 };
+    let pipelines = parts.map(|((part, groups), shares)| part_plan(problem, part, groups, shares));
+    let mut plan = Plan { pipelines: pipelines.collect::<Option<_>>()?, cost_per_hour: 0.0 };
     plan.cost_per_hour = cost_per_hour(problem, &plan);
-    plan
+    Some(plan)
 }
 
 /// Price of the whole devices of a plan.
@@ -149,7 +151,7 @@ pub(crate) fn accuracy(part: &Part, shares: &[f64]) -> f64 {
     part.trie.nodes.iter().zip(shares).map(|(n, s)| n.accuracy * s).sum()
 }
 
-fn part_plan(problem: &Problem, part: &Part, groups: &[(u32, usize)], shares: &[f64]) -> PipelinePlan {
+fn part_plan(problem: &Problem, part: &Part, groups: &[(u32, usize)], shares: &[f64]) -> Option<PipelinePlan> {
     let pipeline = problem.pipeline(part.index);
     let name = |g: usize| GroupName {
         task: pipeline.task(part.groups[g].task).name.clone(),
@@ -183,16 +185,16 @@ fn part_plan(problem: &Problem, part: &Part, groups: &[(u32, usize)], shares: &[
             utilisation: load[g] / headroom / (f64::from(replicas) * point.qps),
         }
     };
-    PipelinePlan {
+    Some(PipelinePlan {
         name: pipeline.name.clone(),
         demand_qps: pipeline.demand_qps,
         accuracy: accuracy(part, shares),
         serving: pipeline.serving.resolve(),
         assignments: order.iter().map(assignment).collect(),
-        flows: group_flows(part, shares, &splits, name),
+        flows: group_flows(part, shares, &splits, name)?,
         routing: Routing::default(),
         ladder: vec![],
-    }
+    })
 }
 
 /// How the load of a lane splits over its groups: in proportion to the capacity that may be counted on.
@@ -207,9 +209,10 @@ fn group_fractions(problem: &Problem, part: &Part, groups: &[(u32, usize)]) -> V
     fractions
 }
 
-/// Shares of paths of groups from shares of prefixes of variants.
-fn group_flows(part: &Part, shares: &[f64], splits: &[f64], name: impl Fn(usize) -> GroupName) -> Vec<Flow> {
+/// Shares of paths of groups from shares of prefixes of variants; `None` beyond [`FLOW_STAGES_MAX`].
+fn group_flows(part: &Part, shares: &[f64], splits: &[f64], name: impl Fn(usize) -> GroupName) -> Option<Vec<Flow>> {
     let mut flows = Vec::new();
+    let mut stages = 0;
     let root = &part.trie.splits[0];
     // (path of groups, its node, its share)
     let mut open: Vec<(Vec<usize>, usize, f64)> = Vec::new();
@@ -224,6 +227,10 @@ fn group_flows(part: &Part, shares: &[f64], splits: &[f64], name: impl Fn(usize)
         extend(&[], node, shares[node], &mut open);
     }
     while let Some((path, node, share)) = open.pop() {
+        stages += path.len();
+        if stages > FLOW_STAGES_MAX {
+            return None;
+        }
         if part.trie.nodes[node].ends {
             flows.push(Flow { path: path.iter().map(|&g| name(g)).collect(), share });
         }
@@ -233,5 +240,5 @@ fn group_flows(part: &Part, shares: &[f64], splits: &[f64], name: impl Fn(usize)
             extend(&path, next, share * fraction, &mut open);
         }
     }
-    flows
+    Some(flows)
 }

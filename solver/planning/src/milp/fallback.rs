@@ -46,7 +46,9 @@ pub(crate) fn plan(problem: &Problem, tightening: &Tightening, limits: &Limits, 
     let groups: Vec<Vec<Group>> = indices.map(|p| usable_groups(problem, p, tightening, |_, _| true)).collect();
     let headroom = tightening.parts.iter().map(|p| p.headroom.as_slice()).collect();
     let search = Search { problem, headroom, groups, limits };
-    let starts = [search.start(|p, t, v| p.variant(t, v).accuracy), search.start(|p, t, v| search.thrift(p, t, v))];
+    let thrift = search.thrift();
+    let accuracy = |p: usize, t: TaskIndex, v: VariantIndex| problem.pipelines[p].variant(t, v).accuracy;
+    let starts = [search.start(accuracy), search.start(|p, t, v| thrift[p][t.get()][v.get()])];
     let mut best: Option<(Variants, Score)> = None;
     for start in starts.into_iter().flatten() {
         if best.as_ref().is_some_and(|b| b.1.missed <= UNSERVED_MAX) && limits.stopped() {
@@ -66,22 +68,28 @@ pub(crate) fn plan(problem: &Problem, tightening: &Tightening, limits: &Limits, 
 
 impl Search<'_> {
     /// For each task the variant that `worth` ranks highest among those that can run.
-    fn start(&self, worth: impl Fn(&Pipeline, TaskIndex, VariantIndex) -> f64) -> Option<Variants> {
+    fn start(&self, worth: impl Fn(usize, TaskIndex, VariantIndex) -> f64) -> Option<Variants> {
         let of_task = |p: usize, t: TaskIndex| {
             let pipeline = &self.problem.pipelines[p];
             let usable = self.groups[p].iter().filter(|g| g.task == t).map(|g| g.variant);
-            let best = usable.max_by(|&a, &b| worth(pipeline, t, a).total_cmp(&worth(pipeline, t, b)));
+            let best = usable.max_by(|&a, &b| worth(p, t, a).total_cmp(&worth(p, t, b)));
             best.or_else(|| optional_tasks(pipeline)[t.get()].then_some(VariantIndex(0)))
         };
         let of_pipeline = |p: usize| (0..self.problem.pipelines[p].tasks.len()).map(|t| of_task(p, TaskIndex(t))).collect();
         (0..self.problem.pipelines.len()).map(of_pipeline).collect()
     }
 
-    /// Queries that the best replica of a variant serves for each unit of price (or replica).
-    fn thrift(&self, pipeline: &Pipeline, task: TaskIndex, variant: VariantIndex) -> f64 {
-        let p = self.problem.pipelines.iter().position(|p| std::ptr::eq(p, pipeline)).expect("one of ours");
-        let of = self.groups[p].iter().filter(|g| g.task == task && g.variant == variant);
-        of.flat_map(|g| g.points.iter().map(|point| point.qps / self.unit(g))).fold(0.0, f64::max)
+    /// By pipeline, task and variant: queries that its best replica serves for each unit of price (or replica).
+    fn thrift(&self) -> Vec<Vec<Vec<f64>>> {
+        let of_pipeline = |(p, groups): (&Pipeline, &Vec<Group>)| {
+            let mut thrift: Vec<Vec<f64>> = p.tasks.iter().map(|t| vec![0.0; t.variants.len()]).collect();
+            for g in groups {
+                let best = &mut thrift[g.task.get()][g.variant.get()];
+                *best = g.points.iter().map(|point| point.qps / self.unit(g)).fold(*best, f64::max);
+            }
+            thrift
+        };
+        self.problem.pipelines.iter().zip(&self.groups).map(of_pipeline).collect()
     }
 
     /// What one replica of a group counts for: its price where cost matters, else the devices it takes.
@@ -92,7 +100,7 @@ impl Search<'_> {
     }
 
     /// Takes the best change of one task's variant until none helps; when the time is up, the first that helps, and none
-    /// once the plan is valid.
+    /// once the plan is valid, or nothing more may be worked on.
     fn descend(&self, mut variants: Variants) -> (Variants, Score) {
         let mut score = self.score(&variants);
         loop {
@@ -102,7 +110,8 @@ impl Search<'_> {
                     continue;
                 }
                 let hurry = self.limits.stopped();
-                if hurry && (score.missed <= UNSERVED_MAX || best.is_some()) {
+                let is_over = hurry && self.limits.finishing().stopped();
+                if is_over || hurry && (score.missed <= UNSERVED_MAX || best.is_some()) {
                     break;
                 }
                 let mut changed = variants.clone();
@@ -258,7 +267,8 @@ impl Search<'_> {
         if !in_time(&at) {
             return None;
         }
-        loop {
+        // every state on the way is a plan
+        while !self.limits.stopped() {
             let step = |t: usize, to: usize| {
                 let ((c0, p0), (c1, p1)) = (ladders[t][at[t]], ladders[t][to]);
                 (p0 - p1) / (c1 - c0).max(1e-12)
@@ -287,10 +297,10 @@ impl Search<'_> {
             wanted.map(|(g, &c)| (g.clone(), c)).unzip()
         };
         let (groups, choice): (Vec<Vec<Group>>, Vec<_>) = (0..variants.len()).map(kept).unzip();
-        let space = Space::of_groups(self.problem, tightening, groups).ok()?;
+        let finishing = self.limits.finishing();
+        let space = Space::of_groups(self.problem, tightening, groups, &finishing).ok()?;
         let choice = Choice { groups: choice };
-        let unlimited = Limits { until: None, ..self.limits.clone() };
-        let flows = extract::flows(self.problem, &space, &choice, &unlimited).ok()??;
+        let flows = extract::flows(self.problem, &space, &choice, &finishing).ok()??;
         let choice = keep::trim(self.problem, &space, choice, &flows);
         let best = |p: usize, t: usize| self.problem.pipelines[p].most_accurate(TaskIndex(t)).any(|v| v == variants[p][t]);
         let step = (self.problem.objective.mode == Mode::HardwareThenAccuracy).then(|| {

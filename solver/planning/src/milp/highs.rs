@@ -3,14 +3,19 @@
 //! Its time limit has been seen ignored in root processing, so a callback asks the caller's clock and cancel flag and
 //! interrupts simplex, interior point and branch and bound alike. Every status that is neither a proof nor a stop is
 //! [`Ending::Failed`], never an answer.
+//!
+//! [`Watched`] is the only way to a solve. It owns the solver and what its callback looks at, so neither outlives the other.
 
 #![expect(unsafe_code, reason = "the interrupt callback exists only in the C interface")]
 
 use super::formulation::{Ending, Formulation, Solved};
 use crate::limits::Limits;
-use highs::{Col, HighsModelStatus, HighsSolutionStatus, Model, RowProblem, Sense};
+use highs::{Col, HighsModelStatus, HighsSolutionStatus, Model, RowProblem, Sense, SolvedModel};
+use std::any::Any;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
 
 /// Settings of one solve.
 #[derive(Clone, Copy, Debug)]
@@ -48,19 +53,14 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     if let Some(ending) = without_columns(formulation) {
         return ending;
     }
-    let Ok(mut solver) = load(formulation).try_optimise(Sense::Minimise) else { return failed };
     let is_mip = formulation.columns.iter().any(|c| c.2);
-    let options_set = configure(&mut solver, settings, limits);
-    let watcher = Watcher::new(limits, settings.told);
-    if !options_set || !watch(&mut solver, &watcher) {
-        return failed;
-    }
+    let Some(mut solver) = Watched::new(formulation, settings, limits) else { return failed };
     if let Some(values) = start
-        && solver.try_set_solution(Some(values), None, None, None).is_err()
+        && solver.model.try_set_solution(Some(values), None, None, None).is_err()
     {
         tracing::debug!("the start was refused");
     }
-    let Ok(solved) = solver.try_solve() else { return failed };
+    let Some(solved) = solver.solve() else { return failed };
     let ending = match solved.status() {
         HighsModelStatus::Optimal => Ending::Optimal,
         HighsModelStatus::Infeasible => Ending::Infeasible,
@@ -96,12 +96,8 @@ pub(crate) fn relaxed(formulation: &Formulation, limits: &Limits) -> Option<Rela
     if limits.stopped() {
         return None;
     }
-    let mut solver = load(formulation).try_optimise(Sense::Minimise).ok()?;
     let tight = Settings { tolerance: 1e-9, ..Settings::mip(0.0) };
-    if !configure(&mut solver, tight, limits) || !watch(&mut solver, &Watcher::new(limits, None)) {
-        return None;
-    }
-    let solved = solver.try_solve().ok()?;
+    let solved = Watched::new(formulation, tight, limits)?.solve()?;
     let optimal = solved.status() == HighsModelStatus::Optimal;
     optimal.then(|| {
         let duals = solved.get_solution().dual_rows().to_vec();
@@ -159,11 +155,13 @@ struct Watcher<'a> {
     told: Option<(&'static str, f64)>,
     /// Cost and bound that the listener has heard of.
     last: Cell<(f64, f64)>,
+    /// With what the clock or the listener panicked.
+    panicked: Cell<Option<Box<dyn Any + Send>>>,
 }
 
 impl<'a> Watcher<'a> {
     fn new(limits: &'a Limits, told: Option<(&'static str, f64)>) -> Self {
-        Self { limits, told, last: Cell::new((f64::NAN, f64::NAN)) }
+        Self { limits, told, last: Cell::new((f64::NAN, f64::NAN)), panicked: Cell::new(None) }
     }
 
     fn tell(&self, cost: f64, bound: f64) {
@@ -174,23 +172,71 @@ impl<'a> Watcher<'a> {
             self.limits.tell(goal, factor * cost, factor * bound);
         }
     }
+
+    /// Whether HiGHS is to stop; `found` are the costs of the best solution and of the bound. A panic of the caller's clock or
+    /// listener must not unwind into C++: it stops the solve and goes on after it.
+    fn is_over(&self, found: Option<(f64, f64)>) -> bool {
+        let look = || {
+            if let Some((cost, bound)) = found {
+                self.tell(cost, bound);
+            }
+            self.limits.stopped()
+        };
+        catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|payload| {
+            self.panicked.set(Some(payload));
+            true
+        })
+    }
 }
 
-/// Asks HiGHS to call back, so that it stops when the limits say so and the listener hears how far it is.
-fn watch(solver: &mut Model, watcher: &Watcher<'_>) -> bool {
-    let data = std::ptr::from_ref(watcher).cast_mut().cast::<c_void>();
-    // SAFETY: `solver` owns a live HiGHS object and is solved and dropped before `watcher`, which its caller owns.
-    unsafe {
-        let highs = solver.as_mut_ptr();
-        let mut status = highs_sys::Highs_setCallback(highs, Some(interrupt), data);
-        for kind in [
-            highs_sys::kHighsCallbackSimplexInterrupt,
-            highs_sys::kHighsCallbackIpmInterrupt,
-            highs_sys::kHighsCallbackMipInterrupt,
-        ] {
-            status |= highs_sys::Highs_startCallback(highs, kind as c_int);
+/// A solver with what its callback looks at.
+///
+/// HiGHS keeps a bare pointer to the watcher. The watcher is pinned in memory of its own, which moves with nothing, and it is
+/// dropped after the model: fields are dropped in their order, by a panic too.
+struct Watched<'a> {
+    model: Model,
+    watcher: Pin<Box<Watcher<'a>>>,
+}
+
+impl<'a> Watched<'a> {
+    /// Loads a formulation, ready to be solved; `None` if HiGHS refuses it.
+    fn new(formulation: &Formulation, settings: Settings, limits: &'a Limits) -> Option<Self> {
+        let model = load(formulation).try_optimise(Sense::Minimise).ok()?;
+        let watcher = Box::pin(Watcher::new(limits, settings.told));
+        let mut watched = Self { model, watcher };
+        (configure(&mut watched.model, settings, limits) && watched.watch()).then_some(watched)
+    }
+
+    /// Asks HiGHS to call back, so that it stops when the limits say so and the listener hears how far it is.
+    fn watch(&mut self) -> bool {
+        let data = std::ptr::from_ref(&*self.watcher).cast_mut().cast::<c_void>();
+        // SAFETY: the model is a live HiGHS object. `self` owns it and the watcher, and drops the watcher after it.
+        unsafe {
+            let highs = self.model.as_mut_ptr();
+            let mut status = highs_sys::Highs_setCallback(highs, Some(interrupt), data);
+            for kind in [
+                highs_sys::kHighsCallbackSimplexInterrupt,
+                highs_sys::kHighsCallbackIpmInterrupt,
+                highs_sys::kHighsCallbackMipInterrupt,
+            ] {
+                status |= highs_sys::Highs_startCallback(highs, kind as c_int);
+            }
+            status == 0
         }
-        status == 0
+    }
+
+    /// Solves; `None` if HiGHS fails. Without its callback the solved model may outlive the watcher.
+    fn solve(self) -> Option<SolvedModel> {
+        let Self { model, watcher } = self;
+        let solved = model.try_solve();
+        if let Some(payload) = watcher.panicked.take() {
+            drop(solved);
+            resume_unwind(payload);
+        }
+        let mut solved = solved.ok()?;
+        // SAFETY: the solved model is a live HiGHS object; without a callback it never looks at the data again.
+        let status = unsafe { highs_sys::Highs_setCallback(solved.as_mut_ptr(), None, std::ptr::null_mut()) };
+        (status == 0).then_some(solved)
     }
 }
 
@@ -205,14 +251,95 @@ unsafe extern "C" fn interrupt(
     if input.is_null() || data.is_null() {
         return;
     }
-    // SAFETY: HiGHS hands back the pointer that `watch` gave it, and its own live blocks.
+    // SAFETY: HiGHS hands back the pointer that `Watched::watch` gave it, and its own live blocks.
     unsafe {
         let watcher = &*data.cast::<Watcher<'_>>();
-        if kind == highs_sys::kHighsCallbackMipInterrupt as c_int && !out.is_null() {
-            watcher.tell((*out).mip_primal_bound, (*out).mip_dual_bound);
-        }
-        if watcher.limits.stopped() {
+        let is_mip = kind == highs_sys::kHighsCallbackMipInterrupt as c_int && !out.is_null();
+        let found = is_mip.then(|| ((*out).mip_primal_bound, (*out).mip_dual_bound));
+        if watcher.is_over(found) {
             (*input).user_interrupt = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::formulation::Column;
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    /// A programme of transport with `n` sources and `n` sinks: a dense one that takes simplex many steps.
+    fn transport(n: usize, integer: bool) -> Formulation {
+        let mut f = Formulation::default();
+        let cost = |i: usize, j: usize| ((i * 7919 + j * 104_729 + i * j * 31) % 97 + 1) as f64;
+        let flow: Vec<Vec<Column>> = (0..n)
+            .map(|i| {
+                let of = |j: usize| {
+                    let column = if integer { f.integer(0.0, 9.0) } else { f.continuous(0.0, 9.0) };
+                    f.add_cost(column, cost(i, j));
+                    column
+                };
+                (0..n).map(of).collect()
+            })
+            .collect();
+        for i in 0..n {
+            f.equal(10.0 + (i % 3) as f64, flow[i].iter().map(|&c| (c, 1.0)).collect());
+            f.at_most(13.0, flow.iter().map(|of| (of[i], 1.0)).collect());
+        }
+        f
+    }
+
+    /// A clock whose `n`-th look, and every later one, does what `then` does.
+    fn from_look(n: u32, then: impl Fn() -> Duration + Send + Sync + 'static) -> (Limits, Arc<AtomicU32>) {
+        let looks = Arc::new(AtomicU32::new(0));
+        let seen = looks.clone();
+        let clock = move || if seen.fetch_add(1, Ordering::Relaxed) + 1 < n { Duration::ZERO } else { then() };
+        (Limits { until: Some(Duration::from_secs(3_600)), ..Limits::new(Arc::new(clock)) }, looks)
+    }
+
+    #[test]
+    fn a_linear_programme_asks_its_clock_while_it_is_solved() {
+        let (limits, looks) = from_look(u32::MAX, Duration::default);
+        let solved = relaxed(&transport(40, false), &limits).expect("an optimum");
+        assert!(solved.cost > 0.0 && solved.duals.len() == 80);
+        // once before it begins and once for the option; all further looks are the callback's
+        assert!(looks.load(Ordering::Relaxed) > 4, "{looks:?}");
+    }
+
+    #[test]
+    fn a_linear_programme_stops_when_its_clock_says_so() {
+        let (limits, _) = from_look(4, || Duration::from_secs(7_200));
+        assert!(relaxed(&transport(40, false), &limits).is_none());
+    }
+
+    #[test]
+    fn a_panic_of_the_clock_comes_out_of_the_solve() {
+        for integer in [false, true] {
+            let (limits, _) = from_look(4, || panic!("the clock is broken"));
+            let formulation = transport(40, integer);
+            let solve = || match integer {
+                true => drop(solve(&formulation, Settings::mip(0.0), &limits, None)),
+                false => drop(relaxed(&formulation, &limits)),
+            };
+            let payload = catch_unwind(AssertUnwindSafe(solve)).expect_err("a panic");
+            assert_eq!(payload.downcast_ref::<&str>(), Some(&"the clock is broken"));
+        }
+    }
+
+    #[test]
+    fn a_solver_that_is_moved_keeps_its_watcher() {
+        let (limits, looks) = from_look(u32::MAX, Duration::default);
+        let formulation = transport(30, false);
+        let watched = |_| Watched::new(&formulation, Settings::mip(0.0), &limits).expect("a solver");
+        // growing moves them all
+        let mut solvers: Vec<Watched<'_>> = (0..9).map(watched).collect();
+        solvers.reverse();
+        for solver in solvers {
+            let before = looks.load(Ordering::Relaxed);
+            assert_eq!(solver.solve().expect("solved").status(), HighsModelStatus::Optimal);
+            assert!(looks.load(Ordering::Relaxed) > before, "nobody was asked");
         }
     }
 }

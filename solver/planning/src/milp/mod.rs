@@ -95,10 +95,12 @@ pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limit
 }
 
 fn exact(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Search {
-    let space = match Space::new(problem, tightening) {
+    // without a space there is no plan of any kind, so it is made even if that takes the last of the time
+    let space = match Space::new(problem, tightening, &limits.finishing()) {
         Ok(space) => space,
         Err(NoSpace::Latency(_)) => return Search::Infeasible,
-        Err(why @ (NoSpace::TooLarge(_) | NoSpace::TooManyCovers(_))) => {
+        Err(NoSpace::Stopped(reason)) => return Search::Unknown(reason),
+        Err(why @ NoSpace::TooLarge(_)) => {
             tracing::warn!(%why, "too large to plan for");
             return Search::Unknown(StopReason::Unsupported);
         }
@@ -115,8 +117,8 @@ fn exact(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) 
 }
 
 fn hardware_then_accuracy(problem: &Problem, tightening: &Tightening, space: Space, gap: f64, limits: &Limits) -> Search {
-    if let Ok(best) = Space::restricted(problem, tightening, true) {
-        let answer = match enumerate::fewest_replicas(problem, &best) {
+    if let Ok(best) = Space::restricted(problem, tightening, true, &limits.finishing()) {
+        let answer = match enumerate::fewest_replicas(problem, &best, &limits.finishing()) {
             Some(answer) => answer,
             None => decompose::answer(problem, &best, Goal::Replicas, None, gap, limits)
                 .unwrap_or_else(|| solve_stage(problem, &best, Stage::new(Goal::Replicas), gap, limits, None)),
@@ -183,6 +185,11 @@ pub(crate) fn solve_stage(
     limits: &Limits,
     incumbent: Option<f64>,
 ) -> StageAnswer {
+    // a stage with given budgets is small, and may be all that there will be
+    let late = if stage.budgets.is_some() { limits.finishing() } else { limits.clone() };
+    if let Some(reason) = late.reason() {
+        return StageAnswer::Unknown(reason);
+    }
     let mut built = build(problem, space, stage);
     let small = stage
         .budgets
@@ -222,8 +229,7 @@ fn finish(
     limits: &Limits,
 ) -> Search {
     // the last linear programme is tiny and must not be lost to the limit that ended the search
-    let unlimited = Limits { until: None, ..limits.clone() };
-    let flows = match extract::flows(problem, &space, &choice, &unlimited) {
+    let flows = match extract::flows(problem, &space, &choice, &limits.finishing()) {
         Ok(Some(flows)) => flows,
         Ok(None) => {
             tracing::error!("a solution's integers carry no flows");

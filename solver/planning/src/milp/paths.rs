@@ -15,15 +15,27 @@
 use super::formulation::{Column, Formulation};
 use super::space::Part;
 use super::variables::{PartColumns, load_max, replicas_max};
-use apportion_domain::{Pipeline, Problem, SLACK};
+use crate::limits::Limits;
+use apportion_domain::{Pipeline, Problem, SLACK, StopReason};
 
 /// Most rows of latency of one pipeline.
 pub(crate) const COVERS_MAX: usize = 60_000;
 
-/// There would be more than [`COVERS_MAX`] rows.
+/// Most combinations of batch sizes of one pipeline that are looked at for rows.
+const LOOKED_AT_MAX: usize = 20_000_000;
+/// Combinations between two looks at the limits.
+const LOOKED_AT_ONCE: usize = 4_096;
+
+/// Why there are no rows of latency.
 #[derive(Debug, thiserror::Error)]
-#[error("more than {COVERS_MAX} combinations of batch sizes that are late")]
-pub(crate) struct TooManyCovers;
+pub(crate) enum NoCovers {
+    /// There would be more than [`COVERS_MAX`], or they are among too many.
+    #[error("more than {COVERS_MAX} combinations of batch sizes that are late, or {LOOKED_AT_MAX} to look at")]
+    TooMany,
+    /// Time was up first.
+    #[error("stopped: {0}")]
+    Stopped(StopReason),
+}
 
 /// `sum_b z_gb <= 1`, `n_gb <= U_b z_gb`, `X_g <= U sum_b z_gb`: a group runs one batch size, if any (Loki equation 4), with
 /// `U_b = D m / q_b` replicas at the most.
@@ -102,7 +114,16 @@ fn slo(pipeline: &Pipeline) -> f64 {
 }
 
 /// All rows of latency.
-pub(crate) fn covers(pipeline: &Pipeline, part: &Part) -> Result<Vec<Cover>, TooManyCovers> {
+pub(crate) fn covers(pipeline: &Pipeline, part: &Part, limits: &Limits) -> Result<Vec<Cover>, NoCovers> {
+    let mut looked_at = 0;
+    let mut look = || {
+        looked_at += 1;
+        if looked_at > LOOKED_AT_MAX {
+            return Err(NoCovers::TooMany);
+        }
+        let stopped = if looked_at.is_multiple_of(LOOKED_AT_ONCE) { limits.reason() } else { None };
+        stopped.map_or(Ok(()), |reason| Err(NoCovers::Stopped(reason)))
+    };
     let rests = rests(part, |g| part.groups[g].points[0].charge_ms);
     let parents = parents(part);
     let mut covers = Vec::new();
@@ -115,22 +136,38 @@ pub(crate) fn covers(pipeline: &Pipeline, part: &Part) -> Result<Vec<Cover>, Too
         }
         path.reverse();
         let rest_of_parent = parents[node].map_or(f64::NEG_INFINITY, |p| rests[p]);
-        let levels = minimal_late(part, &path, slo(pipeline), rests[node], rest_of_parent);
+        let late = Late { slo: slo(pipeline), rest: rests[node], rest_of_parent, most: COVERS_MAX - covers.len() };
+        let levels = minimal_late(part, &path, &late, &mut look)?;
         covers.extend(levels.into_iter().map(|l| Cover { node, faster_than: path.iter().copied().zip(l).collect() }));
-        if covers.len() > COVERS_MAX {
-            return Err(TooManyCovers);
-        }
     }
     Ok(covers)
 }
 
-/// The minimal batch positions along a path that are late with `rest` to come, without those late at the parent already.
-fn minimal_late(part: &Part, path: &[usize], slo: f64, rest: f64, rest_of_parent: f64) -> Vec<Vec<usize>> {
+/// When a path is late.
+struct Late {
+    slo: f64,
+    /// Least time after it, and after its parent.
+    rest: f64,
+    rest_of_parent: f64,
+    /// Most rows that it may have.
+    most: usize,
+}
+
+/// The minimal batch positions along a path that are late with `rest` to come, without those late at the parent already. `look` is asked
+/// at each combination whether to go on.
+fn minimal_late(
+    part: &Part,
+    path: &[usize],
+    late: &Late,
+    look: &mut impl FnMut() -> Result<(), NoCovers>,
+) -> Result<Vec<Vec<usize>>, NoCovers> {
+    let &Late { slo, rest, rest_of_parent, most } = late;
     let charge = |i: usize, level: usize| part.groups[path[i]].points[level].charge_ms;
     let sum = |levels: &[usize]| levels.iter().enumerate().map(|(i, &l)| charge(i, l)).sum::<f64>();
     let mut found = Vec::new();
     let mut levels = vec![0; path.len()];
     loop {
+        look()?;
         let total = sum(&levels);
         let late = total + rest > slo;
         let minimal = || {
@@ -139,6 +176,9 @@ fn minimal_late(part: &Part, path: &[usize], slo: f64, rest: f64, rest_of_parent
         let last = path.len() - 1;
         let new = || last == 0 || total - charge(last, levels[last]) + rest_of_parent <= slo;
         if late && minimal() && new() {
+            if found.len() == most {
+                return Err(NoCovers::TooMany);
+            }
             found.push(levels.clone());
         }
         // the next vector: past the first late level of a hop nothing is minimal
@@ -153,7 +193,7 @@ fn minimal_late(part: &Part, path: &[usize], slo: f64, rest: f64, rest_of_parent
             }
             levels[i] = 0;
             if i == 0 {
-                return found;
+                return Ok(found);
             }
             i -= 1;
         }

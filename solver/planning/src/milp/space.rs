@@ -1,10 +1,11 @@
 //! What a plan may be made of: the groups that can ever meet the SLO, with their (latency, throughput) frontiers.
 
-use super::paths::{self, Cover, TooManyCovers};
-use super::trie::{Trie, TrieTooLarge};
+use super::paths::{self, Cover, NoCovers};
+use super::trie::{NoTrie, TRIE_NODES_ALL_MAX, Trie};
+use crate::limits::Limits;
 use crate::tightening::Tightening;
 use apportion_domain::{
-    Edge, HardwareIndex, LatencyRule, Pipeline, PipelineIndex, Problem, SLACK, Share, TaskIndex, VariantIndex,
+    Edge, HardwareIndex, LatencyRule, Pipeline, PipelineIndex, Problem, SLACK, Share, StopReason, TaskIndex, VariantIndex,
 };
 
 /// One batch size of a group that no other of the group beats in both latency and throughput.
@@ -80,33 +81,65 @@ pub(crate) enum NoSpace {
     /// No path of this pipeline is fast enough, however many replicas run.
     #[error("no variants of pipeline {0:?} meet its SLO at any load")]
     Latency(PipelineIndex),
-    /// A formulation by paths would be too large.
-    #[error(transparent)]
-    TooLarge(#[from] TrieTooLarge),
-    /// The rows of latency by path would be too many.
-    #[error(transparent)]
-    TooManyCovers(#[from] TooManyCovers),
+    /// A formulation would be too large.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Time was up first.
+    #[error("stopped: {0}")]
+    Stopped(StopReason),
+}
+
+impl From<NoTrie> for NoSpace {
+    fn from(no: NoTrie) -> Self {
+        match no {
+            NoTrie::Stopped(reason) => Self::Stopped(reason),
+            NoTrie::TooLarge => Self::TooLarge(no.to_string()),
+        }
+    }
+}
+
+impl From<NoCovers> for NoSpace {
+    fn from(no: NoCovers) -> Self {
+        match no {
+            NoCovers::Stopped(reason) => Self::Stopped(reason),
+            NoCovers::TooMany => Self::TooLarge(no.to_string()),
+        }
+    }
 }
 
 impl Space {
     /// The space of a problem, tightened.
-    pub fn new(problem: &Problem, tightening: &Tightening) -> Result<Self, NoSpace> {
-        Self::restricted(problem, tightening, false)
+    pub fn new(problem: &Problem, tightening: &Tightening, limits: &Limits) -> Result<Self, NoSpace> {
+        Self::restricted(problem, tightening, false, limits)
     }
 
     /// The same with only the most accurate variants of each task: step 1 of `hardware_then_accuracy`.
-    pub fn restricted(problem: &Problem, tightening: &Tightening, best_only: bool) -> Result<Self, NoSpace> {
+    pub fn restricted(
+        problem: &Problem,
+        tightening: &Tightening,
+        best_only: bool,
+        limits: &Limits,
+    ) -> Result<Self, NoSpace> {
         let all = (0..problem.pipelines.len()).map(|i| {
+            if let Some(reason) = limits.reason() {
+                return Err(NoSpace::Stopped(reason));
+            }
             let index = PipelineIndex(i);
             let best = |t, v| !best_only || problem.pipeline(index).most_accurate(t).any(|best| best == v);
-            usable_groups(problem, index, tightening, best)
+            Ok(usable_groups(problem, index, tightening, best))
         });
-        let all = all.collect();
-        Self::of_groups(problem, tightening, all)
+        let all = all.collect::<Result<_, NoSpace>>()?;
+        Self::of_groups(problem, tightening, all, limits)
     }
 
     /// The space of these groups, by pipeline.
-    pub fn of_groups(problem: &Problem, tightening: &Tightening, all: Vec<Vec<Group>>) -> Result<Self, NoSpace> {
+    pub fn of_groups(
+        problem: &Problem,
+        tightening: &Tightening,
+        all: Vec<Vec<Group>>,
+        limits: &Limits,
+    ) -> Result<Self, NoSpace> {
+        let mut nodes_left = TRIE_NODES_ALL_MAX;
         let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
         let mut parts = Vec::with_capacity(problem.pipelines.len());
         for (i, mut groups) in all.into_iter().enumerate() {
@@ -120,7 +153,8 @@ impl Space {
                 lanes
             };
             let headroom = tightening.parts[i].headroom.clone();
-            let trie = Trie::new(pipeline, rule, lanes_of, &headroom)?;
+            let trie = Trie::new((pipeline, rule), lanes_of, &headroom, nodes_left, limits)?;
+            nodes_left -= trie.nodes.len();
             let index = PipelineIndex(i);
             if trie.is_empty() {
                 return Err(NoSpace::Latency(index));
@@ -130,7 +164,7 @@ impl Space {
             let covers = Vec::new();
             let mut part = Part { index, groups, by_variant, lanes, rule, covers, trie, weight, levels, headroom };
             if rule == LatencyRule::Path {
-                part.covers = paths::covers(pipeline, &part)?;
+                part.covers = paths::covers(pipeline, &part, limits)?;
             }
             parts.push(part);
         }

@@ -8,15 +8,29 @@
 //! each (task, variant) does.
 
 use super::space::makes_none;
-use apportion_domain::{AccuracyModel, Edge, LatencyRule, Pipeline, TaskIndex, VariantIndex};
+use crate::limits::Limits;
+use apportion_domain::{AccuracyModel, Edge, LatencyRule, Pipeline, StopReason, TaskIndex, VariantIndex};
 
 /// Most nodes of one pipeline's trie: about what HiGHS takes as columns within seconds.
 pub(crate) const TRIE_NODES_MAX: usize = 20_000;
 
-/// The trie would be larger than [`TRIE_NODES_MAX`].
+/// Most nodes of all tries of one problem: some hundred bytes each.
+pub(crate) const TRIE_NODES_ALL_MAX: usize = 400_000;
+/// Most entries of measured path accuracies that are compared for one trie, over all its nodes.
+const COMPARED_MAX: usize = 100_000_000;
+/// Nodes between two looks at the limits.
+const NODES_AT_ONCE: usize = 64;
+
+/// Why there is no trie.
 #[derive(Debug, thiserror::Error)]
-#[error("more than {TRIE_NODES_MAX} prefixes of variants")]
-pub(crate) struct TrieTooLarge;
+pub(crate) enum NoTrie {
+    /// It would be larger than [`TRIE_NODES_MAX`], all together than [`TRIE_NODES_ALL_MAX`].
+    #[error("more than {TRIE_NODES_MAX} prefixes of variants in a pipeline, or {TRIE_NODES_ALL_MAX} in all")]
+    TooLarge,
+    /// Time was up first.
+    #[error("stopped: {0}")]
+    Stopped(StopReason),
+}
 
 /// A prefix of variants, by its last one.
 #[derive(Clone, Debug)]
@@ -54,18 +68,22 @@ pub(crate) struct Trie {
 }
 
 impl Trie {
-    /// The trie over the lanes of every variant; `headroom` multiplies the load of each task.
+    /// The trie over the lanes of every variant, of at most so many nodes; `headroom` multiplies the load of each task.
     pub fn new(
-        pipeline: &Pipeline,
-        rule: LatencyRule,
+        (pipeline, rule): (&Pipeline, LatencyRule),
         lanes: impl Fn(TaskIndex, VariantIndex) -> Vec<usize>,
         headroom: &[f64],
-    ) -> Result<Self, TrieTooLarge> {
+        nodes_max: usize,
+        limits: &Limits,
+    ) -> Result<Self, NoTrie> {
         // under rule `path` the time that a query has taken is its history
         let usable = |t, v| !lanes(t, v).is_empty();
         if rule == LatencyRule::TaskBudget && history_is_irrelevant(pipeline, &usable) {
-            return Ok(Self::merged(pipeline, lanes, headroom));
+            let trie = Self::merged(pipeline, lanes, headroom);
+            return if trie.nodes.len() > nodes_max { Err(NoTrie::TooLarge) } else { Ok(trie) };
         }
+        let compared = COMPARED_MAX / pipeline.path_accuracy.len().max(1);
+        let nodes_max = nodes_max.min(TRIE_NODES_MAX).min(compared);
         let mut trie = Self { nodes: Vec::new(), splits: Vec::new(), merged: false, next: Vec::new() };
         // (node or none for the root, task of the children, queries there per root query, stages so far)
         let mut open = vec![(None, pipeline.root(), 1.0, Vec::new())];
@@ -75,8 +93,11 @@ impl Trie {
             for (v, lane) in variants.flat_map(|v| lanes(task, v).into_iter().map(move |lane| (v, lane))) {
                 let stages = [stages.as_slice(), &[(task, v)]].concat();
                 let node = trie.nodes.len();
-                if node == TRIE_NODES_MAX {
-                    return Err(TrieTooLarge);
+                if node == nodes_max {
+                    return Err(NoTrie::TooLarge);
+                }
+                if node.is_multiple_of(NODES_AT_ONCE) {
+                    limits.reason().map_or(Ok(()), |reason| Err(NoTrie::Stopped(reason)))?;
                 }
                 to.push(node);
                 trie.nodes.push(Node {

@@ -1,6 +1,7 @@
 //! Budget vectors: how the SLO is divided among the tasks. Only maximal ones matter, since a larger budget never hurts.
 
 use super::space::{Part, finish_times, optional_tasks};
+use crate::limits::Limits;
 use apportion_domain::{LatencyRule, Pipeline, SLACK, TaskIndex};
 
 /// Most vectors that are enumerated; beyond it the formulation chooses budgets with binaries.
@@ -8,13 +9,16 @@ pub(crate) const VECTORS_MAX: usize = 400;
 /// Most candidates that are looked at for maximality.
 const CANDIDATES_MAX: usize = 200_000;
 
-/// All maximal budget vectors in charges by task, or `None` if there are more than [`VECTORS_MAX`].
-pub(crate) fn maximal(pipeline: &Pipeline, part: &Part) -> Option<Vec<Vec<f64>>> {
-    at_most(VECTORS_MAX, pipeline, part)
+/// Candidates between two looks at the limits.
+const CANDIDATES_AT_ONCE: usize = 256;
+
+/// All maximal budget vectors in charges by task, or `None` if there are more than [`VECTORS_MAX`], or time is up first.
+pub(crate) fn maximal(pipeline: &Pipeline, part: &Part, limits: &Limits) -> Option<Vec<Vec<f64>>> {
+    at_most(VECTORS_MAX, pipeline, part, limits)
 }
 
-/// All maximal budget vectors, or `None` if there are more than `vectors_max`.
-pub(crate) fn at_most(vectors_max: usize, pipeline: &Pipeline, part: &Part) -> Option<Vec<Vec<f64>>> {
+/// All maximal budget vectors, or `None` if there are more than `vectors_max`, or time is up first.
+pub(crate) fn at_most(vectors_max: usize, pipeline: &Pipeline, part: &Part, limits: &Limits) -> Option<Vec<Vec<f64>>> {
     if optional_tasks(pipeline).iter().any(|&o| o) {
         return None;
     }
@@ -27,6 +31,9 @@ pub(crate) fn at_most(vectors_max: usize, pipeline: &Pipeline, part: &Part) -> O
     }
     let mut vectors = Vec::new();
     for code in 0..candidates {
+        if code.is_multiple_of(CANDIDATES_AT_ONCE) && limits.stopped() {
+            return None;
+        }
         if let Some(vector) = complete(pipeline, part, &inner, code)
             && is_maximal(pipeline, part, &inner, &vector)
         {

@@ -48,7 +48,7 @@ pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Se
     };
     let start = now();
     let program = Program::new(problem);
-    let heuristic = greedy::counts(&program).ok();
+    let heuristic = greedy::counts(&program, &limits).ok();
     let greedy = now().saturating_sub(start);
     let found = minimise(&program, heuristic.as_ref(), &limits);
     let exact = now().saturating_sub(start);

@@ -5,7 +5,7 @@
 //! than the plain relaxation, which also cuts replicas into fractions. The master programme mixes the answers seen so far; it
 //! has one row for each resource and one for the mixture, so a pivot costs nothing and its duals are the next prices.
 
-use super::knapsack::{Choice, Knapsack};
+use super::knapsack::{Choice, Ended, Knapsack};
 use super::program::{Program, fits};
 use crate::limits::Limits;
 use crate::milp::formulation::{Column, Formulation};
@@ -63,7 +63,11 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
         if round > 0 && limits.stopped() {
             break;
         }
-        let Some(choices) = cheapest(program, &mut knapsack, &prices) else { return Dual::Infeasible };
+        let choices = match cheapest(program, &mut knapsack, &prices, limits) {
+            Ok(Some(choices)) => choices,
+            Ok(None) => return Dual::Infeasible,
+            Err(Ended) => break,
+        };
         let answer = Answer::of(&choices, prices.len());
         // the differences first: prices of what cannot be had are large
         let over = prices.iter().zip(&answer.uses).zip(&program.totals).filter(|((u, _), _)| **u > 0.0);
@@ -90,8 +94,14 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
 }
 
 /// The cheapest cover of every application; `None` if some load can be covered by nothing.
-fn cheapest(program: &Program, knapsack: &mut Knapsack, prices: &[f64]) -> Option<Vec<Choice>> {
-    program.covers.iter().map(|cover| knapsack.cheapest(cover, prices)).collect()
+fn cheapest(
+    program: &Program,
+    knapsack: &mut Knapsack,
+    prices: &[f64],
+    limits: &Limits,
+) -> Result<Option<Vec<Choice>>, Ended> {
+    let each = program.covers.iter().map(|cover| knapsack.cheapest(cover, prices, limits).transpose());
+    each.collect::<Option<Result<Vec<Choice>, Ended>>>().transpose()
 }
 
 /// An upper bound of the price of any cover of which no replica can be spared: such a cover's capacity is below the need and one

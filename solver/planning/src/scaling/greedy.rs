@@ -12,6 +12,7 @@
 //! up. It proves nothing about what it does not find.
 
 use super::program::{Counts, Cover, Program, fits};
+use crate::limits::Limits;
 
 /// Savings below this, relative to the price, are rounding.
 const SAVING_MIN: f64 = 1e-12;
@@ -20,9 +21,9 @@ const SINGLES_MAX: usize = 100_000;
 /// Most actions of one application's scaling down; each saves, so this only bounds rounding.
 const DOWN_MAX: usize = 10_000;
 
-/// Counts that obey every constraint, or the application for which nothing more was found.
-pub(crate) fn counts(program: &Program) -> Result<Counts, usize> {
-    let mut greedy = Greedy { program, counts: program.running(), used: Vec::new() };
+/// Counts that obey every constraint, or the application for which nothing more was found, within the limits.
+pub(crate) fn counts(program: &Program, limits: &Limits) -> Result<Counts, usize> {
+    let mut greedy = Greedy { program, counts: program.running(), used: Vec::new(), limits };
     greedy.used = (0..program.totals.len()).map(|t| program.used(&greedy.counts, t)).collect();
     let applications = 0..program.covers.len();
     for i in applications.clone() {
@@ -46,6 +47,7 @@ struct Greedy<'a> {
     counts: Counts,
     /// Use of each resource.
     used: Vec<f64>,
+    limits: &'a Limits,
 }
 
 impl Greedy<'_> {
@@ -77,6 +79,9 @@ impl Greedy<'_> {
     }
 
     fn scale_up(&mut self, i: usize) -> Result<(), usize> {
+        if self.limits.stopped() {
+            return Err(i);
+        }
         let cover = self.cover(i);
         let now = &self.counts[i];
         if cover.capacity(now) >= cover.needed {
@@ -95,6 +100,9 @@ impl Greedy<'_> {
     /// No whole action fits: replicas one by one, wherever a query per second is cheapest.
     fn add_singles(&mut self, i: usize) -> Result<(), usize> {
         for _ in 0..SINGLES_MAX {
+            if self.limits.stopped() {
+                return Err(i);
+            }
             let cover = self.cover(i);
             let now = &self.counts[i];
             if cover.capacity(now) >= cover.needed {
@@ -113,6 +121,9 @@ impl Greedy<'_> {
 
     fn scale_down(&mut self, i: usize) {
         for _ in 0..DOWN_MAX {
+            if self.limits.stopped() {
+                return;
+            }
             let cover = self.cover(i);
             let now = &self.counts[i];
             if cover.capacity(now) < cover.needed {

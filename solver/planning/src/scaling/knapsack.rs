@@ -5,10 +5,38 @@
 //! query per second; what is still missing costs at least what it costs at the items left, taken in that order in fractions.
 
 use super::program::{Counts, Cover};
+use crate::limits::Limits;
 use std::ops::ControlFlow;
 
 /// The load that a search covers exceeds the needed one by this, relative: sums in another order must not fall below it.
 const ROUNDING: f64 = 1e-13;
+
+/// Most steps of one search: where that is not enough, HiGHS has better bounds.
+const STEPS_MAX: u64 = 20_000_000;
+/// Steps between two looks at the limits.
+const STEPS_AT_ONCE: u64 = 1_024;
+
+/// A search that its limits, or the count of its steps, ended before it knew the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended;
+
+/// The steps of one search.
+struct Steps<'a> {
+    taken: u64,
+    limits: &'a Limits,
+}
+
+impl<'a> Steps<'a> {
+    fn new(limits: &'a Limits) -> Self {
+        Self { taken: 0, limits }
+    }
+
+    /// Takes another step; whether the search is over.
+    fn are_over(&mut self) -> bool {
+        self.taken += 1;
+        self.taken > STEPS_MAX || (self.taken.is_multiple_of(STEPS_AT_ONCE) && self.limits.stopped())
+    }
+}
 
 /// Replicas of one variant that run already, or that are added.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +110,7 @@ impl Knapsack {
     }
 
     /// The cheapest cover at these prices; `None` if nothing covers the load.
-    pub fn cheapest(&mut self, cover: &Cover, prices: &[f64]) -> Option<Choice> {
+    pub fn cheapest(&mut self, cover: &Cover, prices: &[f64], limits: &Limits) -> Result<Option<Choice>, Ended> {
         let needed = self.load(cover, prices);
         let mut best = std::mem::take(&mut self.best);
         best.clear();
@@ -93,16 +121,22 @@ impl Knapsack {
             best.copy_from_slice(counts);
             ControlFlow::Continue(priced)
         };
-        let ended = descend(&self.items, &mut self.counts, (0, needed, 0.0), f64::INFINITY, &mut visit);
-        debug_assert!(ended.is_continue(), "nothing breaks this search");
+        let steps = &mut Steps::new(limits);
+        let ended = descend(&self.items, &mut self.counts, (0, needed, 0.0), f64::INFINITY, (steps, &mut visit));
         let choice = least.is_finite().then(|| choice(&self.items, cover, &best, least));
         self.best = best;
-        choice
+        if ended.is_break() { Err(Ended) } else { Ok(choice) }
     }
 
     /// All covers with a price below `limit` of which no replica can be spared, none dominated by another in price and use of
-    /// every resource; `None` if there are more than `most`.
-    pub fn within(&mut self, cover: &Cover, prices: &[f64], limit: f64, most: usize) -> Option<Vec<Choice>> {
+    /// every resource; `None` if there are more than `most`, or the limits end the search.
+    pub fn within(
+        &mut self,
+        cover: &Cover,
+        prices: &[f64],
+        (limit, most): (f64, usize),
+        limits: &Limits,
+    ) -> Option<Vec<Choice>> {
         let needed = self.load(cover, prices);
         let mut found = Vec::new();
         let items = &self.items;
@@ -115,19 +149,19 @@ impl Knapsack {
             }
             if found.len() > most || steps > 16 * most { ControlFlow::Break(()) } else { ControlFlow::Continue(limit) }
         };
-        let ended = descend(items, &mut self.counts, (0, needed, 0.0), limit, &mut visit);
+        let ended = descend(items, &mut self.counts, (0, needed, 0.0), limit, (&mut Steps::new(limits), &mut visit));
         ended.is_continue().then(|| undominated(found))
     }
 }
 
 /// Visits covers below item `j` with what is `missing` and the `price` so far. A visit returns the price that further covers
-/// must stay below.
+/// must stay below. A break is the visit's, or the steps'.
 fn descend(
     items: &[Item],
     counts: &mut [u32],
     (j, missing, price): (usize, f64, f64),
     mut limit: f64,
-    visit: &mut impl FnMut(&[u32], f64, f64) -> ControlFlow<(), f64>,
+    (steps, visit): (&mut Steps<'_>, &mut impl FnMut(&[u32], f64, f64) -> ControlFlow<(), f64>),
 ) -> ControlFlow<(), f64> {
     if missing <= 0.0 {
         return if price < limit { visit(counts, missing, price) } else { ControlFlow::Continue(limit) };
@@ -136,6 +170,10 @@ fn descend(
     let open = item.after.is_none_or(|kept| counts[kept] == items[kept].most);
     let most = if open { (missing / item.qps).ceil().min(f64::from(item.most)) as u32 } else { 0 };
     for n in (0..=most).rev() {
+        if steps.are_over() {
+            counts[j] = 0;
+            return ControlFlow::Break(());
+        }
         let (missing, price) = (missing - f64::from(n) * item.qps, price + f64::from(n) * item.price);
         // fewer of this one means more of dearer ones: the bound only rises
         let bound = price + if missing > 0.0 { fractional(&items[j + 1..], missing) } else { 0.0 };
@@ -143,7 +181,7 @@ fn descend(
             break;
         }
         counts[j] = n;
-        limit = match descend(items, counts, (j + 1, missing, price), limit, visit) {
+        limit = match descend(items, counts, (j + 1, missing, price), limit, (&mut *steps, &mut *visit)) {
             ControlFlow::Continue(limit) => limit,
             ended => {
                 counts[j] = 0;
@@ -189,6 +227,23 @@ mod tests {
     use super::*;
     use crate::scaling::drawn::{Draw, program};
 
+    fn unlimited() -> Limits {
+        Limits::new(std::sync::Arc::new(std::time::Duration::default))
+    }
+
+    #[test]
+    fn a_search_that_lasts_ends_with_its_limits() {
+        // subset sums that only ever nearly fit, all at the same price for each query per second: no bound prunes anything
+        let kind = |k: u32| {
+            let qps = 1.0 + f64::from(k) * 1e-3;
+            crate::scaling::program::Kind { qps, keep: qps, add: qps, uses: vec![], running: 0, most: 7 }
+        };
+        let cover = Cover { needed: 100.000_5, kinds: (0..40).map(kind).collect() };
+        let limits = Limits::new(std::sync::Arc::new(std::time::Duration::default));
+        limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(Ended));
+    }
+
     /// Every vector of counts up to what one variant alone would need.
     fn all(cover: &Cover) -> Vec<Vec<u32>> {
         let mut all = vec![Vec::new()];
@@ -213,7 +268,7 @@ mod tests {
             for cover in &program(&mut draw).covers {
                 let prices = [draw.below(5) as f64, draw.below(30) as f64 / 10.0];
                 let best = all(cover).iter().map(|n| priced(cover, &prices, n)).fold(f64::INFINITY, f64::min);
-                match knapsack.cheapest(cover, &prices) {
+                match knapsack.cheapest(cover, &prices, &unlimited()).expect("a small search") {
                     Some(choice) => {
                         assert!((choice.priced - best).abs() < 1e-9, "seed {seed}: {choice:?} for {best}");
                         assert!(cover.admits(&choice.counts), "seed {seed}");
@@ -235,9 +290,9 @@ mod tests {
             let mut draw = Draw::new(seed);
             for cover in &program(&mut draw).covers {
                 let prices = [draw.below(3) as f64, draw.below(30) as f64 / 10.0];
-                let Some(best) = knapsack.cheapest(cover, &prices) else { continue };
+                let Ok(Some(best)) = knapsack.cheapest(cover, &prices, &unlimited()) else { continue };
                 let limit = best.priced * 1.4 + 0.1;
-                let listed = knapsack.within(cover, &prices, limit, 100_000).expect("few");
+                let listed = knapsack.within(cover, &prices, (limit, 100_000), &unlimited()).expect("few");
                 for n in all(cover).iter().filter(|n| priced(cover, &prices, n) < limit - 1e-9) {
                     let no_worse = |c: &Choice| {
                         let uses =

@@ -59,7 +59,7 @@ fn exact(
     limits: &Limits,
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::blank(options);
-    let greedy = greedy::counts(program).ok();
+    let greedy = greedy::counts(program, &limits.finishing()).ok();
     let (counts, bound, stopped) = match search::minimise(program, greedy.as_ref(), limits) {
         Search::Found { counts, bound, stopped } => (counts, bound, stopped),
         Search::Infeasible => return infeasible(problem, program, report, limits),
@@ -90,7 +90,7 @@ fn heuristic(
     limits: &Limits,
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::blank(options);
-    let Ok(counts) = greedy::counts(program) else {
+    let Ok(counts) = greedy::counts(program, &limits.finishing()) else {
         // that it finds nothing says nothing: the exact search says whether there is nothing
         return match search::minimise(program, None, limits) {
             Search::Infeasible => infeasible(problem, program, report, limits),

@@ -138,7 +138,7 @@ impl Near<'_> {
             let mut knapsack = Knapsack::default();
             let list = |(cover, cheapest): (_, &Choice)| {
                 let limit = cheapest.priced + reach;
-                knapsack.within(cover, &self.prices.of, limit, COVERS_MAX)
+                knapsack.within(cover, &self.prices.of, (limit, COVERS_MAX), self.limits)
             };
             let lists: Option<Vec<_>> = self.program.covers.iter().zip(&self.prices.choices).map(list).collect();
             if let Some(lists) = lists
@@ -327,7 +327,7 @@ mod tests {
     fn with_no_time_the_plan_in_hand_comes_back_with_a_bound() {
         for seed in 0..200 {
             let program = program(&mut Draw::new(seed));
-            let Ok(start) = crate::scaling::greedy::counts(&program) else { continue };
+            let Ok(start) = crate::scaling::greedy::counts(&program, &unlimited()) else { continue };
             let limits = Limits { until: Some(Duration::ZERO), ..unlimited() };
             let Search::Found { counts, bound, stopped } = minimise(&program, Some(&start), &limits) else {
                 panic!("seed {seed}: a plan was in hand")

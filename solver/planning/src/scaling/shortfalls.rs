@@ -13,15 +13,21 @@ use crate::limits::Limits;
 use crate::milp::formulation::Ending;
 use apportion_domain::pipeline::escape;
 use apportion_domain::{Application, Constraint, Relaxation, ScalingProblem, Shortfall};
+use std::time::Duration;
 
 /// Most applications whose load and SLO are let go, those with the largest loads first.
 const APPLICATIONS_MAX: usize = 24;
+/// Longest search for shortfalls, and the time that it gets even where solving has used up the limit of the run.
+const TIME_MAX: Duration = Duration::from_secs(10);
+const TIME_MIN: Duration = Duration::from_millis(300);
 /// Part of the time that is left for each search.
 const TIME_PART: f64 = 0.1;
 
 /// The shortfalls of an infeasible problem; never empty.
 pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &Limits) -> Vec<Shortfall> {
-    let relax = Relax { problem, program, limits };
+    let left = limits.left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
+    let limits = limits.quiet().until((limits.elapsed)() + left);
+    let relax = Relax { problem, program, limits: &limits };
     let hopeless: Vec<usize> =
         (0..program.covers.len()).filter(|&i| program.covers[i].capacity_max() < program.covers[i].needed).collect();
     match hopeless.as_slice() {
@@ -109,7 +115,7 @@ impl Relax<'_> {
     /// The largest load of an application: its largest capacity beside the others, less its slack. Where the slack alone is more
     /// than that, the slack gives way.
     fn load(&self, i: usize) -> Option<Shortfall> {
-        if !self.is_feasible(&self.without_load(i)) {
+        if self.limits.stopped() || !self.is_feasible(&self.without_load(i)) {
             return None;
         }
         let answer = ilp::solve(self.program, Goal::Capacity(i), &self.limits.part(TIME_PART), None);
@@ -171,11 +177,14 @@ impl Relax<'_> {
     }
 
     fn is_feasible(&self, program: &Program) -> bool {
-        greedy::counts(program).is_ok() || self.solve(program).is_some()
+        greedy::counts(program, self.limits).is_ok() || self.solve(program).is_some()
     }
 
     fn solve(&self, program: &Program) -> Option<Counts> {
-        let start = greedy::counts(program).ok();
+        if self.limits.stopped() {
+            return None;
+        }
+        let start = greedy::counts(program, self.limits).ok();
         match minimise(program, start.as_ref(), &self.limits.part(TIME_PART)) {
             Search::Found { counts, stopped: None, .. } => Some(counts),
             _ => None,

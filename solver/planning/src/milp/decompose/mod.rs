@@ -119,7 +119,8 @@ impl<'a> Joint<'a> {
             Goal::Accuracy | Goal::Replicas => (goal, false),
             _ => return None,
         };
-        let subs: Vec<Sub> = (0..space.parts.len()).into_par_iter().map(|p| Sub::new(problem, space, p)).collect();
+        let subs: Vec<Sub> =
+            (0..space.parts.len()).into_par_iter().map(|p| Sub::new(problem, space, p, &limits.finishing())).collect();
         let mut most = vec![0.0; problem.hardware.len()];
         let mut split = vec![false; problem.hardware.len()];
         for sub in &subs {
@@ -279,9 +280,9 @@ impl<'a> Joint<'a> {
 
     /// The best combination of the columns known.
     fn combined(&self) -> Option<Whole> {
-        let unlimited = Limits { until: None, ..self.limits.clone() };
+        let finishing = self.limits.finishing();
         let (gap, limits) =
-            if self.limits.stopped() { (LATE_GAP.max(self.gap), &unlimited) } else { (0.1 * self.gap, self.limits) };
+            if self.limits.stopped() { (LATE_GAP.max(self.gap), &finishing) } else { (0.1 * self.gap, self.limits) };
         let (chosen, value) = self.master.combine(gap, limits)?;
         let columns = chosen.iter().zip(&self.master.columns).map(|(&c, known)| known[c].clone()).collect();
         Some(Whole { columns, value })

@@ -22,6 +22,9 @@ const ROUNDS_MAX: usize = 200;
 /// Part of the gap asked for at which the worth of a number of devices counts as exact.
 const POINT_GAP: f64 = 0.25;
 
+/// Most pairs of numbers of devices, over all pipelines, that one division may look at.
+const DIVIDED_MAX: f64 = 1e9;
+
 /// What is known of `v_g`.
 struct Curve {
     candidates: Vec<Candidate>,
@@ -34,11 +37,11 @@ struct Curve {
 }
 
 impl Curve {
-    fn new(sub: &Sub, devices: usize, cuts: &[(Vec<f64>, f64)], hardware: usize) -> Option<Self> {
+    fn new(sub: &Sub, devices: usize, cuts: &[(Vec<f64>, f64)], hardware: usize, limits: &Limits) -> Option<Self> {
         if sub.part().trie.merged {
             return None;
         }
-        let candidates = enumerate::candidates(&sub.problem, sub.part(), devices as f64)?;
+        let candidates = enumerate::candidates(&sub.problem, sub.part(), devices as f64, limits)?;
         let floor = sub.problem.pipeline(PipelineIndex(0)).min_accuracy.unwrap_or(0.0);
         let envelope = |n: usize| {
             let best = candidates.iter().filter_map(|c| c.envelope.accuracy_at(n as f64)).reduce(f64::max);
@@ -84,6 +87,9 @@ fn equal_devices(joint: &Joint<'_>) -> Option<(usize, usize)> {
     let alike =
         |sub: &Sub| sub.part().groups[0].hardware == hardware && enumerate::devices(&sub.problem, &sub.space).is_some();
     let most = joint.master.shared.most[hardware.get()];
+    if !(most * most * joint.subs.len() as f64 <= DIVIDED_MAX) {
+        return None;
+    }
     joint.subs.iter().all(alike).then_some((hardware.get(), most as usize))
 }
 
@@ -93,7 +99,7 @@ pub(super) fn refine(joint: &mut Joint<'_>, best: Option<&Whole>) -> Option<Whol
     let (hardware, devices) = equal_devices(joint)?;
     let mut curves = Vec::with_capacity(joint.subs.len());
     for (sub, cuts) in joint.subs.iter().zip(&joint.cuts) {
-        curves.push(Curve::new(sub, devices, cuts, hardware)?);
+        curves.push(Curve::new(sub, devices, cuts, hardware, &joint.limits.finishing())?);
     }
     let known = joint.master.columns.iter().zip(&mut curves);
     for (columns, curve) in known {

@@ -74,7 +74,7 @@ pub(super) struct Sub {
 }
 
 impl Sub {
-    pub fn new(problem: &Problem, space: &Space, p: usize) -> Self {
+    pub fn new(problem: &Problem, space: &Space, p: usize, limits: &Limits) -> Self {
         let index = PipelineIndex(p);
         let deployed = problem.deployed.iter().filter(|d| d.pipeline == index).cloned();
         let draft = ProblemDraft {
@@ -87,7 +87,7 @@ impl Sub {
         let problem = Problem::new(draft).expect("a part of a valid problem is valid");
         let part = Part { index: PipelineIndex(0), weight: 1.0, ..space.parts[p].clone() };
         let pipeline = problem.pipeline(PipelineIndex(0));
-        let (vectors, complete) = match vectors::at_most(VECTORS_MAX, pipeline, &part) {
+        let (vectors, complete) = match vectors::at_most(VECTORS_MAX, pipeline, &part, limits) {
             // under rule `path` there are plans beyond those of any budgets
             Some(all) => (all, part.rule == LatencyRule::TaskBudget),
             None => (vectors::some(pipeline, &part), false),
@@ -138,13 +138,13 @@ impl Sub {
                 Priced { column: self.column(choice, ask.worth, own, limits), bound: bound * scale }
             }
             StageAnswer::Infeasible => Priced { column: None, bound: f64::INFINITY },
-            StageAnswer::Unknown(_) => Priced { column: None, bound: self.floor(goal, &prices) * scale },
+            StageAnswer::Unknown(_) => Priced { column: None, bound: self.floor(goal, &prices, limits) * scale },
         }
     }
 
     /// A bound on any answer, without a solver.
-    fn floor(&self, goal: Goal, prices: &[f64]) -> f64 {
-        if !self.complete {
+    fn floor(&self, goal: Goal, prices: &[f64], limits: &Limits) -> f64 {
+        if !self.complete || limits.finishing().stopped() {
             return if goal == Goal::Accuracy { -1.0 } else { 0.0 };
         }
         let tariff = self.tariff(goal, prices);
@@ -173,6 +173,9 @@ impl Sub {
     }
 
     fn by_vectors(&self, problem: &Problem, stage: Stage<'_>, gap: f64, limits: &Limits) -> StageAnswer {
+        if let Some(reason) = limits.finishing().reason() {
+            return StageAnswer::Unknown(reason);
+        }
         let tariff = self.tariff(stage.goal, stage.prices.unwrap_or_default());
         // what is free was charged by the tariff
         let rebate = self.rebate(&stage);
@@ -183,6 +186,13 @@ impl Sub {
         let mut bound = f64::INFINITY;
         let mut stopped = None;
         for (least, budgets) in order {
+            if let Some(reason) = limits.reason()
+                && (best.is_some() || limits.finishing().stopped())
+            {
+                bound = bound.min(least);
+                stopped = Some(reason);
+                break;
+            }
             let incumbent = best.as_ref().map(|b| b.0);
             // what a better plan would have to cost less than
             let cutoff = incumbent.map_or(f64::INFINITY, |i| i - (0.5 * gap * i.abs()).max(1e-9));
@@ -221,6 +231,9 @@ impl Sub {
             StageAnswer::Found { choice, value, .. } => (Some(choice), value),
             _ => (None, f64::INFINITY),
         };
+        if known.is_none() && limits.stopped() {
+            return StageAnswer::Unknown(limits.why());
+        }
         let mut built = build(problem, &self.space, stage);
         let cutoff = value - (0.5 * gap * value.abs()).max(1e-9);
         if known.is_some() {
@@ -232,7 +245,7 @@ impl Sub {
         // not the whole time that is left: the other pipelines and the master programme want theirs
         let solved = highs::solve(&built.formulation, settings, &limits.part(LEVEL_TIME), None);
         let stopped = || limits.reason().unwrap_or(StopReason::Finished);
-        let bound = solved.bound.max(self.least(&stage));
+        let bound = solved.bound.max(self.least(&stage, limits));
         match (solved.ending, solved.values, known) {
             (Ending::Infeasible, _, None) => StageAnswer::Infeasible,
             (Ending::Infeasible, _, Some(choice)) => {
@@ -245,7 +258,7 @@ impl Sub {
                 stopped: (solved.ending == Ending::Stopped).then(stopped),
             },
             (Ending::Failed, _, Some(choice)) => {
-                StageAnswer::Found { choice, value, bound: self.least(&stage), stopped: Some(StopReason::Numerics) }
+                StageAnswer::Found { choice, value, bound: self.least(&stage, limits), stopped: Some(StopReason::Numerics) }
             }
             (_, _, Some(choice)) => {
                 StageAnswer::Found { choice, value, bound: bound.min(cutoff), stopped: Some(stopped()) }
@@ -255,8 +268,8 @@ impl Sub {
     }
 
     /// A bound on a stage without a solver.
-    fn least(&self, stage: &Stage<'_>) -> f64 {
-        self.floor(stage.goal, stage.prices.unwrap_or_default()) - self.rebate(stage)
+    fn least(&self, stage: &Stage<'_>, limits: &Limits) -> f64 {
+        self.floor(stage.goal, stage.prices.unwrap_or_default(), limits) - self.rebate(stage)
     }
 
     /// Most that free parts of devices can save.
@@ -267,10 +280,10 @@ impl Sub {
 
     /// A choice as a column; `own` is the pipeline's accuracy where it is known.
     pub fn column(&self, choice: Choice, goal: Goal, own: Option<f64>, limits: &Limits) -> Option<Column> {
-        let unlimited = Limits { until: None, ..limits.clone() };
+        let finishing = limits.finishing();
         let value = match goal {
             Goal::Accuracy => {
-                let flows = || extract::flows(&self.problem, &self.space, &choice, &unlimited).ok().flatten();
+                let flows = || extract::flows(&self.problem, &self.space, &choice, &finishing).ok().flatten();
                 let accuracy = match own {
                     Some(own) => own,
                     None if self.weight <= 0.0 => 0.0,
@@ -306,6 +319,9 @@ impl Sub {
         let tariff = self.tariff(goal, prices);
         let mut columns: Vec<Column> = Vec::new();
         for budgets in &self.vectors {
+            if limits.finishing().stopped() {
+                break;
+            }
             let points = self.points(budgets);
             let Some(strategy) = Strategy::cheapest(self.part(), &points, &tariff) else { continue };
             let Some((groups, accuracy)) = strategy.rounded(pipeline, self.part(), &points, &tariff) else { continue };

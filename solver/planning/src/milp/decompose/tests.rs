@@ -44,7 +44,7 @@ fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) 
     for seed in seeds {
         let problem = drawn::problem(seed, shape);
         let tightening = Tightening::none(&problem);
-        let Ok(space) = Space::restricted(&problem, &tightening, goal == Goal::Replicas) else { continue };
+        let Ok(space) = Space::restricted(&problem, &tightening, goal == Goal::Replicas, &unlimited()) else { continue };
         let whole = crate::milp::solve_stage(&problem, &space, Stage::new(goal), 1e-6, &limits, None);
         let second = (goal == Goal::Accuracy).then_some(Goal::Cost);
         let mut joint = Joint::new(&problem, &space, goal, second, GAP, &limits).expect("a goal of stages");
@@ -96,7 +96,7 @@ fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: 
     // ties are broken within the slack of two stages
     let better = if goal == Goal::Accuracy { worth - claimed } else { claimed - worth };
     assert!(better >= -5.0 * ACCURACY_SLACK, "seed {seed}: worth {worth}, claimed {claimed}");
-    let plan = extract::plan(problem, &space, &choice, &flows);
+    let plan = extract::plan(problem, &space, &choice, &flows).expect("few paths");
     let findings = apportion_checker::check(problem, &plan);
     assert!(findings.is_empty(), "seed {seed}: {findings:?}");
 }
@@ -158,7 +158,7 @@ fn parts_of_devices_are_counted_whole_at_the_end() {
 #[test]
 fn the_same_seed_gives_the_same_plan() {
     let problem = drawn::problem(3, &Shape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
-    let space = Space::new(&problem, &Tightening::none(&problem)).expect("a space");
+    let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
     let solve = || answer(&problem, &space, Goal::Accuracy, Some(Goal::Cost), GAP, &unlimited());
     match (solve(), solve()) {
         (Some(StageAnswer::Found { choice: a, .. }), Some(StageAnswer::Found { choice: b, .. })) => assert_eq!(a, b),
@@ -206,7 +206,7 @@ fn switching_is_paid_by_each_pipeline_for_itself() {
         let deployed: Vec<_> = deployed.collect();
         let change = |d: &mut apportion_domain::ProblemDraft| (d.deployed, d.switching_weight) = (deployed, 400.0);
         let problem = plain.changed(change).expect("what runs is known");
-        let space = Space::new(&problem, &Tightening::none(&problem)).expect("a space");
+        let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
         let stage = Stage::new(Goal::CostAndSwitching);
         let whole = crate::milp::solve_stage(&problem, &space, stage, 1e-6, &unlimited(), None);
         match (whole, answer(&problem, &space, stage.goal, None, GAP, &unlimited()).expect("three pipelines")) {
@@ -292,7 +292,7 @@ fn a_limit_that_is_hit_leaves_the_best_plan_so_far_and_a_bound() {
             let found = solve(&counted(until_ms));
             assert!(found.value <= best.bound + 1e-9, "{until_ms} ms: {} above the bound {}", found.value, best.bound);
             assert!(found.bound >= best.value - 1e-9, "{until_ms} ms: bound {} below {}", found.bound, best.value);
-            let plan = extract::plan(&problem, &found.space, &found.choice, &found.flows);
+            let plan = extract::plan(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
             assert!(apportion_checker::check(&problem, &plan).is_empty(), "{until_ms} ms");
             stopped += u32::from(found.stopped.is_some());
         }

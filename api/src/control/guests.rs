@@ -1,0 +1,150 @@
+//! Connections to the agents' port. One that has not shown the token is a guest: it may send little and stay for a
+//! short time, so that nothing large is ever decoded for somebody unknown.
+
+use futures::Stream;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+use tonic::transport::server::Connected;
+
+/// Connections at a time, of agents and guests together: the largest fleet, twice.
+pub const CONNECTIONS_MAX: usize = 4_096;
+/// Guests at a time; a further one is hung up on.
+pub const GUESTS_MAX: usize = 256;
+/// What a guest may send: HTTP/2's own frames and a registration, many times over.
+pub const GUEST_BYTES_MAX: usize = 64 * 1024;
+/// How long a guest may stay.
+const GUEST_TIME: Duration = Duration::from_secs(10);
+/// Streams at a time on one connection; an agent has one.
+pub const STREAMS_MAX: u32 = 8;
+/// Headers of one request.
+pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// How long accepting rests when the machine has no more descriptors.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Marks a connection as an agent's.
+#[derive(Clone, Debug, Default)]
+pub struct Guest(Arc<AtomicBool>);
+
+impl Guest {
+    /// It has shown the token, and was taken into the fleet.
+    pub fn admit(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection within its bounds.
+pub struct Connection {
+    stream: TcpStream,
+    guest: Guest,
+    received: usize,
+    /// While it is a guest: until when, and its place among the guests.
+    visit: Option<(Pin<Box<Sleep>>, OwnedSemaphorePermit)>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// Why a guest has to go now, if it has to.
+    fn overstays(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
+        if self.guest.is_admitted() {
+            self.visit = None;
+        }
+        let (until, _) = self.visit.as_mut()?;
+        if self.received > GUEST_BYTES_MAX {
+            let detail = format!("{} bytes before the token: expected at most {GUEST_BYTES_MAX}", self.received);
+            return Some(io::Error::new(io::ErrorKind::InvalidData, detail));
+        }
+        let expired = until.as_mut().poll(cx).is_ready();
+        expired.then(|| io::Error::new(io::ErrorKind::TimedOut, "no token was shown in time"))
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.overstays(cx) {
+            return Poll::Ready(Err(error));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.received = self.received.saturating_add(buffer.filled().len() - before);
+        polled
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Guest;
+
+    fn connect_info(&self) -> Guest {
+        self.guest.clone()
+    }
+}
+
+/// The connections of a listener. At [`CONNECTIONS_MAX`] it accepts no more until one ends.
+pub fn accepted(listener: TcpListener) -> impl Stream<Item = io::Result<Connection>> {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let guests = Arc::new(Semaphore::new(GUESTS_MAX));
+    futures::stream::unfold((listener, places, guests), |(listener, places, guests)| async move {
+        loop {
+            let place = places.clone().acquire_owned().await.expect("nobody closes it");
+            match listener.accept().await {
+                Ok((stream, from)) => match guests.clone().try_acquire_owned() {
+                    Ok(visit) => {
+                        // A target must not wait 40 ms for an acknowledgement of the one before.
+                        let connection = stream.set_nodelay(true).map(|()| Connection::new(stream, visit, place));
+                        return Some((connection, (listener, places, guests)));
+                    }
+                    Err(_) => tracing::warn!(%from, "hung up: {GUESTS_MAX} connections have not shown the token yet"),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to the agents' port could not be accepted");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    })
+}
+
+impl Connection {
+    fn new(stream: TcpStream, visit: OwnedSemaphorePermit, place: OwnedSemaphorePermit) -> Self {
+        let visit = Some((Box::pin(sleep(GUEST_TIME)), visit));
+        Self { stream, guest: Guest::default(), received: 0, visit, _place: place }
+    }
+}

@@ -1,0 +1,35 @@
+//! The service's processes and their beats.
+
+use super::{PgConnection, Result, Time};
+use uuid::Uuid;
+
+/// Raises the beat of a process; answers what the database's clock says.
+///
+/// # Errors
+/// The database's.
+pub async fn beat(db: &mut PgConnection, process: Uuid) -> Result<Time> {
+    sqlx::query_scalar(
+        "insert into processes (id, beat, seen_at) values ($1, 1, clock_timestamp())
+         on conflict (id) do update set beat = processes.beat + 1, seen_at = excluded.seen_at returning clock_timestamp()",
+    )
+    .bind(process)
+    .fetch_one(db)
+    .await
+}
+
+/// All beats by process.
+///
+/// # Errors
+/// The database's.
+pub async fn beats(db: &mut PgConnection) -> Result<Vec<(Uuid, i64)>> {
+    sqlx::query_as("select id, beat from processes order by id").fetch_all(db).await
+}
+
+/// Forgets processes that ended long ago.
+///
+/// # Errors
+/// The database's.
+pub async fn forget(db: &mut PgConnection) -> Result<()> {
+    sqlx::query("delete from processes where seen_at < clock_timestamp() - interval '1 day'").execute(db).await?;
+    Ok(())
+}

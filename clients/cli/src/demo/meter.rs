@@ -1,0 +1,241 @@
+//! What this machine's processors do: what the demo's own processes use, how long their threads wait for one, what other work takes.
+//!
+//! Linux tells it in `/proc`; elsewhere nothing is known, and nothing is what is said.
+
+use apportion_profiler::processor::thread_time;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What a stretch of time has seen, in processors: 1.5 is one and a half of them all the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Use {
+    /// How long it was.
+    pub seconds: f64,
+    /// Processors of the machine.
+    pub processors: f64,
+    /// Used by the demo, its service and its agents.
+    pub own: f64,
+    /// Threads of the demo that waited for a processor, on average.
+    pub waiting: f64,
+    /// Used by other work, the host of a virtual machine included.
+    pub others: f64,
+}
+
+impl Use {
+    /// The mean of several stretches.
+    pub fn mean(of: &[Self]) -> Option<Self> {
+        let seconds: f64 = of.iter().map(|u| u.seconds).sum();
+        let mean = |field: fn(&Self) -> f64| of.iter().map(|u| field(u) * u.seconds).sum::<f64>() / seconds;
+        (seconds > 0.0).then(|| Self {
+            seconds,
+            processors: mean(|u| u.processors),
+            own: mean(|u| u.own),
+            waiting: mean(|u| u.waiting),
+            others: mean(|u| u.others),
+        })
+    }
+}
+
+/// Nanoseconds that a thread has run, and has waited for a processor.
+type Thread = (u64, u64);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Machine {
+    processors: u32,
+    /// Ticks in use, and all of them.
+    busy: u64,
+    total: u64,
+}
+
+struct Reading {
+    at: Instant,
+    machine: Machine,
+    threads: BTreeMap<u32, Thread>,
+}
+
+/// Looks at the machine from time to time.
+pub struct Meter {
+    last: Option<Reading>,
+    /// From look to look.
+    pub seen: Vec<Use>,
+}
+
+impl Meter {
+    /// Begins now.
+    pub fn start() -> Self {
+        Self { last: Reading::now(), seen: Vec::new() }
+    }
+
+    /// Adds what has been since the last look.
+    pub fn look(&mut self) {
+        let Some(now) = Reading::now() else { return };
+        if let Some(of) = self.last.as_ref().and_then(|last| now.since(last)) {
+            self.seen.push(of);
+        }
+        self.last = Some(now);
+    }
+
+    /// Looks again and gives the mean of all looks.
+    pub fn mean(mut self) -> Option<Use> {
+        self.look();
+        Use::mean(&self.seen)
+    }
+}
+
+impl Reading {
+    fn now() -> Option<Self> {
+        let machine = Machine::parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
+        let mut threads = BTreeMap::new();
+        for process in descendants(std::process::id(), &parents()) {
+            for thread in numbers_in(Path::new(&format!("/proc/{process}/task"))) {
+                let text = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"));
+                if let Some(times) = text.ok().and_then(|text| thread_times(&text)) {
+                    threads.insert(thread, times);
+                }
+            }
+        }
+        Some(Self { at: Instant::now(), machine, threads })
+    }
+
+    fn since(&self, before: &Self) -> Option<Use> {
+        let seconds = self.at.duration_since(before.at).as_secs_f64();
+        let total = self.machine.total.checked_sub(before.machine.total).filter(|total| *total > 0)?;
+        let processors = f64::from(self.machine.processors);
+        let busy = processors * self.machine.busy.saturating_sub(before.machine.busy) as f64 / total as f64;
+        let spent = |field: fn(&Thread) -> u64| {
+            let of = |(id, now): (&u32, &Thread)| {
+                field(now).saturating_sub(before.threads.get(id).map_or(0, field)) // a number that is used again begins anew
+            };
+            self.threads.iter().map(of).sum::<u64>() as f64 / 1e9 / seconds
+        };
+        let own = spent(|t| t.0).min(busy);
+        Some(Use { seconds, processors, own, waiting: spent(|t| t.1), others: busy - own })
+    }
+}
+
+impl Machine {
+    /// From `/proc/stat`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let fields: Vec<u64> =
+            lines.next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|f| f.parse().ok()).collect();
+        let is_processor =
+            |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let processors = lines.filter(is_processor).count() as u32;
+        // user nice system idle iowait irq softirq steal; guest time is in user already
+        let total: u64 = fields.iter().take(8).sum();
+        let idle = fields.get(3)? + fields.get(4)?;
+        (processors > 0).then(|| Self { processors, busy: total - idle, total })
+    }
+}
+
+/// Run and waiting time from a thread's `schedstat`.
+fn thread_times(text: &str) -> Option<Thread> {
+    let mut fields = text.split_whitespace().map(str::parse);
+    Some((fields.next()?.ok()?, fields.next()?.ok()?))
+}
+
+/// The parent from a process's `stat`; its name, in parentheses, may hold anything.
+fn parent(text: &str) -> Option<u32> {
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// All processes with their parents.
+fn parents() -> Vec<(u32, u32)> {
+    let of = |process: u32| Some((process, parent(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?));
+    numbers_in(Path::new("/proc")).into_iter().filter_map(of).collect()
+}
+
+fn numbers_in(folder: &Path) -> Vec<u32> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A process with its children, their children, and so on.
+fn descendants(of: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+    let mut found = vec![of];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        found.extend(parents.iter().filter(|(child, p)| *p == parent && *child != of).map(|(child, _)| *child));
+        at += 1;
+    }
+    found
+}
+
+/// Processors that the machine gives to a program that asks for all of them for so long: two where nothing else runs on two, one where
+/// as many other threads compute. `None` where the system does not say it.
+pub fn probe(length: Duration) -> Option<f64> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let spin = || {
+        let (begun, had) = (Instant::now(), thread_time()?);
+        while begun.elapsed() < length {
+            std::hint::spin_loop();
+        }
+        Some((thread_time()? - had).as_secs_f64() / begun.elapsed().as_secs_f64())
+    };
+    std::thread::scope(|scope| {
+        let spinning: Vec<_> = (0..threads).map(|_| scope.spawn(spin)).collect();
+        spinning.into_iter().map(|thread| thread.join().ok().flatten()).sum()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steal_is_other_work_and_waiting_for_disks_is_none() {
+        let text = "cpu  100 10 20 500 50 1 2 30 7 0\ncpu0 1 2\ncpu1 3 4\nintr 5\n";
+        assert_eq!(Machine::parse(text), Some(Machine { processors: 2, busy: 163, total: 713 }));
+        for text in ["", "cpu  1 2 3", "intr 1\n", "cpu  1 1 1 1 1 1 1 1\n"] {
+            assert_eq!(Machine::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_may_be_called_anything() {
+        assert_eq!(parent("71 (a) b (c)) S 7 71 71"), Some(7));
+        assert_eq!((parent("71"), thread_times("5 6 7"), thread_times("5")), (None, Some((5, 6)), None));
+    }
+
+    #[test]
+    fn descendants_are_children_of_any_depth() {
+        assert_eq!(descendants(2, &[(1, 0), (2, 1), (3, 2), (4, 3), (5, 1), (6, 2)]), [2, 3, 6, 4]);
+        assert_eq!(descendants(1, &[(1, 1)]), [1], "one that is its own parent is counted once");
+    }
+
+    #[test]
+    fn what_others_use_is_what_is_left_of_the_busy_time() {
+        let reading = |at, busy, total, threads: &[(u32, Thread)]| Reading {
+            at,
+            machine: Machine { processors: 2, busy, total },
+            threads: threads.iter().copied().collect(),
+        };
+        let begin = Instant::now();
+        let before = reading(begin, 1_000, 4_000, &[(1, (5_000_000_000, 1_000_000_000))]);
+        let threads = [(1, (5_500_000_000, 1_200_000_000)), (2, (250_000_000, 0))];
+        let now = reading(begin + Duration::from_secs(1), 1_150, 4_200, &threads).since(&before).expect("time has passed");
+        let Use { seconds, processors, own, waiting, others } = now;
+        assert_eq!((seconds, processors), (1.0, 2.0));
+        assert!((own - 0.75).abs() < 1e-9 && (waiting - 0.2).abs() < 1e-9 && (others - 0.75).abs() < 1e-9, "{now:?}");
+    }
+
+    #[test]
+    fn a_long_stretch_counts_more_than_a_short_one() {
+        let of = |seconds, own| Use { seconds, processors: 2.0, own, waiting: 0.0, others: 0.0 };
+        assert_eq!(Use::mean(&[of(1.0, 2.0), of(3.0, 0.0)]), Some(of(4.0, 0.5)));
+        assert_eq!(Use::mean(&[]), None);
+    }
+
+    #[test]
+    fn a_program_that_spins_is_seen_as_the_demos_own_work() {
+        let mut meter = Meter::start();
+        let Some(free) = probe(Duration::from_millis(300)) else { return eprintln!("skipped: no processor times here") };
+        meter.look();
+        let Some(seen) = meter.seen.first() else { return eprintln!("skipped: no /proc/stat here") };
+        assert!(free > 0.0 && free <= seen.processors * 1.1, "{free} of {seen:?}");
+        assert!(seen.own > 0.3 * free, "{seen:?} while {free} were given");
+    }
+}

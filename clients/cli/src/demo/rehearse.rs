@@ -1,0 +1,301 @@
+//! Before the load is played: what a request costs here and now, and what of the machine is free for it.
+
+use super::answers::{Canvas, Example};
+use super::estimate::{Figures, Played, capacity_of_most_accurate_qps, drawn, longest_way, planned, problem_of};
+use super::fit::{self, Fitted, Free, MULTIPLE, Serves, Slowness};
+use super::fleet::{Fleet, FleetArgs};
+use super::load::{Load, Progress};
+use super::meter::{Meter, probe};
+use super::report::measured;
+use super::{HARDWARE, say};
+use anyhow::{Context, Result};
+use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Trace};
+use apportion_estimator::{ArrivalProcess, Workload};
+use apportion_planning::{PlanOptions, plan};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Length of the rehearsal.
+const SECONDS: u64 = 5;
+/// Its load, in parts of what the devices serve with the most accurate variants: the base load of the run is about that.
+const LOAD: f64 = 0.4;
+/// How long a program asks for all processors, to see what it is given.
+const PROBE: Duration = Duration::from_millis(300);
+/// Pauses between two of these, so that a short job of somebody else's does not decide.
+const PROBE_PAUSE: Duration = Duration::from_millis(200);
+const PROBES: usize = 5;
+/// Most that the longest way through the most accurate variants may charge, in parts of the objective: the rest is for queueing.
+const CHARGE_MAX: f64 = 0.5;
+/// Most that all hops may take together, in parts of the objective.
+const HOPS_MAX: f64 = 0.25;
+/// Seconds of Poisson arrivals on which plans must hold, and limit of a plan's time: as in a round of the service.
+const TRACE_S: u64 = 20;
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the rehearsal has settled.
+pub struct Rehearsed {
+    /// How slow the devices are.
+    pub slowness: Slowness,
+    /// What a hop takes.
+    pub hop_ms: f64,
+    /// The load to be played.
+    pub load: Fitted,
+}
+
+/// What is rehearsed.
+pub struct Rehearsal<'a> {
+    /// The service and its agents; the pipeline is profiled, at a multiple of 1.
+    pub fleet: &'a Fleet,
+    /// As they were asked for.
+    pub args: &'a FleetArgs,
+    /// The pipeline.
+    pub spec: &'a Example,
+    /// What is sent.
+    pub canvases: &'a Arc<Vec<Canvas>>,
+    /// Agents with their ingresses.
+    pub ingresses: &'a [(String, String)],
+    /// Seed of the arrivals.
+    pub seed: u64,
+}
+
+/// What a request costs.
+struct Cost {
+    hop_ms: f64,
+    /// Processor seconds; none where the system does not say it.
+    request_s: Option<f64>,
+    /// Whether hops took more than the objective leaves for them.
+    is_slow: bool,
+}
+
+impl Rehearsal<'_> {
+    /// Measures what is free and what a request costs, sets the devices' multiple, and finds the load; or says why there is none: the most
+    /// accurate variants cannot meet the objective on this machine however few the requests are.
+    ///
+    /// # Errors
+    /// If the service or an agent breaks down.
+    pub async fn run(&self) -> Result<Result<Rehearsed, String>> {
+        let name = &self.spec.name;
+        let devices = self.args.agents * self.args.devices;
+        let problem = self.problem().await?;
+        let index = problem.pipeline_named(name).context("the pipeline is in its own problem")?;
+        let (tasks, charge_ms) = longest_way(problem.pipeline(index));
+        let multiple_max = CHARGE_MAX * self.spec.slo_ms / charge_ms;
+        if multiple_max < 1.0 && self.args.multiple.is_none() {
+            return Ok(Err(format!(
+                "the most accurate variants of {name} charge {charge_ms:.0} ms here, alone and without queueing: its objective of {:.0} \
+                 ms is more than this machine can keep",
+                self.spec.slo_ms
+            )));
+        }
+        let alone_qps = capacity_of_most_accurate_qps(&problem, name, HARDWARE, devices)?;
+        let first = self.args.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
+        self.fleet.slow_down(name, 1.0, first).await?;
+        let cost = self.play(LOAD * alone_qps / first, tasks).await?;
+        let slowness = self.slowness(alone_qps, &cost, multiple_max).await;
+        self.fleet.slow_down(name, first, slowness.multiple).await?;
+        self.fleet.change(name, |spec| spec["network_ms"] = cost.hop_ms.into()).await?;
+        let problem = self.problem().await?;
+        let capacity_qps = capacity_of_most_accurate_qps(&problem, name, HARDWARE, devices)?;
+        say("looking for the load that needs cheaper variants when it doubles");
+        let fitted = tokio::task::spawn_blocking(move || fit::fit_load(capacity_qps, |qps| serves(&problem, qps))).await?;
+        let unfit = || {
+            let (slo_ms, hop_ms) = (self.spec.slo_ms, cost.hop_ms);
+            format!(
+                "no plan with the most accurate variants holds {slo_ms:.0} ms, even for few requests: a hop takes {hop_ms:.1} ms"
+            )
+        };
+        Ok(fitted.map(|load| Rehearsed { slowness, hop_ms: cost.hop_ms, load }).ok_or_else(unfit))
+    }
+
+    /// The pipeline as it is registered, on the devices of the live agents.
+    async fn problem(&self) -> Result<Problem> {
+        problem_of(&self.fleet.service.ask(&self.spec.name, 1.0).await?)
+    }
+
+    /// Plays a short load, and compares what a request takes with what the estimator says of the same load without a network.
+    async fn play(&self, qps: f64, tasks: u32) -> Result<Cost> {
+        say(&format!("rehearsing: {qps:.1} queries/s for {SECONDS} s"));
+        let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.ingresses).await?;
+        let load = Load {
+            ingresses: self.ingresses.iter().map(|(_, address)| address.clone()).collect(),
+            pipeline: self.spec.name.clone(),
+            canvases: self.canvases.clone(),
+            arrivals: drawn((0..SECONDS).map(|s| (s, qps)).collect(), self.seed)?,
+            slo: Duration::from_secs_f64(self.spec.slo_ms / 1e3),
+        };
+        let meter = Meter::start();
+        let sent = load.run(Arc::new(Progress::default())).await?;
+        let seen = meter.mean();
+        let (problem, plan) = planned(&self.fleet.service, &id).await?;
+        let index = problem.pipeline_named(&self.spec.name).context("the plan is of another pipeline")?;
+        let plans = [(Duration::ZERO, plan)];
+        let played = Played { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[] };
+        let estimated = played.estimates()?.first().map_or(0.0, |run| run.p50_ms);
+        let Figures { p50_ms, .. } = measured(&sent, &[], self.spec.slo_ms);
+        let beyond_ms = (p50_ms - estimated).max(0.0);
+        let is_slow = beyond_ms > HOPS_MAX * self.spec.slo_ms;
+        let hop_ms = beyond_ms.min(HOPS_MAX * self.spec.slo_ms) / f64::from(tasks);
+        let request_s = seen.map(|seen| seen.own * seen.seconds / sent.len().max(1) as f64);
+        say(&format!(
+            "a request takes {p50_ms:.1} ms at the median and {estimated:.1} ms of its devices: {hop_ms:.1} ms a hop"
+        ));
+        Ok(Cost { hop_ms, request_s, is_slow })
+    }
+
+    /// How slow the devices must be for what is free; said where it is not what was asked for, or does not fit.
+    async fn slowness(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> Slowness {
+        let free = tokio::task::spawn_blocking(free).await.ok().flatten();
+        let (Some(free), Some(request_s)) = (free, cost.request_s) else {
+            let multiple = self.args.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
+            say(&format!(
+                "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the measured time"
+            ));
+            return Slowness { multiple, needed: 0.0, allowed: 0.0, fits: !cost.is_slow };
+        };
+        let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+        let seen = Free { processors, free, request_s };
+        // Twice the base load is about what the devices could serve at most.
+        let mut slowness = fit::fit_multiple(alone_qps, &seen, multiple_max, self.args.multiple);
+        slowness.fits &= !cost.is_slow;
+        say(&format!(
+            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, a request takes {:.1} ms of one: with devices \
+             that hold their slots for {:.1} times the measured time the load takes {:.2}, and {:.2} are set aside for it",
+            1e3 * request_s,
+            slowness.multiple,
+            slowness.needed,
+            slowness.allowed
+        ));
+        if !slowness.fits {
+            say(
+                "THIS MACHINE IS TOO BUSY for a fair run, as slow as the objective lets the devices be. The load is played all the same; \
+                 if promises are not kept, the demo says so and ends with 5",
+            );
+        }
+        slowness
+    }
+}
+
+/// What of the processors is free: the median of several looks.
+fn free() -> Option<f64> {
+    let mut looks: Vec<f64> = (0..PROBES)
+        .filter_map(|_| {
+            std::thread::sleep(PROBE_PAUSE);
+            probe(PROBE)
+        })
+        .collect();
+    looks.sort_by(f64::total_cmp);
+    looks.get(looks.len() / 2).copied()
+}
+
+/// How the planner of a round of the service serves a demand of the only pipeline.
+fn serves(problem: &Problem, demand_qps: f64) -> Serves {
+    let Some((outcome, report)) = planned_for(problem, demand_qps) else { return Serves::Never };
+    let asked = problem.pipelines[0].percentile / 100.0;
+    let holds = outcome.plan().is_some() && report.estimate.as_ref().is_some_and(|e| e.attainment >= asked);
+    match report.objective.step {
+        Some(ObjectiveStep::Hardware) if holds => Serves::Accurately,
+        Some(ObjectiveStep::Accuracy) if holds => Serves::Cheaply,
+        _ => Serves::Never,
+    }
+}
+
+fn planned_for(problem: &Problem, demand_qps: f64) -> Option<(PlanOutcome, PlanningReport)> {
+    let changed = problem.changed(|draft| {
+        draft.objective.mode = Mode::HardwareThenAccuracy;
+        draft.pipelines[0] = draft.pipelines[0].with_demand(demand_qps);
+    });
+    let trace = Trace::rates((0..TRACE_S).map(|second| (second, demand_qps)).collect()).ok()?;
+    let begun = Instant::now();
+    let options = PlanOptions {
+        time_limit: Some(TIME_LIMIT),
+        trace: Some(Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 1 }),
+        explain: false,
+        ..PlanOptions::new(Arc::new(move || begun.elapsed()))
+    };
+    Some(plan(&changed.ok()?, &options))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use apportion_domain::Plan;
+    use apportion_wire::{ProblemFile, problem_from_tree};
+    use serde_json::{Value, json};
+
+    const DEVICES: u32 = 6;
+
+    /// The digits on six devices that take so long for one query of each variant, in ms: `find` from the most accurate to the cheapest, then
+    /// `read`. As measured, batches save nothing.
+    pub fn digits(find_ms: [f64; 3], read_ms: [f64; 3]) -> Problem {
+        let variant = |name: &str, accuracy: f64, ms: f64, fanout: f64| {
+            let row = |batch: u32| json!({"hardware": HARDWARE, "batch": batch, "latency_ms": ms * f64::from(batch)});
+            let rows: Vec<Value> = [1, 2, 4, 8].map(row).to_vec();
+            json!({"name": name, "accuracy": accuracy, "fanout": fanout, "profile": rows})
+        };
+        let task = |name: &str, accuracies: [f64; 3], ms: [f64; 3], fanout: f64| {
+            let of = |at: usize| variant(&format!("{name}-{at}"), accuracies[at], ms[at], fanout);
+            json!({"name": name, "variants": [of(0), of(1), of(2)]})
+        };
+        let document = json!({
+            "version": 1,
+            "hardware": [{"name": HARDWARE, "price_per_hour": 1.0, "count": DEVICES}],
+            "pipelines": [{
+                "name": "digits", "demand_qps": 1.0, "slo_ms": 400.0,
+                "tasks": [task("find", [0.98, 0.95, 0.84], find_ms, 3.0), task("read", [0.95, 0.93, 0.8], read_ms, 1.0)],
+                "edges": [{"from": "find", "to": "read"}],
+            }],
+        });
+        match problem_from_tree("problem", document).expect("a valid problem") {
+            ProblemFile::Allocation(problem) => problem,
+            ProblemFile::Scaling(_) => panic!("it is no scaling problem"),
+        }
+    }
+
+    /// Machines and example pipelines: the usual one; fast ones, whose six devices can be filled; slow ones; with the work elsewhere.
+    fn machines() -> [Problem; 5] {
+        [
+            digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]),
+            digits([5.0, 1.6, 0.5], [0.333, 0.05, 0.01]),
+            digits([3.0, 1.0, 0.3], [1.0, 0.2, 0.05]),
+            digits([75.0, 25.0, 8.0], [9.0, 1.0, 0.3]),
+            digits([10.0, 6.0, 3.0], [12.0, 6.0, 2.0]),
+        ]
+    }
+
+    /// The plan for a demand.
+    pub fn plan_for(problem: &Problem, demand_qps: f64) -> Plan {
+        let (outcome, _) = planned_for(problem, demand_qps).expect("a demand in range");
+        outcome.plan().expect("a plan").clone()
+    }
+
+    fn capacity_qps(problem: &Problem) -> f64 {
+        capacity_of_most_accurate_qps(problem, "digits", HARDWARE, DEVICES).expect("a profile")
+    }
+
+    #[test]
+    fn on_any_machine_the_planner_needs_cheaper_variants_for_the_doubled_load_alone() {
+        for problem in machines() {
+            let fitted = fit::fit_load(capacity_qps(&problem), |qps| serves(&problem, qps)).expect("a load");
+            assert!(fitted.needs_cheaper, "{fitted:?} of {}", capacity_qps(&problem));
+            assert!(fitted.peak_qps() > 0.9 * fitted.accurate_qps, "{fitted:?}");
+            assert_eq!(serves(&problem, fit::HEADROOM * fitted.base_qps), Serves::Accurately);
+            assert_eq!(serves(&problem, fit::HEADROOM * fitted.peak_qps()), Serves::Cheaply);
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_capacity_without_the_planner_shows_replicas_only_on_some_machine() {
+        // What the demo did: twice 0.4 of it, with the headroom.
+        let shows_replicas_only = |problem: &Problem| {
+            let demand_qps = 0.8 * fit::HEADROOM * capacity_qps(problem);
+            serves(problem, demand_qps) == Serves::Accurately
+        };
+        assert!(machines().iter().any(shows_replicas_only));
+    }
+
+    #[test]
+    fn the_longest_way_charges_the_most_accurate_variants() {
+        let problem = digits([30.0, 10.0, 3.0], [4.0, 0.5, 0.1]);
+        assert_eq!(longest_way(&problem.pipelines[0]), (2, 2.0 * 34.0));
+    }
+}

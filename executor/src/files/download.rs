@@ -1,0 +1,141 @@
+//! One download: bytes come, are hashed and written; where it breaks off, the next try goes on.
+
+use super::{FileError, Source, hex, path_of};
+use crate::causes::describe;
+use apportion_protocol::v1::FileChunk;
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// After so long without a byte, a download has broken off.
+pub(super) const READ_WAIT_MAX: Duration = Duration::from_secs(15);
+/// Bytes read from the disk at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes written before the disk must have them: what the kernel may owe it, so that nobody else's write waits for all of a file.
+const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes on their way.
+pub(super) enum Stream {
+    /// By HTTP, from this byte on.
+    Http { from: u64, response: Box<reqwest::Response> },
+    /// By the control plane's own call, from this byte on.
+    Grpc { from: u64, chunks: Box<tonic::Streaming<FileChunk>> },
+    /// The file has no such byte: nothing lacks, or what is here is longer than it.
+    Nothing { from: u64 },
+}
+
+impl Stream {
+    fn from(&self) -> u64 {
+        match self {
+            Self::Http { from, .. } | Self::Grpc { from, .. } | Self::Nothing { from } => *from,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        let next = async {
+            match self {
+                Self::Http { response, .. } => response.chunk().await.map_err(|e| describe(&e)),
+                Self::Grpc { chunks, .. } => {
+                    let chunk = chunks.message().await.map_err(|s| format!("{:?}: {}", s.code(), s.message()))?;
+                    Ok(chunk.map(|c| c.data.into()))
+                }
+                Self::Nothing { .. } => Ok(None),
+            }
+        };
+        let late = |_| format!("no byte came for {READ_WAIT_MAX:?}");
+        tokio::time::timeout(READ_WAIT_MAX, next).await.map_err(late)?
+    }
+}
+
+/// The digest of what a file holds from where it stands, and how many bytes that is. Others of this thread have their turns.
+pub(super) async fn hashed(file: &mut File) -> std::io::Result<(Sha256, u64)> {
+    let (mut hasher, mut bytes, mut chunk) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
+    loop {
+        let read = file.read(&mut chunk)?;
+        if read == 0 {
+            return Ok((hasher, bytes));
+        }
+        hasher.update(&chunk[..read]);
+        bytes += read as u64;
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A file that is not whole yet.
+pub(super) struct Partial {
+    directory: PathBuf,
+    digest: String,
+    path: PathBuf,
+    file: File,
+    hasher: Sha256,
+    bytes: u64,
+    unsynced: u64,
+}
+
+impl Partial {
+    /// What is there of a file, be it nothing.
+    pub async fn open(directory: &Path, digest: &str) -> Result<Self, FileError> {
+        let path = directory.join(format!("{digest}.part"));
+        let disk = |e| FileError::Disk(path.clone(), e);
+        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
+        let (hasher, bytes) = hashed(&mut file).await.map_err(disk)?;
+        let (directory, digest) = (directory.to_path_buf(), digest.to_owned());
+        Ok(Self { directory, digest, path, file, hasher, bytes, unsynced: 0 })
+    }
+
+    /// Bytes that are there.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn disk(&self) -> impl Fn(std::io::Error) -> FileError + use<> {
+        let path = self.path.clone();
+        move |e| FileError::Disk(path.clone(), e)
+    }
+
+    fn restart(&mut self) -> Result<(), FileError> {
+        (self.hasher, self.bytes, self.unsynced) = (Sha256::new(), 0, 0);
+        self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(self.disk())
+    }
+
+    fn add(&mut self, data: &[u8]) -> Result<(), FileError> {
+        self.file.write_all(data).map_err(self.disk())?;
+        self.hasher.update(data);
+        self.bytes += data.len() as u64;
+        self.unsynced += data.len() as u64;
+        if self.unsynced >= UNSYNCED_BYTES_MAX {
+            self.unsynced = 0;
+            self.file.sync_data().map_err(self.disk())?;
+        }
+        Ok(())
+    }
+
+    /// Fetches the rest, and gives the whole file's place.
+    pub async fn complete(&mut self, source: &Source, http: &reqwest::Client) -> Result<PathBuf, FileError> {
+        let place = source.place(&self.digest);
+        let broke = |why: String| FileError::Fetch(place.clone(), why);
+        let mut stream = source.open(http, &self.digest, self.bytes).await.map_err(broke)?;
+        if stream.from() != self.bytes {
+            self.restart()?;
+        }
+        if self.bytes > 0 {
+            tracing::info!(file = self.digest, bytes = self.bytes, "a download goes on where it broke off");
+        }
+        while let Some(data) = stream.next().await.map_err(broke)? {
+            self.add(&data)?;
+        }
+        let actual = hex(&self.hasher.clone().finalize());
+        if actual != self.digest {
+            // What was there may have been damaged: the next try begins anew.
+            self.restart()?;
+            return Err(FileError::Digest(place, self.digest.clone(), actual));
+        }
+        let whole = path_of(&self.directory, &self.digest);
+        self.file.sync_all().map_err(self.disk())?;
+        std::fs::rename(&self.path, &whole).map_err(|e| FileError::Disk(whole.clone(), e))?;
+        Ok(whole)
+    }
+}

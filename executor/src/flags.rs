@@ -1,0 +1,173 @@
+//! What `apportion-agent` is told on its command line.
+
+use apportion_executor::addresses::{Advertised, host, host_and_port};
+use apportion_executor::backend::{Kind, Provider};
+use apportion_executor::gateway::{REQUESTS_MAX, WAITING_BYTES_MAX};
+use clap::Parser;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Measures what an agent costs: time per hop, large tensors, requests per second, each beside the plainest way to do it.
+#[derive(Parser)]
+#[command(name = "apportion-agent bench", version)]
+pub struct BenchFlags {
+    /// Seconds for each figure
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Let processors sleep between requests, as an agent with that flag does
+    #[arg(long)]
+    pub save_power: bool,
+    /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime, whose library is found as an agent finds it
+    #[arg(long)]
+    pub digits: Option<PathBuf>,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|n| (1..=1 << 24).contains(n));
+    count.ok_or_else(|| "expected a whole number from 1 to 16777216".into())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|s: &f64| (0.01..=3_600.0).contains(s));
+    seconds.ok_or_else(|| "expected seconds from 0.01 to 3600".into())
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|r: &f64| (0.0..=1.0).contains(r));
+    ratio.ok_or_else(|| "expected a number from 0 to 1".into())
+}
+
+/// Serves its part of the fleet's target on this machine's devices.
+#[derive(Parser)]
+#[command(name = "apportion-agent", version, after_help = "`apportion-agent bench` measures what an agent costs.")]
+pub struct Flags {
+    /// The control plane, for example http://127.0.0.1:7071
+    #[arg(long)]
+    pub join: String,
+    /// The token that the control plane asks for
+    #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
+    pub token: String,
+    /// Unique name in the fleet [default: with --state-dir host name and a part of the agent's id, which are kept there; else host name
+    /// and process number]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Hardware type of the devices
+    #[arg(long, default_value = "cpu")]
+    pub hardware: String,
+    /// How many devices
+    #[arg(long, default_value_t = 1)]
+    pub devices: u32,
+    /// Where clients come in
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub http: String,
+    /// Where clients come in by gRPC
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub ingress_grpc: String,
+    /// Where other agents come in
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub data: String,
+    /// The host that clients and other agents are told for all of these addresses, where it is not what the agent listens on [default:
+    /// what it listens on; for 0.0.0.0 this machine's address towards the control plane]
+    #[arg(long, env = "APPORTION_ADVERTISE", value_parser = host)]
+    pub advertise: Option<String>,
+    /// HOST:PORT that clients are told, for example of a proxy
+    #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = host_and_port)]
+    pub advertise_http: Option<String>,
+    /// HOST:PORT that clients of gRPC are told
+    #[arg(long, env = "APPORTION_ADVERTISE_GRPC", value_parser = host_and_port)]
+    pub advertise_grpc: Option<String>,
+    /// HOST:PORT that other agents are told
+    #[arg(long, env = "APPORTION_ADVERTISE_DATA", value_parser = host_and_port)]
+    pub advertise_data: Option<String>,
+    /// Model files, the last target and the agent's id; an agent that comes back here is the same one and comes back with what it served
+    #[arg(long)]
+    pub state_dir: Option<PathBuf>,
+    /// How batches are run: `onnx` here, `emulated` from their profiles without any variant (answers are zeros), or
+    /// `remote=http://host:port` by a server of the Open Inference Protocol that has the variants under their names
+    #[arg(long, default_value = "onnx")]
+    pub backend: Way,
+    /// What the backend `onnx` runs variants on: `cpu`, or `cuda`: the agent's devices are then CUDA's, by number, and what
+    /// cannot run there fails to load
+    #[arg(long, default_value = "cpu")]
+    pub provider: Provider,
+    /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
+    #[arg(long)]
+    pub onnxruntime: Option<PathBuf>,
+    /// Threads of one batch
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// Requests that may wait for their answers at this gateway; more get 429 at once
+    #[arg(long, default_value_t = REQUESTS_MAX, value_parser = at_least_one)]
+    pub requests_max: usize,
+    /// MiB of inputs that those requests may have
+    #[arg(long, default_value_t = WAITING_BYTES_MAX >> 20, value_parser = at_least_one)]
+    pub inputs_mib_max: usize,
+    /// Where spans of traced requests go: an OTLP endpoint over gRPC, for example http://127.0.0.1:4317 [default: no traces]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+    /// How many of the requests that do not say whether they are sampled are traced, from 0 to 1
+    #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", default_value_t = 1.0, value_parser = ratio)]
+    pub trace_ratio: f64,
+    /// Logs on stderr: `text`, or `json` with an object on each line
+    #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub log_format: String,
+    /// Let processors sleep between requests at any load [default: they are kept awake while 1,000 events a second come, where
+    /// the agent may write to /dev/cpu_dma_latency; a hop takes less than half as long then]
+    #[arg(long)]
+    pub save_power: bool,
+    /// Record all that the agent's machines are told and do into this file, to replay it
+    #[arg(long, hide = true)]
+    pub record: Option<PathBuf>,
+    /// Batches take at least as long as the profile says: devices are emulated
+    #[arg(long)]
+    pub pace: bool,
+}
+
+/// The values of `--backend`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Onnx,
+    Emulated,
+    Remote(String),
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            None if text == Kind::Local.name() => Ok(Self::Onnx),
+            None if text == Kind::Emulated.name() => Ok(Self::Emulated),
+            Some(("remote", url)) => match tonic::transport::Uri::from_str(url) {
+                Ok(u) if u.scheme_str() == Some("http") && u.host().is_some() && u.query().is_none() => {
+                    Ok(Self::Remote(url.into()))
+                }
+                _ => Err(format!("{url:?} is no server: expected http://host:port")),
+            },
+            _ => Err("expected onnx, emulated or remote=http://host:port".into()),
+        }
+    }
+}
+
+impl Flags {
+    /// What others are told.
+    pub fn advertised(&self) -> Advertised {
+        let (host, http) = (self.advertise.clone(), self.advertise_http.clone());
+        Advertised { host, http, grpc: self.advertise_grpc.clone(), data: self.advertise_data.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_are_read_and_others_refused() {
+        assert_eq!("onnx".parse(), Ok(Way::Onnx));
+        assert_eq!("emulated".parse(), Ok(Way::Emulated));
+        assert_eq!("remote=http://gpu1:8000".parse(), Ok(Way::Remote("http://gpu1:8000".into())));
+        for wrong in ["", "Emulated", "remote", "remote=", "remote=gpu1:8000", "remote=https://gpu1", "emulated=1"] {
+            assert!(wrong.parse::<Way>().expect_err(wrong).contains("expected"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The codec of the service: protobuf, looked over before it is decoded ([`super::prescan`]).
+
+use super::{prescan, proto};
+use crate::refused::Bound;
+use bytes::Buf;
+use prost::Message;
+use std::marker::PhantomData;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::ProstEncoder;
+
+/// A message that is looked over before it is decoded.
+pub trait Scanned {
+    /// Whether it may be decoded.
+    ///
+    /// # Errors
+    /// What there is too much of, in words.
+    fn scan(bytes: &[u8]) -> Result<(), String> {
+        let _any = bytes;
+        Ok(())
+    }
+}
+
+impl Scanned for proto::ModelInferRequest {
+    fn scan(bytes: &[u8]) -> Result<(), String> {
+        prescan::request(bytes).map(|_| ())
+    }
+}
+
+macro_rules! small {
+    ($($message:ident),*) => {$(
+        impl Scanned for proto::$message {
+            fn scan(bytes: &[u8]) -> Result<(), String> {
+                let (given, most) = (bytes.len(), prescan::PLAIN_BYTES_MAX);
+                if given <= most { Ok(()) } else { Err(format!("the message has {given} bytes: expected at most {most}")) }
+            }
+        }
+    )*};
+}
+small!(ServerLiveRequest, ServerReadyRequest, ModelReadyRequest, ServerMetadataRequest, ModelMetadataRequest);
+small!(ModelConfigRequest, ModelStatisticsRequest, RepositoryIndexRequest);
+
+// What this process says itself, as a client of its own service reads it.
+macro_rules! own {
+    ($($message:ident),*) => {$(impl Scanned for proto::$message {})*};
+}
+own!(ServerLiveResponse, ServerReadyResponse, ModelReadyResponse, ServerMetadataResponse, ModelMetadataResponse);
+own!(ModelInferResponse, ModelStreamInferResponse, ModelConfigResponse, ModelStatisticsResponse, RepositoryIndexResponse);
+
+/// Protobuf with a look before decoding.
+#[derive(Clone, Copy, Debug)]
+pub struct ScannedCodec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for ScannedCodec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: Message + Send + 'static, U: Message + Default + Scanned + Send + 'static> Codec for ScannedCodec<T, U> {
+    type Encode = T;
+    type Decode = U;
+    type Encoder = ProstEncoder<T>;
+    type Decoder = ScannedDecoder<U>;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstEncoder::default()
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ScannedDecoder(PhantomData)
+    }
+}
+
+/// Its decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct ScannedDecoder<U>(PhantomData<U>);
+
+impl<U: Message + Default + Scanned> Decoder for ScannedDecoder<U> {
+    type Item = U;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
+        // The buffer lies in one piece, as tonic gathers it.
+        if from.chunk().len() != from.remaining() {
+            return Err(Status::internal("the message does not lie in one piece"));
+        }
+        U::scan(from.chunk()).map_err(|error| {
+            Bound::Parts.count();
+            Status::invalid_argument(error)
+        })?;
+        U::decode(from).map(Some).map_err(|error| Status::invalid_argument(format!("the message is none: {error}")))
+    }
+}

@@ -1,0 +1,85 @@
+//! A restored database numbers agents and replicas anew.
+
+use super::super::*;
+use super::world::*;
+use apportion_protocol::v1;
+
+/// `a` and `b` at agent 1, with these numbers of their replicas and groups, and files.
+fn plan(incarnation: u64, [a, b]: [(u64, &str); 2]) -> v1::Target {
+    let crews = [(a.0, 0, 1, 1, &[(a.0, 1)][..]), (b.0, 1, 1, 1, &[(b.0, 1)][..])];
+    let mut target = target(1, "ab", &[(true, 0, 1)], &crews);
+    target.fence = Some(v1::Fence { incarnation, generation: 1 });
+    for (group, (_, digest)) in target.pipelines[0].groups.iter_mut().zip([a, b]) {
+        group.file_digest = digest.into();
+    }
+    target
+}
+
+fn serves(world: &mut World) -> bool {
+    let mut answer = world.ask(1, "p", &[4.0]);
+    world.pass(50 * MS);
+    outcome(&mut answer) == Ok(vec![4.0])
+}
+
+#[test]
+fn what_is_loaded_is_not_loaded_again_under_another_number() {
+    let mut world = World::new(1, sums);
+    world.obey(&plan(1, [(1, "x"), (2, "y")]));
+    world.pass(100 * MS);
+    world.broken = |_| true;
+    world.obey(&plan(2, [(2, "x"), (7, "y")]));
+    world.pass(100 * MS);
+    assert_eq!(world.failures, Vec::<u64>::new(), "nothing is loaded");
+    assert_eq!(world.loaded[&1], [2, 7].into());
+    assert!(serves(&mut world));
+}
+
+#[test]
+fn a_number_that_stands_for_another_file_is_loaded_beside_the_old_one() {
+    let mut world = World::new(1, sums);
+    world.obey(&plan(1, [(1, "x"), (2, "y")]));
+    world.pass(100 * MS);
+    world.load_ns = 300 * MS;
+    world.obey(&plan(2, [(1, "x"), (2, "z")]));
+    world.pass(100 * MS);
+    assert_eq!(world.loaded[&1].len(), 3, "the old one of task b serves on");
+    assert!(serves(&mut world));
+    world.pass(3_000 * MS);
+    assert_eq!(world.loaded[&1], [1, 2].into());
+    assert!(serves(&mut world));
+}
+
+#[test]
+fn a_batch_that_runs_while_numbers_change_is_answered() {
+    let mut world = World::new(1, sums);
+    let slow = |incarnation, numbers| {
+        let mut target = plan(incarnation, numbers);
+        target.pipelines[0].groups.iter_mut().for_each(|g| g.service[0].latency_ns = 20 * MS);
+        target
+    };
+    world.obey(&slow(1, [(1, "x"), (2, "y")]));
+    world.pass(100 * MS);
+    let mut answer = world.ask(1, "p", &[4.0]);
+    world.pass(10 * MS);
+    world.obey(&slow(2, [(2, "x"), (1, "y")]));
+    world.pass(60 * MS);
+    assert_eq!(outcome(&mut answer), Ok(vec![4.0]));
+}
+
+#[test]
+fn an_agent_that_gets_another_number_answers_what_it_has_begun() {
+    let mut world = World::new(1, sums);
+    let target = plan(1, [(1, "x"), (2, "y")]);
+    world.obey(&target);
+    world.pass(100 * MS);
+    let mut answer = world.ask(1, "p", &[4.0]);
+    world.pass(0);
+    let mut next = plan(2, [(1, "x"), (2, "y")]);
+    next.pipelines[0].replicas.iter_mut().for_each(|r| r.agent = 5);
+    next.agents[0].agent = 5;
+    world.tell(1, Event::Number(5));
+    world.obey(&next);
+    world.pass(50 * MS);
+    assert_eq!(outcome(&mut answer), Ok(vec![4.0]));
+    assert_eq!(world.loaded[&1], [1, 2].into());
+}

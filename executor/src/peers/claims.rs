@@ -1,0 +1,121 @@
+//! Which connection speaks for which agent. Agents say their numbers and prove nothing, so the first connection that names a number is
+//! believed for as long as it lives and is heard of; another one that names it meanwhile is refused. Whoever wants to speak for an agent
+//! has to be there before it, or has to wait until it is silent.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// An agent of which nothing was heard for so long may have another connection: three of its announcements are missing.
+pub const SILENT_MAX: Duration = Duration::from_secs(3);
+
+/// All of them, at one agent.
+#[derive(Debug, Default)]
+pub struct Claims {
+    /// By agent: its connection, and when that was last heard.
+    held: Mutex<HashMap<u64, (u64, Instant)>>,
+    connections: std::sync::atomic::AtomicU64,
+}
+
+impl Claims {
+    /// A connection that has not named a number yet.
+    #[must_use]
+    pub fn open(self: &Arc<Self>) -> Claim {
+        let connection = self.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Claim { of: self.clone(), connection, agent: None }
+    }
+}
+
+/// What one connection says of itself.
+#[derive(Debug)]
+pub struct Claim {
+    of: Arc<Claims>,
+    connection: u64,
+    agent: Option<u64>,
+}
+
+impl Claim {
+    /// Whether it may speak for this agent, from now on for this one alone. An agent has no number (0) before it has one.
+    #[must_use]
+    pub fn speaks_for(&mut self, agent: u64, now: Instant) -> bool {
+        if agent == 0 || self.agent == Some(agent) {
+            return true;
+        }
+        // The control plane has given it another number.
+        self.release();
+        let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = |(_, heard): &(u64, Instant)| now.saturating_duration_since(*heard) < SILENT_MAX;
+        if held.get(&agent).is_some_and(is_other) {
+            return false;
+        }
+        held.insert(agent, (self.connection, now));
+        self.agent = Some(agent);
+        true
+    }
+
+    /// Whether it speaks for anybody.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        self.agent.is_some()
+    }
+
+    /// It was heard; false if another connection speaks for its agent by now.
+    #[must_use]
+    pub fn is_heard(&self, now: Instant) -> bool {
+        let Some(agent) = self.agent else { return true };
+        let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.get_mut(&agent) {
+            Some((connection, heard)) if *connection == self.connection => {
+                *heard = now;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn release(&mut self) {
+        let Some(agent) = self.agent.take() else { return };
+        let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.get(&agent).is_some_and(|(connection, _)| *connection == self.connection) {
+            held.remove(&agent);
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_connection_of_an_agent_is_believed_while_it_is_heard() {
+        let (claims, now) = (Arc::<Claims>::default(), Instant::now());
+        let (mut own, mut forged) = (claims.open(), claims.open());
+        assert!(own.speaks_for(1, now) && own.speaks_for(1, now) && own.is_heard(now));
+        assert!(!forged.speaks_for(1, now) && !forged.is_made());
+        assert!(forged.speaks_for(2, now), "a number that nobody has");
+        assert!(own.is_heard(now + SILENT_MAX / 2));
+        assert!(!forged.speaks_for(1, now + SILENT_MAX));
+        // Silent, it may have another connection, and is told apart from that.
+        let mut again = claims.open();
+        assert!(again.speaks_for(1, now + SILENT_MAX * 2) && !own.is_heard(now + SILENT_MAX * 2));
+        drop(own);
+        assert!(again.is_heard(now + SILENT_MAX * 2), "what ends is only its own");
+    }
+
+    #[test]
+    fn a_number_is_free_when_its_connection_has_ended_or_has_another() {
+        let (claims, now) = (Arc::<Claims>::default(), Instant::now());
+        let mut first = claims.open();
+        assert!(first.speaks_for(0, now) && !first.is_made() && first.speaks_for(1, now));
+        assert!(first.speaks_for(2, now) && claims.open().speaks_for(1, now));
+        drop(first);
+        assert!(claims.open().speaks_for(2, now));
+        assert!(claims.held.lock().expect("no panic").is_empty());
+    }
+}

@@ -1,0 +1,95 @@
+//! What was refused because of a bound, by bound: counted in one place for all ways in, and shown as the metric
+//! `apportion_bounds_refused_total`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What a client or another agent ran into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Connections of clients, all of them or of one address.
+    Connections,
+    /// A connection that said nothing.
+    Handshake,
+    /// A body that came too slowly.
+    SlowBody,
+    /// Bytes of bodies that are being read, all of them or of one address.
+    OpenBytes,
+    /// A body or message that is too large.
+    BodyBytes,
+    /// A body or message that became too large when it was decompressed.
+    Inflated,
+    /// A message with too many parts.
+    Parts,
+    /// Connections of other agents.
+    PeerConnections,
+    /// A message between agents that is too large for its kind, or none at all.
+    PeerMessage,
+    /// A connection that speaks for an agent that has another one.
+    PeerClaim,
+    /// A steering whose numbers jump.
+    PeerSteering,
+    /// A measurement that nobody can have made.
+    PeerMeasured,
+}
+
+impl Bound {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Bound; 12] = [
+        Self::Connections,
+        Self::Handshake,
+        Self::SlowBody,
+        Self::OpenBytes,
+        Self::BodyBytes,
+        Self::Inflated,
+        Self::Parts,
+        Self::PeerConnections,
+        Self::PeerMessage,
+        Self::PeerClaim,
+        Self::PeerSteering,
+        Self::PeerMeasured,
+    ];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Handshake => "handshake",
+            Self::SlowBody => "slow_body",
+            Self::OpenBytes => "open_bytes",
+            Self::BodyBytes => "body_bytes",
+            Self::Inflated => "inflated",
+            Self::Parts => "parts",
+            Self::PeerConnections => "peer_connections",
+            Self::PeerMessage => "peer_message",
+            Self::PeerClaim => "peer_claim",
+            Self::PeerSteering => "peer_steering",
+            Self::PeerMeasured => "peer_measured",
+        }
+    }
+
+    /// One more was refused.
+    pub fn count(self) {
+        COUNTS[self as usize].fetch_add(1, Relaxed);
+    }
+
+    /// How many were refused since the process began.
+    #[must_use]
+    pub fn counted(self) -> u64 {
+        COUNTS[self as usize].load(Relaxed)
+    }
+}
+
+static COUNTS: [AtomicU64; Bound::ALL.len()] = [const { AtomicU64::new(0) }; Bound::ALL.len()];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bound_has_a_place_and_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<&str> = Bound::ALL.iter().map(|b| b.name()).collect();
+        assert_eq!(names.len(), Bound::ALL.len());
+        assert!(Bound::ALL.iter().enumerate().all(|(at, bound)| *bound as usize == at));
+    }
+}

@@ -1,0 +1,149 @@
+//! Shares of what there is only so much of, connections or bytes: all together may hold so many, and one address half of them, so that
+//! no client can take everything.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One address may hold one of so many parts.
+const HOST_PARTS: usize = 2;
+/// The bits of an address of IPv6 that say which network it is of: whoever has one address of it has them all.
+const NETWORK_V6: u128 = u128::MAX << 64;
+
+/// Who a client is, as far as its address says: for IPv6, its network. Clients behind one proxy are one.
+#[must_use]
+pub fn host(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & NETWORK_V6)),
+        v4 => v4,
+    }
+}
+
+/// The same as a number, which is never 0.
+#[must_use]
+pub fn sender(address: IpAddr) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    host(address).hash(&mut hasher);
+    hasher.finish() | 1
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    by_host: HashMap<IpAddr, usize>,
+}
+
+/// What there is.
+#[derive(Debug)]
+pub struct Shares {
+    max: usize,
+    held: Mutex<Held>,
+}
+
+impl Shares {
+    /// So many.
+    #[must_use]
+    pub fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, held: Mutex::default() })
+    }
+
+    /// None of them yet.
+    #[must_use]
+    pub fn open(self: &Arc<Self>, address: IpAddr) -> Share {
+        Share { of: self.clone(), host: host(address), count: 0 }
+    }
+
+    /// `count` of them for a client; none if it, or all together, would have too many.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, address: IpAddr, count: usize) -> Option<Share> {
+        let mut share = self.open(address);
+        share.grow(count).then_some(share)
+    }
+
+    /// How many are held.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).all
+    }
+}
+
+/// What one client holds, until it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    of: Arc<Shares>,
+    host: IpAddr,
+    count: usize,
+}
+
+impl Share {
+    /// Takes more; false if that is too much, and nothing was taken.
+    #[must_use]
+    pub fn grow(&mut self, by: usize) -> bool {
+        if by == 0 {
+            return true;
+        }
+        let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = held.by_host.get(&self.host).copied().unwrap_or(0);
+        if held.all + by > self.of.max || own + by > (self.of.max / HOST_PARTS).max(1) {
+            return false;
+        }
+        held.all += by;
+        held.by_host.insert(self.host, own + by);
+        self.count += by;
+        true
+    }
+
+    /// Gives all of it back.
+    pub fn clear(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.all -= self.count;
+        if let Some(own) = held.by_host.get_mut(&self.host) {
+            *own -= self.count;
+            if *own == 0 {
+                held.by_host.remove(&self.host);
+            }
+        }
+        self.count = 0;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn one_address_gets_half_and_what_is_dropped_is_free() {
+        let shares = Shares::new(10);
+        let mut first = shares.take(ip("10.0.0.1"), 3).expect("free");
+        assert!(first.grow(2) && !first.grow(1));
+        assert!(shares.take(ip("10.0.0.1"), 1).is_none() && shares.take(ip("::ffff:10.0.0.1"), 1).is_none());
+        let second = shares.take(ip("10.0.0.2"), 5).expect("free");
+        assert!(shares.take(ip("10.0.0.3"), 1).is_none(), "all are held");
+        drop(second);
+        assert!(shares.take(ip("10.0.0.3"), 4).is_some());
+        first.clear();
+        drop(first);
+        assert_eq!((shares.held(), shares.held.lock().expect("no panic").by_host.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_sender() {
+        assert_eq!(sender(ip("2001:db8::1")), sender(ip("2001:db8::2")));
+        assert_ne!(sender(ip("2001:db8::1")), sender(ip("2001:db8:0:1::1")));
+        assert_ne!(sender(ip("10.0.0.1")), sender(ip("10.0.0.2")));
+    }
+}

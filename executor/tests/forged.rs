@@ -1,0 +1,106 @@
+//! Whoever reaches the agents' port without being an agent.
+
+mod support;
+
+use apportion_executor::frames::{Cutter, Pieces};
+use apportion_executor::refused::Bound;
+use apportion_executor::wire::{Message, encode};
+use apportion_protocol::v1;
+use bytes::Buf;
+use std::time::Duration;
+use support::agents::{Agent, output};
+use support::control::Control;
+use support::{Group, target, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// What agents of this version greet with.
+const GREETING: &[u8; 8] = b"apport07";
+
+/// A connection to an agent that greets as one.
+async fn greet(agent: &Agent) -> TcpStream {
+    let mut stream = TcpStream::connect(&agent.data).await.expect("connects");
+    stream.write_all(GREETING).await.expect("a greeting");
+    let mut answer = [0; GREETING.len()];
+    stream.read_exact(&mut answer).await.expect("its greeting");
+    assert_eq!(&answer, GREETING);
+    stream
+}
+
+fn bytes(pieces: Pieces) -> Vec<u8> {
+    let mut cutter = Cutter::default();
+    cutter.take(pieces);
+    let mut all = Vec::new();
+    while !cutter.is_empty() {
+        let mut burst = cutter.burst();
+        all.extend_from_slice(&burst.copy_to_bytes(burst.remaining()));
+    }
+    all
+}
+
+fn nothing_ready(agent: u64) -> Message {
+    let (replicas, coming, yielding) = (Vec::new(), Vec::new(), Vec::new());
+    Message::Ready { agent, replicas, coming, yielding, loads: Vec::new(), failed: Vec::new() }
+}
+
+/// Whether the other end hangs up soon.
+async fn is_hung_up(stream: &mut TcpStream) -> bool {
+    let read = tokio::time::timeout(support::PATIENCE, stream.read(&mut [0; 1])).await;
+    matches!(read, Ok(Ok(0) | Err(_)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_frames_are_refused_and_cost_no_request() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = Control::start(&["split", "sum"]).await;
+    let names = ["a1", "a2"];
+    let agents: Vec<Agent> = names.iter().map(|name| Agent::start(name, &control.url, folder.path())).collect();
+    for name in names {
+        until("it registers", || (!control.heard(name).registers.is_empty()).then_some(())).await;
+    }
+    let numbers: Vec<u64> = names.iter().map(|name| control.heard(name).number).collect();
+    let addresses: Vec<(u64, String)> = numbers.iter().copied().zip(agents.iter().map(|a| a.data.clone())).collect();
+    // The root at the first agent, all else at the second.
+    let (first, second) = ([numbers[0]], [numbers[1]]);
+    let groups = [
+        Group { id: 1, task: 0, variant: "split", agents: &first },
+        Group { id: 2, task: 1, variant: "sum", agents: &second },
+    ];
+    control.send(target(1, &addresses, &groups));
+    agents[0].ready("toy").await;
+    agents[1].ready("toy").await;
+
+    let counted = || [Bound::PeerClaim.counted(), Bound::PeerMessage.counted()];
+    let before = counted();
+    // Somebody says that the second agent has nothing ready, again and again.
+    let impostor = async {
+        for _ in 0..20 {
+            let mut stream = greet(&agents[0]).await;
+            let frame = bytes(encode(&nothing_ready(numbers[1])));
+            let _refused = stream.write_all(&frame).await;
+            assert!(is_hung_up(&mut stream).await, "whoever speaks for another is cut off");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let client = async {
+        for _ in 0..60 {
+            let (status, body) = agents[0].infer(&[[2.0, 5.0]]).await;
+            assert_eq!(status, 200, "{body}");
+            assert_eq!(output(&body, "s").1, &serde_json::json!([5.0, 6.0]));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::join!(impostor, client);
+    assert!(counted()[0] >= before[0] + 20);
+
+    // A steering of nobody, and a message without tensors that is too large for one.
+    let mut stream = greet(&agents[0]).await;
+    let steering = v1::Steering { host: numbers[1], epoch: u64::MAX, pipeline: "toy".into(), ..Default::default() };
+    stream.write_all(&bytes(encode(&Message::Steering(steering)))).await.expect("it is sent");
+    until("the steering is refused", || (Bound::PeerClaim.counted() > before[0] + 20).then_some(())).await;
+    let large = v1::Measured { made: vec![v1::MadeCount::default(); 2_000_000], ..Default::default() };
+    let _cut_off = stream.write_all(&bytes(encode(&Message::Measured(large)))).await;
+    assert!(is_hung_up(&mut stream).await);
+    assert!(counted()[1] > before[1]);
+    assert_eq!(agents[0].infer(&[[1.0, 1.0]]).await.0, 200);
+}

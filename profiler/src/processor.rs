@@ -1,0 +1,44 @@
+//! The processor time of the calling thread, which other work on the machine does not lengthen as it does the clock's.
+
+use std::time::Duration;
+
+/// Processor time that the calling thread has had, in steps of nanoseconds; `None` where the system does not say.
+#[must_use]
+pub fn thread_time() -> Option<Duration> {
+    // The kernel adds up what a running thread has had at its next tick; to yield makes it do so now.
+    std::thread::yield_now();
+    parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// The first number of a `schedstat` file; kernels that do not count write 0.
+fn parse(text: &str) -> Option<Duration> {
+    let nanos: u64 = text.split_whitespace().next()?.parse().ok()?;
+    (nanos > 0).then(|| Duration::from_nanos(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_schedstat_file_begins_with_the_nanoseconds_that_were_run() {
+        assert_eq!(parse("104792 380416 2\n"), Some(Duration::from_nanos(104_792)));
+        for text in ["", "0 0 0", "x 1 2"] {
+            assert_eq!(parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_spins_runs_and_one_that_sleeps_does_not() {
+        let Some(before) = thread_time() else { return eprintln!("skipped: no /proc/thread-self/schedstat") };
+        std::thread::sleep(Duration::from_millis(50));
+        let slept = thread_time().expect("as before") - before;
+        assert!(slept < Duration::from_millis(25), "{slept:?}");
+        let begun = Instant::now();
+        while thread_time().expect("as before") - before - slept < Duration::from_millis(20) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "a thread that spins gets processor time");
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(19), "no more than the clock's");
+    }
+}

@@ -1,0 +1,183 @@
+//! What a test needs beyond the build, and the rule for a machine that lacks it.
+//!
+//! The rule: on a developer's machine such a test says that it skips. Under continuous integration (`CI=true`) it fails,
+//! unless `APPORTION_SKIP` names the need. A test that goes through rows says how many, and none is a failure.
+//!
+//! What belongs here: the needs, how each is found, and this rule. What never does: a helper of another kind. The commonest
+//! addition is a need: give it a variant of [`Need`], and call [`need`] in the tests that have it.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The variable that names the needs that may be absent under continuous integration, separated by commas.
+pub const SKIP_VARIABLE: &str = "APPORTION_SKIP";
+/// The variable that names a file. Each test appends a line there: its name, its need, and what came of it.
+pub const LOG_VARIABLE: &str = "APPORTION_NEEDS_LOG";
+
+/// What a machine may lack after the build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The sample problems and traces in `../shared/data`, beside the repository.
+    Data,
+    /// The Python clients of `scripts/clients.txt`, in `.cache/venv`.
+    Clients,
+    /// ONNX Runtime's library.
+    Onnx,
+    /// Network namespaces, which root makes by `ip`.
+    Namespaces,
+    /// The library of Debian's package faketime, which gives a process a clock of its own.
+    Faketime,
+}
+
+impl Need {
+    /// All needs.
+    pub const ALL: [Self; 5] = [Self::Data, Self::Clients, Self::Onnx, Self::Namespaces, Self::Faketime];
+
+    /// The word for it in `APPORTION_SKIP`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Clients => "clients",
+            Self::Onnx => "onnx",
+            Self::Namespaces => "namespaces",
+            Self::Faketime => "faketime",
+        }
+    }
+
+    /// What provides it.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Data => "put the shared data at ../shared/data beside the repository",
+            Self::Clients => "run `scripts/setup tests` where pip reaches an index",
+            Self::Onnx => "run `make setup`, or name a library in ORT_DYLIB_PATH",
+            Self::Namespaces => "run as root, where `scripts/setup tests` has installed iproute2",
+            Self::Faketime => "run `scripts/setup tests`, which installs faketime",
+        }
+    }
+}
+
+/// What the environment says about absent needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Whether an absent need is a failure.
+    pub is_ci: bool,
+    /// The needs that may be absent nevertheless.
+    pub skipped: Vec<Need>,
+}
+
+impl Terms {
+    /// Reads the values of `CI` and `APPORTION_SKIP`.
+    ///
+    /// # Errors
+    /// `APPORTION_SKIP` names something that is no need.
+    pub fn read(ci: Option<&str>, skip: Option<&str>) -> Result<Self, String> {
+        let words = skip.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty());
+        let known = |word: &str| Need::ALL.into_iter().find(|need| need.name() == word).ok_or_else(|| unknown(word));
+        let is_ci = !matches!(ci.unwrap_or_default().trim(), "" | "0" | "false");
+        Ok(Self { is_ci, skipped: words.map(known).collect::<Result<_, _>>()? })
+    }
+
+    /// What comes of a need that is absent because of `why`.
+    ///
+    /// # Errors
+    /// The test must fail; the text says why and what would be right.
+    pub fn absent(&self, need: Need, why: &str) -> Result<String, String> {
+        let name = need.name();
+        match (self.skipped.contains(&need), self.is_ci) {
+            (true, _) => Ok(format!("skipped: {why} ({SKIP_VARIABLE} names {name})")),
+            (false, false) => Ok(format!("skipped: {why}; {}", need.remedy())),
+            (false, true) => Err(format!(
+                "this test needs {name}: {why}. Under CI=true that is a failure: {}, or set {SKIP_VARIABLE}={name}",
+                need.remedy()
+            )),
+        }
+    }
+}
+
+fn unknown(word: &str) -> String {
+    let known = Need::ALL.map(Need::name).join(", ");
+    format!("{SKIP_VARIABLE} names {word:?}: expected some of {known}, separated by commas")
+}
+
+/// What was found of a need, or `None` where the test may be skipped; it has then said so.
+///
+/// # Panics
+/// If the need is absent and the environment does not allow that.
+#[must_use]
+pub fn need<T>(need: Need, found: Result<T, impl Display>) -> Option<T> {
+    let terms = Terms::read(variable("CI").as_deref(), variable(SKIP_VARIABLE).as_deref());
+    let terms = terms.unwrap_or_else(|error| panic!("{error}"));
+    match found {
+        Ok(found) => {
+            log(need, "there");
+            Some(found)
+        }
+        Err(why) => {
+            let said = terms.absent(need, &why.to_string()).unwrap_or_else(|error| panic!("{error}"));
+            log(need, &said);
+            None
+        }
+    }
+}
+
+/// The rows that a test goes through, after it has said how many they are.
+///
+/// # Panics
+/// If there is none: what the test needs is there, so rows of its kind must be.
+#[must_use]
+pub fn counted<T>(need: Need, rows: Vec<T>) -> Vec<T> {
+    assert!(!rows.is_empty(), "{} is there and has no row for this test", need.name());
+    log(need, &format!("{} rows", rows.len()));
+    rows
+}
+
+/// The folder of the shared data.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn data() -> Option<PathBuf> {
+    let folder = root().join("../shared/data");
+    need(Need::Data, if folder.is_dir() { Ok(folder) } else { Err("there is no folder ../shared/data") })
+}
+
+/// The Python that has the clients of `scripts/clients.txt`.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn clients() -> Option<PathBuf> {
+    let (venv, wanted) = (root().join(".cache/venv"), root().join("scripts/clients.txt"));
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let found = match read(&venv.join("installed")) {
+        None => Err(".cache/venv has no clients"),
+        Some(installed) if Some(&installed) != read(&wanted).as_ref() => {
+            Err(".cache/venv is not what scripts/clients.txt names")
+        }
+        Some(_) => Ok(venv.join("bin/python")),
+    };
+    need(Need::Clients, found)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tests/needs lies in the repository").to_owned()
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Says what came of a need, to whoever reads the test's output and to the file that `APPORTION_NEEDS_LOG` names.
+fn log(need: Need, said: &str) {
+    let thread = std::thread::current();
+    let test = variable("NEXTEST_TEST_NAME").unwrap_or_else(|| thread.name().unwrap_or("a thread").to_owned());
+    let line = format!("{}: {test}: {said}", need.name());
+    eprintln!("{line}");
+    if let Some(path) = variable(LOG_VARIABLE) {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(&path);
+        let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+        written.unwrap_or_else(|error| panic!("{LOG_VARIABLE} names {path}: {error}"));
+    }
+}
