@@ -60,7 +60,11 @@ impl App {
     }
 
     /// Runs work of a part that may end at any time, but not by a panic.
-    pub fn spawn<T: Send + 'static>(&self, part: Part, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<Option<T>> {
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        part: Part,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
         let app = self.clone();
         tokio::spawn(async move { app.parts.watch(part, work).await })
     }

@@ -32,7 +32,9 @@ pub enum RestoreError {
     #[error("the database did not do it; nothing has changed")]
     Query(#[from] store::Error),
     /// There is nothing to finish.
-    #[error("{0} is no data directory of a service: it has no folder postgres; name the one that `apportion serve` uses, or the database")]
+    #[error(
+        "{0} is no data directory of a service: it has no folder postgres; name the one that `apportion serve` uses, or the database"
+    )]
     NoData(PathBuf),
     /// The row cannot be read.
     #[error("the stored {what} cannot be read; nothing has changed")]

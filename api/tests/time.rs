@@ -42,7 +42,10 @@ async fn target(s: &Service) -> (i64, Value) {
 async fn stall(s: &Service, length: Duration) {
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     let mut tx = db.begin().await.expect("a transaction");
-    sqlx::raw_sql("lock table agents, processes, target, arrivals in access exclusive mode").execute(&mut *tx).await.expect("a lock");
+    sqlx::raw_sql("lock table agents, processes, target, arrivals in access exclusive mode")
+        .execute(&mut *tx)
+        .await
+        .expect("a lock");
     tokio::time::sleep(length).await;
     tx.rollback().await.expect("an end");
 }
@@ -182,7 +185,9 @@ async fn an_empty_database_gives_agents_their_numbers_again_and_no_target() {
     };
     let mut numbers = Vec::new();
     let mut agents = Vec::new();
-    for register in [with("a", 7), register(&s, "new"), with("b", 3), with("c", 7), with("d", u64::MAX), register(&s, "last")] {
+    for register in
+        [with("a", 7), register(&s, "new"), with("b", 3), with("c", 7), with("d", u64::MAX), register(&s, "last")]
+    {
         let mut agent = attach(&s, register).await;
         numbers.push(agent.welcome().await.agent);
         agents.push(agent);
@@ -194,7 +199,10 @@ async fn an_empty_database_gives_agents_their_numbers_again_and_no_target() {
     let silence = tokio::time::timeout(Duration::from_secs(1), agents[0].next()).await;
     assert!(silence.is_err(), "no target is sent before one is made: {silence:?}");
     let target = s.get("/v1/target").await.1;
-    assert!(target["placement"]["next_id"].as_i64() >= target["incarnation"].as_i64(), "numbers begin above all older ones: {target}");
+    assert!(
+        target["placement"]["next_id"].as_i64() >= target["incarnation"].as_i64(),
+        "numbers begin above all older ones: {target}"
+    );
     s.running.stop().await;
 }
 

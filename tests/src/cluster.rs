@@ -214,7 +214,10 @@ impl Cluster {
     /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false if this machine
     /// has no libfaketime.
     pub fn with_clock(&mut self) -> bool {
-        let libraries = ["/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1"];
+        let libraries = [
+            "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+            "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+        ];
         self.clock = libraries.iter().map(PathBuf::from).find(|path| path.exists());
         self.set_clock("+0");
         self.clock.is_some()

@@ -184,7 +184,10 @@ impl Leader {
         let alive = self.processes.look(at, &store::processes::beats(&mut db).await?);
         if may_judge {
             for name in store::agents::lose_unheld(&mut db, &alive).await? {
-                tracing::warn!(agent = name, "the process that heard of this agent is gone, and it came to no other: it is lost");
+                tracing::warn!(
+                    agent = name,
+                    "the process that heard of this agent is gone, and it came to no other: it is lost"
+                );
             }
         }
         let agents = store::agents::list(&mut db).await?;

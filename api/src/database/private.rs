@@ -171,7 +171,8 @@ fn keep(
     if report.send(Ok(())).is_ok() {
         while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(Duration::from_millis(500)) {
             if let Ok(Some(status)) = child.try_wait() {
-                let why = format!("the private PostgreSQL ended by itself ({status}); see postgres.log in the data directory");
+                let why =
+                    format!("the private PostgreSQL ended by itself ({status}); see postgres.log in the data directory");
                 let _nobody = dies.send(why);
                 return;
             }

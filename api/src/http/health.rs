@@ -34,7 +34,9 @@ pub async fn livez() -> HttpResponse {
 pub async fn readyz(app: web::Data<App>) -> Answer {
     let mut wrong: Vec<String> = app.parts.is_broken().map(|broken| broken.to_string()).into_iter().collect();
     let silent = app.parts.silent(Instant::now());
-    wrong.extend(silent.iter().map(|(part, since)| format!("part {} was last alive {} s ago", part.name(), since.as_secs())));
+    wrong.extend(
+        silent.iter().map(|(part, since)| format!("part {} was last alive {} s ago", part.name(), since.as_secs())),
+    );
     let read = async { store::target::get(&mut *app.pool.acquire().await?).await };
     match tokio::time::timeout(DATABASE_MAX, read).await {
         Ok(Ok(_)) => {}

@@ -78,9 +78,8 @@ pub async fn copy_database(url: &str) -> String {
     let mut connection = sqlx::PgConnection::connect(&cluster().url).await.expect("our own cluster");
     let begin = Instant::now();
     // Connections that were closed may take a moment to be gone.
-    while let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {copy} template {name}")))
-        .execute(&mut connection)
-        .await
+    while let Err(error) =
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {copy} template {name}"))).execute(&mut connection).await
     {
         assert!(begin.elapsed() < PATIENCE, "{error}");
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,7 +1,9 @@
 //! The list of commands.
 
 use crate::exit::Outcome;
-use crate::{agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace};
+use crate::{
+    agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
+};
 use clap::Subcommand;
 
 /// One command line.

@@ -152,7 +152,8 @@ async fn a_restored_database_takes_the_fleet_over_when_the_restore_is_finished()
     cluster.live(AGENTS).await;
     let restored = cluster.get("/v1/target").await;
     assert!(restored["incarnation"].as_i64() > ahead["incarnation"].as_i64(), "{restored:#}");
-    let has_obeyed = |agent: &Value| agent["ack"]["incarnation"] == restored["incarnation"] && agent["ack"]["applied"] == true;
+    let has_obeyed =
+        |agent: &Value| agent["ack"]["incarnation"] == restored["incarnation"] && agent["ack"]["applied"] == true;
     let all = |list: &Value| list.as_array()?.iter().all(has_obeyed).then_some(());
     cluster.until("/v1/agents", all).await;
     let sent = running.await.expect("the load ends");
