@@ -236,10 +236,8 @@ async fn deploy(fleet: &Fleet, file: &Path) {
     let ask = json!({"pipelines": [{"name": "digit", "demand_qps": 20.0}]});
     let plans = fleet.client.post("http://10.77.0.1:7070/v1/plans").header("prefer", "wait=30").json(&ask);
     let plan = fleet.call(plans).await.expect("a plan");
-    let plan = fleet.until(&format!("http://10.77.0.1:7070/v1/plans/{}", plan["id"].as_str().expect("an id")), |plan| {
-        (plan["state"] == "succeeded").then(|| plan["id"].clone())
-    });
-    let plan = plan.await;
+    let url = format!("http://10.77.0.1:7070/v1/plans/{}", plan["id"].as_str().expect("an id"));
+    let plan = fleet.until(&url, |plan| (plan["state"] == "succeeded").then(|| plan["id"].clone())).await;
     let target = fleet.client.put("http://10.77.0.1:7070/v1/target").header("if-match", "\"0\"");
     fleet.call(target.json(&json!({"plans": [plan]}))).await.unwrap_or_else(|e| panic!("{e}\n{}", fleet.logs()));
 }
