@@ -112,11 +112,6 @@ impl World {
         agents.into_iter().for_each(|agent| self.put(0, agent, Event::Obey(layout.clone())));
     }
 
-    /// Tells an agent something now.
-    pub fn tell(&mut self, agent: u64, event: Event) {
-        self.put(0, agent, event);
-    }
-
     /// A request at an agent's gateway, with these rows of `x`.
     pub fn ask(&mut self, agent: u64, pipeline: &str, rows: &[f32]) -> oneshot::Receiver<Answer> {
         self.ask_on(agent, pipeline, rows, Terms::default())
