@@ -251,7 +251,7 @@ async fn a_database_that_is_away_while_a_plan_ends_costs_it_nothing() {
     s.until(&path, |plan| (plan["state"] == "solving").then_some(())).await;
     relay.open(false);
     let mut db = connect(&url).await;
-    let begun = "select started_at, attempts, deaths from plans join jobs on plan = id";
+    let begun = "select started_at, attempts, deaths from plans join jobs on jobs.plan = plans.id";
     type Begun = (chrono::DateTime<chrono::Utc>, i32, i32);
     let before: Begun = sqlx::query_as(begun).fetch_one(&mut db).await.expect("the job");
     assert_eq!((before.1, before.2), (1, 0));

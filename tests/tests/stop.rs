@@ -96,7 +96,8 @@ fn hard() -> serde_json::Value {
         let (size, wobble) = (1.0 + v as f64, 1.0 + 0.1 * ((7 * t + 3 * v) % 5) as f64);
         let row = |h: usize, batch: u32| {
             let latency_ms = (2.0 * size + 0.9 * size * f64::from(batch)) * wobble / (1.0 + 0.7 * h as f64);
-            json!({"hardware": ["a", "b", "c"][h], "batch": batch, "latency_ms": latency_ms})
+            let hardware = ["a", "b", "c"][h];
+            json!({"hardware": hardware, "batch": batch, "latency_ms": latency_ms})
         };
         let rows: Vec<_> = (0..3).flat_map(|h| [1, 2, 4, 8, 16].map(|batch| row(h, batch))).collect();
         json!({"name": format!("v{v}"), "accuracy": 0.6 + 0.039 * v as f64, "profile": rows})

@@ -245,8 +245,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_reported_and_counted() {
         let before = counts::PANICS.get();
-        let fails = || -> u32 { panic!("no {}", "flow") };
-        let broken = in_a_thread("the planner", fails).await;
+        let broken: Result<(), String> = in_a_thread("the planner", || panic!("no {}", "flow")).await;
         assert_eq!(broken, Err("the planner broke down: no flow".into()));
         assert_eq!(counts::PANICS.get(), before + 1);
         assert_eq!(in_a_thread("the planner", || 7).await, Ok(7));
