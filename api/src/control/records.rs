@@ -154,14 +154,20 @@ async fn store_all(app: &App, waiting: &Waiting) -> store::Result<()> {
     for row in waiting.arrivals.values() {
         store::arrivals::add(&mut tx, row).await?;
     }
-    for (session, ack) in waiting.acks.iter().flat_map(|(session, acks)| acks.iter().map(move |ack| (session, ack))) {
-        failures::note(&mut tx, *session, ack, now()).await?;
+    for (session, acks) in &waiting.acks {
+        for ack in acks {
+            failures::note(&mut tx, *session, ack, now()).await?;
+        }
     }
-    let newest = waiting.acks.iter().filter_map(|(session, acks)| Some((*session, ack_json(acks.last()?))));
-    let acks = newest.collect();
+    let acks: BTreeMap<Uuid, Value> = newest(&waiting.acks);
     store::agents::acknowledge(&mut tx, &acks).await?;
     store::agents::devices(&mut tx, &waiting.devices).await?;
     tx.commit().await
+}
+
+/// The newest acknowledgement of each stream, as it is stored.
+fn newest(acks: &BTreeMap<Uuid, Vec<v1::Ack>>) -> BTreeMap<Uuid, Value> {
+    acks.iter().filter_map(|(session, acks)| Some((*session, ack_json(acks.last()?)))).collect()
 }
 
 /// Stores each record by itself; one that the database refuses is dropped.
