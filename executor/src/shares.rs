@@ -1,13 +1,13 @@
-//! Shares of what there is only so much of, connections or bytes: all together may hold so many, and one address half of them, so that
-//! no client can take everything.
+//! Shares of what there is only so much of, connections or bytes: all together may hold so many, and one address seven eighths of them,
+//! so that no client can take everything, and one proxy before all clients nearly all.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One address may hold one of so many parts.
-const HOST_PARTS: usize = 2;
+/// Of so many parts, one is for other addresses than the one that holds the most.
+const OTHERS_PARTS: usize = 8;
 /// The bits of an address of IPv6 that say which network it is of: whoever has one address of it has them all.
 const NETWORK_V6: u128 = u128::MAX << 64;
 
@@ -85,7 +85,7 @@ impl Share {
         }
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
         let own = held.by_host.get(&self.host).copied().unwrap_or(0);
-        if held.all + by > self.of.max || own + by > (self.of.max / HOST_PARTS).max(1) {
+        if held.all + by > self.of.max || own + by > self.of.max - self.of.max / OTHERS_PARTS {
             return false;
         }
         held.all += by;
@@ -126,15 +126,15 @@ mod tests {
     }
 
     #[test]
-    fn one_address_gets_half_and_what_is_dropped_is_free() {
-        let shares = Shares::new(10);
-        let mut first = shares.take(ip("10.0.0.1"), 3).expect("free");
-        assert!(first.grow(2) && !first.grow(1));
+    fn one_address_gets_seven_eighths_and_what_is_dropped_is_free() {
+        let shares = Shares::new(16);
+        let mut first = shares.take(ip("10.0.0.1"), 10).expect("free");
+        assert!(first.grow(4) && !first.grow(1));
         assert!(shares.take(ip("10.0.0.1"), 1).is_none() && shares.take(ip("::ffff:10.0.0.1"), 1).is_none());
-        let second = shares.take(ip("10.0.0.2"), 5).expect("free");
+        let second = shares.take(ip("10.0.0.2"), 2).expect("free");
         assert!(shares.take(ip("10.0.0.3"), 1).is_none(), "all are held");
         drop(second);
-        assert!(shares.take(ip("10.0.0.3"), 4).is_some());
+        assert!(shares.take(ip("10.0.0.3"), 2).is_some());
         first.clear();
         drop(first);
         assert_eq!((shares.held(), shares.held.lock().expect("no panic").by_host.len()), (0, 0));

@@ -124,6 +124,7 @@ mod tests {
     use super::*;
     use apportion_executor::backend::Signature;
     use apportion_executor::tensor::Datatype;
+    use apportion_needs::{Need, need};
 
     /// Sleeps for so long, and computes nothing.
     struct Sleeping(Duration, Signature);
@@ -141,9 +142,8 @@ mod tests {
 
     #[test]
     fn processor_time_leaves_out_what_a_thread_waits_for() {
-        if thread_time().is_none() {
-            return eprintln!("skipped: no /proc/thread-self/schedstat");
-        }
+        let now = thread_time().ok_or("/proc/thread-self/schedstat is not there");
+        let Some(_now) = need(Need::ProcessorTimes, now) else { return };
         let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
         let mut backend = Sleeping(Duration::from_millis(20), signature);
         let sample = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![4, 1], data: vec![0; 4].into() };

@@ -19,6 +19,7 @@ fn parse(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_needs::{Need, need};
     use std::time::Instant;
 
     #[test]
@@ -31,7 +32,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_spins_runs_and_one_that_sleeps_does_not() {
-        let Some(before) = thread_time() else { return eprintln!("skipped: no /proc/thread-self/schedstat") };
+        let before = thread_time().ok_or("/proc/thread-self/schedstat is not there");
+        let Some(before) = need(Need::ProcessorTimes, before) else { return };
         std::thread::sleep(Duration::from_millis(50));
         let slept = thread_time().expect("as before") - before;
         assert!(slept < Duration::from_millis(25), "{slept:?}");

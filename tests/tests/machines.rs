@@ -2,6 +2,7 @@
 //!
 //! Only root can make namespaces, with `ip` of Debian's iproute2; where that is not so, the test says so and ends.
 
+use apportion_needs::{Need, need};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
@@ -72,13 +73,7 @@ fn two_agents_on_other_machines_serve_what_the_service_hands_out() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         return runtime.expect("a runtime").block_on(machines_serve(&prefix));
     }
-    let network = match Network::new() {
-        Ok(network) => network,
-        Err(reason) => {
-            eprintln!("skipped: no network namespaces can be made here (root and iproute2 can): {reason}");
-            return;
-        }
-    };
+    let Some(network) = need(Need::Namespaces, Network::new()) else { return };
     // The same test within the network, so that its clients are on it.
     let test = "two_agents_on_other_machines_serve_what_the_service_hands_out";
     let mut command = Command::new("ip");
@@ -241,10 +236,8 @@ async fn deploy(fleet: &Fleet, file: &Path) {
     let ask = json!({"pipelines": [{"name": "digit", "demand_qps": 20.0}]});
     let plans = fleet.client.post("http://10.77.0.1:7070/v1/plans").header("prefer", "wait=30").json(&ask);
     let plan = fleet.call(plans).await.expect("a plan");
-    let plan = fleet.until(&format!("http://10.77.0.1:7070/v1/plans/{}", plan["id"].as_str().expect("an id")), |plan| {
-        (plan["state"] == "succeeded").then(|| plan["id"].clone())
-    });
-    let plan = plan.await;
+    let url = format!("http://10.77.0.1:7070/v1/plans/{}", plan["id"].as_str().expect("an id"));
+    let plan = fleet.until(&url, |plan| (plan["state"] == "succeeded").then(|| plan["id"].clone())).await;
     let target = fleet.client.put("http://10.77.0.1:7070/v1/target").header("if-match", "\"0\"");
     fleet.call(target.json(&json!({"plans": [plan]}))).await.unwrap_or_else(|e| panic!("{e}\n{}", fleet.logs()));
 }

@@ -1,5 +1,7 @@
 //! `apportion profile` with a service and a second hardware type: what is there already stays.
 
+use apportion_needs::{Need, need};
+use apportion_profiler::find_library;
 use apportion_tests::cluster::Cluster;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -39,6 +41,7 @@ fn memory_mib(profile: &Value, variant: &str) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_profile_keeps_settings_and_the_first_hardware() {
+    let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
     let cluster = Cluster::start(0, 1).await;
     let folder = tempfile::tempdir().expect("a folder");
     let models = apportion_tests::root().join("examples/digits/models").display().to_string();

@@ -1,5 +1,7 @@
 //! The README's commands do what it says.
 
+use apportion_needs::{Need, need};
+use apportion_profiler::find_library;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -130,6 +132,7 @@ fn the_service_registers_plans_and_remembers_after_a_restart() {
 
 #[test]
 fn a_pipeline_of_the_readers_own_is_profiled_planned_deployed_and_served() {
+    let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
     let of = Service::new();
     let folder = of.shell.folder.path();
     let pipeline = blocks("yaml").into_iter().find(|b| b.starts_with("name: mine")).expect("the reader's pipeline");

@@ -154,19 +154,6 @@ impl Service {
     }
 }
 
-/// Python with the clients that `scripts/setup tests` installs; `None` where they are not there, which continuous integration
-/// does not put up with.
-pub fn python() -> Option<std::path::PathBuf> {
-    let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/venv/bin/python");
-    if python.exists() {
-        return Some(python);
-    }
-    let missing = "the clients of scripts/clients.txt are not there; `scripts/setup tests` installs them";
-    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "{missing}");
-    eprintln!("skipped: {missing}");
-    None
-}
-
 async fn answer(response: reqwest::Result<reqwest::Response>) -> (u16, Value) {
     let response = response.expect("an answer");
     let status = response.status().as_u16();

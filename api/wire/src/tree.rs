@@ -17,7 +17,7 @@ pub const TEXT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most lists and objects that are nested in each other; the file formats have eight.
 pub const DEPTH_MAX: usize = 64;
 /// Most values of one tree, those that aliases repeat included: some tens of bytes each.
-pub const VALUES_MAX: usize = 8_000_000;
+pub const VALUES_MAX: usize = 4_000_000;
 /// Most bytes of all texts and keys of one tree, those that aliases repeat included.
 pub const TREE_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX;
 
@@ -165,7 +165,7 @@ impl Tree<'_> {
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        self.bounds.add(1, 0)?;
+        self.bounds.add::<D::Error>(1, 0)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -189,11 +189,11 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Number::from_f64(v).map(Value::Number).ok_or_else(|| refusal(v, "a finite number"))
     }
     fn visit_str<E: Error>(self, v: &str) -> Result<Value, E> {
-        self.bounds.add(0, v.len())?;
+        self.bounds.add::<E>(0, v.len())?;
         Ok(Value::String(v.to_owned()))
     }
     fn visit_string<E: Error>(self, v: String) -> Result<Value, E> {
-        self.bounds.add(0, v.len())?;
+        self.bounds.add::<E>(0, v.len())?;
         Ok(Value::String(v))
     }
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
@@ -207,7 +207,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        let inner = self.inner()?;
+        let inner = self.inner::<A::Error>()?;
         while let Some(item) = seq.next_element_seed(inner)? {
             items.push(item);
         }
@@ -215,12 +215,12 @@ impl<'de> Visitor<'de> for Tree<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut keys = Map::new();
-        let inner = self.inner()?;
+        let inner = self.inner::<A::Error>()?;
         while let Some(key) = map.next_key_seed(KeyText)? {
             if keys.contains_key(&key) {
                 return Err(refusal(format!("the key {key:?} twice"), "each key once"));
             }
-            self.bounds.add(0, key.len())?;
+            self.bounds.add::<A::Error>(0, key.len())?;
             let value = map.next_value_seed(inner)?;
             keys.insert(key, value);
         }
@@ -304,7 +304,7 @@ mod tests {
         assert!(refusal_of("f.yaml", &text).contains("repetitions by aliases included"));
         let rows = format!("a: &a [{}]\nb: [{}]\n", vec!["1"; 20_000].join(","), vec!["*a"; 1_000].join(","));
         let refused = refusal_of("f.yaml", &rows);
-        assert!(refused.contains("at most 8000000 values") || refused.contains("repetition limit"), "{refused}");
+        assert!(refused.contains("at most 4000000 values") || refused.contains("repetition limit"), "{refused}");
         let few = parse_tree("f.yaml", "a: &a {x: 1}\nb: [*a, *a]\n").expect("few");
         assert_eq!(few["b"][1]["x"], 1);
     }

@@ -13,8 +13,7 @@ use crate::{input, plan};
 use anyhow::{Context, Result};
 use apportion_profiler::{
     Clock, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, Running, THREADS_DEFAULT, TaskFiles,
-    Tensor,
-    ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
+    Tensor, ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
 };
 use apportion_wire::{
     BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, parse_tree,

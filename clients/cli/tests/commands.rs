@@ -251,3 +251,33 @@ fn an_infeasible_problem_ends_with_3_and_its_plan_says_why() {
     let out = folder.file("none.json", stdout(&planned));
     refused(&["check", &tight, &out], "/status: \"infeasible\"");
 }
+
+#[test]
+fn a_time_limit_covers_the_replay_of_a_million_children() {
+    let folder = Folder::new();
+    let problem = std::fs::read_to_string(example("traffic.yaml")).expect("the example");
+    let fanouts = ["fanout: 2.4", "fanout: 3.0"];
+    for (n, fanout) in fanouts.into_iter().enumerate() {
+        assert!(problem.contains(fanout), "{fanout}");
+        let file = folder.file(&format!("million-{n}.yaml"), &problem.replacen(fanout, "fanout: 1000000", 1));
+        let begun = std::time::Instant::now();
+        let output = apportion(&["plan", &file, "--time-limit", "1s", "--format", "json"]);
+        // some thirty times the limit, for machines that are busy with other work
+        assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
+        let file: Value = serde_json::from_str(stdout(&output)).expect("only JSON");
+        let stopped = &file["planner"]["stopped"];
+        let seen = format!("{} {stopped} {}", file["status"], file["explanation"]["left_out"]);
+        assert!(code(&output) == 0 || file["status"] == "infeasible", "{seen}");
+        let is_cut = file["estimate"].is_null();
+        assert!(!is_cut || stopped == "time_limit" || stopped == "replay_too_large" || code(&output) == 3, "{seen}");
+    }
+}
+
+#[test]
+fn a_file_that_nests_too_deep_is_refused_at_its_place() {
+    let folder = Folder::new();
+    let deep = |name: &str| folder.file(name, &format!("{}{}", "[".repeat(20_000), "]".repeat(20_000)));
+    let expected = "another list or object inside: expected at most 64 lists and objects in each other";
+    refused(&["plan", &deep("deep.yaml")], &format!("deep.yaml: line 1 column 65: {expected}"));
+    refused(&["plan", &deep("deep.json")], expected);
+}

@@ -85,13 +85,13 @@ mod tests {
 
     #[test]
     fn only_what_is_more_than_a_small_body_counts() {
-        let shares = Shares::new(2 * SMALL_BODY_BYTES_MAX);
+        let shares = Shares::new(8 * SMALL_BODY_BYTES_MAX);
         let begin = || Reading::begin(&shares, Ipv4Addr::LOCALHOST.into());
         let (mut large, mut small) = (begin(), begin());
         assert!(large.came(SMALL_BODY_BYTES_MAX / 2) && large.came(SMALL_BODY_BYTES_MAX / 2));
         assert_eq!(shares.held(), 0);
-        assert!(large.came(SMALL_BODY_BYTES_MAX) && !large.came(1));
-        assert_eq!(shares.held(), SMALL_BODY_BYTES_MAX);
+        assert!(large.came(7 * SMALL_BODY_BYTES_MAX) && !large.came(1));
+        assert_eq!(shares.held(), 7 * SMALL_BODY_BYTES_MAX);
         assert!(small.came(SMALL_BODY_BYTES_MAX) && !small.came(1));
         large.clear();
         assert_eq!(shares.held(), 0);

@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Most connections of clients at one gateway, over HTTP and gRPC together, if the system lets the process have twice as many files; one
-/// address may have half of them.
+/// Most connections of clients at one gateway, over HTTP and gRPC together, if the system lets the process have a third more files; one
+/// address may have seven eighths of them.
 pub const CONNECTIONS_MAX: usize = 8_192;
 /// How long a client may take for the first bytes of HTTP/2, and over HTTP/1 for the head of a request.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -24,11 +24,11 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 /// Where Linux says how many files a process may have.
 const LIMITS: &str = "/proc/self/limits";
 
-/// How many connections this process can have: [`CONNECTIONS_MAX`], or half of its files.
+/// How many connections this process can have: [`CONNECTIONS_MAX`], or three quarters of its files.
 #[must_use]
 pub fn connections_max() -> usize {
     let limits = std::fs::read_to_string(LIMITS).unwrap_or_default();
-    open_files(&limits).map_or(CONNECTIONS_MAX, |files| (files / 2).clamp(1, CONNECTIONS_MAX))
+    open_files(&limits).map_or(CONNECTIONS_MAX, |files| (files / 4 * 3).clamp(1, CONNECTIONS_MAX))
 }
 
 fn open_files(limits: &str) -> Option<usize> {

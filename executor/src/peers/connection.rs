@@ -31,7 +31,7 @@ const NAME_BYTES: usize = 6;
 /// What the kernel may hold of what was written: a small message waits for that too, so it is little. Enough for 10 Gbit/s
 /// at 0.2 ms from one end to the other and back.
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
-/// Most connections of other agents; one address may have half of them.
+/// Most connections of other agents; one address may have seven eighths of them.
 pub const CONNECTIONS_MAX: usize = 4_096;
 /// Largest message that brings no tensors, in bytes: readiness, measurements, steering.
 pub const CONTROL_BYTES_MAX: usize = 1024 * 1024;

@@ -161,18 +161,19 @@ impl Gauge {
     }
 
     fn look(&mut self) {
-        self.left = if self.cut.is_some() { 0 } else { LOOK_EVERY };
+        if self.cut.is_some() {
+            return;
+        }
         let begun = self.arrived + self.made;
         let in_flight = begun.saturating_sub(self.ended) as usize;
         let bytes = in_flight.saturating_mul(QUERY_BYTES).saturating_add(self.other_bytes);
-        let cut = match () {
-            () if self.stop.is_asked() => Cut::Stopped,
-            () if begun > self.visits_max => Cut::Visits { visits_max: self.visits_max },
-            () if bytes > BYTES_MAX => Cut::Memory,
-            () => return,
+        self.cut = match () {
+            () if self.stop.is_asked() => Some(Cut::Stopped),
+            () if begun > self.visits_max => Some(Cut::Visits { visits_max: self.visits_max }),
+            () if bytes > BYTES_MAX => Some(Cut::Memory),
+            () => None,
         };
-        self.cut = self.cut.or(Some(cut));
-        self.left = 0;
+        self.left = if self.cut.is_some() { 0 } else { LOOK_EVERY };
     }
 
     /// Why the run is cut short, if it is.

@@ -428,7 +428,7 @@ fn check_size(p: &Problem, plan: &Plan, w: &Workload, options: &SimulateOptions)
     check_places(p, plan, is_central)?;
     let expected = expected_visits(p, plan, &w.traces);
     match options.visits_max {
-        Some(most) if !(expected <= most as f64) => {
+        Some(most) if expected.is_nan() || expected > most as f64 => {
             Err(too_large("queries that the run is expected to serve", expected, most))
         }
         _ => Ok(()),

@@ -41,7 +41,10 @@ fn judge(name: &str, problem: &Problem, (outcome, report, took): &(PlanOutcome, 
     assert!(peak_mib() < PEAK_MIB_MAX, "{name}: {} MiB", peak_mib());
     match outcome {
         PlanOutcome::Optimal(plan) | PlanOutcome::Feasible { plan, .. } => {
-            assert_eq!(apportion_checker::check(problem, plan), [], "{name}");
+            // the plan of a baseline may be for a part of the demand
+            if outcome.stopped() != Some(StopReason::DemandNotMet) {
+                assert_eq!(apportion_checker::check(problem, plan), [], "{name}");
+            }
             let is_cut = report.estimate.is_none();
             assert!(!is_cut || matches!(outcome, PlanOutcome::Feasible { .. }), "{name}: not seen to hold");
             assert!(!is_cut || report.explanation.left_out.iter().any(|s| s.starts_with("the estimate: ")), "{name}");
@@ -114,6 +117,9 @@ fn a_run_that_is_cancelled_ends_soon() {
             took.as_secs_f64()
         );
         assert!(took < LIMIT * BUSY, "{name}: {took:?}");
+        if let PlanOutcome::Unknown { stopped } = outcome {
+            assert_eq!(stopped, StopReason::Cancelled, "{name}");
+        }
     }
 }
 

@@ -12,9 +12,9 @@
 //! its row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
 
 mod baselines;
+pub mod bench;
 #[cfg(test)]
 mod bounded;
-pub mod bench;
 pub mod change;
 mod check_loop;
 pub mod compare;

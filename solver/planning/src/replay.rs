@@ -71,7 +71,7 @@ pub(crate) fn replay(problem: &Problem, plan: &Plan, workload: &Workload, limits
 /// why they were not counted: too many for a replay, or out of time.
 pub(crate) fn misses_max(problem: &Problem, workload: &Workload, limits: &Limits) -> Result<u64, StopReason> {
     let expected: f64 = workload.traces.iter().map(expected_requests).sum();
-    if !(expected <= REPLAY_VISITS_MAX as f64) {
+    if expected.is_nan() || expected > REPLAY_VISITS_MAX as f64 {
         return Err(StopReason::ReplayTooLarge);
     }
     let mut sum = 0;

@@ -123,6 +123,8 @@ pub(crate) fn infeasible(problem: &Problem, options: &PlanOptions) -> (PlanOutco
 pub(crate) fn unknown(options: &PlanOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
     let mut report = blank(options);
     report.seconds = (options.elapsed)().as_secs_f64();
+    // whatever else kept it from an answer, it was not to look for one any longer
+    let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { stopped };
     (PlanOutcome::Unknown { stopped }, report)
 }
 

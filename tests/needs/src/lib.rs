@@ -28,11 +28,14 @@ pub enum Need {
     Namespaces,
     /// The library of Debian's package faketime, which gives a process a clock of its own.
     Faketime,
+    /// What the kernel tells of processor time, in `/proc/stat` and `/proc/thread-self/schedstat`.
+    ProcessorTimes,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 5] = [Self::Data, Self::Clients, Self::Onnx, Self::Namespaces, Self::Faketime];
+    pub const ALL: [Self; 6] =
+        [Self::Data, Self::Clients, Self::Onnx, Self::Namespaces, Self::Faketime, Self::ProcessorTimes];
 
     /// The word for it in `APPORTION_SKIP`.
     #[must_use]
@@ -43,6 +46,7 @@ impl Need {
             Self::Onnx => "onnx",
             Self::Namespaces => "namespaces",
             Self::Faketime => "faketime",
+            Self::ProcessorTimes => "processor-times",
         }
     }
 
@@ -54,6 +58,7 @@ impl Need {
             Self::Onnx => "run `make setup`, or name a library in ORT_DYLIB_PATH",
             Self::Namespaces => "run as root, where `scripts/setup tests` has installed iproute2",
             Self::Faketime => "run `scripts/setup tests`, which installs faketime",
+            Self::ProcessorTimes => "run on a Linux that counts them",
         }
     }
 }

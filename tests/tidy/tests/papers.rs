@@ -49,7 +49,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("PARD", There, "adaptive priority", In("serving/src/dropper.rs", "PARD section 4.3")),
     ("PARD", There, "baselines and ablations", In("domain/src/serving.rs", "PardInstant")),
     ("PARD", There, "continuous tasks in the estimator", In("solver/estimator/src/crews.rs", "ontinuous")),
-    ("PARD", NotYet, "continuous tasks in the agents", Nowhere("executor/src/slot", "ontinuous")),
+    ("PARD", NotYet, "continuous tasks in the agents", In("executor/src/layout/read.rs", "kind continuous")),
 ];
 
 fn read(path: &str) -> String {

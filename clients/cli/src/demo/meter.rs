@@ -184,6 +184,7 @@ pub fn probe(length: Duration) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_needs::{Need, need};
 
     #[test]
     fn steal_is_other_work_and_waiting_for_disks_is_none() {
@@ -232,9 +233,10 @@ mod tests {
     #[test]
     fn a_program_that_spins_is_seen_as_the_demos_own_work() {
         let mut meter = Meter::start();
-        let Some(free) = probe(Duration::from_millis(300)) else { return eprintln!("skipped: no processor times here") };
+        let free = probe(Duration::from_millis(300)).ok_or("the processor times of this program are not told");
         meter.look();
-        let Some(seen) = meter.seen.first() else { return eprintln!("skipped: no /proc/stat here") };
+        let seen = meter.seen.first().ok_or("/proc/stat is not there");
+        let Some((free, seen)) = need(Need::ProcessorTimes, free.and_then(|free| Ok((free, seen?)))) else { return };
         assert!(free > 0.0 && free <= seen.processors * 1.1, "{free} of {seen:?}");
         assert!(seen.own > 0.3 * free, "{seen:?} while {free} were given");
     }

@@ -34,8 +34,8 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
     if let Some(had) = &had {
         keep_other_hardware(&mut spec, had, hardware);
     }
-    match list.iter_mut().find(|p| p["name"] == spec["name"]) {
-        Some(place) => *place = spec,
+    match list.iter().position(|p| p["name"] == spec["name"]) {
+        Some(at) => list[at] = spec,
         None => list.push(spec),
     }
     let types = problem["hardware"].as_array_mut().expect("a problem has hardware");

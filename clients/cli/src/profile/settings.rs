@@ -30,7 +30,7 @@ fn complete_object(sent: &mut Map<String, Value>, had: &Map<String, Value>) {
             }
             Some(Value::Array(new)) if NAMED.contains(&key.as_str()) => {
                 for member in new.iter_mut().filter_map(Value::as_object_mut) {
-                    let same = |o: &&Value| o["name"] == member["name"];
+                    let same = |o: &&Value| o.get("name") == member.get("name");
                     if let Some(old) = old.as_array().into_iter().flatten().find(same).and_then(Value::as_object) {
                         complete_object(member, old);
                     }

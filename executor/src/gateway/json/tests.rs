@@ -2,6 +2,7 @@ use super::super::inference::inputs;
 use super::*;
 use crate::tensor::TensorSpec;
 use proptest::prelude::*;
+use serde_json::Value;
 
 fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSpec {
     TensorSpec { name: name.into(), datatype, shape: shape.to_vec() }

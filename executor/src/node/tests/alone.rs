@@ -102,7 +102,7 @@ fn without_knowing_who_sends_bad_rows_the_neighbour_still_loses_nothing() {
 fn a_suspect_shares_batches_again_after_a_while() {
     let mut world = world();
     world.fails = negatives;
-    let mut pair = |world: &mut World, value: f32| {
+    let pair = |world: &mut World, value: f32| {
         world.batches.clear();
         let mut answers = [row(3, 1.0), row(3, value)].map(Some);
         let mut answers: Vec<_> =

@@ -17,6 +17,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 
+/// Largest bound of an integer column. HiGHS counts steps between the bounds of integers in 32 bits: beyond them a loop of its root node
+/// never ends, and nobody is asked whether to stop.
+const INTEGER_MAX: f64 = 1e9;
+
 /// Settings of one solve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
@@ -52,6 +56,14 @@ pub(crate) fn solve(formulation: &Formulation, settings: Settings, limits: &Limi
     }
     if let Some(ending) = without_columns(formulation) {
         return ending;
+    }
+    let countable = -INTEGER_MAX..=INTEGER_MAX;
+    let is_beyond = |&(lower, upper, integer): &(f64, f64, bool)| {
+        integer && !(countable.contains(&lower) && countable.contains(&upper))
+    };
+    if formulation.columns.iter().any(is_beyond) {
+        tracing::warn!("an integer of more than {INTEGER_MAX} is beyond HiGHS");
+        return failed;
     }
     let is_mip = formulation.columns.iter().any(|c| c.2);
     let Some(mut solver) = Watched::new(formulation, settings, limits) else { return failed };
@@ -306,6 +318,19 @@ mod tests {
         assert!(solved.cost > 0.0 && solved.duals.len() == 80);
         // once before it begins and once for the option; all further looks are the callback's
         assert!(looks.load(Ordering::Relaxed) > 4, "{looks:?}");
+    }
+
+    #[test]
+    fn integers_that_highs_cannot_count_are_not_given_to_it() {
+        let solved = |upper: f64| {
+            let mut f = Formulation::default();
+            let (x, y) = (f.integer(0.0, upper), f.integer(0.0, upper));
+            f.add_cost(x, 2.0);
+            f.add_cost(y, 3.0);
+            f.at_least(0.7 * upper, vec![(x, 1.0), (y, 1.4)]);
+            solve(&f, Settings::mip(0.0), &Limits::new(Arc::new(Duration::default)), None).ending
+        };
+        assert_eq!((solved(1e9), solved(1e12)), (Ending::Optimal, Ending::Failed));
     }
 
     #[test]

@@ -87,7 +87,8 @@ fn equal_devices(joint: &Joint<'_>) -> Option<(usize, usize)> {
     let alike =
         |sub: &Sub| sub.part().groups[0].hardware == hardware && enumerate::devices(&sub.problem, &sub.space).is_some();
     let most = joint.master.shared.most[hardware.get()];
-    if !(most * most * joint.subs.len() as f64 <= DIVIDED_MAX) {
+    let pairs = most * most * joint.subs.len() as f64;
+    if pairs.is_nan() || pairs > DIVIDED_MAX {
         return None;
     }
     joint.subs.iter().all(alike).then_some((hardware.get(), most as usize))
