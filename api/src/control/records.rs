@@ -159,11 +159,15 @@ async fn store_all(app: &App, waiting: &Waiting) -> store::Result<()> {
             failures::note(&mut tx, *session, ack, now()).await?;
         }
     }
-    let newest = waiting.acks.iter().filter_map(|(session, acks)| Some((*session, ack_json(acks.last()?))));
-    let acks = newest.collect();
+    let acks: BTreeMap<Uuid, Value> = newest(&waiting.acks);
     store::agents::acknowledge(&mut tx, &acks).await?;
     store::agents::devices(&mut tx, &waiting.devices).await?;
     tx.commit().await
+}
+
+/// The newest acknowledgement of each stream, as it is stored.
+fn newest(acks: &BTreeMap<Uuid, Vec<v1::Ack>>) -> BTreeMap<Uuid, Value> {
+    acks.iter().filter_map(|(session, acks)| Some((*session, ack_json(acks.last()?)))).collect()
 }
 
 /// Stores each record by itself; one that the database refuses is dropped.
