@@ -100,11 +100,6 @@ impl World {
         self.agenda.insert((self.now_ns + after_ns, self.sequence), (agent, event));
     }
 
-    /// Something happens to an agent.
-    pub fn tell(&mut self, agent: u64, event: Event) {
-        self.put(0, agent, event);
-    }
-
     /// Hands a target to all agents, and lets them act on it.
     pub fn obey(&mut self, target: &v1::Target) {
         let layout = Arc::new(lay_out(target).expect("a valid target"));
