@@ -28,7 +28,7 @@ fn target(generation: u64, agents: &[&Agent], tasks: &str, edges: &[(bool, u32, 
     let task = |(at, name): (u32, &String)| {
         let parents = edges.iter().filter(|(_, _, to)| *to == at).map(|(_, from, _)| spec(&names[*from as usize]));
         let inputs: Vec<_> = if at == 0 { vec![spec("x")] } else { parents.collect() };
-        v1::TaskTarget { name: name.clone(), inputs, outputs: vec![spec("y")], one_of: false, ..Default::default() }
+        v1::TaskTarget { name: name.clone(), inputs, outputs: vec![spec("y")], one_of: false, continuous: false }
     };
     let edge = |(makes, from, to): &(bool, u32, u32)| v1::EdgeTarget {
         from: *from,

@@ -154,8 +154,10 @@ async fn store_all(app: &App, waiting: &Waiting) -> store::Result<()> {
     for row in waiting.arrivals.values() {
         store::arrivals::add(&mut tx, row).await?;
     }
-    for (session, ack) in waiting.acks.iter().flat_map(|(session, acks)| acks.iter().map(move |ack| (session, ack))) {
-        failures::note(&mut tx, *session, ack, now()).await?;
+    for (session, acks) in &waiting.acks {
+        for ack in acks {
+            failures::note(&mut tx, *session, ack, now()).await?;
+        }
     }
     let newest = waiting.acks.iter().filter_map(|(session, acks)| Some((*session, ack_json(acks.last()?))));
     let acks = newest.collect();

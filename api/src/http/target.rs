@@ -126,6 +126,7 @@ pub async fn history(app: web::Data<App>) -> Answer {
     responses((status = 200, description = "The target in force now.", body = TargetDocument,
         headers(("ETag" = String, description = "Its generation."))), Refused<412>, Refused<428>))]
 pub async fn put(app: web::Data<App>, condition: Condition, document: Document) -> Answer {
+    let asked: TargetRequest = body::value(document.tree)?;
     let generation = match condition {
         Condition::Any => {
             let detail =
@@ -138,7 +139,6 @@ pub async fn put(app: web::Data<App>, condition: Condition, document: Document) 
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, detail));
         }
     };
-    let asked: TargetRequest = body::value(document.tree)?;
     if asked.plans.len() > PLANS_MAX {
         return Err(Refusal::value("/plans", format!("{} plans: expected at most {PLANS_MAX}", asked.plans.len())));
     }

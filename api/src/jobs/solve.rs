@@ -245,7 +245,8 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_reported_and_counted() {
         let before = counts::PANICS.get();
-        let broken = in_a_thread("the planner", || panic!("no {}", "flow")).await as Result<(), String>;
+        let fails = || -> u32 { panic!("no {}", "flow") };
+        let broken = in_a_thread("the planner", fails).await;
         assert_eq!(broken, Err("the planner broke down: no flow".into()));
         assert_eq!(counts::PANICS.get(), before + 1);
         assert_eq!(in_a_thread("the planner", || 7).await, Ok(7));

@@ -100,16 +100,16 @@ impl World {
         self.agenda.insert((self.now_ns + after_ns, self.sequence), (agent, event));
     }
 
+    /// Something happens to an agent.
+    pub fn tell(&mut self, agent: u64, event: Event) {
+        self.put(0, agent, event);
+    }
+
     /// Hands a target to all agents, and lets them act on it.
     pub fn obey(&mut self, target: &v1::Target) {
         let layout = Arc::new(lay_out(target).expect("a valid target"));
         let agents: Vec<u64> = self.nodes.keys().copied().collect();
         agents.into_iter().for_each(|agent| self.put(0, agent, Event::Obey(layout.clone())));
-    }
-
-    /// Tells an agent something now.
-    pub fn tell(&mut self, agent: u64, event: Event) {
-        self.put(0, agent, event);
     }
 
     /// A request at an agent's gateway, with these rows of `x`.
