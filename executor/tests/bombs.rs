@@ -164,6 +164,7 @@ async fn thirty_million_empty_inputs_leave_memory_flat() {
     let few = beside(&program, call(&program, inputs.slice(..4_000_000), Some(CompressionEncoding::Deflate))).await;
     assert!(few.code() == Code::InvalidArgument && few.message().contains("fewer inputs"), "{few}");
     let grown = program.peak_kib() - before;
+    eprintln!("{before} KiB at the highest before, {grown} KiB more");
     assert!(grown < GROWTH_KIB_MAX, "{grown} KiB more");
     assert!(program.metric("inflated").await >= 1 && program.metric("parts").await >= 2);
     program.served().await;
@@ -198,6 +199,7 @@ async fn json_that_becomes_much_more_in_memory_is_refused() {
     let answer = beside(&program, request.header("content-encoding", "gzip").body(packed).send()).await.expect("an answer");
     assert_eq!(answer.status().as_u16(), 413);
     let grown = program.peak_kib() - before;
+    eprintln!("{before} KiB at the highest before, {grown} KiB more");
     assert!(grown < GROWTH_KIB_MAX, "{grown} KiB more");
     program.served().await;
 }
@@ -258,12 +260,12 @@ async fn slow_senders_lose_their_places() {
             [trickle(&program.http, sized.as_bytes(), Some(b' ')), trickle(&program.http, chunked.as_bytes(), Some(b' '))];
         let silent = trickle(&program.grpc, b"", None);
         let header = trickle(&program.http, b"POST /v2", None);
-        let (of_http, silent, header) = tokio::join!(futures::future::join_all(of_http), silent, header);
+        // What the server says first over HTTP/2 are its settings.
+        let (of_http, _settings, header) = tokio::join!(futures::future::join_all(of_http), silent, header);
         for said in of_http {
             let said = String::from_utf8_lossy(&said).into_owned();
             assert!(said.starts_with("HTTP/1.1 408") && said.contains("comes too slowly"), "{said}");
         }
-        assert!(silent.is_empty());
         assert!(String::from_utf8_lossy(&header).starts_with("HTTP/1.1 408"));
     };
     beside(&program, slow).await;
