@@ -150,8 +150,11 @@ fn announce(args: &DemoArgs, rehearsed: &Rehearsed, promise: &Promise) {
     };
     say(&format!(
         "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is {:.1} queries/s, from \
-         {up:.0} s to {down:.0} s twice that, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; twice the load is {cheaper}",
-        load.accurate_qps, load.base_qps, load.base_qps
+         {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; the high load is {cheaper}",
+        load.accurate_qps,
+        load.base_qps,
+        load.peak_qps(),
+        load.base_qps
     ));
 }
 
