@@ -264,7 +264,7 @@ mod tests {
     fn the_estimate_has_the_change_of_plans_and_what_stewards_do_until_then() {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let steps = [20, 40].map(Duration::from_secs);
-        let arrivals = arrivals(60.0, 60, 1).expect("a load");
+        let arrivals = arrivals(75.0, 60, 1).expect("a load");
         let estimated = |plans: &[(Duration, Plan)]| {
             let index = problem.pipeline_named("digits").expect("it is there");
             let played =
@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(runs, played.estimates().expect("the plans fit"), "the same again");
             Compared::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
         };
-        let (low, high) = (plan_for(&problem, 72.0), plan_for(&problem, 144.0));
+        let (low, high) = (plan_for(&problem, 90.0), plan_for(&problem, 180.0));
         let at = Duration::from_secs;
         let changed = estimated(&[(at(0), low.clone()), (at(23), high.clone()), (at(43), low.clone())]);
         let late = estimated(&[(at(0), low.clone()), (at(33), high.clone()), (at(43), low.clone())]);
