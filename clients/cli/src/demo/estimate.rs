@@ -3,7 +3,7 @@
 use super::load::{Outcome, Sent};
 use super::report::{PlanInForce, SETTLE};
 use super::service::Service;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use apportion_domain::{HardwareIndex, Moment, Pipeline, PipelineIndex, Plan, Problem, Share, Span, Trace, nearest_rank};
 use apportion_estimator::{ArrivalProcess, Arrivals, Event, Scenario, SimulateOptions, Workload, replay};
 use apportion_wire::{ProblemFile, problem_from_tree, read_plan};
@@ -186,12 +186,14 @@ pub struct Played<'a> {
     pub arrivals: &'a [Duration],
     /// When its rate changes.
     pub steps: &'a [Duration],
+    /// What a hop takes, in ms: runs take these in turns, at least one.
+    pub hops_ms: &'a [f64],
 }
 
 impl Played<'_> {
     /// Replays the load's own arrivals through the plans, each from the moment on at which it came into force: what is queued then, what
     /// loads and what is unloaded included. Stewards add replicas on spare devices in between, as those of the agents do. Runs differ in
-    /// what queries make.
+    /// what queries make, and in what a hop takes.
     ///
     /// # Errors
     /// If a plan does not fit the problem.
@@ -203,12 +205,24 @@ impl Played<'_> {
         let longest_ms = longest_ms(self.problem.pipeline(self.index).slo_ms);
         let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
         let lead = Moment::from_nanos(LEAD.as_nanos() as u64);
-        let run = |seed| -> Result<Figures> {
+        let with_hop = |hop_ms: &f64| {
+            let hardware = &self.problem.hardware;
+            self.problem.changed(|draft| {
+                let at = self.index.get();
+                if let Ok(pipeline) = draft.pipelines[at].changed(hardware, |of| of.network_ms = *hop_ms) {
+                    draft.pipelines[at] = pipeline;
+                }
+            })
+        };
+        let problems = self.hops_ms.iter().map(with_hop).collect::<Result<Vec<_>, _>>()?;
+        ensure!(!problems.is_empty(), "a hop takes a time");
+        let run = |seed: u64| -> Result<Figures> {
+            let problem = &problems[seed as usize % problems.len()];
             let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
             let event = |(at, plan): &(Duration, Plan)| (moment(*at), Event::Plan { plan: plan.clone() });
             let events = later.iter().map(event).collect();
             let scenario = Scenario { events, steward: true, ladders: true, tuners: true, ..Scenario::default() };
-            let run = replay(self.problem, &first.1, &workload, &options, scenario)?;
+            let run = replay(problem, &first.1, &workload, &options, scenario)?;
             let seen = run.simulation.requests.iter().map(|r| {
                 let took = r.finish.map(|finish| finish.since(r.arrival)).map(Span::as_millis);
                 let at = Duration::from_nanos(r.arrival.since(lead).as_nanos());
@@ -226,6 +240,7 @@ pub async fn estimates(
     service: &Service,
     plans: &[PlanInForce],
     (arrivals, steps): (&[Duration], &[Duration]),
+    hops_ms: &[f64],
     pipeline: &str,
 ) -> Result<Vec<Figures>> {
     let mut in_force = Vec::new();
@@ -237,7 +252,7 @@ pub async fn estimates(
     }
     let problem = problem.context("no plan was in force")?;
     let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?;
-    Played { problem: &problem, index, plans: &in_force, arrivals, steps }.estimates()
+    Played { problem: &problem, index, plans: &in_force, arrivals, steps, hops_ms }.estimates()
 }
 
 #[cfg(test)]
@@ -249,15 +264,16 @@ mod tests {
     fn the_estimate_has_the_change_of_plans_and_what_stewards_do_until_then() {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let steps = [20, 40].map(Duration::from_secs);
-        let arrivals = arrivals(60.0, 60, 1).expect("a load");
+        let arrivals = arrivals(75.0, 60, 1).expect("a load");
         let estimated = |plans: &[(Duration, Plan)]| {
             let index = problem.pipeline_named("digits").expect("it is there");
-            let played = Played { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps };
+            let played =
+                Played { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms: &[0.0, 2.0] };
             let runs = played.estimates().expect("the plans fit");
             assert_eq!(runs, played.estimates().expect("the plans fit"), "the same again");
             Compared::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
         };
-        let (low, high) = (plan_for(&problem, 72.0), plan_for(&problem, 144.0));
+        let (low, high) = (plan_for(&problem, 90.0), plan_for(&problem, 180.0));
         let at = Duration::from_secs;
         let changed = estimated(&[(at(0), low.clone()), (at(23), high.clone()), (at(43), low.clone())]);
         let late = estimated(&[(at(0), low.clone()), (at(33), high.clone()), (at(43), low.clone())]);

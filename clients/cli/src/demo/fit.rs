@@ -106,14 +106,23 @@ pub struct Slowness {
 /// The multiple at which `peak_qps` at a multiple of 1 fits into what is free: at twice the multiple the devices serve half the load. It is at
 /// most `multiple_max`, above which the most accurate variants are too slow for the objective; `asked` overrules everything.
 pub fn fit_multiple(peak_qps: f64, free: &Free, multiple_max: f64, asked: Option<f64>) -> Slowness {
-    let allowed = USE_MAX * free.free;
-    let needed_at = |multiple: f64| peak_qps / multiple * free.request_s;
-    let stretch = STRETCH_SPARE * free.processors / free.free.max(1e-3);
-    let wanted = MULTIPLE.max(needed_at(1.0) / allowed.max(1e-3)).max(stretch);
+    let (needed, allowed) = (peak_qps * free.request_s, USE_MAX * free.free);
+    let wanted = MULTIPLE.max(needed / allowed.max(1e-3)).max(stretch(free));
     // Where nothing is short, devices that are as slow as they may be are all right.
     let multiple = asked.unwrap_or_else(|| wanted.min(multiple_max));
-    let needed = needed_at(multiple);
-    Slowness { multiple, needed, allowed, fits: needed <= allowed * 1.001 && multiple >= stretch * 0.999 }
+    at_load(peak_qps / multiple, free, multiple)
+}
+
+/// Whether a high load fits into what is free, with devices that are so slow.
+pub fn at_load(peak_qps: f64, free: &Free, multiple: f64) -> Slowness {
+    let (needed, allowed) = (peak_qps * free.request_s, USE_MAX * free.free);
+    let fits = needed <= allowed * 1.001 && multiple >= stretch(free) * 0.999;
+    Slowness { multiple, needed, allowed, fits }
+}
+
+/// The multiple at which a batch that shares its processor with other work ends before its slot is free.
+fn stretch(free: &Free) -> f64 {
+    STRETCH_SPARE * free.processors / free.free.max(1e-3)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const ACCURACY_GAP_MAX: f64 = 0.05;
 /// Other work that takes more of the machine than this part disturbs a run.
 const OTHERS_MAX: f64 = 0.15;
 /// Shortest part of the load in which the service has time to see a step, to plan for it, and to be seen to have done so.
-const PART_MIN: Duration = Duration::from_secs(15);
+const PART_MIN: Duration = Duration::from_secs(18);
 
 /// What was to be seen.
 #[derive(Clone, Copy, Debug, PartialEq)]

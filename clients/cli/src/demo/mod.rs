@@ -121,10 +121,12 @@ async fn demo(args: &DemoArgs) -> Result<Exit> {
         slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
     };
     let Ran { sent, plans, machine } = replay(args, &mut fleet, &load).await?;
-    let runs = estimate::estimates(&fleet.service, &plans, (&load.arrivals[..], &promise.steps[..]), &spec.name).await?;
+    let hops_ms = &rehearsed.hops_ms;
+    let played = (&load.arrivals[..], &promise.steps[..]);
+    let runs = estimate::estimates(&fleet.service, &plans, played, hops_ms, &spec.name).await?;
     let figures = report::measured(&sent, &promise.steps, spec.slo_ms);
-    let Rehearsed { slowness, hop_ms, load: fitted } = rehearsed;
-    let conditions = Conditions { load: fitted, devices: slowness, hop_ms, machine };
+    let Rehearsed { slowness, hops_ms, load: fitted } = rehearsed;
+    let conditions = Conditions { load: fitted, devices: slowness, hops_ms, machine };
     let mut summary = Summary::new(&sent, &figures, &runs, plans, conditions);
     summary.verdict = judge(&summary, &promise, &slowness, machine.as_ref());
     show(args, &summary, &spec.name, &sent)?;
@@ -150,9 +152,20 @@ fn announce(args: &DemoArgs, rehearsed: &Rehearsed, promise: &Promise) {
     };
     say(&format!(
         "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is {:.1} queries/s, from \
-         {up:.0} s to {down:.0} s twice that, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; twice the load is {cheaper}",
-        load.accurate_qps, load.base_qps, load.base_qps
+         {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; the high load is {cheaper}",
+        load.accurate_qps,
+        load.base_qps,
+        load.peak_qps(),
+        load.base_qps
     ));
+    let slowness = &rehearsed.slowness;
+    if !slowness.fits {
+        say(&format!(
+            "THIS MACHINE IS TOO BUSY for a fair run: the load takes {:.2} processors, and {:.2} are set aside for it. It is played all the \
+             same; if promises are not kept, the demo says so and ends with 5",
+            slowness.needed, slowness.allowed
+        ));
+    }
 }
 
 /// One line for whoever watches; results alone go to stdout.

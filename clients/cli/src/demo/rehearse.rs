@@ -4,7 +4,7 @@ use super::answers::{Canvas, Example};
 use super::estimate::{Figures, Played, capacity_of_most_accurate_qps, drawn, longest_way, planned, problem_of};
 use super::fit::{self, Fitted, Free, MULTIPLE, Serves, Slowness};
 use super::fleet::{Fleet, FleetArgs};
-use super::load::{Load, Progress};
+use super::load::{Load, Progress, Sent};
 use super::meter::{Meter, probe};
 use super::report::measured;
 use super::{HARDWARE, say};
@@ -36,8 +36,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 pub struct Rehearsed {
     /// How slow the devices are.
     pub slowness: Slowness,
-    /// What a hop takes.
-    pub hop_ms: f64,
+    /// What a hop took in each second, in ms, ascending.
+    pub hops_ms: Vec<f64>,
     /// The load to be played.
     pub load: Fitted,
 }
@@ -60,7 +60,8 @@ pub struct Rehearsal<'a> {
 
 /// What a request costs.
 struct Cost {
-    hop_ms: f64,
+    /// What a hop took in each second, in ms, ascending.
+    hops_ms: Vec<f64>,
     /// Processor seconds; none where the system does not say it.
     request_s: Option<f64>,
     /// Whether hops took more than the objective leaves for them.
@@ -91,20 +92,24 @@ impl Rehearsal<'_> {
         let first = self.args.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
         self.fleet.slow_down(name, 1.0, first).await?;
         let cost = self.play(LOAD * alone_qps / first, tasks).await?;
-        let slowness = self.slowness(alone_qps, &cost, multiple_max).await;
-        self.fleet.slow_down(name, first, slowness.multiple).await?;
-        self.fleet.change(name, |spec| spec["network_ms"] = cost.hop_ms.into()).await?;
+        let (multiple, free) = self.multiple(alone_qps, &cost, multiple_max).await;
+        self.fleet.slow_down(name, first, multiple).await?;
+        let hop_ms = middle(&cost.hops_ms);
+        self.fleet.change(name, |spec| spec["network_ms"] = hop_ms.into()).await?;
         let problem = self.problem().await?;
         let capacity_qps = capacity_of_most_accurate_qps(&problem, name, HARDWARE, devices)?;
         say("looking for the load that needs cheaper variants when it doubles");
         let fitted = tokio::task::spawn_blocking(move || fit::fit_load(capacity_qps, |qps| serves(&problem, qps))).await?;
-        let unfit = || {
-            let (slo_ms, hop_ms) = (self.spec.slo_ms, cost.hop_ms);
-            format!(
+        let Some(load) = fitted else {
+            let slo_ms = self.spec.slo_ms;
+            return Ok(Err(format!(
                 "no plan with the most accurate variants holds {slo_ms:.0} ms, even for few requests: a hop takes {hop_ms:.1} ms"
-            )
+            )));
         };
-        Ok(fitted.map(|load| Rehearsed { slowness, hop_ms: cost.hop_ms, load }).ok_or_else(unfit))
+        let unseen = Slowness { multiple, needed: 0.0, allowed: 0.0, fits: true };
+        let mut slowness = free.map_or(unseen, |free| fit::at_load(load.peak_qps(), &free, multiple));
+        slowness.fits &= !cost.is_slow;
+        Ok(Ok(Rehearsed { slowness, hops_ms: cost.hops_ms, load }))
     }
 
     /// The pipeline as it is registered, on the devices of the live agents.
@@ -129,50 +134,57 @@ impl Rehearsal<'_> {
         let (problem, plan) = planned(&self.fleet.service, &id).await?;
         let index = problem.pipeline_named(&self.spec.name).context("the plan is of another pipeline")?;
         let plans = [(Duration::ZERO, plan)];
-        let played = Played { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[] };
+        let played =
+            Played { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[], hops_ms: &[0.0] };
         let estimated = played.estimates()?.first().map_or(0.0, |run| run.p50_ms);
         let Figures { p50_ms, .. } = measured(&sent, &[], self.spec.slo_ms);
-        let beyond_ms = (p50_ms - estimated).max(0.0);
-        let is_slow = beyond_ms > HOPS_MAX * self.spec.slo_ms;
-        let hop_ms = beyond_ms.min(HOPS_MAX * self.spec.slo_ms) / f64::from(tasks);
+        let is_slow = p50_ms - estimated > HOPS_MAX * self.spec.slo_ms;
+        let hops_ms = hops(&sent, estimated, tasks, self.spec.slo_ms);
         let request_s = seen.map(|seen| seen.own * seen.seconds / sent.len().max(1) as f64);
         say(&format!(
-            "a request takes {p50_ms:.1} ms at the median and {estimated:.1} ms of its devices: {hop_ms:.1} ms a hop"
+            "a request takes {p50_ms:.1} ms at the median and {estimated:.1} ms of its devices: {:.1} ms a hop",
+            middle(&hops_ms)
         ));
-        Ok(Cost { hop_ms, request_s, is_slow })
+        Ok(Cost { hops_ms, request_s, is_slow })
     }
 
-    /// How slow the devices must be for what is free; said where it is not what was asked for, or does not fit.
-    async fn slowness(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> Slowness {
+    /// How slow the devices must be for what is free, and that.
+    async fn multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> (f64, Option<Free>) {
         let free = tokio::task::spawn_blocking(free).await.ok().flatten();
         let (Some(free), Some(request_s)) = (free, cost.request_s) else {
             let multiple = self.args.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
             say(&format!(
                 "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the measured time"
             ));
-            return Slowness { multiple, needed: 0.0, allowed: 0.0, fits: !cost.is_slow };
+            return (multiple, None);
         };
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let seen = Free { processors, free, request_s };
-        // Twice the base load is about what the devices could serve at most.
-        let mut slowness = fit::fit_multiple(alone_qps, &seen, multiple_max, self.args.multiple);
-        slowness.fits &= !cost.is_slow;
+        // The high load is less than what the devices serve without losing time.
+        let multiple = fit::fit_multiple(alone_qps, &seen, multiple_max, self.args.multiple).multiple;
         say(&format!(
-            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, a request takes {:.1} ms of one: with devices \
-             that hold their slots for {:.1} times the measured time the load takes {:.2}, and {:.2} are set aside for it",
-            1e3 * request_s,
-            slowness.multiple,
-            slowness.needed,
-            slowness.allowed
+            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} ms of one: devices hold \
+             their slots for {multiple:.1} times the measured time",
+            1e3 * request_s
         ));
-        if !slowness.fits {
-            say(
-                "THIS MACHINE IS TOO BUSY for a fair run, as slow as the objective lets the devices be. The load is played all the same; \
-                 if promises are not kept, the demo says so and ends with 5",
-            );
-        }
-        slowness
+        (multiple, Some(seen))
     }
+}
+
+/// What a hop took in each second, in ms, ascending: of what requests took at the median beyond their devices' time, the part of each task
+/// on the longest way, up to what the objective leaves for all of them.
+fn hops(sent: &[Sent], devices_ms: f64, tasks: u32, slo_ms: f64) -> Vec<f64> {
+    let hop_ms = |of_second: &[Sent]| {
+        let beyond_ms = measured(of_second, &[], slo_ms).p50_ms - devices_ms;
+        beyond_ms.clamp(0.0, HOPS_MAX * slo_ms) / f64::from(tasks.max(1))
+    };
+    let mut hops: Vec<f64> = sent.chunk_by(|a, b| a.at.as_secs() == b.at.as_secs()).map(hop_ms).collect();
+    hops.sort_by(f64::total_cmp);
+    if hops.is_empty() { vec![0.0] } else { hops }
+}
+
+fn middle(sorted: &[f64]) -> f64 {
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// What of the processors is free: the median of several looks.
@@ -291,6 +303,21 @@ pub mod tests {
             serves(problem, demand_qps) == Serves::Accurately
         };
         assert!(machines().iter().any(shows_replicas_only));
+    }
+
+    #[test]
+    fn a_hop_is_what_requests_take_beyond_their_devices_second_by_second() {
+        let sent = |at_ms: u64, took_ms: u64| Sent {
+            at: Duration::from_millis(at_ms),
+            latency: Duration::from_millis(took_ms),
+            outcome: crate::demo::load::Outcome::Ok,
+            labels: 0,
+            correct: 0,
+            error: None,
+        };
+        let of = [sent(0, 60), sent(100, 70), sent(900, 300), sent(1_100, 54), sent(2_000, 40), sent(3_500, 4_000)];
+        assert_eq!(hops(&of, 50.0, 2, 400.0), [0.0, 2.0, 10.0, 50.0], "at most a quarter of the objective in all");
+        assert_eq!(hops(&[], 50.0, 2, 400.0), [0.0]);
     }
 
     #[test]

@@ -83,8 +83,8 @@ pub struct Conditions {
     pub load: Fitted,
     /// How slow the devices were made, and why.
     pub devices: Slowness,
-    /// What a hop took when the load was fitted: the plans and the estimate count with it.
-    pub hop_ms: f64,
+    /// What a hop took in each second of the rehearsal, in ms, ascending: plans count with the middle, the estimate with all.
+    pub hops_ms: Vec<f64>,
     /// What the processors did during the run; none where the system does not say it.
     pub machine: Option<Use>,
 }
@@ -227,7 +227,7 @@ pub mod tests {
     fn conditions() -> Conditions {
         let load = Fitted { base_qps: 1.0, accurate_qps: 2.0, needs_cheaper: true };
         let devices = Slowness { multiple: 10.0, needed: 0.9, allowed: 1.2, fits: true };
-        Conditions { load, devices, hop_ms: 1.0, machine: None }
+        Conditions { load, devices, hops_ms: vec![1.0], machine: None }
     }
 
     /// A run of a few requests under these plans.
