@@ -52,11 +52,11 @@ impl Node {
         let incarnation = |of: &Layout| of.fence.map(|f| f.incarnation);
         let is_restored = incarnation(layout) != incarnation(&self.layout);
         let is_same = |id: &u64| self.replicas.get(id).is_some_and(|r| loaded(r) == places[id]);
-        let mut open: BTreeSet<u64> = places.keys().copied().filter(|id| !is_same(id)).collect();
+        let kept: BTreeSet<u64> = places.keys().copied().filter(is_same).collect();
+        let mut open: BTreeSet<u64> = places.keys().copied().filter(|id| !kept.contains(id)).collect();
         let (mut pairs, mut last) = (Vec::new(), self.last_former);
         for replica in self.replicas.values().filter(|r| r.id & EXTRA_BIT == 0) {
-            let is_kept = places.contains_key(&replica.id) && !open.contains(&replica.id);
-            if is_kept {
+            if kept.contains(&replica.id) {
                 continue;
             }
             let is_worth_it = is_restored || !replica.group.digest.is_empty();
