@@ -3,7 +3,7 @@
 use super::body::{self, Document};
 use super::refusal::{Answer, Refusal, Refused};
 use crate::app::App;
-use crate::control::apply::{Proposal, Specs, apply};
+use crate::control::apply::{ApplyError, Proposal, Specs, apply};
 use crate::control::reconcile::Placement;
 use crate::store::Condition;
 use crate::store::target::{self as rows, TargetRow};
@@ -150,6 +150,11 @@ pub async fn put(app: web::Data<App>, condition: Condition, document: Document) 
         specs: Specs::Registered,
         reason: "asked for".into(),
     };
-    apply(&app, &proposal).await?;
-    get(app).await
+    let applied = apply(&app, &proposal).await?;
+    let row = rows::get(&mut *app.pool.acquire().await?).await?;
+    if !applied.changed && row.generation != applied.generation {
+        // Nothing was written, and what was found in force is not any more.
+        return Err(ApplyError::Stale(row.generation).into());
+    }
+    Ok(answer(row))
 }

@@ -132,8 +132,7 @@ impl Worker {
             // An error means that nobody waits for the file any more.
             let _gone = source.wait_for(|source| !source.is_empty()).await;
         }
-        let source = source.borrow().clone();
-        source
+        source.borrow_and_update().clone()
     }
 }
 

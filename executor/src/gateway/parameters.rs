@@ -109,6 +109,6 @@ mod tests {
         let nested = read(r#"{"a": [0, 0]}"#).expect_err("a list");
         assert!(nested.contains("parameter a") && nested.contains("a boolean, a number or a string"), "{nested}");
         let many: Vec<String> = (0..=PARAMETERS_MAX).map(|n| format!("\"{n}\": 0")).collect();
-        assert!(read(&format!("{{{}}}", many.join(","))).err().expect("one more").contains("more than 256"));
+        assert!(read(&format!("{{{}}}", many.join(","))).expect_err("one more").contains("more than 256"));
     }
 }

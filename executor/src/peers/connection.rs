@@ -228,8 +228,7 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut c
                     (joiner.wants(&buffer, READ_BYTES), buffer.is_empty() && joiner.open_bytes() == 0);
                 let mut into = (&mut buffer).limit(wants);
                 let read = stream.read_buf(&mut into);
-                let read = if is_between { read.await? } else { in_time(read).await? };
-                read
+                if is_between { read.await? } else { in_time(read).await? }
             }
         };
         if !claim.is_heard(Instant::now()) {

@@ -38,9 +38,6 @@ impl Use {
     }
 }
 
-/// Nanoseconds that a thread has run, and has waited for a processor.
-type Thread = (u64, u64);
-
 #[derive(Clone, Debug, PartialEq)]
 struct Machine {
     processors: u32,
@@ -52,7 +49,10 @@ struct Machine {
 struct Reading {
     at: Instant,
     machine: Machine,
-    threads: BTreeMap<u32, Thread>,
+    /// Ticks that each of the demo's processes has used, threads that have ended included.
+    used: BTreeMap<u32, u64>,
+    /// Nanoseconds that each of their threads has waited for a processor.
+    waited: BTreeMap<u32, u64>,
 }
 
 /// Looks at the machine from time to time.
@@ -87,16 +87,16 @@ impl Meter {
 impl Reading {
     fn now() -> Option<Self> {
         let machine = Machine::parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
-        let mut threads = BTreeMap::new();
+        let (mut used, mut waited) = (BTreeMap::new(), BTreeMap::new());
         for process in descendants(std::process::id(), &parents()) {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+            used.extend(stat.ok().and_then(|text| process_ticks(&text)).map(|ticks| (process, ticks)));
             for thread in numbers_in(Path::new(&format!("/proc/{process}/task"))) {
                 let text = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"));
-                if let Some(times) = text.ok().and_then(|text| thread_times(&text)) {
-                    threads.insert(thread, times);
-                }
+                waited.extend(text.ok().and_then(|text| thread_waited_ns(&text)).map(|ns| (thread, ns)));
             }
         }
-        Some(Self { at: Instant::now(), machine, threads })
+        Some(Self { at: Instant::now(), machine, used, waited })
     }
 
     fn since(&self, before: &Self) -> Option<Use> {
@@ -104,15 +104,16 @@ impl Reading {
         let total = self.machine.total.checked_sub(before.machine.total).filter(|total| *total > 0)?;
         let processors = f64::from(self.machine.processors);
         let busy = processors * self.machine.busy.saturating_sub(before.machine.busy) as f64 / total as f64;
-        let spent = |field: fn(&Thread) -> u64| {
-            let of = |(id, now): (&u32, &Thread)| {
-                field(now).saturating_sub(before.threads.get(id).map_or(0, field)) // a number that is used again begins anew
-            };
-            self.threads.iter().map(of).sum::<u64>() as f64 / 1e9 / seconds
-        };
-        let own = spent(|t| t.0).min(busy);
-        Some(Use { seconds, processors, own, waiting: spent(|t| t.1), others: busy - own })
+        let own = processors * added(&self.used, &before.used) as f64 / total as f64;
+        let own = own.min(busy);
+        let waiting = added(&self.waited, &before.waited) as f64 / 1e9 / seconds;
+        Some(Use { seconds, processors, own, waiting, others: busy - own })
     }
+}
+
+/// What all counters together have gained; a number that is used again begins anew.
+fn added(now: &BTreeMap<u32, u64>, before: &BTreeMap<u32, u64>) -> u64 {
+    now.iter().map(|(id, now)| now.saturating_sub(before.get(id).copied().unwrap_or(0))).sum()
 }
 
 impl Machine {
@@ -131,10 +132,15 @@ impl Machine {
     }
 }
 
-/// Run and waiting time from a thread's `schedstat`.
-fn thread_times(text: &str) -> Option<Thread> {
-    let mut fields = text.split_whitespace().map(str::parse);
-    Some((fields.next()?.ok()?, fields.next()?.ok()?))
+/// Nanoseconds of waiting from a thread's `schedstat`.
+fn thread_waited_ns(text: &str) -> Option<u64> {
+    text.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Ticks of user and system time from a process's `stat`; its name, in parentheses, may hold anything.
+fn process_ticks(text: &str) -> Option<u64> {
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11).map(str::parse::<u64>);
+    Some(fields.next()?.ok()? + fields.next()?.ok()?)
 }
 
 /// The parent from a process's `stat`; its name, in parentheses, may hold anything.
@@ -198,7 +204,9 @@ mod tests {
     #[test]
     fn a_process_may_be_called_anything() {
         assert_eq!(parent("71 (a) b (c)) S 7 71 71"), Some(7));
-        assert_eq!((parent("71"), thread_times("5 6 7"), thread_times("5")), (None, Some((5, 6)), None));
+        assert_eq!(process_ticks("71 (a) b (c)) S 7 71 71 0 -1 4 1 2 3 4 120 30 9 9"), Some(150));
+        assert_eq!((parent("71"), process_ticks("71 (a) S 7")), (None, None));
+        assert_eq!((thread_waited_ns("5 6 7"), thread_waited_ns("5")), (Some(6), None));
     }
 
     #[test]
@@ -209,15 +217,17 @@ mod tests {
 
     #[test]
     fn what_others_use_is_what_is_left_of_the_busy_time() {
-        let reading = |at, busy, total, threads: &[(u32, Thread)]| Reading {
+        let reading = |at, busy, total, used: &[(u32, u64)], waited: &[(u32, u64)]| Reading {
             at,
             machine: Machine { processors: 2, busy, total },
-            threads: threads.iter().copied().collect(),
+            used: used.iter().copied().collect(),
+            waited: waited.iter().copied().collect(),
         };
         let begin = Instant::now();
-        let before = reading(begin, 1_000, 4_000, &[(1, (5_000_000_000, 1_000_000_000))]);
-        let threads = [(1, (5_500_000_000, 1_200_000_000)), (2, (250_000_000, 0))];
-        let now = reading(begin + Duration::from_secs(1), 1_150, 4_200, &threads).since(&before).expect("time has passed");
+        let before = reading(begin, 1_000, 4_000, &[(1, 500)], &[(1, 1_000_000_000)]);
+        let after = begin + Duration::from_secs(1);
+        let now = reading(after, 1_150, 4_200, &[(1, 550), (2, 25)], &[(1, 1_200_000_000), (2, 0)]);
+        let now = now.since(&before).expect("time has passed");
         let Use { seconds, processors, own, waiting, others } = now;
         assert_eq!((seconds, processors), (1.0, 2.0));
         assert!((own - 0.75).abs() < 1e-9 && (waiting - 0.2).abs() < 1e-9 && (others - 0.75).abs() < 1e-9, "{now:?}");

@@ -250,6 +250,7 @@ pub mod tests {
         };
         let document = json!({
             "version": 1,
+            "objective": {"mode": "hardware_then_accuracy"},
             "hardware": [{"name": HARDWARE, "price_per_hour": 1.0, "count": DEVICES}],
             "pipelines": [{
                 "name": "digits", "demand_qps": 1.0, "slo_ms": 400.0,
