@@ -149,7 +149,7 @@ mod tests {
         let sample = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![4, 1], data: vec![0; 4].into() };
         let mut latency_ms = |clock| {
             let options = MeasureOptions { batches: vec![1, 2], repeats_max: 7, clock, ..MeasureOptions::default() };
-            let points = profile_variant(&mut backend, &[sample.clone()], &options).expect("it runs");
+            let points = profile_variant(&mut backend, std::slice::from_ref(&sample), &options).expect("it runs");
             assert!(points.iter().all(|point| point.repeats == 7 && point.latency_ms > 0.0), "{points:?}");
             points[0].latency_ms
         };

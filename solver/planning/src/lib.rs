@@ -115,7 +115,7 @@ pub struct PlanOptions {
     pub explain: bool,
     /// Hears of every better plan and bound while the search runs.
     pub listener: Option<Listener>,
-    /// The plan's ladders are made up to so many times its demand: [`ladder::with_ladders`]. Where the exact planner plans
+    /// The plan's ladders are made up to so many times its demand: `ladder::with_ladders`. Where the exact planner plans
     /// for least cost on a trace, the greedy one then plans too, in what is left of the time limit, and the plan whose ladders are
     /// cheaper at the demand is answered.
     pub ladder: Option<f64>,

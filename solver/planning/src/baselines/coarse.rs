@@ -155,7 +155,8 @@ pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: 
         Rate::Peak => {
             let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &pipeline.name);
             let counted = (1_u64..).zip(arrivals).take_while(|(n, _)| n % COUNTED_AT_ONCE != 0 || !limits.stopped());
-            peak_rate(counted.map(|(_, moment)| moment), pipeline.slo_ms)
+            // A window longer than the trace sees less than the mean.
+            peak_rate(counted.map(|(_, moment)| moment), pipeline.slo_ms).max(mean_rate(trace))
         }
     }
 }

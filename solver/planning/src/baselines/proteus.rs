@@ -20,6 +20,7 @@ use crate::PlanOptions;
 use crate::limits::Limits;
 use crate::report::{self, Attempt};
 use crate::tightening::Tightening;
+use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{
     AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, PlanOutcome, PlanningReport,
     Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
@@ -184,6 +185,11 @@ fn alone_pipeline(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64
 
 /// What each task runs when it plans for itself, by pipeline.
 fn alone(problem: &Problem, visits: &[Vec<f64>], gap: f64, limits: &Limits) -> Result<Option<Vec<Vec<Group>>>, StopReason> {
+    // A task may be asked for more than a pipeline may demand.
+    let is_beyond = |(p, of): (&Pipeline, &Vec<f64>)| of.iter().any(|visits| p.demand_qps * visits > NUMBER_MAX);
+    if problem.pipelines.iter().zip(visits).any(is_beyond) {
+        return Err(StopReason::Unsupported);
+    }
     let sub = tasks_alone(problem, visits);
     let plan = match report::attempt(&sub, &Tightening::none(&sub), gap, limits) {
         Attempt::Plan(candidate) => candidate.plan,
