@@ -20,6 +20,14 @@ pub struct BenchFlags {
     /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime, whose library is found as an agent finds it
     #[arg(long)]
     pub digits: Option<PathBuf>,
+    /// Measure nothing but the hop, at this many requests per second
+    #[arg(long, value_parser = rate, conflicts_with = "digits")]
+    pub rate: Option<f64>,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|r: &f64| (1.0..=1e6).contains(r));
+    rate.ok_or_else(|| "expected requests per second from 1 to 1000000".into())
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -21,6 +21,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
 /// Tensors are allocated by one thread and freed by another, many thousand times a second, and large ones must not cost fresh
 /// pages each time: the system's allocator gives them back to the system and takes them again.
@@ -80,19 +82,13 @@ fn main() {
     let mut arguments = std::env::args_os();
     let measures = arguments.nth(1).is_some_and(|first| first == BENCH);
     let usual = if measures { "warn" } else { "info,ort=warn" };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| usual.into());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     if measures {
-        log.init();
+        log(usual, "text");
         let name = "apportion-agent bench".into();
         parts::end(measure(&BenchFlags::parse_from(std::iter::once(name).chain(arguments))));
     }
     let flags = Flags::parse();
-    if flags.log_format == "json" {
-        log.json().init()
-    } else {
-        log.init()
-    }
+    log(usual, &flags.log_format);
     parts::end_on_panic();
     actix_web::rt::System::new().block_on(async {
         let status = match run(flags).await {
@@ -107,6 +103,15 @@ fn main() {
     })
 }
 
+/// Logs to stderr: of each target what `RUST_LOG` says (`info,apportion_executor=debug`), or `usual` without it.
+fn log(usual: &str, format: &str) {
+    let said = std::env::var("RUST_LOG").ok().and_then(|said| said.parse::<Targets>().ok());
+    let targets = said.unwrap_or_else(|| usual.parse().expect("the usual levels are well written"));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(targets);
+    if format == "json" { registry.with(lines.json()).init() } else { registry.with(lines).init() }
+}
+
 fn status_of(error: &(dyn Error + 'static)) -> u8 {
     match error.downcast_ref::<ControlError>() {
         Some(ControlError::Refused(_)) => REFUSED,
@@ -117,7 +122,8 @@ fn status_of(error: &(dyn Error + 'static)) -> u8 {
 
 fn measure(flags: &BenchFlags) -> u8 {
     let each = Duration::from_secs_f64(flags.seconds);
-    let options = bench::Options { each, may_sleep: flags.save_power, digits: flags.digits.clone() };
+    let (may_sleep, digits, rate) = (flags.save_power, flags.digits.clone(), flags.rate);
+    let options = bench::Options { each, may_sleep, digits, rate };
     match bench::run(&options, |part| eprintln!("{part}")).and_then(|figures| print(&figures)) {
         Ok(()) => 0,
         Err(error) => {

@@ -2,12 +2,15 @@
 
 mod support;
 
+use apportion_domain::nearest_rank;
 use apportion_executor::frames::{Cutter, Pieces};
 use apportion_executor::refused::Bound;
 use apportion_executor::wire::{Message, encode};
 use apportion_protocol::v1;
 use bytes::Buf;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 use support::agents::{Agent, output};
 use support::control::Control;
 use support::{Group, target, until};
@@ -49,6 +52,21 @@ async fn is_hung_up(stream: &mut TcpStream) -> bool {
     matches!(read, Ok(Ok(0) | Err(_)))
 }
 
+/// Latencies of requests one after the other, sorted; each is answered as it should be.
+async fn client(agent: &Agent) -> Vec<Duration> {
+    let mut latencies = Vec::new();
+    for _ in 0..200 {
+        let begun = Instant::now();
+        let (status, body) = agent.infer(&[[2.0, 5.0]]).await;
+        latencies.push(begun.elapsed());
+        assert_eq!(status, 200, "{body}");
+        assert_eq!(output(&body, "s").1, &serde_json::json!([5.0, 6.0]));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    latencies.sort_unstable();
+    latencies
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_frames_are_refused_and_cost_no_request() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -72,32 +90,41 @@ async fn forged_frames_are_refused_and_cost_no_request() {
 
     let counted = || [Bound::PeerClaim.counted(), Bound::PeerMessage.counted()];
     let before = counted();
-    // Somebody says that the second agent has nothing ready, again and again.
-    let impostor = async {
-        for _ in 0..20 {
+    let alone = client(&agents[0]).await;
+    // Four say that the second agent has nothing ready, each again as soon as it was cut off.
+    let is_over = AtomicBool::new(false);
+    let impostor = async || {
+        let mut said = 0;
+        while !is_over.load(Relaxed) {
             let mut stream = greet(&agents[0]).await;
             let frame = bytes(encode(&nothing_ready(numbers[1])));
             let _refused = stream.write_all(&frame).await;
             assert!(is_hung_up(&mut stream).await, "whoever speaks for another is cut off");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            said += 1;
         }
+        said
     };
-    let client = async {
-        for _ in 0..60 {
-            let (status, body) = agents[0].infer(&[[2.0, 5.0]]).await;
-            assert_eq!(status, 200, "{body}");
-            assert_eq!(output(&body, "s").1, &serde_json::json!([5.0, 6.0]));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+    let beside = async {
+        let latencies = client(&agents[0]).await;
+        is_over.store(true, Relaxed);
+        latencies
     };
-    tokio::join!(impostor, client);
-    assert!(counted()[0] >= before[0] + 20);
+    let (a, b, c, d, beside) = tokio::join!(impostor(), impostor(), impostor(), impostor(), beside);
+    let said: u64 = [a, b, c, d].into_iter().sum();
+    assert!(said >= 20 && counted()[0] >= before[0] + said, "{said} were said, {:?} counted", counted());
+    let row = |latencies: &[Duration]| [0.5, 0.99].map(|part| nearest_rank(latencies, part).expect("latencies"));
+    println!(
+        "{} requests, median and p99: {:.1?}; beside {said} forged frames: {:.1?}",
+        alone.len(),
+        row(&alone),
+        row(&beside)
+    );
 
     // A steering of nobody, and a message without tensors that is too large for one.
     let mut stream = greet(&agents[0]).await;
     let steering = v1::Steering { host: numbers[1], epoch: u64::MAX, pipeline: "toy".into(), ..Default::default() };
     stream.write_all(&bytes(encode(&Message::Steering(steering)))).await.expect("it is sent");
-    until("the steering is refused", || (Bound::PeerClaim.counted() > before[0] + 20).then_some(())).await;
+    until("the steering is refused", || (Bound::PeerClaim.counted() > before[0] + said).then_some(())).await;
     let large = v1::Measured { made: vec![v1::MadeCount::default(); 2_000_000], ..Default::default() };
     let _cut_off = stream.write_all(&bytes(encode(&Message::Measured(large)))).await;
     assert!(is_hung_up(&mut stream).await);

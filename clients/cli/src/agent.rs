@@ -15,23 +15,28 @@ pub struct AgentArgs {
     rest: Vec<OsString>,
 }
 
-impl AgentArgs {
-    /// These arguments.
-    pub fn new(rest: impl IntoIterator<Item = OsString>) -> Self {
-        Self { rest: rest.into_iter().collect() }
-    }
-}
-
 /// Replaces this process by the agent; returns only if that fails.
 ///
 /// # Errors
 /// If the program is not beside this one, or cannot be started.
 pub fn run(args: &AgentArgs) -> Outcome {
+    become_agent(&args.rest)
+}
+
+/// Replaces this process by `apportion-agent bench`, so that what is measured is what runs; returns only if that fails.
+///
+/// # Errors
+/// As of [`run`].
+pub fn measure(args: &AgentArgs) -> Outcome {
+    become_agent([&"bench".into()].into_iter().chain(&args.rest))
+}
+
+fn become_agent<'a>(args: impl IntoIterator<Item = &'a OsString>) -> Outcome {
     let here = std::env::current_exe().context("finding this program")?;
     let program = here.with_file_name("apportion-agent");
     if !program.exists() {
         return Err(anyhow!("apportion-agent is not beside {}: build it with `make build`", here.display()).into());
     }
-    let error = Command::new(&program).args(&args.rest).exec();
+    let error = Command::new(&program).args(args).exec();
     Err::<Exit, _>(error).with_context(|| format!("starting {}", program.display())).map_err(Into::into)
 }

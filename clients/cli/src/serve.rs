@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 /// How long the rest of a broken service may take to stop.
 const STOP_BROKEN_MAX: Duration = Duration::from_secs(8);
@@ -46,16 +48,19 @@ fn http_url(text: &str) -> Result<String, String> {
     is_url.then(|| text.to_owned()).ok_or_else(|| format!("{text:?}: expected a URL such as http://10.0.0.4:7070"))
 }
 
+/// Logs to stderr: of each target what `RUST_LOG` says (`info,apportion_api=debug`), or what is worth knowing without it.
+fn log(format: &str) {
+    let said = std::env::var("RUST_LOG").ok().and_then(|said| said.parse::<Targets>().ok());
+    let targets = said.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(targets);
+    if format == "json" { registry.with(lines.json()).init() } else { registry.with(lines).init() }
+}
+
 /// Runs the service.
 pub fn run(args: ServeArgs) -> Outcome {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, log_format } = args;
-    if log_format == "json" {
-        log.json().init()
-    } else {
-        log.init()
-    }
+    log(&log_format);
     let config = Config { database_url, data_dir, http, grpc, token, advertise_http };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {

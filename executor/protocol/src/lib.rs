@@ -17,11 +17,10 @@ pub const AGENT_MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Largest number of devices of one agent.
 pub const DEVICES_MAX: u32 = 1_024;
 
-/// Generated messages.
+/// Messages that `executor/tests/generated.rs` writes from `proto/apportion.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
-pub mod v1 {
-    tonic::include_proto!("apportion.v1");
-}
+#[rustfmt::skip]
+pub mod v1;
 
 impl From<Fence> for v1::Fence {
     fn from(fence: Fence) -> Self {

@@ -1,7 +1,7 @@
 //! What a hop adds to a pipeline of real variants: the example `digits` with both tasks at the gateway's agent, and with the second
 //! at the other one.
 
-use super::hop::{TURNS, at_rate, most};
+use super::hop::{OUTSTANDING, TURNS, at_rate, most};
 use super::pair::{Pair, Setup};
 use super::{BenchError, Figure, Options, micros};
 use crate::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
@@ -38,7 +38,7 @@ pub(super) fn measure(folder: &Path, options: &Options) -> Result<Vec<Figure>, B
     let pipelines = vec![pipeline(NEAR, 1, [1, 1], &tasks, &models), pipeline(FAR, 3, [1, 2], &tasks, &models)];
     let loader = Loader::Onnx { library, provider: Provider::Cpu, threads: 1 };
     let pair = Pair::with(&Setup { loader, models: &models, pipelines, may_sleep: options.may_sleep })?;
-    let rate = most(&pair, FAR, &inputs, options.each)? / 2.0;
+    let rate = most(&pair, FAR, &inputs, OUTSTANDING, options.each)? / 2.0;
     let (mut near, mut far) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         near.extend(at_rate(&pair, NEAR, &inputs, rate, options.each / TURNS)?);

@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// Requests that wait for answers while the largest rate of the loops is sought.
-const OUTSTANDING: usize = 64;
+pub(super) const OUTSTANDING: usize = 64;
+/// The same where it is sought whether a long queue makes the loops slower: a queue that does so never ends.
+const BACKLOGS: [usize; 3] = [OUTSTANDING, 1_000, 10_000];
 /// Shortest sleep that is asked of the system: what is due sooner is sent at once. Sleeps end late by some tens of microseconds, so
 /// at high rates a few requests come together all the same.
 const SLEEP_MIN: Duration = Duration::from_micros(5);
+/// The aim of both p99.
+pub(super) const TWICE_PLAIN: &str = "twice plain";
 /// How often near and far take turns, so that what else the machine does falls on both.
 pub(super) const TURNS: u32 = 5;
 
@@ -24,14 +28,23 @@ pub(super) const TURNS: u32 = 5;
 pub(super) fn measure(pair: &Pair, each: Duration) -> Result<Vec<Figure>, BenchError> {
     let inputs = row(&Bytes::from(vec![0; HOP_BYTES]));
     let by_ingress = ingress::binary_rate(pair, FAR, HOP_BYTES, each)? / 2.0;
-    let by_loops = most(pair, FAR, &inputs, each)? / 2.0;
-    let mut figures = added(pair, "half of what the ingress carries there", by_ingress, ("50", "200"), each)?;
-    figures.extend(added(pair, "half of what the loops carry there", by_loops, ("-", "-"), each)?);
+    let by_loops = most(pair, FAR, &inputs, OUTSTANDING, each)? / 2.0;
+    let mut carried = Vec::new();
+    for outstanding in BACKLOGS {
+        let agents = most(pair, FAR, &inputs, outstanding, each)?;
+        let plain = Some(most(pair, NEAR, &inputs, outstanding, each)?);
+        let what =
+            format!("4 KiB to another agent, {outstanding} outstanding (plain: to a replica at the gateway's own agent)");
+        carried.push(Figure { what, unit: "requests/s", agents, plain, aim: "-" });
+    }
+    let mut figures = added(pair, "half of what the ingress carries there", by_ingress, ("50", TWICE_PLAIN), each)?;
+    figures.extend(added(pair, "half of what the loops carry there", by_loops, ("-", TWICE_PLAIN), each)?);
+    figures.extend(carried);
     Ok(figures)
 }
 
 /// Median and p99 with the hop and without it, and their differences.
-fn added(
+pub(super) fn added(
     pair: &Pair,
     load: &str,
     rate: f64,
@@ -58,11 +71,17 @@ fn added(
 }
 
 /// Requests per second with many outstanding.
-pub(super) fn most(pair: &Pair, pipeline: &str, inputs: &[Tensor], each: Duration) -> Result<f64, BenchError> {
+pub(super) fn most(
+    pair: &Pair,
+    pipeline: &str,
+    inputs: &[Tensor],
+    outstanding: usize,
+    each: Duration,
+) -> Result<f64, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let begun = Instant::now();
-        let mut waiting: FuturesUnordered<_> = (0..OUTSTANDING).map(|_| pair.ask(pipeline, inputs.to_vec())).collect();
+        let mut waiting: FuturesUnordered<_> = (0..outstanding).map(|_| pair.ask(pipeline, inputs.to_vec())).collect();
         let mut answered = 0u64;
         while let Some(answer) = waiting.next().await {
             answer?;
@@ -75,8 +94,8 @@ pub(super) fn most(pair: &Pair, pipeline: &str, inputs: &[Tensor], each: Duratio
     })
 }
 
-/// Latencies in nanoseconds of requests that come at a rate, whatever becomes of those before. Answers are looked for now and
-/// then, not waited for: nobody is woken for them, and their tensors are not kept.
+/// Latencies in nanoseconds of requests that come at a rate, whatever becomes of those before. Answers are looked for before each
+/// request, not waited for: nobody is woken for them, and their tensors are not kept.
 pub(super) fn at_rate(
     pair: &Pair,
     pipeline: &str,
@@ -88,8 +107,9 @@ pub(super) fn at_rate(
     let count = ((rate * each.as_secs_f64()) as u64).max(1);
     let (begun, mut waiting, mut latencies) = (Instant::now(), VecDeque::new(), Vec::new());
     for i in 0..count {
+        // Also when this thread is behind: else the answers' memory would grow, and slow the agents down.
+        take_answers(&mut waiting, &mut latencies)?;
         if let Some(early) = early(i, rate, begun) {
-            take_answers(&mut waiting, &mut latencies)?;
             std::thread::sleep(early);
         }
         waiting.push_back(pair.put(pipeline, inputs.to_vec())?);

@@ -24,6 +24,8 @@ pub struct Options {
     pub may_sleep: bool,
     /// The folder of the example `digits`, if its hop is to be measured too: that needs ONNX Runtime.
     pub digits: Option<PathBuf>,
+    /// Requests per second at which the hop is measured, and nothing else; none: at the rates that the agents carry.
+    pub rate: Option<f64>,
 }
 
 /// Why there are no figures.
@@ -63,6 +65,9 @@ pub fn run(options: &Options, mut begins: impl FnMut(&str)) -> Result<Vec<Figure
     begins("starting two agents");
     let pair = pair::Pair::start(options.may_sleep)?;
     begins("the time of a hop");
+    if let Some(rate) = options.rate {
+        return hop::added(&pair, "as asked", rate, ("-", hop::TWICE_PLAIN), options.each);
+    }
     let mut figures = hop::measure(&pair, options.each)?;
     begins("large tensors");
     figures.push(tensors::measure(&pair, options.each)?);
@@ -87,9 +92,9 @@ mod tests {
 
     #[test]
     fn all_figures_are_there_and_are_figures() {
-        let figures =
-            run(&Options { each: Duration::from_millis(100), may_sleep: true, digits: None }, |_| {}).expect("figures");
-        assert_eq!(figures.len(), 12, "{figures:?}");
+        let figures = run(&Options { each: Duration::from_millis(100), may_sleep: true, digits: None, rate: None }, |_| {})
+            .expect("figures");
+        assert_eq!(figures.len(), 15, "{figures:?}");
         for figure in &figures {
             // The difference of two ranks may be anything on a busy machine; all others are of something that happened.
             let positive = figure.what.contains("added") || figure.agents > 0.0;

@@ -22,11 +22,10 @@ pub mod prescan;
 pub mod refusal;
 mod unread;
 
-/// Generated messages of the protocol over gRPC.
+/// Messages of the protocol over gRPC, which `tests/generated.rs` writes from `proto/inference.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]
-pub mod proto {
-    tonic::include_proto!("inference");
-}
+#[rustfmt::skip]
+pub mod proto;
 
 use crate::agent::{Handle, View};
 use crate::layout::Pipeline;

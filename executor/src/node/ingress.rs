@@ -77,6 +77,7 @@ impl Node {
             attempts,
             again_ns,
         };
+        self.requests_due_ns = self.requests_due_ns.min(pending.due_ns());
         self.requests.insert(request, pending);
         self.attempt(request, &task);
     }
@@ -131,11 +132,23 @@ impl Node {
         for pending in self.requests.values_mut().filter(|p| p.attempts.len() < ATTEMPTS_MAX) {
             let slo_ns = layout.pipelines.get(&pending.pipeline).map_or(0, |p| p.slo_ns);
             pending.again_ns = Some(now_ns + slo_ns / AGAIN_SLO_PARTS);
+            self.requests_due_ns = self.requests_due_ns.min(pending.due_ns());
         }
     }
 
+    /// Runs again and gives up the requests that are due. To look at each of many at every tick would take longer than to serve
+    /// them.
+    pub(super) fn mind_requests(&mut self) {
+        if self.now_ns < self.requests_due_ns {
+            return;
+        }
+        self.attempt_again();
+        self.give_up();
+        self.requests_due_ns = self.requests.values().map(Pending::due_ns).min().unwrap_or(u64::MAX);
+    }
+
     /// Runs again what is due.
-    pub(super) fn attempt_again(&mut self) {
+    fn attempt_again(&mut self) {
         let now_ns = self.now_ns;
         let due = |p: &Pending| p.again_ns.is_some_and(|at| at <= now_ns);
         let due: Vec<u64> = self.requests.iter().filter(|(_, p)| due(p)).map(|(r, _)| *r).collect();
@@ -191,7 +204,10 @@ impl Node {
                     let reason = "it was run several times, in parts that do not fit together";
                     self.finish(part.request, Err(Answer::Failed(reason.into())));
                 }
-                _ => pending.again_ns = Some(self.now_ns),
+                _ => {
+                    pending.again_ns = Some(self.now_ns);
+                    self.requests_due_ns = self.now_ns;
+                }
             };
         }
         if !attempt.covered.add(part.credit) {
@@ -249,7 +265,7 @@ impl Node {
         let _client_gone = pending.reply.send(answer);
     }
 
-    pub(super) fn give_up(&mut self) {
+    fn give_up(&mut self) {
         let old: Vec<u64> = self.requests.iter().filter(|(_, p)| p.give_up_ns <= self.now_ns).map(|(r, _)| *r).collect();
         for request in old {
             let timed = self.requests[&request].timed;

@@ -174,6 +174,8 @@ pub struct Node {
     hop: u64,
     span_ids: SpanIds,
     requests: BTreeMap<u64, Pending>,
+    /// No request is due ([`Pending::due_ns`]) before this moment: a tick looks at none of them until then.
+    requests_due_ns: u64,
     request: u64,
     counts: Counts,
     actions: Vec<Action>,
@@ -244,6 +246,7 @@ impl Node {
             hop: 0,
             span_ids: SpanIds::new(agent ^ first_request.rotate_left(32)),
             requests: BTreeMap::new(),
+            requests_due_ns: u64::MAX,
             request: first_request,
             counts: Counts::default(),
             actions: Vec::new(),

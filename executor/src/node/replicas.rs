@@ -379,8 +379,7 @@ impl Node {
         self.steer();
         self.expire_meetings();
         self.expire_parked();
-        self.attempt_again();
-        self.give_up();
+        self.mind_requests();
         self.run_offline();
     }
 }

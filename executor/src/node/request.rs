@@ -114,6 +114,14 @@ pub struct Pending {
     pub again_ns: Option<u64>,
 }
 
+impl Pending {
+    /// When it is given up or run again, whichever comes first.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        self.again_ns.map_or(self.give_up_ns, |again_ns| again_ns.min(self.give_up_ns))
+    }
+}
+
 /// Disjoint parts of a request's credit that came back, by start.
 #[derive(Debug, Default)]
 pub struct Covered(BTreeMap<u64, u64>);

@@ -43,6 +43,34 @@ fn a_query_for_which_there_is_no_room_is_shed_once_and_its_client_hears_why() {
     assert_eq!(node.take_counts().pipelines["p"].dropped, 1);
 }
 
+#[test]
+fn each_request_is_given_up_at_its_own_time_whatever_came_before() {
+    let (mut node, _, mut patient) = sending();
+    let arrive = |node: &mut Node, now_ns: u64, timeout_ns: u64| {
+        let input = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
+        let (reply, answer) = oneshot::channel();
+        let terms = Terms { timeout_ns: Some(timeout_ns), ..Terms::default() };
+        node.handle(now_ns, Event::Arrive { pipeline: "p".into(), inputs: vec![input], terms, reply });
+        answer
+    };
+    let mut long = arrive(&mut node, 10, 1_000);
+    let mut short = arrive(&mut node, 20, 100);
+    node.handle(119, Event::Tick);
+    assert!(short.try_recv().is_err(), "its time has not come");
+    node.handle(120, Event::Tick);
+    assert_eq!(short.try_recv(), Ok(Answer::TimedOut));
+    // One that comes when others have been looked at, and is due before them.
+    let mut last = arrive(&mut node, 130, 50);
+    node.handle(180, Event::Tick);
+    assert_eq!(last.try_recv(), Ok(Answer::TimedOut));
+    assert!(long.try_recv().is_err(), "its time has not come");
+    node.handle(1_010, Event::Tick);
+    assert_eq!(long.try_recv(), Ok(Answer::TimedOut));
+    assert!(patient.try_recv().is_err(), "its time has not come");
+    node.handle(u64::MAX / 2, Event::Tick);
+    assert_eq!(patient.try_recv(), Ok(Answer::GivenUp));
+}
+
 mod alone;
 mod joins;
 mod moves;

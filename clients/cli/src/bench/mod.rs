@@ -1,6 +1,5 @@
 //! `apportion bench`: the speed of a part, printed as figures.
 
-mod agent;
 mod estimator;
 mod scaling;
 pub mod serving;
@@ -10,7 +9,6 @@ use crate::exit::{Exit, Outcome};
 use crate::output::number;
 use apportion_planning::bench::cluster;
 use clap::Subcommand;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,17 +50,8 @@ pub enum BenchCommand {
     Push(crate::demo::push::PushArgs),
     /// Two agents on this machine with variants that take no time: what a hop adds, large tensors, requests per second at the
     /// ingress, each beside the plainest way to do the same.
-    Agent {
-        /// Seconds for each figure.
-        #[arg(long, default_value_t = 3.0)]
-        seconds: f64,
-        /// Let processors sleep between requests, as an agent with that flag does.
-        #[arg(long)]
-        save_power: bool,
-        /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime.
-        #[arg(long)]
-        digits: Option<PathBuf>,
-    },
+    #[command(disable_help_flag = true)]
+    Agent(crate::agent::AgentArgs),
 }
 
 /// Runs the command.
@@ -75,7 +64,7 @@ pub fn run(command: &BenchCommand) -> Outcome {
         BenchCommand::Serving => serving::run()?,
         BenchCommand::Fidelity(args) => return crate::demo::fidelity::run(args),
         BenchCommand::Push(args) => return crate::demo::push::run(args),
-        BenchCommand::Agent { seconds, save_power, digits } => return agent::run(*seconds, *save_power, digits.as_deref()),
+        BenchCommand::Agent(args) => return crate::agent::measure(args),
     }
     Ok(Exit::Done)
 }

@@ -2,12 +2,16 @@
 
 use anyhow::{Context, Result};
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a child may take to end after it was asked to.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Ports that [`free_port`] chooses from.
+const PORTS: Range<u16> = 20_000..32_000;
 
 /// One started process; dropping it stops it.
 pub struct Process {
@@ -75,7 +79,11 @@ pub fn sibling(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A TCP port on loopback that is free now.
+/// A TCP port on loopback that is free now. It lies below the range that Linux takes outgoing connections' ports from: no
+/// connection takes it before its program listens there.
 pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0)).context("looking for a free port")?.local_addr()?.port())
+    let random = RandomState::new().hash_one(std::process::id());
+    let mut ports = (0..PORTS.len() as u64).map(|n| PORTS.start + (random.wrapping_add(n) % PORTS.len() as u64) as u16);
+    let free = ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.with_context(|| format!("no port of {PORTS:?} is free on loopback"))
 }
