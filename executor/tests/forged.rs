@@ -113,7 +113,7 @@ async fn forged_frames_are_refused_and_cost_no_request() {
     let said: u64 = [a, b, c, d].into_iter().sum();
     assert!(said >= 20 && counted()[0] >= before[0] + said, "{said} were said, {:?} counted", counted());
     let row = |latencies: &[Duration]| [0.5, 0.99].map(|part| nearest_rank(latencies, part).expect("latencies"));
-    println!(
+    eprintln!(
         "{} requests, median and p99: {:.1?}; beside {said} forged frames: {:.1?}",
         alone.len(),
         row(&alone),

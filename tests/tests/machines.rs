@@ -1,10 +1,12 @@
 //! Several machines, each a network namespace of this one: nothing is reached over loopback.
 //!
-//! Only root can make namespaces, with `ip` of Debian's iproute2; where that is not so, the test says so and ends.
+//! Only root can make namespaces, with `ip` of Debian's iproute2 and `nsenter` of its util-linux; where that is not so, the test
+//! says so and ends.
 
 use apportion_needs::{Need, need};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,10 +22,29 @@ const HARDWARE: &str = "emu";
 const MACHINES: [&str; 3] = ["service", "a", "b"];
 const CROP: usize = 16;
 
-fn ip(arguments: &[&str]) -> Result<(), String> {
-    let done = Command::new("ip").args(arguments).output().map_err(|e| format!("ip: {e}"))?;
+/// Runs a program in a namespace. `ip netns exec` would mount too, which a root without its own mount point (chroot) cannot.
+fn within(namespace: &str, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{namespace}")).arg(program);
+    command
+}
+
+fn succeed(mut command: Command) -> Result<(), String> {
+    let done = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     let said = String::from_utf8_lossy(&done.stderr);
-    if done.status.success() { Ok(()) } else { Err(format!("ip {}: {}", arguments.join(" "), said.trim())) }
+    if done.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    let mut command = Command::new("ip");
+    command.args(arguments);
+    succeed(command)
+}
+
+fn ip_within(namespace: &str, arguments: &[&str]) -> Result<(), String> {
+    let mut command = within(namespace, "ip");
+    command.args(arguments);
+    succeed(command)
 }
 
 /// A switch and the machines on it; dropping it removes them.
@@ -39,17 +60,17 @@ impl Network {
             &["link", "add", "bridge", "type", "bridge"],
             &["link", "set", "bridge", "up"],
         ] {
-            ip(&[&["-n", &switch], step].concat())?;
+            ip_within(&switch, step)?;
         }
-        ip(&["-n", &switch, "addr", "add", "10.77.0.254/24", "dev", "bridge"])?;
+        ip_within(&switch, &["addr", "add", "10.77.0.254/24", "dev", "bridge"])?;
         for (number, machine) in (1..).zip(MACHINES) {
             let (name, port, address) = (this.name(machine), format!("port{number}"), format!("10.77.0.{number}/24"));
             ip(&["netns", "add", &name])?;
             ip(&["link", "add", &port, "netns", &switch, "type", "veth", "peer", "name", "eth0", "netns", &name])?;
-            ip(&["-n", &switch, "link", "set", &port, "master", "bridge", "up"])?;
-            ip(&["-n", &name, "link", "set", "lo", "up"])?;
-            ip(&["-n", &name, "addr", "add", &address, "dev", "eth0"])?;
-            ip(&["-n", &name, "link", "set", "eth0", "up"])?;
+            ip_within(&switch, &["link", "set", &port, "master", "bridge", "up"])?;
+            ip_within(&name, &["link", "set", "lo", "up"])?;
+            ip_within(&name, &["addr", "add", &address, "dev", "eth0"])?;
+            ip_within(&name, &["link", "set", "eth0", "up"])?;
         }
         Ok(this)
     }
@@ -76,10 +97,9 @@ fn two_agents_on_other_machines_serve_what_the_service_hands_out() {
     let Some(network) = need(Need::Namespaces, Network::new()) else { return };
     // The same test within the network, so that its clients are on it.
     let test = "two_agents_on_other_machines_serve_what_the_service_hands_out";
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &network.name("switch")]).arg(std::env::current_exe().expect("this test"));
+    let mut command = within(&network.name("switch"), std::env::current_exe().expect("this test"));
     command.args(["--exact", test, "--nocapture"]).env(VARIABLE, &network.0);
-    assert!(command.status().expect("ip starts it").success(), "see above");
+    assert!(command.status().expect("nsenter starts it").success(), "see above");
 }
 
 /// The processes on the machines.
@@ -95,10 +115,8 @@ impl Fleet {
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join(format!("{machine}.log")));
         let log = log.expect("a log file");
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &format!("{}-{machine}", self.prefix)])
-            .arg(apportion_tests::programs().join(program));
+        let namespace = format!("{}-{machine}", self.prefix);
+        let mut command = within(&namespace, apportion_tests::programs().join(program));
         command.args(arguments).env("APPORTION_TOKEN", TOKEN).env_remove("APPORTION_DATABASE_URL").env("NO_COLOR", "1");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a second handle")).stderr(log);
         self.children.push((machine, command.spawn().unwrap_or_else(|e| panic!("{machine}: {e}"))));
