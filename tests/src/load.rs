@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// A client waits no longer than this for its answer.
@@ -109,11 +110,25 @@ impl Load {
     /// # Panics
     /// If a client cannot be made.
     pub async fn run(&self, ingresses: Arc<Ingresses>, start: Instant) -> Vec<Sent> {
+        // Kept, so that it says nothing.
+        let (_never, ends) = oneshot::channel();
+        self.run_until(ingresses, start, ends).await
+    }
+
+    /// The same, but nothing is sent any more as soon as `ends` says so.
+    ///
+    /// # Panics
+    /// If a client cannot be made.
+    pub async fn run_until(&self, ingresses: Arc<Ingresses>, start: Instant, mut ends: oneshot::Receiver<()>) -> Vec<Sent> {
         let client = reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().expect("a client");
         let results = Arc::new(Mutex::new(Vec::new()));
         let mut running = JoinSet::new();
         for (number, at) in self.arrivals().into_iter().enumerate() {
-            tokio::time::sleep_until((start + at).into()).await;
+            tokio::select! {
+                biased;
+                _ends = &mut ends => break,
+                () = tokio::time::sleep_until((start + at).into()) => {}
+            }
             let (client, ingresses, results) = (client.clone(), ingresses.clone(), results.clone());
             let body = json!({"id": format!("request-{number}"), "inputs": self.inputs}).to_string();
             let path = format!("/v2/models/{}/infer", self.pipeline);

@@ -1,7 +1,8 @@
 //! Agents that cannot load what they should, with real variants: another device takes it over, or the next plan does without it;
 //! whoever serves goes on until then, so no request is lost, and the API says why.
 
-use apportion_tests::cluster::{Backend, Cluster, HARDWARE};
+use apportion_tests::cluster::{Backend, Cluster};
+use apportion_tests::digits::{Variant, inputs, model, pipeline, profile};
 use apportion_tests::load::{Ended, Ingresses, Load, Sent, summary};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -9,49 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Pixels on a side of what the example's `read` variants read.
-const CROP: usize = 16;
 const AGENTS: usize = 3;
-
-/// A variant's name, the digest of its file and its accuracy.
-type Variant<'a> = (&'a str, &'a str, f64);
-
-/// A file of the digits example.
-fn example(name: &str) -> Vec<u8> {
-    let path = apportion_tests::root().join("examples/digits/models").join(name);
-    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-/// One task with these variants; `more` is merged into it.
-fn pipeline(variants: &[Variant<'_>], more: &Value) -> Value {
-    let tensor = |name: &str, datatype: &str, rest: &[i64]| {
-        let shape = [&[-1], rest].concat();
-        json!({"name": name, "datatype": datatype, "shape": shape})
-    };
-    let crop = CROP as i64;
-    let variant = |(name, digest, _): &Variant<'_>| json!({"name": name, "model_digest": digest, "load_ms": 100.0});
-    let task = json!({
-        "name": "read",
-        "inputs": [tensor("image", "UINT8", &[crop, crop]), tensor("center", "FP32", &[2])],
-        "outputs": [tensor("label", "INT64", &[]), tensor("position", "FP32", &[2])],
-        "variants": variants.iter().map(variant).collect::<Vec<_>>(),
-    });
-    let mut pipeline = json!({"name": "digit", "slo_ms": 2_000.0, "tasks": [task]});
-    for (key, value) in more.as_object().into_iter().flatten() {
-        pipeline[key] = value.clone();
-    }
-    pipeline
-}
-
-fn profile(variants: &[Variant<'_>]) -> String {
-    let mut csv = "pipeline,task,variant,hardware,batch_size,latency_ms,accuracy\n".to_owned();
-    for (name, _, accuracy) in variants {
-        for (batch, latency_ms) in [(1, 5.0), (4, 8.0)] {
-            csv += &format!("digit,read,{name},{HARDWARE},{batch},{latency_ms},{accuracy}\n");
-        }
-    }
-    csv
-}
 
 /// Requests to all agents in turns, until it is stopped.
 struct Traffic {
@@ -61,12 +20,8 @@ struct Traffic {
 
 impl Traffic {
     fn start(cluster: &Cluster) -> Self {
-        let inputs = json!([
-            {"name": "image", "datatype": "UINT8", "shape": [1, CROP, CROP], "data": vec![0; CROP * CROP]},
-            {"name": "center", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]},
-        ]);
         let rates = vec![(Duration::ZERO, 20.0)];
-        let load = Load { pipeline: "digit".into(), inputs, rates, length: Duration::from_secs(1), seed: 1 };
+        let load = Load { pipeline: "digit".into(), inputs: inputs(), rates, length: Duration::from_secs(1), seed: 1 };
         let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = is_over.clone();
@@ -123,9 +78,9 @@ async fn settled(cluster: &Cluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_agent_cannot_load_another_loads() {
     let cluster = Cluster::start_with(AGENTS, 1, Backend::Onnx).await;
-    let (small, medium) = (cluster.upload(example("read-s.onnx")).await, cluster.upload(example("read-m.onnx")).await);
+    let (small, medium) = (cluster.upload(model("read-s.onnx")).await, cluster.upload(model("read-m.onnx")).await);
     let before: [Variant<'_>; 1] = [("small", &small, 0.8)];
-    cluster.register(&pipeline(&before, &json!({})), &profile(&before)).await;
+    cluster.register(&pipeline("digit", &before, &json!({})), &profile("digit", &before)).await;
     let plan = json!({"pipelines": [{"name": "digit", "demand_qps": 20.0}]});
     cluster.apply(&cluster.plan(&plan).await).await;
     cluster.ready("digit").await;
@@ -140,7 +95,7 @@ async fn what_one_agent_cannot_load_another_loads() {
     }
     let traffic = Traffic::start(&cluster);
     let after: [Variant<'_>; 1] = [("medium", &medium, 0.9)];
-    cluster.register(&pipeline(&after, &json!({})), &profile(&after)).await;
+    cluster.register(&pipeline("digit", &after, &json!({})), &profile("digit", &after)).await;
     cluster.apply(&cluster.plan(&plan).await).await;
     let applied = generation(&cluster).await;
     let why = cluster.until("/v1/agents", |all| failures(all).pop()).await;
@@ -157,14 +112,14 @@ async fn what_one_agent_cannot_load_another_loads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_plan_does_without_what_cannot_be_loaded_anywhere() {
     let cluster = Cluster::start_with(AGENTS, 1, Backend::Onnx).await;
-    let (small, broken) = (cluster.upload(example("read-s.onnx")).await, cluster.upload(b"no variant".to_vec()).await);
+    let (small, broken) = (cluster.upload(model("read-s.onnx")).await, cluster.upload(b"no variant".to_vec()).await);
     let both: [Variant<'_>; 2] = [("small", &small, 0.8), ("broken", &broken, 0.9)];
     let replan = json!({"replan": {"mode": "apply", "period_s": 2.0, "min_qps": 10.0}});
-    cluster.register(&pipeline(&both[..1], &replan), &profile(&both[..1])).await;
+    cluster.register(&pipeline("digit", &both[..1], &replan), &profile("digit", &both[..1])).await;
     cluster.until("/v1/target", |t| placed(t, 0)).await;
     cluster.ready("digit").await;
     let traffic = Traffic::start(&cluster);
-    cluster.register(&pipeline(&both, &replan), &profile(&both)).await;
+    cluster.register(&pipeline("digit", &both, &replan), &profile("digit", &both)).await;
     // The more accurate variant is planned with, and fails wherever it is tried.
     let why = cluster.until("/v1/agents", |all| failures(all).pop()).await;
     assert!(why.contains(&broken), "{why}");

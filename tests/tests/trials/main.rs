@@ -6,6 +6,7 @@
 mod changes;
 mod faults;
 mod fidelity;
+mod large;
 mod outlive;
 mod overload;
 mod pauses;

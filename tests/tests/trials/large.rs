@@ -1,0 +1,129 @@
+//! Large models are uploaded, fetched and loaded beside a pipeline that serves: it loses no request, and is as fast as
+//! before.
+//!
+//! `APPORTION_TRIAL_MODEL_MIB` sets the size of each of the four models; 1,024 makes 4 GiB. ONNX's format (protobuf)
+//! allows less than 2 GiB in one file.
+
+use apportion_tests::cluster::{Backend, Cluster};
+use apportion_tests::digits::{Variant, inputs, model, pipeline, profile};
+use apportion_tests::load::{Ended, Ingresses, Load, Sent, summary};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const AGENTS: usize = 2;
+const MODELS: usize = 4;
+/// How long the load goes on before the models come, and after they are ready.
+const QUIET: Duration = Duration::from_secs(10);
+/// The load ends no later than this.
+const LENGTH_MAX: Duration = Duration::from_secs(300);
+
+fn model_bytes() -> usize {
+    let mib = std::env::var("APPORTION_TRIAL_MODEL_MIB").ok().and_then(|n| n.parse().ok()).unwrap_or(64);
+    mib * 1024 * 1024
+}
+
+/// A field of a protobuf message: its number, and its value with the length before it.
+fn field(number: u8, value: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    let mut length = value.len();
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+/// `base` with one more weight, of `bytes` bytes that no other `number` has. (Messages of protobuf that are written one
+/// after the other are read as one: ModelProto.graph.initializer gets one element more.)
+fn enlarged(base: &[u8], bytes: usize, number: usize) -> Vec<u8> {
+    let elements = bytes / 4;
+    let mut dims = vec![1 << 3];
+    let mut rest = elements;
+    while rest >= 0x80 {
+        dims.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    dims.push(rest as u8);
+    let weights: Vec<u8> = (0..elements).flat_map(|at| ((at % 1_000 + number) as f32).to_le_bytes()).collect();
+    // TensorProto: dims, data_type FLOAT, name, raw_data.
+    let tensor = [dims, vec![2 << 3, 1], field(8, b"weight"), field(9, &weights)].concat();
+    [base, &field(7, &field(5, &tensor))].concat()
+}
+
+/// Median and 99th percentile, in ms.
+fn latencies<'a>(sent: impl Iterator<Item = &'a Sent>) -> (usize, f64, f64) {
+    let mut all: Vec<f64> = sent.map(|s| s.latency.as_secs_f64() * 1e3).collect();
+    all.sort_by(f64::total_cmp);
+    let at = |part: f64| all.get((all.len() as f64 * part) as usize).copied().unwrap_or_default();
+    (all.len(), at(0.5), at(0.99))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_models_are_loaded_beside_a_pipeline_that_serves() {
+    let cluster = Cluster::start_with(AGENTS, 3, Backend::Onnx).await;
+    let small = cluster.upload(model("read-s.onnx")).await;
+    let variants: [Variant<'_>; 1] = [("small", &small, 0.8)];
+    cluster.register(&pipeline("digit", &variants, &json!({})), &profile("digit", &variants)).await;
+    let demand = |name: &str| json!({"name": name, "demand_qps": 100.0});
+    cluster.apply(&cluster.plan(&json!({"pipelines": [demand("digit")]})).await).await;
+    cluster.ready("digit").await;
+    // They are made before the load begins: that takes a processor, too.
+    let (base, bytes) = (model("read-s.onnx"), model_bytes());
+    let models: Vec<Vec<u8>> = (0..MODELS).map(|number| enlarged(&base, bytes, number)).collect();
+    let total: usize = models.iter().map(Vec::len).sum();
+
+    let (over, ends) = tokio::sync::oneshot::channel();
+    let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
+    let load = Load {
+        pipeline: "digit".into(),
+        inputs: inputs(),
+        rates: vec![(Duration::ZERO, 100.0)],
+        length: LENGTH_MAX,
+        seed: 5,
+    };
+    let start = Instant::now();
+    let running = tokio::spawn(async move { load.run_until(ingresses, start, ends).await });
+    tokio::time::sleep(QUIET).await;
+    let began = start.elapsed();
+    let mut pipelines = vec![demand("digit")];
+    for (number, bytes) in models.into_iter().enumerate() {
+        let (name, digest) = (format!("large-{number}"), cluster.upload(bytes).await);
+        let variants: [Variant<'_>; 1] = [("large", &digest, 0.8)];
+        cluster.register(&pipeline(&name, &variants, &json!({})), &profile(&name, &variants)).await;
+        pipelines.push(json!({"name": name, "demand_qps": 1.0}));
+    }
+    let uploaded = start.elapsed();
+    cluster.apply(&cluster.plan(&json!({"pipelines": pipelines})).await).await;
+    for number in 0..MODELS {
+        cluster.ready(&format!("large-{number}")).await;
+    }
+    let ready = start.elapsed();
+    tokio::time::sleep(QUIET).await;
+    over.send(()).expect("the load runs until it is told");
+    let sent = running.await.expect("the load ends");
+
+    let gib = total as f64 / f64::powi(2.0, 30);
+    eprintln!("{gib:.2} GiB in {MODELS} models: {} requests: {}", sent.len(), summary(&sent));
+    let between = |from: Duration, to: Duration| latencies(sent.iter().filter(move |s| (from..to).contains(&s.at)));
+    for (what, from, to) in [
+        ("before", Duration::ZERO, began),
+        ("uploading", began, uploaded),
+        ("fetching and loading", uploaded, ready),
+        ("after", ready, Duration::MAX),
+    ] {
+        let (count, median, p99) = between(from, to);
+        eprintln!("{what} ({:.1?}): {count} requests, median {median:.1} ms, p99 {p99:.1} ms", to.min(start.elapsed()) - from);
+    }
+    let lost: Vec<&Sent> = sent.iter().filter(|s| !matches!(s.ended, Ended::Ok | Ended::Late)).collect();
+    assert!(lost.is_empty(), "{} of {}: {:?}", lost.len(), sent.len(), lost[0]);
+    let loaded: usize = loaded_models(&cluster.get("/v1/agents").await);
+    assert_eq!(loaded, MODELS + 1, "each model has one replica");
+}
+
+/// Replicas that agents have said are ready.
+fn loaded_models(agents: &Value) -> usize {
+    let replicas = |a: &Value| a["ack"]["replicas"].as_array().cloned().unwrap_or_default();
+    agents.as_array().into_iter().flatten().flat_map(replicas).filter(|r| r["state"] == "ready").count()
+}
