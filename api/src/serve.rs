@@ -1,10 +1,12 @@
 //! Starting and stopping one service process.
 
-use crate::app::{App, Inner};
-use crate::control::{guests, hand_out, heard, leader, push, records, sessions::Sessions};
+use crate::act::{agent_records, connections, heartbeats, leader, model_files, push, sessions::Sessions};
+use crate::app::agent_records::AgentRecords;
+use crate::app::heartbeats::Heartbeats;
+use crate::app::parts::{Broken, Part, Parts};
+use crate::app::{App, Inner, clock};
 use crate::database::{Database, DatabaseError};
-use crate::parts::{Broken, Part, Parts};
-use crate::{clock, http, jobs, store};
+use crate::{http, jobs, store};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use std::fs;
@@ -142,11 +144,11 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         data_dir,
         token,
         files_url: config.advertise_http.map_or_else(String::new, |url| format!("{}/v1/files", url.trim_end_matches('/'))),
-        fetches: hand_out::places(),
+        fetch_permits: model_files::permits(),
         job_enqueued: Notify::new(),
         fleet_changed: Notify::new(),
-        heard: heard::Heard::default(),
-        records: records::Records::default(),
+        heartbeats: Heartbeats::default(),
+        records: AgentRecords::default(),
         parts: Parts::default(),
         target: watch::Sender::new(None),
         stopping: watch::Sender::new(false),
@@ -171,8 +173,8 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         app.run(Part::Http, web),
         app.run(Part::AgentsServer, serve_agents(app.clone(), grpc_listener)),
         app.run(Part::Push, push::run(app.clone())),
-        app.run(Part::Heard, heard::run(app.clone())),
-        app.run(Part::Records, records::run(app.clone())),
+        app.run(Part::Heartbeats, heartbeats::run(app.clone())),
+        app.run(Part::Records, agent_records::run(app.clone())),
         app.run(Part::Jobs, jobs::run(app.clone())),
         app.run(Part::Leader, leader::run(app.clone())),
         app.run(Part::Database, keeper),
@@ -186,7 +188,7 @@ async fn set_clock(database: &Database) {
     let asked = Instant::now();
     let time = async { store::target::clock(&mut *database.pool.acquire().await?).await };
     match time.await {
-        Ok(time) => clock::heard(asked, Instant::now(), time),
+        Ok(time) => clock::correct(asked, Instant::now(), time),
         Err(error) => tracing::warn!(%error, "the database does not say what time it is"),
     }
 }
@@ -207,10 +209,10 @@ async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let parts = app.clone();
     let server = tonic::transport::Server::builder()
-        .max_concurrent_streams(guests::STREAMS_MAX)
-        .http2_max_header_list_size(guests::HEADER_BYTES_MAX)
+        .max_concurrent_streams(connections::STREAMS_MAX)
+        .http2_max_header_list_size(connections::HEADER_BYTES_MAX)
         .add_service(service)
-        .serve_with_incoming_shutdown(guests::accepted(listener), async move { app.stopped().await });
+        .serve_with_incoming_shutdown(connections::accept(listener), async move { app.stopped().await });
     if let Err(error) = server.await {
         parts.parts.fail(Part::AgentsServer, error.to_string());
     }

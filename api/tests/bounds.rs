@@ -151,7 +151,7 @@ async fn who_shows_no_token_takes_no_place_for_long() {
     let mut agent = attach(&s, register(&s, "good")).await;
     agent.welcome().await;
     let beat = agent.report();
-    let more = apportion_api::control::guests::GUESTS_MAX + 20;
+    let more = apportion_api::act::connections::GUESTS_MAX + 20;
     let mut silent = Vec::with_capacity(more);
     for _ in 0..more {
         silent.push(TcpStream::connect(s.running.grpc()).await.expect("the agents' port"));

@@ -16,7 +16,7 @@ async fn store_plan(s: &Service) -> String {
     let at = chrono::Utc::now();
     let row = apportion_api::store::plans::PlanRow {
         id: uuid::Uuid::now_v7(),
-        state: "succeeded".into(),
+        state: apportion_wire::PlanState::Succeeded,
         problem: json!({}),
         options: json!({}),
         plan: Some(json!({"version": 1, "pipelines": [pipeline]})),

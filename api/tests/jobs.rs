@@ -2,6 +2,7 @@
 
 mod support;
 
+use apportion_wire::PlanState;
 use apportion_api::store::jobs::{self, Offer};
 use apportion_api::store::{PgConnection, plans};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use support::relay::Relay;
 use support::{PATIENCE, Service, hard_problem, problem, service};
 use uuid::Uuid;
 
-const OFFER: Offer<'static> = Offer { lease: Duration::from_secs(60), long: true, from_the_dead: true, own: &[] };
+const OFFER: Offer<'static> = Offer { lease: Duration::from_secs(60), long: true, take_over: true, own: &[] };
 
 /// The database of a service that has stopped, with one plan enqueued.
 async fn one_job() -> (String, tempfile::TempDir, Uuid) {
@@ -31,7 +32,7 @@ async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("our own database")
 }
 
-async fn state(db: &mut PgConnection, id: Uuid) -> String {
+async fn state(db: &mut PgConnection, id: Uuid) -> PlanState {
     plans::state(db, id).await.expect("an answer").expect("it is there")
 }
 
@@ -77,13 +78,15 @@ async fn a_cancellation_that_meets_a_claim_reaches_the_worker() {
     }
     claiming.commit().await.expect("committed");
     assert!(cancelling.await.expect("no panic"), "the plan was open");
-    assert_eq!(state(&mut db, id).await, "solving");
+    assert_eq!(state(&mut db, id).await, PlanState::Solving);
     assert!(jobs::renew(&mut db, &job, OFFER.lease).await.expect("an answer"), "the worker still has its job");
     assert!(plans::cancel_asked(&mut db, id).await.expect("an answer"), "and is told to stop");
     assert!(jobs::delete(&mut db, &job).await.expect("an answer"));
-    plans::finish(&mut db, id, "succeeded", Some(&json!({})), None, chrono::Utc::now()).await.expect("stored");
+    let plan = json!({});
+    let succeeded = plans::Outcome { state: PlanState::Succeeded, plan: Some(&plan), error: None };
+    plans::finish(&mut db, id, succeeded, chrono::Utc::now()).await.expect("stored");
     let row = plans::get(&mut db, id).await.expect("an answer").expect("it is there");
-    assert_eq!((row.state.as_str(), row.plan), ("cancelled", None), "whatever the worker found");
+    assert_eq!((row.state, row.plan), (PlanState::Cancelled, None), "whatever the worker found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +101,7 @@ async fn only_a_silent_worker_counts_as_dead() {
     }
     let short = Offer { lease: Duration::ZERO, ..OFFER };
     let silent = jobs::claim(&mut db, &short).await.expect("an answer").expect("the job");
-    let refused = [Offer { from_the_dead: false, ..OFFER }, Offer { own: &[id], ..OFFER }];
+    let refused = [Offer { take_over: false, ..OFFER }, Offer { own: &[id], ..OFFER }];
     for offer in refused {
         assert!(jobs::claim(&mut db, &offer).await.expect("an answer").is_none(), "{offer:?}");
     }
@@ -197,7 +200,7 @@ async fn plans_cancelled_while_they_are_claimed_never_stay_open() {
         .fetch_one(&mut db)
         .await
         .expect("a count");
-    let left = jobs::open(&mut db).await.expect("a count");
+    let left = jobs::count_open(&mut db).await.expect("a count");
     eprintln!("{count} plans in {:?}: {cancelled} cancelled, {late} were over, {open} open, {left} jobs", begun.elapsed());
     assert_eq!((open, left, cancelled + late), (0, 0, count));
     Arc::try_unwrap(s).ok().expect("nobody else has it").running.stop().await;

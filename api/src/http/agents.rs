@@ -2,9 +2,10 @@
 
 use super::refusal::Answer;
 use crate::app::App;
-use crate::control::failures::LoadFailure;
+use crate::decide::load_failures::LoadFailure;
 use crate::store::agents::{self as rows, AgentRow};
 use actix_web::{HttpResponse, web};
+use apportion_wire::AgentState;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,8 +23,7 @@ pub struct AgentDocument {
     /// How many devices.
     pub devices: i32,
     /// Whether it is there.
-    #[schema(value_type = AgentState)]
-    pub state: String,
+    pub state: AgentState,
     /// Where clients reach its gateway.
     pub ingress_http: String,
     /// Where clients reach its gateway by gRPC; null if it has none.
@@ -42,18 +42,6 @@ pub struct AgentDocument {
     pub load_failures: Vec<LoadFailure>,
     /// What its devices said of themselves last; empty where they cannot be asked.
     pub device_use: Vec<DeviceUse>,
-}
-
-/// Whether an agent is there.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AgentState {
-    /// It reports.
-    Live,
-    /// It was not heard of for some seconds.
-    Lost,
-    /// It left on purpose.
-    Left,
 }
 
 /// What became of a target at one agent.

@@ -2,9 +2,10 @@
 
 use super::refusal::Answer;
 use crate::app::App;
-use crate::control::keep::Costs;
+use crate::decide::replacement::Costs;
 use crate::store::decisions::{self as rows, DecisionRow};
 use actix_web::{HttpResponse, web};
+use apportion_wire::DecisionKind;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,8 +19,7 @@ pub struct DecisionDocument {
     /// Of which pipeline.
     pub pipeline: String,
     /// What was decided.
-    #[schema(value_type = DecisionKind)]
-    pub decision: String,
+    pub decision: DecisionKind,
     /// Why.
     pub reason: String,
     /// The demand that was planned for.
@@ -31,20 +31,6 @@ pub struct DecisionDocument {
     pub costs: Option<Costs>,
     /// When.
     pub made_at: DateTime<Utc>,
-}
-
-/// What a round decided for a pipeline.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DecisionKind {
-    /// Another plan is in force.
-    Applied,
-    /// The plan in force stays.
-    Kept,
-    /// Another plan would be better, and nobody allowed it.
-    Advised,
-    /// No plan could be made.
-    Failed,
 }
 
 /// Routes of this resource.

@@ -20,7 +20,7 @@ pub mod traces;
 pub mod weight;
 
 use crate::app::App;
-use crate::parts::Part;
+use crate::app::parts::{Part, panic_message};
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::http::{KeepAlive, StatusCode, header};
@@ -96,7 +96,7 @@ async fn refusals_are_documents(
     let answering = AssertUnwindSafe(next.call(request)).catch_unwind().await;
     let response = answering.unwrap_or_else(|panic| {
         // The process ends: a handler that panics has left who knows what behind.
-        let why = format!("{method} {path}: {}", crate::parts::words(&*panic));
+        let why = format!("{method} {path}: {}", panic_message(&*panic));
         app.iter().for_each(|app| app.parts.fail(Part::Http, why.as_str()));
         Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the service broke down and starts again").into())
     });

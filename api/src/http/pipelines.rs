@@ -7,7 +7,7 @@ use crate::store::{Condition, Deleted, arrivals, pipelines as rows};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
-use apportion_wire::PipelineSpec;
+use apportion_wire::{PipelineSpec, ReplanMode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -21,20 +21,7 @@ pub struct PipelineSummary {
     /// Whether profiles of it are registered.
     pub profiled: bool,
     /// How it is replanned.
-    #[schema(value_type = ReplanMode)]
-    pub replan: String,
-}
-
-/// How the service replans a pipeline.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ReplanMode {
-    /// Not at all.
-    Off,
-    /// It makes plans and deploys none.
-    Advisory,
-    /// It makes plans and deploys them.
-    Apply,
+    pub replan: ReplanMode,
 }
 
 /// Offered load and answers of one second.
@@ -87,7 +74,7 @@ pub async fn list(app: web::Data<App>) -> Answer {
     let rows = rows::summaries(&mut *app.pool.acquire().await?).await?;
     let summary = |row: rows::SummaryRow| PipelineSummary {
         profiled: row.profiled,
-        replan: row.replan.unwrap_or_else(|| "off".into()),
+        replan: row.replan.and_then(|mode| ReplanMode::try_from(mode).ok()).unwrap_or(ReplanMode::Off),
         version: row.version,
         name: row.name,
     };

@@ -3,13 +3,15 @@
 use super::body::{self, Document, off_loop};
 use super::refusal::{Answer, Refusal, Refused};
 use crate::app::{App, now};
-use crate::control::{fleet::Fleet, replan::live_hardware};
+use crate::act::apply::agent_facts;
+use crate::act::replan::live_hardware;
+use crate::decide::fleet::Fleet;
 use crate::documents;
 use crate::jobs::PlanOptions;
 use crate::store::{self, plans as rows, plans::PlanRow};
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, ProblemSpec};
+use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, PlanState, ProblemSpec};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -75,8 +77,7 @@ pub struct PlanDocument {
     /// Its identifier.
     pub id: Uuid,
     /// How far it is.
-    #[schema(value_type = PlanState)]
-    pub state: String,
+    pub state: PlanState,
     /// When it was asked for.
     pub created_at: DateTime<Utc>,
     /// When a worker began.
@@ -107,8 +108,7 @@ pub struct PlanSummary {
     /// Its identifier.
     pub id: Uuid,
     /// How far it is.
-    #[schema(value_type = PlanState)]
-    pub state: String,
+    pub state: PlanState,
     /// When it was asked for.
     pub created_at: DateTime<Utc>,
     /// When a worker began.
@@ -124,24 +124,6 @@ pub struct PlanSummary {
     /// How it is solved.
     #[schema(value_type = PlanOptions)]
     pub options: Value,
-}
-
-/// How far a plan is.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PlanState {
-    /// It waits for a worker.
-    Queued,
-    /// A worker has it.
-    Solving,
-    /// There is a plan.
-    Succeeded,
-    /// There is none, and the plan file says why.
-    Infeasible,
-    /// It went wrong.
-    Failed,
-    /// Somebody stopped it.
-    Cancelled,
 }
 
 /// How far a search is.
@@ -203,7 +185,7 @@ impl From<PlanRow> for PlanDocument {
 
 impl PlanDocument {
     fn is_over(&self) -> bool {
-        !matches!(self.state.as_str(), "queued" | "solving")
+        !self.state.is_open()
     }
 }
 
@@ -355,7 +337,7 @@ fn options(asked: &PlanRequest) -> Result<PlanOptions, Refusal> {
         ..default
     };
     match options.refused().into_iter().next() {
-        Some((pointer, detail)) => Err(Refusal::value(pointer, detail)),
+        Some(refused) => Err(Refusal::value(refused.pointer, refused.detail)),
         None => Ok(options),
     }
 }
@@ -399,7 +381,7 @@ async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Val
 }
 
 async fn available_hardware(db: &mut store::PgConnection) -> Result<Vec<HardwareSpec>, Refusal> {
-    let counts = Fleet::new(store::agents::list(db).await?).counts();
+    let counts = Fleet::live(store::agents::list(db).await?.iter().map(agent_facts).collect()).counts();
     if !counts.is_empty() {
         return Ok(live_hardware(db, counts).await?);
     }
@@ -441,7 +423,7 @@ async fn wait_for(app: &App, id: Uuid, wait: Duration) -> Result<PlanDocument, R
     let [mut rest, rest_max] = WAIT_POLL;
     while !wait.is_zero() && begin.elapsed() < wait && !app.is_stopping() {
         let state = rows::state(&mut *app.pool.acquire().await?, id).await?;
-        if !matches!(state.as_deref(), Some("queued" | "solving")) {
+        if !state.is_some_and(PlanState::is_open) {
             break;
         }
         tokio::time::sleep(rest).await;

@@ -1,6 +1,6 @@
 //! Errors as clients see them: problem documents (RFC 9457).
 
-use crate::control::apply::ApplyError;
+use crate::act::apply::ApplyError;
 use crate::store;
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;

@@ -3,8 +3,8 @@
 use super::body::{self, Document};
 use super::refusal::{Answer, Refusal, Refused};
 use crate::app::App;
-use crate::control::apply::{ApplyError, Proposal, Specs, apply};
-use crate::control::reconcile::Placement;
+use crate::act::apply::{ApplyError, Duplicates, MissingDevices, Proposal, Specs, apply};
+use crate::decide::placement::Placement;
 use crate::store::Condition;
 use crate::store::target::{self as rows, TargetRow};
 use actix_web::http::StatusCode;
@@ -144,9 +144,9 @@ pub async fn put(app: web::Data<App>, condition: Condition, document: Document) 
     }
     let proposal = Proposal {
         plans: asked.plans,
-        last_wins: false,
+        duplicates: Duplicates::Refused,
         replaces: Some(generation),
-        partial: false,
+        missing_devices: MissingDevices::Refused,
         specs: Specs::Registered,
         reason: "asked for".into(),
     };

@@ -20,22 +20,11 @@ pub struct TraceDocument {
     /// Its name.
     pub name: String,
     /// What its rows are.
-    #[schema(value_type = TraceKind)]
-    pub kind: String,
+    pub kind: TraceKind,
     /// How many rows.
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: DateTime<Utc>,
-}
-
-/// What the rows of a trace are.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TraceKind {
-    /// Moments at which a query arrives.
-    Arrivals,
-    /// A rate for each second.
-    Rates,
 }
 
 /// Which trace.
@@ -91,10 +80,10 @@ pub async fn post(app: web::Data<App>, query: web::Query<TraceQuery>, body: Body
     };
     let (name, trace, body) = off_loop(read).await??;
     let (kind, count) = match trace {
-        Trace::Arrivals(moments) => ("arrivals", moments.len()),
-        Trace::Rates(rows) => ("rates", rows.len()),
+        Trace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
+        Trace::Rates(rows) => (TraceKind::Rates, rows.len()),
     };
-    let row = TraceRow { id: Uuid::now_v7(), name, kind: kind.into(), rows: count as i64, created_at: now() };
+    let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now() };
     rows::insert(&mut *app.pool.acquire().await?, &row, body::text(&body.bytes)?).await?;
     let location = (header::LOCATION, format!("/v1/traces/{}", row.id));
     Ok(HttpResponse::Created().insert_header(location).json(TraceDocument::from(row)))

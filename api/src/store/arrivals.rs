@@ -1,6 +1,6 @@
 //! Offered queries per pipeline and second, as agents reported them.
 
-use super::{PgConnection, Result};
+use super::connection::{PgConnection, Result};
 
 /// One second of one pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, sqlx::FromRow)]

@@ -1,6 +1,7 @@
 //! What the replanning loop decided, and why.
 
-use super::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use apportion_wire::DecisionKind;
 use uuid::Uuid;
 
 /// One decision.
@@ -10,8 +11,9 @@ pub struct DecisionRow {
     pub id: Uuid,
     /// Of which pipeline.
     pub pipeline: String,
-    /// `applied | kept | advised | failed`.
-    pub decision: String,
+    /// What was decided.
+    #[sqlx(try_from = "String")]
+    pub decision: DecisionKind,
     /// In a sentence.
     pub reason: String,
     /// The demand that was planned for.
@@ -35,7 +37,7 @@ pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     )
     .bind(row.id)
     .bind(&row.pipeline)
-    .bind(&row.decision)
+    .bind(row.decision.name())
     .bind(&row.reason)
     .bind(row.demand_qps)
     .bind(row.plan)

@@ -1,6 +1,6 @@
 //! Which model files are complete in the data directory.
 
-use super::{PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 
 /// Says that the file is there and verified; answers whether that is new.
 ///

@@ -1,6 +1,6 @@
 //! Registered hardware types.
 
-use super::{Condition, Deleted, PgConnection, Result};
+use super::connection::{Condition, Deleted, PgConnection, Result};
 
 /// A registered hardware type.
 #[derive(Clone, Debug, PartialEq, sqlx::FromRow)]

@@ -1,6 +1,6 @@
 //! Registered pipelines and their profiles.
 
-use super::{Condition, Deleted, PgConnection, Result, Time};
+use super::connection::{Condition, Deleted, PgConnection, Result, Time};
 use serde_json::Value;
 
 /// A registered pipeline.

@@ -1,6 +1,7 @@
 //! Plans: what was asked, how far it is, what came out.
 
-use super::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{Error, LIST_MAX, PgConnection, Result, Time};
+use apportion_wire::PlanState;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -9,8 +10,9 @@ use uuid::Uuid;
 pub struct PlanRow {
     /// Its identifier.
     pub id: Uuid,
-    /// `queued | solving | succeeded | infeasible | failed | cancelled`.
-    pub state: String,
+    /// Its state.
+    #[sqlx(try_from = "String")]
+    pub state: PlanState,
     /// The problem file.
     pub problem: Value,
     /// How it is solved.
@@ -34,8 +36,9 @@ pub struct PlanRow {
 pub struct SummaryRow {
     /// Its identifier.
     pub id: Uuid,
-    /// As in [`PlanRow`].
-    pub state: String,
+    /// Its state.
+    #[sqlx(try_from = "String")]
+    pub state: PlanState,
     /// How it is solved.
     pub options: Value,
     /// Why it failed.
@@ -65,11 +68,12 @@ macro_rules! columns {
 /// # Errors
 /// The database's.
 pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &Value, at: Time) -> Result<()> {
-    sqlx::query("insert into plans (id, state, problem, options, created_at) values ($1, 'queued', $2, $3, $4)")
+    sqlx::query("insert into plans (id, state, problem, options, created_at) values ($1, $5, $2, $3, $4)")
         .bind(id)
         .bind(problem)
         .bind(options)
         .bind(at)
+        .bind(PlanState::Queued.name())
         .execute(db)
         .await?;
     Ok(())
@@ -85,7 +89,7 @@ pub async fn insert_finished(db: &mut PgConnection, row: &PlanRow) -> Result<()>
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(row.id)
-    .bind(&row.state)
+    .bind(row.state.name())
     .bind(&row.problem)
     .bind(&row.options)
     .bind(&row.plan)
@@ -123,9 +127,16 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<SummaryRow>> {
 /// Its state alone.
 ///
 /// # Errors
-/// The database's.
-pub async fn state(db: &mut PgConnection, id: Uuid) -> Result<Option<String>> {
-    sqlx::query_scalar("select state from plans where id = $1").bind(id).fetch_optional(db).await
+/// The database's, or a text that is no state.
+pub async fn state(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanState>> {
+    let text: Option<String> =
+        sqlx::query_scalar("select state from plans where id = $1").bind(id).fetch_optional(db).await?;
+    text.map(PlanState::try_from).transpose().map_err(|unknown| Error::Decode(Box::new(unknown)))
+}
+
+/// The texts of [`PlanState::OPEN`], for queries.
+fn open_states() -> Vec<&'static str> {
+    PlanState::OPEN.map(PlanState::name).into()
 }
 
 /// Whether its cancellation was asked for; `true` too if it is gone.
@@ -147,13 +158,15 @@ pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     super::jobs::withdraw(&mut *db, id).await?;
     // The job is locked: who has it does not change before this transaction ends.
     let done = sqlx::query(
-        "update plans set cancel = true, state = case when held then state else 'cancelled' end,
+        "update plans set cancel = true, state = case when held then state else $3 end,
          progress = case when held then progress end, finished_at = case when held then finished_at else $2 end
          from (select exists (select from jobs where plan = $1) as held) job
-         where id = $1 and state in ('queued', 'solving')",
+         where id = $1 and state = any($4)",
     )
     .bind(id)
     .bind(at)
+    .bind(PlanState::Cancelled.name())
+    .bind(open_states())
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
@@ -165,11 +178,12 @@ pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
 /// The database's.
 pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     let done = sqlx::query(
-        "update plans set state = 'solving', started_at = $2
-         where id = $1 and state in ('queued', 'solving') and not cancel",
+        "update plans set state = $3, started_at = $2 where id = $1 and state = any($4) and not cancel",
     )
     .bind(id)
     .bind(at)
+    .bind(PlanState::Solving.name())
+    .bind(open_states())
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
@@ -181,48 +195,67 @@ pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
 /// The database's.
 pub async fn requeue(db: &mut PgConnection, id: Uuid) -> Result<()> {
     sqlx::query(
-        "update plans set state = 'queued', started_at = null, progress = null where id = $1 and state = 'solving'",
+        "update plans set state = $2, started_at = null, progress = null where id = $1 and state = $3",
     )
     .bind(id)
+    .bind(PlanState::Queued.name())
+    .bind(PlanState::Solving.name())
     .execute(db)
     .await?;
     Ok(())
 }
 
-/// Stores how far the search is.
+/// Stores the progress of the search.
 ///
 /// # Errors
 /// The database's.
-pub async fn tell(db: &mut PgConnection, id: Uuid, progress: &Value) -> Result<()> {
-    let update = "update plans set progress = $2 where id = $1 and state = 'solving'";
-    sqlx::query(update).bind(id).bind(progress).execute(db).await?;
+pub async fn write_progress(db: &mut PgConnection, id: Uuid, progress: &Value) -> Result<()> {
+    let update = "update plans set progress = $2 where id = $1 and state = $3";
+    sqlx::query(update).bind(id).bind(progress).bind(PlanState::Solving.name()).execute(db).await?;
     Ok(())
 }
 
-/// Stores the outcome of an open plan. One whose cancellation was asked for is cancelled, whatever was found.
+/// The end of a plan: its final state with its documents.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'a> {
+    /// The final state.
+    pub state: PlanState,
+    /// The plan file, if there is one.
+    pub plan: Option<&'a Value>,
+    /// Why it failed, if it did.
+    pub error: Option<&'a str>,
+}
+
+impl Outcome<'_> {
+    /// The end of a plan that a client cancelled.
+    pub const CANCELLED: Self = Self { state: PlanState::Cancelled, plan: None, error: None };
+
+    /// The end of a plan that could not be solved.
+    #[must_use]
+    pub fn failed(error: &str) -> Outcome<'_> {
+        Outcome { state: PlanState::Failed, plan: None, error: Some(error) }
+    }
+}
+
+/// Stores the outcome of an open plan. A plan whose cancellation was requested becomes `cancelled`, whatever the outcome.
 ///
 /// # Errors
 /// The database's.
-pub async fn finish(
-    db: &mut PgConnection,
-    id: Uuid,
-    state: &str,
-    plan: Option<&Value>,
-    error: Option<&str>,
-    at: Time,
-) -> Result<()> {
+pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: Outcome<'_>, at: Time) -> Result<()> {
     sqlx::query(
-        "update plans set state = case when cancel then 'cancelled' else $2 end,
-         plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end, finished_at = $5, progress = null
-         where id = $1 and state in ('queued', 'solving')",
+        "update plans set state = case when cancel then $6 else $2 end,
+         plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end,
+         finished_at = $5, progress = null where id = $1 and state = any($7)",
     )
-        .bind(id)
-        .bind(state)
-        .bind(plan)
-        .bind(error)
-        .bind(at)
-        .execute(db)
-        .await?;
+    .bind(id)
+    .bind(outcome.state.name())
+    .bind(outcome.plan)
+    .bind(outcome.error)
+    .bind(at)
+    .bind(PlanState::Cancelled.name())
+    .bind(open_states())
+    .execute(db)
+    .await?;
     Ok(())
 }
 

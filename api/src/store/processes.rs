@@ -1,6 +1,6 @@
 //! The service's processes and their beats.
 
-use super::{PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use uuid::Uuid;
 
 /// Raises the beat of a process; answers what the database's clock says.

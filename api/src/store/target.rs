@@ -1,6 +1,6 @@
 //! The fleet's target: one row, replaced by compare-and-set on its generation.
 
-use super::{PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -136,7 +136,7 @@ pub async fn history(db: &mut PgConnection) -> Result<Vec<HistoryRow>> {
     sqlx::query_as(
         "select generation, plans, placement, reason, committed_at from target_history order by generation desc limit $1",
     )
-    .bind(super::LIST_MAX)
+    .bind(super::connection::LIST_MAX)
     .fetch_all(db)
     .await
 }

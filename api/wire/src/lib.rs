@@ -20,6 +20,7 @@ pub mod result_csv;
 pub mod scaling_plan;
 mod shape;
 pub mod spec;
+pub mod states;
 pub mod trace_csv;
 pub mod tree;
 mod yaml_bounds;
@@ -40,5 +41,6 @@ pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
     VariantSpec,
 };
+pub use states::{AgentState, DecisionKind, PlanState, ReplanMode, TraceKind, UnknownState};
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;

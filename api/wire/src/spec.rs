@@ -1,6 +1,7 @@
 //! The JSON form of problems and pipelines, as users write them. What is optional stays absent, so that a file that is
 //! read and written again is the same file; the defaults are applied on the way into the domain (`convert`).
 
+use crate::states::ReplanMode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -340,7 +341,7 @@ pub struct ReplanSpec {
 }
 
 /// Words for [`ReplanSpec::mode`].
-pub const REPLAN_MODES: &[&str] = &["off", "advisory", "apply"];
+pub const REPLAN_MODES: &[&str] = ReplanMode::NAMES;
 
 impl Default for ReplanSpec {
     fn default() -> Self {
@@ -423,7 +424,7 @@ fn one() -> f64 {
 }
 
 fn replan_off() -> String {
-    "off".to_owned()
+    ReplanMode::Off.name().to_owned()
 }
 
 fn replan_period_s() -> f64 {
