@@ -2,9 +2,9 @@
 
 mod support;
 
-use apportion_wire::PlanState;
 use apportion_api::store::jobs::{self, Offer};
 use apportion_api::store::{PgConnection, plans};
+use apportion_wire::PlanState;
 use serde_json::{Value, json};
 use sqlx::Connection;
 use std::sync::Arc;

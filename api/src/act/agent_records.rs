@@ -1,7 +1,7 @@
 //! Stores the messages of agents in the database.
 
-use super::messages::ack_json;
 use super::load_failures;
+use super::messages::ack_json;
 use crate::app::agent_records::Unsaved;
 use crate::app::parts::Part;
 use crate::app::{App, now};

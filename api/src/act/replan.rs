@@ -197,8 +197,7 @@ async fn plan_pipeline(
         let plan = solved.outcome.plan().ok_or(RoundError::Unknown)?;
         let choice = match current {
             Some(current) => {
-                let candidate =
-                    Candidate { plan: &plan.pipelines[0], attainment: solved.attainment.unwrap_or(0.0) };
+                let candidate = Candidate { plan: &plan.pipelines[0], attainment: solved.attainment.unwrap_or(0.0) };
                 Some(compare(wish, &problem, current, candidate).await?)
             }
             None => None,

@@ -1,8 +1,8 @@
 //! Which variants are left out of plans because they cannot be loaded?
 
 use super::placement::GroupKey;
-use apportion_wire::spec::{TaskSpec, VariantSpec};
 use apportion_wire::PipelineSpec;
+use apportion_wire::spec::{TaskSpec, VariantSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -85,8 +85,7 @@ mod tests {
     }
 
     fn key(variant: &str) -> GroupKey {
-        let group =
-            GroupName { task: "t".into(), variant: variant.into(), hardware: "h".into(), share: Share::WHOLE };
+        let group = GroupName { task: "t".into(), variant: variant.into(), hardware: "h".into(), share: Share::WHOLE };
         GroupKey { pipeline: "p".into(), group, digest: String::new() }
     }
 

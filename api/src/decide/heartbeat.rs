@@ -218,7 +218,11 @@ mod tests {
             streams.record(A, begin + s(message));
             disconnected.into_iter().for_each(|second| streams.disconnect(A, begin + s(second)));
             assert_eq!(streams.is_disconnected(A), disconnected.is_some());
-            assert_eq!(streams.silent(begin + s(at)), if lost { vec![A] } else { vec![] }, "{message} {disconnected:?} {at}");
+            assert_eq!(
+                streams.silent(begin + s(at)),
+                if lost { vec![A] } else { vec![] },
+                "{message} {disconnected:?} {at}"
+            );
         }
     }
 

@@ -44,12 +44,7 @@ pub fn new_failures<'a>(known: &[LoadFailure], ack: &'a v1::Ack) -> Vec<&'a v1::
 
 /// One failure with the names of its replica's group in the placement.
 #[must_use]
-pub fn load_failure(
-    state: &v1::ReplicaState,
-    placement: &Placement,
-    generation: u64,
-    at: DateTime<Utc>,
-) -> LoadFailure {
+pub fn load_failure(state: &v1::ReplicaState, placement: &Placement, generation: u64, at: DateTime<Utc>) -> LoadFailure {
     let placed = placement.replicas.iter().find(|r| r.id == state.replica);
     let group = placed.and_then(|r| placement.group(r.group));
     let name = |of: fn(&PlacedGroup) -> &String| group.map(of).cloned().unwrap_or_default();

@@ -285,9 +285,8 @@ fn choose_device(
 ) -> Option<Slot> {
     let share = want.key.group.share.eighths();
     let replicas = &next.replicas;
-    let fits = |d: &&Device| {
-        d.hardware == want.key.group.hardware && free[&d.slot()] >= share && !next.refuses(group, d.slot())
-    };
+    let fits =
+        |d: &&Device| d.hardware == want.key.group.hardware && free[&d.slot()] >= share && !next.refuses(group, d.slot());
     let rank = |d: &&Device| {
         let slot = d.slot();
         let of_group = replicas.iter().filter(|r| r.agent == d.agent && r.group == group).count();

@@ -117,7 +117,12 @@ pub fn choose(
     let new = candidate.plan;
     let beyond = || beyond_ladder(problem, current, new, keep_qps(wish, problem));
     match problem.objective.mode {
-        Mode::MinCost if is_by_ladder(problem, current) && let Some(choice) = beyond() => choice,
+        Mode::MinCost
+            if is_by_ladder(problem, current)
+                && let Some(choice) = beyond() =>
+        {
+            choice
+        }
         Mode::MinCost if candidate.attainment < asked => {
             Choice::keep(format!("the plan in force still holds and the new one attains {:.4}", candidate.attainment))
         }
@@ -188,7 +193,7 @@ fn by_closeness(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &Pi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::replan::TRACE_S;
+    use crate::decide::replan::{OnBetterPlan, TRACE_S};
     use crate::documents;
     use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
     use apportion_planning::{PlanOptions, plan};

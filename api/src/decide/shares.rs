@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn devices_are_divided_in_proportion_to_the_work() {
         let fleet = [("h".to_string(), 10)].into();
-        assert_eq!(counts(&divide(&fleet, &sizes(&[(3.0, 2), (1.0, 2)])), [7, 3]);
+        assert_eq!(counts(&divide(&fleet, &sizes(&[(3.0, 2), (1.0, 2)]))), [7, 3]);
         assert_eq!(counts(&divide(&fleet, &sizes(&[(3.0, 2)]))), [10]);
         assert_eq!(counts(&divide(&fleet, &sizes(&[(0.0, 2), (0.0, 2)]))), [5, 5]);
     }

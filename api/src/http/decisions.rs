@@ -1,4 +1,4 @@
-//! `/v1/decisions`: what the replanning loop decided.
+//! `/v1/decisions`: the decisions of the replanning loop.
 
 use super::refusal::Answer;
 use crate::app::App;
@@ -16,24 +16,24 @@ use uuid::Uuid;
 pub struct DecisionDocument {
     /// Its identifier.
     pub id: Uuid,
-    /// Of which pipeline.
+    /// The pipeline.
     pub pipeline: String,
-    /// What was decided.
+    /// The decision.
     pub decision: DecisionKind,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The demand that was planned for.
+    /// The planned demand.
     pub demand_qps: f64,
-    /// The plan made, if one was.
+    /// The new plan, if there is one.
     pub plan: Option<Uuid>,
-    /// What was compared, where a plan for `min_cost` was weighed against the one in force.
+    /// The costs, if a plan for `min_cost` was compared with the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// When.
+    /// When it was made.
     pub made_at: DateTime<Utc>,
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(web::resource("/v1/decisions").route(web::get().to(list)));
 }

@@ -1,8 +1,8 @@
-//! Whether the service lives, whether it can work, and its figures.
+//! Is the service alive, is it ready, and what are its metrics?
 
 use super::refusal::{Answer, Refusal};
-use crate::app::App;
 use crate::act::apply::agent_facts;
+use crate::app::App;
 use crate::decide::fleet::Fleet;
 use crate::store;
 use actix_web::http::StatusCode;
@@ -12,10 +12,10 @@ use apportion_wire::AgentState;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// A database that takes longer than this for a row is not ready.
+/// A database that takes longer to read one row is not ready.
 const DATABASE_MAX: Duration = Duration::from_secs(2);
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/livez").route(web::get().to(livez)))
@@ -23,14 +23,14 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .service(web::resource("/metrics").route(web::get().to(metrics)));
 }
 
-/// Answers as long as the process does.
+/// Answers while the process runs.
 #[utoipa::path(get, path = "/livez", tag = "health", operation_id = "livez",
     responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")))]
 pub async fn livez() -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::plaintext()).body("live\n")
 }
 
-/// Answers 200 while every part of the service works and the database answers; 503 names those that do not.
+/// Answers 200 while every part of the service works and the database answers; else 503 with the parts that do not.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz",
     responses((status = 200, description = "It can work.", body = String, content_type = "text/plain")))]
 pub async fn readyz(app: web::Data<App>) -> Answer {
@@ -54,7 +54,7 @@ pub async fn readyz(app: web::Data<App>) -> Answer {
     Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, wrong.join("; ")))
 }
 
-/// Figures in the Prometheus text format.
+/// Metrics in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics",
     responses((status = 200, description = "The figures.", body = String, content_type = "text/plain")))]
 pub async fn metrics(app: web::Data<App>) -> Answer {

@@ -7,6 +7,7 @@ use crate::store::traces::{self as rows, TraceRow};
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use apportion_domain::Trace;
+use apportion_wire::TraceKind;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -19,15 +20,15 @@ pub struct TraceDocument {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What its rows are.
+    /// The kind of its rows.
     pub kind: TraceKind,
-    /// How many rows.
+    /// The number of its rows.
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: DateTime<Utc>,
 }
 
-/// Which trace.
+/// The path of a trace.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub struct TracePath {
@@ -41,7 +42,7 @@ impl From<TraceRow> for TraceDocument {
     }
 }
 
-/// How a trace is to be called.
+/// The name of a new trace.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -51,7 +52,7 @@ pub struct TraceQuery {
     pub name: Option<String>,
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/traces").route(web::get().to(list)).route(web::post().to(post)))

@@ -56,7 +56,9 @@ pub(super) async fn execute(context: Arc<JobContext>, job: JobRow, row: Box<Plan
     match solve_watched(&context, &job, &row, place).await {
         Conclusion::Leave => tracing::warn!(plan = %job.plan, "another worker has this job by now"),
         Conclusion::PutBack => put_back(&context, &job).await,
-        Conclusion::Store { state, plan, error } => store(&context, &job, Outcome { state, plan: plan.as_ref(), error: error.as_deref() }).await,
+        Conclusion::Store { state, plan, error } => {
+            store(&context, &job, Outcome { state, plan: plan.as_ref(), error: error.as_deref() }).await
+        }
     }
 }
 
@@ -190,11 +192,7 @@ enum TraceError {
 }
 
 /// The trace of each pipeline; `None`: the service stops before the database is back.
-async fn traces(
-    context: &JobContext,
-    problem: &Problem,
-    options: &PlanOptions,
-) -> Option<Result<Vec<Trace>, TraceError>> {
+async fn traces(context: &JobContext, problem: &Problem, options: &PlanOptions) -> Option<Result<Vec<Trace>, TraceError>> {
     const DEFAULT_TRACE_S: u64 = 60;
     let Some(id) = options.trace else {
         return Some(Ok(problem.pipelines.iter().map(|p| documents::steady(p.demand_qps, DEFAULT_TRACE_S)).collect()));
@@ -212,27 +210,29 @@ async fn traces(
 /// Stores the outcome of a plan and deletes its job, unless another worker has it by now. If the database refuses the outcome, the
 /// plan fails.
 async fn store(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) {
-    let write = |outcome: Outcome<'_>| {
-        let outcome = outcome;
-        retry(context, "storing a plan", move || async move {
-            let mut tx = context.app.pool.begin().await?;
-            if store::jobs::delete(&mut tx, job).await? {
-                store::plans::finish(&mut tx, job.plan, outcome, now()).await?;
-            }
-            tx.commit().await
-        })
-    };
     tracing::info!(plan = %job.plan, state = outcome.state.name(), error = outcome.error, "job over");
-    let stored = match write(outcome).await {
+    let stored = match write_outcome(context, job, outcome).await {
         Some(Err(refused)) => {
             tracing::error!(plan = %job.plan, error = %refused, "the outcome is refused by the database");
-            write(Outcome::failed("its outcome could not be stored; the service's log says why")).await
+            let failed = Outcome::failed("its outcome could not be stored; the service's log says why");
+            write_outcome(context, job, failed).await
         }
         stored => stored,
     };
     if !matches!(stored, Some(Ok(()))) {
         tracing::error!(plan = %job.plan, "not stored: it is begun again when the lease has expired");
     }
+}
+
+async fn write_outcome(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) -> Option<store::Result<()>> {
+    let write = || async move {
+        let mut tx = context.app.pool.begin().await?;
+        if store::jobs::delete(&mut tx, job).await? {
+            store::plans::finish(&mut tx, job.plan, outcome, now()).await?;
+        }
+        tx.commit().await
+    };
+    retry(context, "storing a plan", write).await
 }
 
 /// Puts a job back, so that the next worker begins it at once.
@@ -277,7 +277,11 @@ mod tests {
         let table = [
             (None, infeasible(), stored(PlanState::Infeasible, Some("a plan"), None)),
             (None, late(), stored(PlanState::Failed, Some("a plan"), Some(without))),
-            (None, Some(Err(SolveError::NoAnswer("it"))), stored(PlanState::Failed, None, Some("it ended without an answer"))),
+            (
+                None,
+                Some(Err(SolveError::NoAnswer("it"))),
+                stored(PlanState::Failed, None, Some("it ended without an answer")),
+            ),
             (Some(StopCause::Cancelled), infeasible(), stored(PlanState::Cancelled, None, None)),
             (Some(StopCause::Cancelled), None, stored(PlanState::Cancelled, None, None)),
             (Some(StopCause::Stopping), cut(), Conclusion::PutBack),

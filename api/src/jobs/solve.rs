@@ -266,7 +266,10 @@ pub async fn check_and_replay(problem: Problem, plan: Plan, traces: Vec<Trace>) 
     run_in_thread("the checker", move || {
         let findings = apportion_checker::check(&problem, &plan);
         let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
-        Replayed { findings: findings.iter().map(sentence).collect(), attainment: run.map_or(0.0, |run| run.total.attainment) }
+        Replayed {
+            findings: findings.iter().map(sentence).collect(),
+            attainment: run.map_or(0.0, |run| run.total.attainment),
+        }
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! What the replanning loop decided, and why.
+//! The decisions of the replanning loop, with their reasons.
 
 use super::connection::{LIST_MAX, PgConnection, Result, Time};
 use apportion_wire::DecisionKind;
@@ -9,20 +9,20 @@ use uuid::Uuid;
 pub struct DecisionRow {
     /// Its identifier.
     pub id: Uuid,
-    /// Of which pipeline.
+    /// The pipeline.
     pub pipeline: String,
-    /// What was decided.
+    /// The decision.
     #[sqlx(try_from = "String")]
     pub decision: DecisionKind,
-    /// In a sentence.
+    /// The reason in one sentence.
     pub reason: String,
-    /// The demand that was planned for.
+    /// The planned demand.
     pub demand_qps: f64,
-    /// The plan made, if one was.
+    /// The new plan, if there is one.
     pub plan: Option<Uuid>,
-    /// What the plan in force and the new one would have cost, where that decided.
+    /// The costs of the plan in force and the new one, if they decided.
     pub costs: Option<serde_json::Value>,
-    /// When.
+    /// When it was made.
     pub made_at: Time,
 }
 
@@ -61,7 +61,7 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<DecisionRow>> {
     .await
 }
 
-/// Forgets decisions made before.
+/// Deletes decisions before this time.
 ///
 /// # Errors
 /// The database's.

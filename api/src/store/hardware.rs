@@ -15,7 +15,7 @@ pub struct HardwareRow {
     pub version: i64,
 }
 
-/// Creates or replaces; answers its new version, 1 if it was created, or `None` if the condition does not hold.
+/// Creates or replaces; returns its new version, 1 if it was created, or `None` if the condition does not hold.
 ///
 /// # Errors
 /// The database's.

@@ -1,4 +1,4 @@
-//! Plans: what was asked, how far it is, what came out.
+//! Plans: requests, states and outcomes.
 
 use super::connection::{Error, LIST_MAX, PgConnection, Result, Time};
 use apportion_wire::PlanState;
@@ -15,19 +15,19 @@ pub struct PlanRow {
     pub state: PlanState,
     /// The problem file.
     pub problem: Value,
-    /// How it is solved.
+    /// The options for its solver.
     pub options: Value,
     /// The plan file, once there is one.
     pub plan: Option<Value>,
-    /// Why it failed.
+    /// The reason if it failed.
     pub error: Option<String>,
-    /// When it was asked for.
+    /// When a client asked for it.
     pub created_at: Time,
-    /// When a worker began.
+    /// When a worker began to solve it.
     pub started_at: Option<Time>,
-    /// When it was over.
+    /// When it ended.
     pub finished_at: Option<Time>,
-    /// How far the search is, while it is being solved.
+    /// The progress of the search, while it is being solved.
     pub progress: Option<Value>,
 }
 
@@ -39,21 +39,21 @@ pub struct SummaryRow {
     /// Its state.
     #[sqlx(try_from = "String")]
     pub state: PlanState,
-    /// How it is solved.
+    /// The options for its solver.
     pub options: Value,
-    /// Why it failed.
+    /// The reason if it failed.
     pub error: Option<String>,
-    /// When it was asked for.
+    /// When a client asked for it.
     pub created_at: Time,
-    /// When a worker began.
+    /// When a worker began to solve it.
     pub started_at: Option<Time>,
-    /// When it was over.
+    /// When it ended.
     pub finished_at: Option<Time>,
-    /// How far the search is, while it is being solved.
+    /// The progress of the search, while it is being solved.
     pub progress: Option<Value>,
 }
 
-/// What every select of a [`PlanRow`] names.
+/// A select of [`PlanRow`]s with its condition.
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
@@ -79,7 +79,7 @@ pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &
     Ok(())
 }
 
-/// Stores a plan that was made elsewhere.
+/// Stores a plan that is over already.
 ///
 /// # Errors
 /// The database's.
@@ -110,7 +110,7 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
     sqlx::query_as(columns!("where id = $1")).bind(id).fetch_optional(db).await
 }
 
-/// The newest plans, without problem and plan file, which are not read.
+/// The newest plans, without their problem and plan files.
 ///
 /// # Errors
 /// The database's.
@@ -139,7 +139,7 @@ fn open_states() -> Vec<&'static str> {
     PlanState::OPEN.map(PlanState::name).into()
 }
 
-/// Whether its cancellation was asked for; `true` too if it is gone.
+/// Whether its cancellation was requested; also `true` if the plan does not exist.
 ///
 /// # Errors
 /// The database's.
@@ -149,14 +149,14 @@ pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
     Ok(asked.unwrap_or(true))
 }
 
-/// Cancels a plan: at once if nobody is at it, else it is marked, and becomes `cancelled` whatever its worker finds.
-/// Answers whether the plan was still open.
+/// Cancels a plan; returns whether it was still open. A plan without a worker is cancelled at once. Otherwise it is marked, and becomes
+/// `cancelled` whatever its worker finds.
 ///
 /// # Errors
 /// The database's.
 pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     super::jobs::withdraw(&mut *db, id).await?;
-    // The job is locked: who has it does not change before this transaction ends.
+    // The job is locked, so it keeps its worker until this transaction ends.
     let done = sqlx::query(
         "update plans set cancel = true, state = case when held then state else $3 end,
          progress = case when held then progress end, finished_at = case when held then finished_at else $2 end
@@ -172,36 +172,32 @@ pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Marks an open plan as being solved; answers whether it is to be solved: it may have been cancelled or be over.
+/// Marks an open plan as being solved; returns `false` if it is cancelled or over.
 ///
 /// # Errors
 /// The database's.
 pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
-    let done = sqlx::query(
-        "update plans set state = $3, started_at = $2 where id = $1 and state = any($4) and not cancel",
-    )
-    .bind(id)
-    .bind(at)
-    .bind(PlanState::Solving.name())
-    .bind(open_states())
-    .execute(db)
-    .await?;
+    let done = sqlx::query("update plans set state = $3, started_at = $2 where id = $1 and state = any($4) and not cancel")
+        .bind(id)
+        .bind(at)
+        .bind(PlanState::Solving.name())
+        .bind(open_states())
+        .execute(db)
+        .await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Marks a plan as waiting again, since its worker has put it back.
+/// Marks a plan as queued again, after its worker has put it back.
 ///
 /// # Errors
 /// The database's.
 pub async fn requeue(db: &mut PgConnection, id: Uuid) -> Result<()> {
-    sqlx::query(
-        "update plans set state = $2, started_at = null, progress = null where id = $1 and state = $3",
-    )
-    .bind(id)
-    .bind(PlanState::Queued.name())
-    .bind(PlanState::Solving.name())
-    .execute(db)
-    .await?;
+    sqlx::query("update plans set state = $2, started_at = null, progress = null where id = $1 and state = $3")
+        .bind(id)
+        .bind(PlanState::Queued.name())
+        .bind(PlanState::Solving.name())
+        .execute(db)
+        .await?;
     Ok(())
 }
 
@@ -259,7 +255,7 @@ pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: Outcome<'_>, at: T
     Ok(())
 }
 
-/// The request digest and the plan that are known under an idempotency key; the key is locked until the transaction ends.
+/// The request digest and the plan of an idempotency key. The key is locked until the transaction ends.
 ///
 /// # Errors
 /// The database's.
@@ -268,7 +264,7 @@ pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<(Strin
     sqlx::query_as("select request, plan from idempotency where key = $1").bind(key).fetch_optional(db).await
 }
 
-/// Remembers under which key a plan was asked for.
+/// Stores the idempotency key of a plan.
 ///
 /// # Errors
 /// The database's.

@@ -14,7 +14,7 @@ pub struct TraceRow {
     /// What its rows are.
     #[sqlx(try_from = "String")]
     pub kind: TraceKind,
-    /// How many rows.
+    /// The number of its rows.
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: Time,

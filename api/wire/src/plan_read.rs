@@ -1,11 +1,11 @@
 //! Plan files back into plans. Only what a plan cannot do without is required, so that a plan may be written by hand.
 
 use crate::bad_input::BadInput;
+use crate::check::read;
 use crate::convert::share_at;
-use crate::keys;
-use crate::plan::{BackupFile, GroupFile, LadderStepFile, RoutingTableFile};
+use crate::plan::{BackupFile, GroupFile, LadderStepFile, PlanFile, RoutingTableFile};
 use crate::problem::check_version;
-use crate::shape::{Shape, read};
+use crate::record::FileKind;
 use crate::spec::ServingSpec;
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::{BATCH_MAX, NUMBER_MAX};
@@ -110,7 +110,7 @@ pub fn plan_from_tree(file: &str, tree: Value) -> Result<Plan, BadInput> {
     if tree.get("scaling").is_some_and(|s| !s.is_null()) {
         return Err(BadInput::one(file, "/scaling", "the plan of a scaling problem", "a plan with pipelines"));
     }
-    let parsed: Read = read(file, tree, &Shape::Record(keys::PLAN))?;
+    let parsed: Read = read(file, tree, FileKind::Plan, &PlanFile::RECORD)?;
     let none = [PlanStatus::Infeasible, PlanStatus::Unknown].map(PlanStatus::name);
     if let Some(status) = parsed.status.as_deref().filter(|s| none.contains(s)) {
         let expected = "a plan: this file says that there is none";

@@ -3,11 +3,39 @@
 use crate::bad_input::{BadInput, clipped, near_named};
 use apportion_domain::Invalid;
 use apportion_domain::pipeline::BATCH_MAX;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 const REQUIRED: [&str; 6] = ["pipeline", "task", "variant", "hardware", "batch_size", "latency_ms"];
 const P99: &str = "p99_ms";
 const ACCURACY: &str = "accuracy";
+
+/// The columns as a Table Schema.
+pub(crate) fn table_schema() -> Value {
+    let [pipeline, task, variant, hardware, batch_size, latency_ms] = REQUIRED;
+    let bounded = |least: f64| json!({"required": false, "minimum": least});
+    let fields = [
+        field(pipeline, "string", "Pipeline.", json!({"required": true})),
+        field(task, "string", "Task.", json!({"required": true})),
+        field(variant, "string", "Variant.", json!({"required": true})),
+        field(hardware, "string", "Hardware type.", json!({"required": true})),
+        field(
+            batch_size,
+            "integer",
+            "Queries in the batch.",
+            json!({"required": true, "minimum": 1, "maximum": BATCH_MAX}),
+        ),
+        field(latency_ms, "number", "Median time of the batch, above 0.", json!({"required": true, "minimum": 0})),
+        field(P99, "number", "99th percentile of the time; at least the median.", bounded(0.0)),
+        field(ACCURACY, "number", "Accuracy from 0 to 1, or from 0 to 100 if the reader is told so.", bounded(0.0)),
+    ];
+    json!({"title": "Profile as CSV", "fields": fields})
+}
+
+/// One column of a Table Schema.
+pub(crate) fn field(name: &str, kind: &str, about: &str, constraints: Value) -> Value {
+    json!({"name": name, "type": kind, "description": about, "constraints": constraints})
+}
 
 /// How a file writes accuracies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Pipelines as the service knows them, and what was measured of them.
 
 use crate::bad_input::BadInput;
+use crate::check::read;
 use crate::convert::objective_of;
-use crate::keys;
-use crate::shape::{Shape, read};
+use crate::record::{FileKind, record};
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::NUMBER_MAX;
@@ -13,21 +13,23 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
-/// What was measured of one pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ProfileSet {
-    /// Latencies.
-    pub rows: Vec<MeasuredRow>,
-    /// The rest, by variant.
-    #[serde(default)]
-    pub variants: Vec<MeasuredVariant>,
-    /// Measured accuracy by `task:variant>task:variant`.
-    #[serde(default)]
-    pub path_accuracy: BTreeMap<String, f64>,
-    /// Tensors of each task, as its model files state them.
-    #[serde(default)]
-    pub tasks: Vec<MeasuredTask>,
+record! {
+    /// What was measured of one pipeline.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ProfileSet {
+        /// Latencies.
+        pub rows: Vec<MeasuredRow> => required,
+        /// The rest, by variant.
+        #[serde(default)]
+        pub variants: Vec<MeasuredVariant> => optional,
+        /// Measured accuracy by `task:variant>task:variant`.
+        #[serde(default)]
+        pub path_accuracy: BTreeMap<String, f64> => optional,
+        /// Tensors of each task, as its model files state them.
+        #[serde(default)]
+        pub tasks: Vec<MeasuredTask> => optional,
+    }
 }
 
 impl ProfileSet {
@@ -60,61 +62,67 @@ impl ProfileSet {
     }
 }
 
-/// Latency of one batch of one variant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredRow {
-    /// Task.
-    pub task: String,
-    /// Variant.
-    pub variant: String,
-    /// Hardware type that it ran on.
-    pub hardware: String,
-    /// Fraction of a device; default 1.
-    #[serde(default = "whole")]
-    pub share: f64,
-    /// Queries in the batch.
-    pub batch: u32,
-    /// Median time of the batch.
-    pub latency_ms: f64,
-    /// 99th percentile of the same.
-    #[serde(default)]
-    pub p99_ms: Option<f64>,
+record! {
+    /// Latency of one batch of one variant.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct MeasuredRow {
+        /// Task.
+        pub task: String => required,
+        /// Variant.
+        pub variant: String => required,
+        /// Hardware type that it ran on.
+        pub hardware: String => required,
+        /// Fraction of a device; default 1.
+        #[serde(default = "whole")]
+        pub share: f64 => optional,
+        /// Queries in the batch.
+        pub batch: u32 => required,
+        /// Median time of the batch.
+        pub latency_ms: f64 => required,
+        /// 99th percentile of the same.
+        #[serde(default)]
+        pub p99_ms: Option<f64> => optional.or_null(),
+    }
 }
 
-/// What was measured of one variant apart from latency.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredVariant {
-    /// Task.
-    pub task: String,
-    /// Variant.
-    pub variant: String,
-    /// 0 to 1.
-    #[serde(default)]
-    pub accuracy: Option<f64>,
-    /// Time to load it onto a device.
-    #[serde(default)]
-    pub load_ms: Option<f64>,
-    /// Device memory while loaded.
-    #[serde(default)]
-    pub memory_mib: Option<f64>,
-    /// Distribution of the queries made, by child task.
-    #[serde(default)]
-    #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
-    pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>>,
+record! {
+    /// What was measured of one variant apart from latency.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct MeasuredVariant {
+        /// Task.
+        pub task: String => required,
+        /// Variant.
+        pub variant: String => required,
+        /// 0 to 1.
+        #[serde(default)]
+        pub accuracy: Option<f64> => optional.or_null(),
+        /// Time to load it onto a device.
+        #[serde(default)]
+        pub load_ms: Option<f64> => optional.or_null(),
+        /// Device memory while loaded.
+        #[serde(default)]
+        pub memory_mib: Option<f64> => optional.or_null(),
+        /// Distribution of the queries made, by child task.
+        #[serde(default)]
+        #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
+        pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>> => optional,
+    }
 }
 
-/// Tensors of one task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredTask {
-    /// Task.
-    pub name: String,
-    /// What it takes.
-    pub inputs: Vec<TensorSpec>,
-    /// What it gives.
-    pub outputs: Vec<TensorSpec>,
+record! {
+    /// Tensors of one task.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct MeasuredTask {
+        /// Task.
+        pub name: String => required,
+        /// What it takes.
+        pub inputs: Vec<TensorSpec> => required,
+        /// What it gives.
+        pub outputs: Vec<TensorSpec> => required,
+    }
 }
 
 fn whole() -> f64 {
@@ -135,7 +143,7 @@ pub fn read_pipeline_spec(file: &str, text: &str) -> Result<PipelineSpec, BadInp
 /// # Errors
 /// As [`read_pipeline_spec`].
 pub fn pipeline_spec_from_tree(file: &str, tree: Value) -> Result<PipelineSpec, BadInput> {
-    let spec: PipelineSpec = read(file, tree, &Shape::Record(keys::REGISTERED_PIPELINE))?;
+    let spec: PipelineSpec = read(file, tree, FileKind::RegisteredPipeline, &PipelineSpec::RECORD)?;
     spec.check_graph().map_err(|e| BadInput::refused(file, e))?;
     Ok(spec)
 }
@@ -153,7 +161,7 @@ pub fn read_profile_set(file: &str, text: &str) -> Result<ProfileSet, BadInput> 
 /// # Errors
 /// As [`read_profile_set`].
 pub fn profile_set_from_tree(file: &str, tree: Value) -> Result<ProfileSet, BadInput> {
-    read(file, tree, &Shape::Record(keys::PROFILE_SET))
+    read(file, tree, FileKind::ProfileSet, &ProfileSet::RECORD)
 }
 
 impl PipelineSpec {

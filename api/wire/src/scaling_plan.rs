@@ -1,12 +1,13 @@
 //! Plan files of scaling problems: written from an outcome, read back into a plan.
 
 use crate::bad_input::BadInput;
+use crate::check::read;
 use crate::explanation::{ExplanationFile, explained};
-use crate::keys;
-use crate::plan::{PlanFile, PlannerFile, ScalingEntry, objective};
+use crate::plan::{PlanFile, PlannerFile, ScalingEntry};
 use crate::plan_read::plan_from_tree;
+use crate::plan_write::objective;
 use crate::problem::check_version;
-use crate::shape::{Shape, read};
+use crate::record::FileKind;
 use crate::tree::parse_tree;
 use apportion_domain::{
     Explanation, Invalid, Plan, PlanStatus, PlanningReport, ScalingAction, ScalingOutcome, ScalingPlan, ScalingProblem,
@@ -77,7 +78,7 @@ fn scaling_plan_from_tree(file: &str, tree: Value) -> Result<(ScalingPlan, bool)
         let expected = "the actions of a scaling plan: [{application, variant, running, delta}]";
         return Err(BadInput::one(file, "/scaling", "missing", expected));
     }
-    let parsed: Read = read(file, tree, &Shape::Record(keys::SCALING_PLAN))?;
+    let parsed: Read = read(file, tree, FileKind::ScalingPlan, &PlanFile::RECORD)?;
     let none = [PlanStatus::Infeasible, PlanStatus::Unknown].map(PlanStatus::name);
     if let Some(status) = parsed.status.as_deref().filter(|s| none.contains(s)) {
         return Err(BadInput::one(file, "/status", format!("{status:?}"), "a plan: this file says that there is none"));

@@ -1,8 +1,10 @@
 //! Traces: CSV `arrival_ms` (one row per query) or `second,qps` (and further columns of rates by name).
 
 use crate::bad_input::{BadInput, clipped, near_named};
+use crate::profile_csv::field;
 use apportion_domain::{Invalid, Moment, Trace};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::io::{self, Write};
 use utoipa::ToSchema;
 
@@ -18,6 +20,21 @@ const MILLIS_MAX: f64 = 9e12;
 const FAST_DIGITS_MAX: usize = 12;
 /// Digits of a millisecond down to the nanosecond.
 const NANO_DIGITS: usize = 6;
+
+/// The columns of a trace of single arrivals, as a Table Schema.
+pub(crate) fn arrivals_schema() -> Value {
+    let bounds = json!({"required": true, "minimum": 0, "maximum": MILLIS_MAX});
+    let about = "Moment at which a query arrives, in milliseconds. Rows never go backwards.";
+    json!({"title": "Trace of arrivals as CSV", "fields": [field(ARRIVAL, "number", about, bounds)]})
+}
+
+/// The columns of a trace of rates, as a Table Schema.
+pub(crate) fn rates_schema() -> Value {
+    let second = field(SECOND, "integer", "Second from which the rate holds.", json!({"required": true, "minimum": 0}));
+    let about = "Queries per second. Further columns of rates have names of their own.";
+    let rate = field(RATE, "number", about, json!({"required": true, "minimum": 0}));
+    json!({"title": "Trace of rates as CSV", "fields": [second, rate]})
+}
 
 /// Reads a trace. `column` chooses a column of rates by name.
 ///

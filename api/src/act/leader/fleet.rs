@@ -1,6 +1,8 @@
 //! Has the fleet changed, and does the target follow it?
 
-use crate::act::apply::{Applied, ApplyError, Duplicates, MissingDevices, Proposal, Specs, agent_facts, apply_to, describe};
+use crate::act::apply::{
+    Applied, ApplyError, Duplicates, MissingDevices, Proposal, Specs, agent_facts, apply_to, describe,
+};
 use crate::app::{App, now};
 use crate::decide::broken_variants::BrokenVariants;
 use crate::decide::fleet::{AgentSignature, Fleet};

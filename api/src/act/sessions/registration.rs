@@ -151,7 +151,9 @@ fn check_fields(app: &App, register: &v1::Register) -> Result<(), RegisterError>
         return refused(Reason::Invalid, format!("{key}: {} bytes: expected at most {TEXT_BYTES_MAX}", text.len()));
     }
     match texts.iter().find(|(_, text)| text.is_empty() || text.len() > TEXT_BYTES_MAX) {
-        Some((key, text)) => refused(Reason::Invalid, format!("{key}: {} bytes: expected 1 to {TEXT_BYTES_MAX}", text.len())),
+        Some((key, text)) => {
+            refused(Reason::Invalid, format!("{key}: {} bytes: expected 1 to {TEXT_BYTES_MAX}", text.len()))
+        }
         None => Ok(()),
     }
 }
