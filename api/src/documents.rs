@@ -46,8 +46,8 @@ pub fn profiles(file: &str, document: &Value) -> Result<ProfileSet, BadInput> {
     apportion_wire::profile_set_from_tree(file, document.clone())
 }
 
-/// The problem document for these pipelines on this hardware. Profile rows for other hardware are left out, and so are variants
-/// without rows.
+/// The problem document for these pipelines on this hardware. Profile rows for other hardware are left out, and so are
+/// variants without rows.
 ///
 /// # Errors
 /// If a task has no variant left. The pointer is that of the pipeline in the request, `/pipelines/i`.

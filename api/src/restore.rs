@@ -1,8 +1,8 @@
 //! What must change after a database was restored from a backup?
 //!
-//! Agents may have received later targets since the backup was made. The restored database does not know them, and agents refuse
-//! earlier targets. A new incarnation is later than all of them. Replicas of the backup keep their numbers, so that agents that still
-//! have them load nothing.
+//! Agents may have received later targets since the backup was made. The restored database does not know them, and agents
+//! refuse earlier targets. A new incarnation is later than all of them. Replicas of the backup keep their numbers, so that
+//! agents that still have them load nothing.
 
 use crate::database::{Database, DatabaseError};
 use crate::decide::placement::Placement;

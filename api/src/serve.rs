@@ -227,8 +227,8 @@ fn data_dir_error(path: &Path) -> impl FnOnce(io::Error) -> ServeError {
     move |source| ServeError::DataDir { path, source }
 }
 
-/// Makes the data directory. Other users may enter it, because the private database may run as another user. Secret files in it are
-/// closed one by one.
+/// Makes the data directory. Other users may enter it, because the private database may run as another user. Secret files
+/// in it are closed one by one.
 fn prepare_data_dir(dir: &Path) -> Result<PathBuf, ServeError> {
     fs::create_dir_all(dir).map_err(data_dir_error(dir))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).map_err(data_dir_error(dir))?;

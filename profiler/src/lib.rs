@@ -1,14 +1,15 @@
 //! How fast, how accurate and how large is each variant of a pipeline?
 //!
-//! The profiler measures the time of a batch of each variant, the number of queries that it makes, and the accuracy of each path
-//! through the pipeline. Planners need these figures.
+//! The profiler measures the time of a batch of each variant, the number of queries that it makes, and the accuracy of each
+//! path through the pipeline. Planners need these figures.
 //!
-//! The method is InferLine's profiler (section 4.1). Sample queries run through the pipeline once; this gives each task inputs for
-//! timing, and the number of queries that reach it. Loki adds the accuracy of every path, INFaaS the load time and the memory.
+//! The method is InferLine's profiler (section 4.1). Sample queries run through the pipeline once; this gives each task
+//! inputs for timing, and the number of queries that reach it. Loki adds the accuracy of every path, INFaaS the load time
+//! and the memory.
 //!
-//! What belongs here: running single variants through the executor's [`Backend`], timing them, sending a labelled validation set
-//! through every combination of variants, and the pure statistics ([`stats`], [`matching`]). What never does: reading problem or
-//! pipeline files, planning, agents, anything about one particular pipeline.
+//! What belongs here: running single variants through the executor's [`Backend`], timing them, sending a labelled
+//! validation set through every combination of variants, and the pure statistics ([`stats`], [`matching`]). What never
+//! does: reading problem or pipeline files, planning, agents, anything about one particular pipeline.
 //!
 //! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into [`MeasuredVariant`].
 

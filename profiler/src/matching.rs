@@ -13,8 +13,8 @@ pub struct Row {
 
 /// Counts the pairs of a label and a row with equal values that lie at most `within` apart; `None`: at any distance.
 ///
-/// Each label and each row is in one pair at most. The nearest pairs come first; ties are in the order of the labels, then of the rows.
-/// A row that matches no label costs nothing: accuracy is the share of labels that are found.
+/// Each label and each row is in one pair at most. The nearest pairs come first; ties are in the order of the labels, then
+/// of the rows. A row that matches no label costs nothing: accuracy is the share of labels that are found.
 #[must_use]
 pub fn count_matches(labels: &[Label], rows: &[Row], within: Option<f64>) -> usize {
     let mut pairs = Vec::new();

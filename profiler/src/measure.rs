@@ -13,8 +13,9 @@ pub enum Clock {
     /// The wall clock: the time that a client waits.
     #[default]
     Wall,
-    /// The processor time of the calling thread, as the mean of all runs of a batch size. It is for emulated devices on a busy machine,
-    /// and for backends that compute in the calling thread. If the system does not report it, the wall clock is used.
+    /// The processor time of the calling thread, as the mean of all runs of a batch size. It is for emulated devices on a
+    /// busy machine, and for backends that compute in the calling thread. If the system does not report it, the wall clock
+    /// is used.
     Processor,
 }
 
@@ -31,8 +32,8 @@ pub struct MeasureOptions {
     pub repeats_max: u32,
     /// After this time no further run of a batch size begins, if there are `repeats_min`.
     pub point_time_max: Duration,
-    /// Factor on the latencies, for a device that holds its slot for a multiple of the measured time, as in the demo. Load times stay
-    /// those of this machine.
+    /// Factor on the latencies, for a device that holds its slot for a multiple of the measured time, as in the demo. Load
+    /// times stay those of this machine.
     pub multiple: f64,
     /// Most examples of the validation set that are run.
     pub examples_max: usize,
@@ -41,8 +42,8 @@ pub struct MeasureOptions {
 }
 
 impl Default for MeasureOptions {
-    /// Batches 1 to 32 in powers of two (INFaaS goes on to 64, section 7). A 99th percentile needs 100 runs: batches below 8 ms get
-    /// them in 0.8 s.
+    /// Batches 1 to 32 in powers of two (INFaaS goes on to 64, section 7). A 99th percentile needs 100 runs: batches below
+    /// 8 ms get them in 0.8 s.
     fn default() -> Self {
         Self {
             batches: vec![1, 2, 4, 8, 16, 32],
@@ -60,8 +61,8 @@ impl Default for MeasureOptions {
 /// Number of different batches at each size, so that the times do not depend on one input.
 const WINDOWS_MAX: usize = 16;
 
-/// Times a variant on rows of `samples`: all its inputs, with equally many rows, at least one. Rows repeat if a batch needs more. The
-/// latencies never fall with the batch size ([`fit`]).
+/// Times a variant on rows of `samples`: all its inputs, with equally many rows, at least one. Rows repeat if a batch needs
+/// more. The latencies never fall with the batch size ([`fit`]).
 ///
 /// # Errors
 /// As the backend's.

@@ -1,12 +1,13 @@
 //! How much memory does a variant take at its peak, loaded and run with its largest batch?
 //!
-//! The measurement needs a process of its own: nothing else grows in it, and it uses no memory of another variant again. The caller
-//! starts this process. It reads the batch from its standard input ([`read_inputs`]) and measures ([`peak_memory_mib`]).
+//! The measurement needs a process of its own: nothing else grows in it, and it uses no memory of another variant again.
+//! The caller starts this process. It reads the batch from its standard input ([`read_inputs`]) and measures
+//! ([`peak_memory_mib`]).
 //!
-//! On a processor, the figure is the growth of the resident memory, from before the variant is loaded to its highest mark. Pages of
-//! shared libraries do not count, because all replicas of an agent share them. On a CUDA device, the figure is the growth of the
-//! device's memory in use, as the driver reports it. ONNX Runtime's arena returns no memory while the variant is loaded, so the memory
-//! at the end is the peak.
+//! On a processor, the figure is the growth of the resident memory, from before the variant is loaded to its highest mark.
+//! Pages of shared libraries do not count, because all replicas of an agent share them. On a CUDA device, the figure is the
+//! growth of the device's memory in use, as the driver reports it. ONNX Runtime's arena returns no memory while the variant
+//! is loaded, so the memory at the end is the peak.
 
 use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Provider, Running};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
@@ -83,8 +84,8 @@ pub fn read_inputs(from: &mut impl BufRead) -> io::Result<Vec<Tensor>> {
     Ok(tensors)
 }
 
-/// Peak memory of a variant in MiB, above the memory of this process and the runtime; `None` if the device does not report it. Call it
-/// in a process that does nothing else.
+/// Peak memory of a variant in MiB, above the memory of this process and the runtime; `None` if the device does not report
+/// it. Call it in a process that does nothing else.
 ///
 /// # Errors
 /// As [`OnnxBackend::load`], and if the batch cannot be run.

@@ -97,8 +97,8 @@ impl Steps<'_> {
 
 /// Profiles a pipeline.
 ///
-/// It loads every variant and holds all of them in memory. It runs the validation set through every combination of variants. Then it
-/// times each variant alone on the queries that reached its task, and measures its memory.
+/// It loads every variant and holds all of them in memory. It runs the validation set through every combination of
+/// variants. Then it times each variant alone on the queries that reached its task, and measures its memory.
 ///
 /// # Errors
 /// As [`ProfileError`] lists. There are no partial results.
@@ -190,7 +190,8 @@ fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: Bac
     }
 }
 
-/// Checks that every input of a child comes from a matching output of its parent, and that sinks have the outputs of the labels.
+/// Checks that every input of a child comes from a matching output of its parent, and that sinks have the outputs of the
+/// labels.
 fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
     for (&from, edge) in tree.order.iter().flat_map(|t| tree.out_edges[*t].iter().map(move |e| (t, e))) {
         let (parent, child) = (&signatures[from], &signatures[tree.to[*edge]]);

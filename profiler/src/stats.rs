@@ -17,10 +17,10 @@ pub struct ProfilePoint {
 
 /// Turns the samples of each batch size (`(batch, milliseconds)`, by increasing batch, none empty) into profile rows.
 ///
-/// A larger batch cannot take less time. Where noise says so, the medians are replaced by the nearest non-decreasing sequence in the
-/// sense of least squares (isotonic regression by pooling adjacent violators; Barlow and others, 1972). The same is done with the 99th
-/// percentiles, which are then raised to at least the median. Times are multiplied by `multiple`: 1 for measured times, more for a
-/// device that holds its slot for a multiple of them.
+/// A larger batch cannot take less time. Where noise says so, the medians are replaced by the nearest non-decreasing
+/// sequence in the sense of least squares (isotonic regression by pooling adjacent violators; Barlow and others, 1972). The
+/// same is done with the 99th percentiles, which are then raised to at least the median. Times are multiplied by
+/// `multiple`: 1 for measured times, more for a device that holds its slot for a multiple of them.
 #[must_use]
 pub fn fit(samples: &[(u32, Vec<f64>)], multiple: f64) -> Vec<ProfilePoint> {
     assert!(multiple > 0.0 && multiple.is_finite(), "a multiple above 0");
@@ -35,8 +35,8 @@ pub fn fit(samples: &[(u32, Vec<f64>)], multiple: f64) -> Vec<ProfilePoint> {
     .collect()
 }
 
-/// The percentile by nearest rank: the smallest sample that at least the share `quantile` of the samples does not exceed. The median of
-/// an even number of samples is the mean of the middle two.
+/// The percentile by nearest rank: the smallest sample that at least the share `quantile` of the samples does not exceed.
+/// The median of an even number of samples is the mean of the middle two.
 #[must_use]
 pub fn percentile(samples: &[f64], quantile: f64) -> f64 {
     assert!(!samples.is_empty() && (0.0..=1.0).contains(&quantile), "samples and a share");

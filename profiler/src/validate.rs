@@ -38,7 +38,8 @@ pub(crate) struct Validation {
     pub counts: Vec<Vec<BTreeMap<u32, u64>>>,
     /// Every path to a sink.
     pub paths: Vec<MeasuredPath>,
-    /// By task: the inputs for timing its variants, which are the most queries that reached it by one combination of variants.
+    /// By task: the inputs for timing its variants, which are the most queries that reached it by one combination of
+    /// variants.
     pub samples: Vec<Vec<Tensor>>,
 }
 

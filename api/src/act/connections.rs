@@ -1,7 +1,7 @@
 //! Bounds the connections to the agents' port.
 //!
-//! A connection that has not sent the token is a guest. A guest may send few bytes and stay for a short time, so that nothing large is
-//! decoded for a stranger.
+//! A connection that has not sent the token is a guest. A guest may send few bytes and stay for a short time, so that
+//! nothing large is decoded for a stranger.
 
 use futures::Stream;
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! Writes heartbeats to the database and finds silent agents.
 //!
-//! Heartbeats of all streams are written together. Only the process that holds a stream decides that its agent is silent. It
-//! decides nothing while its own database stalls.
+//! Heartbeats of all streams are written together. Only the process that holds a stream decides that its agent is silent.
+//! It decides nothing while its own database stalls.
 
 use crate::app::heartbeats::StreamEnd;
 use crate::app::parts::Part;

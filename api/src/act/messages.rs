@@ -57,8 +57,8 @@ pub(super) fn devices_json(devices: &[v1::DeviceStats]) -> serde_json::Value {
 
 /// The arrivals of a report, by pipeline and second of the service's clock.
 ///
-/// Example: the report was sent at second 100 (`sent_ms`), and a bin is 1.5 s older by the agent's uptime: it belongs to second 98.
-/// Names that cannot be registered are left out.
+/// Example: the report was sent at second 100 (`sent_ms`), and a bin is 1.5 s older by the agent's uptime: it belongs to
+/// second 98. Names that cannot be registered are left out.
 pub(super) fn arrivals(report: &v1::Report, sent_ms: i64) -> Vec<ArrivalsRow> {
     let mut rows: BTreeMap<(String, i64), ArrivalsRow> = BTreeMap::new();
     let is_name = |name: &str| !name.is_empty() && name.len() <= TEXT_BYTES_MAX && !name.contains('\0');

@@ -6,10 +6,8 @@
 use super::apply::{ApplyError, Duplicates, MissingDevices, Proposal, Specs, apply_to, load_plan};
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
-use crate::decide::replacement::{Candidate, Choice, Costs, at_demand, choose, replay_qps};
-use crate::decide::replan::{
-    LOWER_MAX, NoPlan, OnBetterPlan, TRACE_S, Wish, describe_lowered, describe_plan, lower_demand,
-};
+use crate::decide::replacement::{Candidate, Choice, Costs, at_demand, choose, describe_plan, replay_qps};
+use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, TRACE_S, Wish, describe_lowered, lower_demand};
 use crate::decide::shares::{PipelineSize, divide, least_work};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
@@ -65,7 +63,8 @@ enum RoundError {
     NoDemand,
 }
 
-/// Plans every wish, stores the decisions, and makes a new target if anything changes. Returns the pipelines with another plan.
+/// Plans every wish, stores the decisions, and makes a new target if anything changes. Returns the pipelines with another
+/// plan.
 ///
 /// # Errors
 /// The database's, or another target came first.

@@ -1,7 +1,8 @@
 //! Which messages of agents still wait for the database?
 //!
-//! Messages are collected in memory, and `act::agent_records` stores those of all streams together. So no stream waits for the
-//! database, a stall of the database loses nothing, and a large fleet needs one transaction instead of one for each agent.
+//! Messages are collected in memory, and `act::agent_records` stores those of all streams together. So no stream waits for
+//! the database, a stall of the database loses nothing, and a large fleet needs one transaction instead of one for each
+//! agent.
 
 use crate::store::arrivals::ArrivalsRow;
 use apportion_protocol::v1::{self, replica_state::State};

@@ -28,8 +28,8 @@ impl Anchor {
     }
 }
 
-/// The anchor after one answer `time` of the database. An anchor that agrees with the answer stays, so that the network's jitter
-/// does not move the clock.
+/// The anchor after one answer `time` of the database. An anchor that agrees with the answer stays, so that the network's
+/// jitter does not move the clock.
 fn corrected(current: Option<Anchor>, asked: Instant, answered: Instant, time: Time) -> Anchor {
     let took = answered.saturating_duration_since(asked);
     let said = Anchor { at: asked + took / 2, time };

@@ -1,8 +1,8 @@
 //! How does the service run a private PostgreSQL? It is a child process on a unix socket, without TCP.
 //!
-//! PostgreSQL refuses to run as root. If the service is root, the files belong to user `postgres`, and the server runs as that user.
-//! The server ends with the service: the kernel signals it when the *thread* ends that spawned it. So that thread lives as long as the
-//! database.
+//! PostgreSQL refuses to run as root. If the service is root, the files belong to user `postgres`, and the server runs as
+//! that user. The server ends with the service: the kernel signals it when the *thread* ends that spawned it. So that
+//! thread lives as long as the database.
 
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
@@ -154,7 +154,8 @@ struct Server {
     user: Option<User>,
 }
 
-/// Spawns the server, reports its start, and waits for the order to stop. It runs on a thread of its own: see the module's documentation.
+/// Spawns the server, reports its start, and waits for the order to stop. It runs on a thread of its own: see the module's
+/// documentation.
 fn keep(
     server: &Server,
     report: &mpsc::Sender<Result<(), PrivateError>>,
@@ -351,7 +352,8 @@ fn give_to(dir: &Path, user: Option<User>) -> Result<(), PrivateError> {
         .map_err(io_error(format!("closing {} to others", dir.display())))
 }
 
-/// A folder with a short name, because socket paths have at most 107 bytes. The name is made from the cluster's path, so it is unique.
+/// A folder with a short name, because socket paths have at most 107 bytes. The name is made from the cluster's path, so it
+/// is unique.
 fn prepare_socket_folder(dir: &Path, user: Option<User>) -> Result<PathBuf, PrivateError> {
     let digest = Sha256::digest(dir.as_os_str().as_encoded_bytes());
     let name: String = digest[..6].iter().map(|b| format!("{b:02x}")).collect();

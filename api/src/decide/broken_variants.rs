@@ -24,8 +24,8 @@ impl BrokenVariants {
         self.0.retain(|_, since| at.saturating_duration_since(*since) < BROKEN_FOR);
     }
 
-    /// The spec without broken variants. If a task had no variant left, the spec stays complete: a plan that fails in part is better
-    /// than none.
+    /// The spec without broken variants. If a task had no variant left, the spec stays complete: a plan that fails in part
+    /// is better than none.
     #[must_use]
     pub fn left_out_of(&self, spec: PipelineSpec) -> PipelineSpec {
         let mut kept = spec.clone();

@@ -1,20 +1,21 @@
 //! Which demand must a plan serve, and has it changed much?
 //!
-//! The rate is an exponentially weighted mean of *offered* arrivals, shed ones included, as in Loki's resource manager (section
-//! 4.2). A large change does not wait for the mean: two seconds in a row, or one second far from the plan, replace it.
+//! The rate is an exponentially weighted mean of *offered* arrivals, shed ones included, as in Loki's resource manager
+//! (section 4.2). A large change does not wait for the mean: two seconds in a row, or one second far from the plan, replace
+//! it.
 
 use apportion_planning::change::{Loads, PERIOD_SECONDS, PERIODS_MAX};
 use std::collections::VecDeque;
 
 /// Weight of the newest second: a time constant of 5 s, half of the default period of replanning.
 const NEWEST_WEIGHT: f64 = 0.181;
-/// Two seconds in a row this far from the planned rate are a large change. The usual headroom of 1.2 and the slack of a batch
-/// absorb about a third more load, and no more.
+/// Two seconds in a row this far from the planned rate are a large change. The usual headroom of 1.2 and the slack of a
+/// batch absorb about a third more load, and no more.
 const CHANGE_TWICE: f64 = 0.35;
 /// One second this far from the planned rate is a large change.
 const CHANGE_ONCE: f64 = 0.7;
-/// Arrivals scatter: a Poisson count of mean m has a standard deviation of sqrt(m). Fewer deviations than this prove nothing. At
-/// three, a stationary load is twice in a row outside about once in 10^5 seconds.
+/// Arrivals scatter: a Poisson count of mean m has a standard deviation of sqrt(m). Fewer deviations than this prove
+/// nothing. At three, a stationary load is twice in a row outside about once in 10^5 seconds.
 const DEVIATIONS_TWICE: f64 = 3.0;
 /// The same for one second alone.
 const DEVIATIONS_ONCE: f64 = 5.0;
@@ -48,7 +49,8 @@ impl Demand {
         self.outside = None;
     }
 
-    /// Means of the last whole periods, counted back from now. If the first period is not over, the mean of its seconds so far.
+    /// Means of the last whole periods, counted back from now. If the first period is not over, the mean of its seconds so
+    /// far.
     #[must_use]
     pub fn loads(&self) -> Loads {
         let seconds: Vec<u64> = self.seconds.iter().copied().collect();
@@ -84,8 +86,8 @@ impl Demand {
             self.outside = Some(offered);
             return false;
         }
-        // The larger of the two seconds counts. When the load rises, the first has only part of the step. When it falls, the larger
-        // one is the safe choice.
+        // The larger of the two seconds counts. When the load rises, the first has only part of the step. When it falls,
+        // the larger one is the safe choice.
         let rate = before.filter(|_| twice).map_or(offered, |b| b.max(offered));
         self.mean_qps = Some(rate);
         true

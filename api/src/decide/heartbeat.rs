@@ -1,7 +1,7 @@
 //! Which agents and service processes are silent for too long?
 //!
-//! Every moment is one of this process's monotonic clock, so no two clocks are ever compared. A process that was itself suspended
-//! (or whose database stalled) judges nobody at first: all others get time to send a heartbeat again.
+//! Every moment is one of this process's monotonic clock, so no two clocks are ever compared. A process that was itself
+//! suspended (or whose database stalled) judges nobody at first: all others get time to send a heartbeat again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 /// An agent is lost after this silence: three reports have not come.
 pub const SILENCE_MAX: Duration = Duration::from_secs(3);
-/// An agent is lost this long after its connection broke. A live agent reconnects within 0.2 s. A killed agent never does, and
-/// its queries wait for another replica meanwhile.
+/// An agent is lost this long after its connection broke. A live agent reconnects within 0.2 s. A killed agent never does,
+/// and its queries wait for another replica meanwhile.
 pub const DISCONNECTED_MAX: Duration = Duration::from_millis(500);
 /// The longest pause of an agent between two attempts to reconnect.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
@@ -67,8 +67,8 @@ impl GracePeriod {
     }
 }
 
-/// The grace period after a gap. First comes the pause between attempts to reconnect: it doubles from attempt to attempt, so it
-/// is at most as long as the gap. Then comes the usual time between heartbeats.
+/// The grace period after a gap. First comes the pause between attempts to reconnect: it doubles from attempt to attempt,
+/// so it is at most as long as the gap. Then comes the usual time between heartbeats.
 fn grace(gap: Duration) -> Duration {
     SILENCE_MAX + gap.min(BACKOFF_MAX)
 }

@@ -1,7 +1,7 @@
 //! Which load failures of an agent does its operator see?
 //!
-//! A failure outlives the target of its replica: the next acknowledgement does not name the replica any more, and the operator still
-//! needs the reason.
+//! A failure outlives the target of its replica: the next acknowledgement does not name the replica any more, and the
+//! operator still needs the reason.
 
 use super::placement::{PlacedGroup, Placement};
 use apportion_protocol::v1::{self, replica_state::State};

@@ -2,9 +2,9 @@
 //!
 //! Example: one of three agents is lost; 0.75 s later a new target is made for the other two, and they load its replicas.
 //!
-//! When many agents are lost at once, the network to them has probably failed, and they still serve. So removal is slow if many
-//! agents are lost, and stops if all are. Kubernetes' node life-cycle controller does the same, with the zone states *normal*,
-//! *partial disruption* and *full disruption*.
+//! When many agents are lost at once, the network to them has probably failed, and they still serve. So removal is slow if
+//! many agents are lost, and stops if all are. Kubernetes' node life-cycle controller does the same, with the zone states
+//! *normal*, *partial disruption* and *full disruption*.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! On which device does each replica stand?
 //!
-//! A loaded replica stays on its device under its number, because every move costs a load. New replicas go to devices where nothing
-//! must be unloaded first. They are spread over agents, so that the loss of one agent loses little. A number is never used again for
-//! another group or place.
+//! A loaded replica stays on its device under its number, because every move costs a load. New replicas go to devices where
+//! nothing must be unloaded first. They are spread over agents, so that the loss of one agent loses little. A number is
+//! never used again for another group or place.
 
 use apportion_domain::{GroupName, Share};
 use serde::{Deserialize, Serialize};
@@ -273,8 +273,8 @@ fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], 
     kept
 }
 
-/// The device for one more replica. The criteria, in this order: the fullest device with room (fractions pack), a device with
-/// nothing to unload, the agent with the fewest replicas of this group, the agent with the fewest replicas.
+/// The device for one more replica. The criteria, in this order: the fullest device with room (fractions pack), a device
+/// with nothing to unload, the agent with the fewest replicas of this group, the agent with the fewest replicas.
 fn choose_device(
     want: &Wanted,
     group: u64,

@@ -1,8 +1,8 @@
 //! Does the plan in force stay, or does a new plan replace it?
 //!
-//! A plan in force that does not hold any more is replaced. Otherwise the objective decides. For the fewest devices and for the
-//! highest accuracy, it stays while it is within 5 % of the best: a change would cost loads and gain little. For the least cost,
-//! it stays unless the new plan had been cheaper under the last loads, by more than the change costs
+//! A plan in force that does not hold any more is replaced. Otherwise the objective decides. For the fewest devices and for
+//! the highest accuracy, it stays while it is within 5 % of the best: a change would cost loads and gain little. For the
+//! least cost, it stays unless the new plan had been cheaper under the last loads, by more than the change costs
 //! ([`apportion_planning::change`]).
 
 use super::replan::Wish;
@@ -12,7 +12,8 @@ use apportion_planning::ladder;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A plan this close to the best, in accuracy and in replicas, is not replaced. Nor is a ladder that ends this close to the new one.
+/// A plan this close to the best, in accuracy and in replicas, is not replaced. Nor is a ladder that ends this close to the
+/// new one.
 const CLOSE_ENOUGH: f64 = 0.05;
 
 /// The costs of two plans under the last loads. The new plan replaces the other if it and the change cost less.
@@ -24,7 +25,8 @@ pub struct Costs {
     pub in_force_per_hour: f64,
     /// Mean price per hour of the new plan, by its ladder if it has one.
     pub new_per_hour: f64,
-    /// Price of the change, spread over the same seconds: the new plan runs beside the old one for ten seconds, while it loads.
+    /// Price of the change, spread over the same seconds: the new plan runs beside the old one for ten seconds, while it
+    /// loads.
     pub change_per_hour: f64,
 }
 
@@ -188,6 +190,17 @@ fn by_closeness(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &Pi
         return Choice::keep("the plan in force still holds and is too young to be improved on");
     }
     Choice::replace(format!("better than the plan in force: it had {both}"))
+}
+
+/// Describes a new plan, and why it replaces another.
+#[must_use]
+pub fn describe_plan(problem: &Problem, plan: &Plan, choice: Option<&Choice>) -> String {
+    let part = &plan.pipelines[0];
+    let mut text = format!("{} replicas, accuracy {:.4}", plan.replicas(), part.accuracy);
+    if problem.objective.mode == Mode::MinCost {
+        text += &format!(", {:.4} per hour at its demand", ladder::price_at(problem, part, part.demand_qps));
+    }
+    choice.map_or(text.clone(), |choice| format!("{text}; {}", choice.why))
 }
 
 #[cfg(test)]

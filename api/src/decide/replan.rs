@@ -1,10 +1,8 @@
 //! When is a pipeline planned again, for which demand, and which plan does it ask for?
 
 use super::demand::Demand;
-use super::replacement::Choice;
-use apportion_domain::{Constraint, Mode, Plan, Problem, Shortfall};
+use apportion_domain::{Constraint, Problem, Shortfall};
 use apportion_planning::change::Loads;
-use apportion_planning::ladder;
 use apportion_wire::{ObjectiveSpec, PipelineSpec, ReplanSpec};
 use std::time::{Duration, Instant};
 
@@ -12,13 +10,14 @@ use std::time::{Duration, Instant};
 pub const TRACE_S: u64 = 20;
 /// How often a round lowers a demand that the devices cannot serve.
 pub const LOWER_MAX: u32 = 8;
-/// A plan in force that still holds is not improved before this age. A load that has just fallen may be back: InferLine's tuner
-/// scales down after 15 s without a change (section 5).
+/// A plan in force that still holds is not improved before this age. A load that has just fallen may be back: InferLine's
+/// tuner scales down after 15 s without a change (section 5).
 const IMPROVE_AFTER: Duration = Duration::from_secs(15);
-/// Plans are made with all of the headroom, and stay while they hold with this share of it. In between, the load may move without a
-/// change of plan.
+/// Plans are made with all of the headroom, and stay while they hold with this share of it. In between, the load may move
+/// without a change of plan.
 const KEEP_HEADROOM: f64 = 0.5;
-/// A large change of the load that moves the planned demand by less than this share changes no plan: the demand may have a floor.
+/// A large change of the load that moves the planned demand by less than this share changes no plan: the demand may have a
+/// floor.
 const DEMAND_CHANGE_MIN: f64 = 0.1;
 
 /// What happens when a better plan is found.
@@ -37,15 +36,15 @@ pub struct Wish {
     pub spec: PipelineSpec,
     /// The demand to plan for.
     pub demand_qps: f64,
-    /// The demand at which the plan in force must still hold to stay. It is lower than `demand_qps`: otherwise a small change of the
-    /// load would replace a plan that was made for exactly that demand.
+    /// The demand at which the plan in force must still hold to stay. It is lower than `demand_qps`: otherwise a small
+    /// change of the load would replace a plan that was made for exactly that demand.
     pub keep_qps: f64,
     /// The last loads, by which costs are compared.
     pub loads: Loads,
     /// What happens when a better plan is found.
     pub on_better_plan: OnBetterPlan,
-    /// Whether a better plan may replace one that still holds: not right after a change. Where costs decide, the change has a price
-    /// instead.
+    /// Whether a better plan may replace one that still holds: not right after a change. Where costs decide, the change has
+    /// a price instead.
     pub may_improve: bool,
 }
 
@@ -152,7 +151,8 @@ fn period(settings: &ReplanSpec) -> Duration {
 #[error("no plan exists: {0}")]
 pub struct NoPlan(pub String);
 
-/// A lower demand after the devices could not serve `demand_qps`: the highest that they can serve, if the shortfalls name it.
+/// A lower demand after the devices could not serve `demand_qps`: the highest that they can serve, if the shortfalls name
+/// it.
 ///
 /// # Errors
 /// If a lower demand does not help.
@@ -171,17 +171,6 @@ pub fn lower_demand(demand_qps: f64, shortfalls: &[Shortfall]) -> Result<f64, No
 pub fn describe_lowered(problem: &Problem, asked_qps: f64) -> String {
     let budget = problem.objective.budget_per_hour.map_or("", |_| " within the budget");
     format!("; the devices cannot serve {asked_qps:.1}/s{budget}, so it is made for the most they can")
-}
-
-/// Describes a new plan, and why it replaces another.
-#[must_use]
-pub fn describe_plan(problem: &Problem, plan: &Plan, choice: Option<&Choice>) -> String {
-    let part = &plan.pipelines[0];
-    let mut text = format!("{} replicas, accuracy {:.4}", plan.replicas(), part.accuracy);
-    if problem.objective.mode == Mode::MinCost {
-        text += &format!(", {:.4} per hour at its demand", ladder::price_at(problem, part, part.demand_qps));
-    }
-    choice.map_or(text.clone(), |choice| format!("{text}; {}", choice.why))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! How late did an agent's report arrive?
 //!
-//! A report waits while this process is suspended or its machine is busy. Its figures belong to the moment when it was made. The
-//! clocks of agent and service have no common zero, so the delay is measured against the fastest report of the last minute.
+//! A report waits while this process is suspended or its machine is busy. Its figures belong to the moment when it was
+//! made. The clocks of agent and service have no common zero, so the delay is measured against the fastest report of the
+//! last minute.
 
 use std::time::{Duration, Instant};
 

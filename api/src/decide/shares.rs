@@ -1,12 +1,13 @@
 //! How do several pipelines divide the fleet's devices, before each is planned on its part?
 //!
-//! The devices of each type are divided in proportion to the pipelines' least work, by the method of largest remainders. Least work
-//! is counted in busy devices, at the demand and with the fastest variants. One pipeline alone gets all devices.
+//! The devices of each type are divided in proportion to the pipelines' least work, by the method of largest remainders.
+//! Least work is counted in busy devices, at the demand and with the fastest variants. One pipeline alone gets all devices.
 
 use apportion_wire::PipelineSpec;
 use std::collections::BTreeMap;
 
-/// The devices that a pipeline keeps busy at least: the sum over its tasks of queries per second times least time per query.
+/// The devices that a pipeline keeps busy at least: the sum over its tasks of queries per second times least time per
+/// query.
 #[must_use]
 pub fn least_work(spec: &PipelineSpec, demand_qps: f64) -> f64 {
     let mut rates: BTreeMap<&str, f64> = BTreeMap::new();

@@ -172,8 +172,8 @@ fn edge_target(edge: &Edge) -> v1::EdgeTarget {
     }
 }
 
-/// The plan with the tables that the estimator adds, too. A plan without tables gets those of `most_accurate_first` if it asks for
-/// that routing, and the backup table if its dropping policy reroutes queries.
+/// The plan with the tables that the estimator adds, too. A plan without tables gets those of `most_accurate_first` if it
+/// asks for that routing, and the backup table if its dropping policy reroutes queries.
 fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<'p, PipelinePlan>, ComposeError> {
     let asks = plan.serving.routing == RoutingPolicy::MostAccurateFirst;
     let needs_backup = plan.serving.dropping.reroutes() && plan.routing.backup.is_empty();
@@ -234,8 +234,8 @@ fn group_target(
     })
 }
 
-/// The distribution of the children that an emulated query makes over an edge. It is the profile's if the profile has one, else the
-/// two whole numbers around the mean, as in the estimator. With `one_of`, it is conditional: the edge was chosen.
+/// The distribution of the children that an emulated query makes over an edge. It is the profile's if the profile has one,
+/// else the two whole numbers around the mean, as in the estimator. With `one_of`, it is conditional: the edge was chosen.
 fn fanout(route: Route, edge: &Edge, variant: &Variant) -> v1::Fanout {
     let count = |(children, probability)| v1::FanoutCount { children, probability };
     let counts = match variant.fanout_counts.get(&edge.to) {
@@ -252,8 +252,9 @@ fn fanout(route: Route, edge: &Edge, variant: &Variant) -> v1::Fanout {
     v1::Fanout { to_task: edge.to.0 as u32, counts }
 }
 
-/// The tables of every sender that has replicas, one for each task that it sends to. A table is the plan's own if the plan has one,
-/// else proportional to the groups' traffic. Groups without replicas are left out, and the others share their part.
+/// The tables of every sender that has replicas, one for each task that it sends to. A table is the plan's own if the plan
+/// has one, else proportional to the groups' traffic. Groups without replicas are left out, and the others share their
+/// part.
 fn tables(plan: &PipelinePlan, facts: &PipelineFacts, id: &dyn Fn(&GroupName) -> Option<u64>) -> Vec<v1::Table> {
     let pipeline = &facts.pipeline;
     let root = pipeline.root();
@@ -475,7 +476,8 @@ mod tests {
         plan.serving.dropping = Dropping::Reroute;
         plan.assignments[1].replicas = 9;
         let target = composed(&plan, 11);
-        // At 10 queries a second of which 2 children each, the slow group serves all and the fast one has capacity to spare.
+        // At 10 queries a second of which 2 children each, the slow group serves all and the fast one has capacity to
+        // spare.
         let name = |id: &u64| target.groups.iter().find(|g| g.group == *id).expect("a group").variant.as_str();
         assert_eq!(target.backup.iter().map(name).collect::<BTreeSet<_>>(), ["f", "slow", "fast"].into());
         assert_eq!((target.partial, target.queue_factor), (false, 2.0));

@@ -37,8 +37,8 @@ pub struct AgentDocument {
     /// Its last acknowledgement; null before the first.
     #[schema(value_type = Option<Acknowledgement>)]
     pub ack: Option<Value>,
-    /// The last replicas that it could not load, or that died: at most 32, the newest last, each with its reason. They stay here when
-    /// later targets do not have them any more.
+    /// The last replicas that it could not load, or that died: at most 32, the newest last, each with its reason. They stay
+    /// here when later targets do not have them any more.
     pub load_failures: Vec<LoadFailure>,
     /// The last use of its devices; empty if they cannot be asked.
     pub device_use: Vec<DeviceUse>,

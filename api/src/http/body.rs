@@ -254,8 +254,8 @@ impl FromRequest for Name {
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // read by `Condition`, below
 pub struct IfMatch {
-    /// Do it only if the resource has one of these versions: entity tags from `ETag`, such as `"3"`, or `*` for any version. The
-    /// statement that writes checks it.
+    /// Do it only if the resource has one of these versions: entity tags from `ETag`, such as `"3"`, or `*` for any
+    /// version. The statement that writes checks it.
     #[param(rename = "If-Match", required = false, value_type = String, example = "\"3\"")]
     pub if_match: Option<String>,
 }

@@ -80,8 +80,8 @@ impl Stream for Timed {
     }
 }
 
-/// A response that keeps the rest of its request's body. The server sees that a rest is left, and ends the connection after the response.
-/// Otherwise it would read on for as long as the client sends.
+/// A response that keeps the rest of its request's body. The server sees that a rest is left, and ends the connection after
+/// the response. Otherwise it would read on for as long as the client sends.
 struct Keeping {
     body: BoxBody,
     _source: Rc<Source>,

@@ -2,8 +2,8 @@
 //!
 //! There is one file for each resource. A handler parses the request, opens a transaction, enqueues a job and answers.
 //!
-//! What never belongs here: SQL, calls of solvers. The commonest addition is a resource. Its file has the handlers, each with its
-//! `utoipa::path`, and a `configure` that this module and [`openapi`] name.
+//! What never belongs here: SQL, calls of solvers. The commonest addition is a resource. Its file has the handlers, each
+//! with its `utoipa::path`, and a `configure` that this module and [`openapi`] name.
 
 pub mod agents;
 pub mod body;
@@ -45,8 +45,8 @@ const SHUTDOWN_S: u64 = 2;
 
 /// The server on a bound socket; await or spawn it.
 ///
-/// A connection serves one request, because the framework limits the time of the first head only. A second request could be sent as
-/// slowly as its client likes.
+/// A connection serves one request, because the framework limits the time of the first head only. A second request could be
+/// sent as slowly as its client likes.
 ///
 /// # Errors
 /// If the socket cannot be used.

@@ -54,8 +54,8 @@ pub struct PlanRequest {
     /// Relative gap at which a plan counts as optimal; default 1e-4.
     #[serde(default)]
     pub gap: Option<f64>,
-    /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100. Agents then
-    /// follow them instead of InferLine's tuner; default: none.
+    /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100.
+    /// Agents then follow them instead of InferLine's tuner; default: none.
     #[serde(default)]
     pub ladder: Option<f64>,
 }
@@ -214,8 +214,8 @@ pub async fn list(app: web::Data<App>) -> Answer {
     Ok(HttpResponse::Ok().json(rows.into_iter().map(summary).collect::<Vec<_>>()))
 }
 
-/// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it. A client that leaves meanwhile cancels it, unless it
-/// has sent an `Idempotency-Key`. If no plan exists, the state is `infeasible`, and the plan file says why.
+/// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it. A client that leaves meanwhile cancels
+/// it, unless it has sent an `Idempotency-Key`. If no plan exists, the state is `infeasible`, and the plan file says why.
 #[utoipa::path(post, path = "/v1/plans", tag = "plans", operation_id = "post_plan", params(PreferHeader, IdempotencyHeader),
     request_body(content = PlanRequest, description = "What is to be planned."),
     responses(
@@ -247,7 +247,8 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     Ok(response.insert_header((header::LOCATION, format!("/v1/plans/{id}"))).json(document))
 }
 
-/// A client that waits for its own plan. If it is dropped before the answer, the client has left, and the plan is cancelled.
+/// A client that waits for its own plan. If it is dropped before the answer, the client has left, and the plan is
+/// cancelled.
 struct Waiting {
     app: App,
     id: Uuid,

@@ -77,8 +77,9 @@ impl Sent {
     }
 }
 
-/// Registers measurements, as JSON or as a profile file in CSV (`text/csv`). They are merged with the registered ones. Rows replace those
-/// of the same task, variant, hardware type and share; the rest is replaced by variant, path and task. Everything else stays.
+/// Registers measurements, as JSON or as a profile file in CSV (`text/csv`). They are merged with the registered ones. Rows
+/// replace those of the same task, variant, hardware type and share; the rest is replaced by variant, path and task.
+/// Everything else stays.
 #[utoipa::path(put, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "put_profiles",
     params(Name, IfMatch),
     request_body(content((ProfileSet = "application/json"), (String = "text/csv")), description = "What was measured."),

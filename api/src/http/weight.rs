@@ -1,6 +1,7 @@
 //! How much memory does a JSON text take as a parsed tree?
 //!
-//! The answer is found without building the tree. A text of one megabyte can make a tree of eighty, so trees are bounded, too.
+//! The answer is found without building the tree. A text of one megabyte can make a tree of eighty, so trees are bounded,
+//! too.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;

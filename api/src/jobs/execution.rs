@@ -23,7 +23,8 @@ use tokio::sync::watch;
 const RENEW_EVERY: Duration = Duration::from_millis(200);
 /// How long a cancelled planner may take to end. Then the job goes on without it.
 const END_MAX: Duration = Duration::from_secs(2);
-/// A planner is cancelled after twice its limit plus this time. It may plan twice for a ladder, and the last replay takes time.
+/// A planner is cancelled after twice its limit plus this time. It may plan twice for a ladder, and the last replay takes
+/// time.
 const OVERRUN_MAX: Duration = Duration::from_secs(30);
 
 /// Why a planner is cancelled.
@@ -134,8 +135,8 @@ fn outcome(solved: Solved) -> Conclusion {
     Conclusion::Store { state, plan: Some(solved.document), error }
 }
 
-/// Renews the lease, stores the progress and moves a slow plan to a long place, until there is a cause to cancel it. An unavailable
-/// database is no cause.
+/// Renews the lease, stores the progress and moves a slow plan to a long place, until there is a cause to cancel it. An
+/// unavailable database is no cause.
 async fn watch_job(
     context: &JobContext,
     job: &JobRow,
@@ -207,8 +208,8 @@ async fn traces(context: &JobContext, problem: &Problem, options: &PlanOptions) 
     Some(trace.map(|trace| vec![trace; problem.pipelines.len()]).map_err(TraceError::from))
 }
 
-/// Stores the outcome of a plan and deletes its job, unless another worker has it by now. If the database refuses the outcome, the
-/// plan fails.
+/// Stores the outcome of a plan and deletes its job, unless another worker has it by now. If the database refuses the
+/// outcome, the plan fails.
 async fn store(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) {
     tracing::info!(plan = %job.plan, state = outcome.state.name(), error = outcome.error, "job over");
     let stored = match write_outcome(context, job, outcome).await {

@@ -1,9 +1,10 @@
 //! How are plans solved in the background?
 //!
-//! A worker claims a job under a lease (`worker`). The job takes one of a bounded number of places (`places`), is solved (`solve`),
-//! and is watched meanwhile (`execution`). While the database is unavailable, writes are tried again (`retry`).
+//! A worker claims a job under a lease (`worker`). The job takes one of a bounded number of places (`places`), is solved
+//! (`solve`), and is watched meanwhile (`execution`). While the database is unavailable, writes are tried again (`retry`).
 //!
-//! What belongs here: claims, leases, and every call of a solver, each off the async threads. What never does: HTTP, clients.
+//! What belongs here: claims, leases, and every call of a solver, each off the async threads. What never does: HTTP,
+//! clients.
 
 mod context;
 pub mod counts;

@@ -1,8 +1,8 @@
 //! How many plans are solved at once, and which plans wait for which?
 //!
-//! A plan begins in a *quick* place. After [`QUICK_MAX`] it moves to a *long* place, if one is free. A plan with a time limit above the
-//! default begins in a long place. So slow plans fill the quick places only if more of them come at once than there are long places.
-//! Then each of them is held for the default limit at most.
+//! A plan begins in a *quick* place. After [`QUICK_MAX`] it moves to a *long* place, if one is free. A plan with a time
+//! limit above the default begins in a long place. So slow plans fill the quick places only if more of them come at once
+//! than there are long places. Then each of them is held for the default limit at most.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +79,8 @@ impl Free {
         self.long.is_some()
     }
 
-    /// Takes a place for a plan: a long one if the plan may take long, else a quick one, else a long one. `None`: none fits.
+    /// Takes a place for a plan: a long one if the plan may take long, else a quick one, else a long one. `None`: none
+    /// fits.
     pub(super) fn take(self, is_long: bool) -> Option<Place> {
         let quick = self.quick.filter(|_| !is_long);
         let is_quick = quick.is_some();

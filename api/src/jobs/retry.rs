@@ -42,7 +42,8 @@ pub(super) async fn attempt<T>(context: &JobContext, work: impl Future<Output = 
     done
 }
 
-/// Tries until the database has answered, with growing pauses. `None`: the service stops and the database is still unavailable.
+/// Tries until the database has answered, with growing pauses. `None`: the service stops and the database is still
+/// unavailable.
 ///
 /// # Errors
 /// The errors that another try would return, too.

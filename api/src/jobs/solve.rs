@@ -1,6 +1,7 @@
 //! How are planners, checker and estimator called?
 //!
-//! They block and use a whole core, so each call has a thread of its own. A panic in a call fails its job and not the process.
+//! They block and use a whole core, so each call has a thread of its own. A panic in a call fails its job and not the
+//! process.
 
 use super::counts;
 use crate::decide::replacement::Replayed;
@@ -168,7 +169,8 @@ fn workload(traces: Vec<Trace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
-/// Solves a problem in a thread of its own, and checks the plan with the checker. If the future is dropped, the search stops.
+/// Solves a problem in a thread of its own, and checks the plan with the checker. If the future is dropped, the search
+/// stops.
 ///
 /// # Errors
 /// If the planner panicked, or its plan is broken.
@@ -228,7 +230,8 @@ fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
     }
 }
 
-/// Runs blocking work in a thread of its own. Unlike tokio's blocking pool, the thread does not delay the end of the process.
+/// Runs blocking work in a thread of its own. Unlike tokio's blocking pool, the thread does not delay the end of the
+/// process.
 async fn run_in_thread<T: Send + 'static>(
     who: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -257,8 +260,8 @@ fn sentence(finding: &apportion_checker::Finding) -> String {
     format!("{}: {}: {}", finding.rule, finding.place, finding.evidence)
 }
 
-/// Checks and replays a plan in a problem that it was not made for, in a thread of its own. Of the problem's objective, the budget
-/// and the latency rule matter.
+/// Checks and replays a plan in a problem that it was not made for, in a thread of its own. Of the problem's objective, the
+/// budget and the latency rule matter.
 ///
 /// # Errors
 /// If checker or estimator panicked.

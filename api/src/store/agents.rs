@@ -132,8 +132,8 @@ async fn claim_number(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
     Ok(())
 }
 
-/// Writes the heartbeats of these streams, each with the age of its last message in milliseconds. A lost agent becomes live again.
-/// Returns the streams that are still the newest of their agents.
+/// Writes the heartbeats of these streams, each with the age of its last message in milliseconds. A lost agent becomes live
+/// again. Returns the streams that are still the newest of their agents.
 ///
 /// # Errors
 /// The database's.
@@ -205,8 +205,8 @@ pub async fn write_acknowledgements(db: &mut PgConnection, acks: &BTreeMap<Uuid,
     update_each(db, set, acks).await
 }
 
-/// The agent's load failures so far; the row is locked until the transaction ends. `None` if the stream is not the newest of
-/// its agent.
+/// The agent's load failures so far; the row is locked until the transaction ends. `None` if the stream is not the newest
+/// of its agent.
 ///
 /// # Errors
 /// The database's.

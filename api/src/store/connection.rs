@@ -12,8 +12,8 @@ pub const LIST_MAX: i64 = 1_000;
 /// Whether the database was unavailable, or in a state that passes: a second try may succeed.
 #[must_use]
 pub fn is_unavailable(error: &Error) -> bool {
-    /// Classes of SQLSTATE: connection, resources, operator's intervention (as at a shutdown), system, rollback in favour of another
-    /// transaction. The last is one state: a read-only database, as a standby is before it takes over.
+    /// Classes of SQLSTATE: connection, resources, operator's intervention (as at a shutdown), system, rollback in favour
+    /// of another transaction. The last is one state: a read-only database, as a standby is before it takes over.
     const PASSING: [&str; 6] = ["08", "53", "57", "58", "40", "25006"];
     match error {
         Error::Io(_)
@@ -27,8 +27,8 @@ pub fn is_unavailable(error: &Error) -> bool {
     }
 }
 
-/// The versions of a row that a write may change. The statement that writes checks the condition, so that of two writes with the
-/// same condition one fails.
+/// The versions of a row that a write may change. The statement that writes checks the condition, so that of two writes
+/// with the same condition one fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Any version; there may be no row.

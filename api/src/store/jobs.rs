@@ -1,7 +1,7 @@
 //! The queue of plans to be solved.
 //!
-//! Leases are measured by the database's clock, so that processes with different clocks agree which workers are dead. A transaction
-//! that changes a plan and its job locks the job first. Because all lock in one order, they never deadlock.
+//! Leases are measured by the database's clock, so that processes with different clocks agree which workers are dead. A
+//! transaction that changes a plan and its job locks the job first. Because all lock in one order, they never deadlock.
 
 use super::connection::{PgConnection, Result};
 use std::time::Duration;

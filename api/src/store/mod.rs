@@ -1,10 +1,10 @@
 //! Which rows are in PostgreSQL, and which queries read and write them?
 //!
-//! What belongs here: private row types, and plain functions on a connection or transaction. What never does: business rules, the
-//! clock (moments are arguments), the inner shape of JSON columns.
+//! What belongs here: private row types, and plain functions on a connection or transaction. What never does: business
+//! rules, the clock (moments are arguments), the inner shape of JSON columns.
 //!
-//! A missing row is `Ok(None)`. A write that must hit a row returns whether it did. A function that is part of a larger change takes
-//! `&mut PgConnection`, so that its caller's transaction decides.
+//! A missing row is `Ok(None)`. A write that must hit a row returns whether it did. A function that is part of a larger
+//! change takes `&mut PgConnection`, so that its caller's transaction decides.
 
 pub mod agents;
 pub mod arrivals;

@@ -135,7 +135,8 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
     Ok(if get(db, name).await?.is_some() { Deleted::OtherVersion } else { Deleted::Missing })
 }
 
-/// Stores measurements; returns the profile's new version, or `None` if the condition does not hold. The pipeline must exist.
+/// Stores measurements; returns the profile's new version, or `None` if the condition does not hold. The pipeline must
+/// exist.
 ///
 /// # Errors
 /// The database's.

@@ -149,8 +149,8 @@ pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
     Ok(asked.unwrap_or(true))
 }
 
-/// Cancels a plan; returns whether it was still open. A plan without a worker is cancelled at once. Otherwise it is marked, and becomes
-/// `cancelled` whatever its worker finds.
+/// Cancels a plan; returns whether it was still open. A plan without a worker is cancelled at once. Otherwise it is marked,
+/// and becomes `cancelled` whatever its worker finds.
 ///
 /// # Errors
 /// The database's.

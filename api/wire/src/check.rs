@@ -1,7 +1,7 @@
 //! What is wrong with a file's keys and values?
 //!
-//! A tree is compared with its record before it is deserialised. So everything that is wrong is found at once, each with its pointer,
-//! its value and the nearest known key.
+//! A tree is compared with its record before it is deserialised. So everything that is wrong is found at once, each with
+//! its pointer, its value and the nearest known key.
 
 use crate::bad_input::{BadInput, near, near_named, shown};
 use crate::record::{FileKind, Key, Record, Shape};

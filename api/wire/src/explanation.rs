@@ -1,4 +1,5 @@
-//! The `explanation` of a plan file: why the plan is as it is, what else there was, what more would buy, and what is missing.
+//! The `explanation` of a plan file: why the plan is as it is, what else there was, what more would buy, and what is
+//! missing.
 
 use crate::record::record;
 use apportion_domain::{

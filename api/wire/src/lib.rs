@@ -1,10 +1,11 @@
 //! Which forms do Apportion's nouns have outside: JSON and YAML files, CSV, and the bodies of the HTTP interface?
 //!
-//! What belongs here: the records of the files, and conversions into `domain` and back, with errors that name file, place, value and
-//! what would be right. What never does: reading files from disk, HTTP, SQL, planning.
+//! What belongs here: the records of the files, and conversions into `domain` and back, with errors that name file, place,
+//! value and what would be right. What never does: reading files from disk, HTTP, SQL, planning.
 //!
-//! The commonest addition is a key of a file. Add it to its record in [`spec`] (or [`plan`]) and to the conversion in [`convert`] (or
-//! [`plan_read`]). Then write the JSON Schemas again: `APPORTION_WRITE=1 cargo test -p apportion-wire --test schemas`.
+//! The commonest addition is a key of a file. Add it to its record in [`spec`] (or [`plan`]) and to the conversion in
+//! [`convert`] (or [`plan_read`]). Then write the JSON Schemas again: `APPORTION_WRITE=1 cargo test -p apportion-wire
+//! --test schemas`.
 
 pub mod bad_input;
 mod check;

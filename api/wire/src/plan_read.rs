@@ -164,7 +164,8 @@ fn pipeline_of(p: ReadPipeline, at: &str, problems: &mut Vec<Invalid>) -> Pipeli
     }
 }
 
-/// Steps of a ladder: rates rise, and no group is without a replica. Below the plan's demand there may be fewer than the plan has.
+/// Steps of a ladder: rates rise, and no group is without a replica. Below the plan's demand there may be fewer than the
+/// plan has.
 fn ladder_of(
     steps: Vec<LadderStepFile>,
     assignments: &[Assignment],

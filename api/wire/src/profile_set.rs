@@ -34,8 +34,8 @@ record! {
 
 impl ProfileSet {
     /// Takes in what was measured later. Rows replace those of the same task, variant, hardware type and share, all batches
-    /// together; a variant's other figures, a path's accuracy and a task's tensors are replaced one by one. What `later` does not
-    /// speak of stays.
+    /// together; a variant's other figures, a path's accuracy and a task's tensors are replaced one by one. What `later`
+    /// does not speak of stays.
     pub fn merge(&mut self, later: ProfileSet) {
         let place = |r: &MeasuredRow| (r.task.clone(), r.variant.clone(), r.hardware.clone(), r.share.to_bits());
         let measured: BTreeSet<_> = later.rows.iter().map(place).collect();

@@ -1,7 +1,7 @@
 //! Which keys does a record of a file have, and which values may they hold?
 //!
-//! [`record!`] declares a record once: it makes the Rust struct with its serde attributes, and the table of its keys. The table drives
-//! the errors for unknown keys and wrong values (`check`) and the JSON Schemas (`json_schema`).
+//! [`record!`] declares a record once: it makes the Rust struct with its serde attributes, and the table of its keys. The
+//! table drives the errors for unknown keys and wrong values (`check`) and the JSON Schemas (`json_schema`).
 //!
 //! ```text
 //! record! {

@@ -126,8 +126,8 @@ fn known<'a>(
 }
 
 impl PlanFile {
-    /// The file of a scaling problem's outcome; `objective.value` may be negative, `cost_per_hour` is the running cost of all
-    /// replicas after the actions.
+    /// The file of a scaling problem's outcome; `objective.value` may be negative, `cost_per_hour` is the running cost of
+    /// all replicas after the actions.
     #[must_use]
     pub fn from_scaling(problem: &ScalingProblem, outcome: &ScalingOutcome, report: &PlanningReport) -> Self {
         let plan = outcome.plan();

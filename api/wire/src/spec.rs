@@ -359,16 +359,17 @@ record! {
         /// Least demand that is planned for.
         #[serde(default = "one")]
         pub min_qps: f64 => optional,
-        /// Each plan gets a ladder: replicas for loads from its demand over so many to so many times it, which agents follow until the next
-        /// plan.
+        /// Each plan gets a ladder: replicas for loads from its demand over so many to so many times it, which agents
+        /// follow until the next plan.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder: Option<f64> => optional.or_null(),
-        /// What the rates of ladders are divided by, 0.1 to 10 and at most `ladder`: above 1 replicas come earlier than the estimator asks for
-        /// them; default 1.
+        /// What the rates of ladders are divided by, 0.1 to 10 and at most `ladder`: above 1 replicas come earlier than the
+        /// estimator asks for them; default 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder_headroom: Option<f64> => optional.or_null(),
-        /// What plans are made for; default `hardware_then_accuracy`. With `min_cost` another plan comes into force only where the loads seen
-        /// would have cost less under it, by more than the change costs. The budget is this pipeline's alone.
+        /// What plans are made for; default `hardware_then_accuracy`. With `min_cost` another plan comes into force only
+        /// where the loads seen would have cost less under it, by more than the change costs. The budget is this pipeline's
+        /// alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub objective: Option<ObjectiveSpec> => optional.or_null(),
     }

@@ -1,7 +1,7 @@
 //! The states that the service's resources are in, each with its one text.
 //!
-//! A state has the same text in the database, in JSON and in the OpenAPI document. `name` makes the text, and `TryFrom<String>`
-//! reads it.
+//! A state has the same text in the database, in JSON and in the OpenAPI document. `name` makes the text, and
+//! `TryFrom<String>` reads it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

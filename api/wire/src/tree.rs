@@ -1,5 +1,5 @@
-//! JSON or YAML text into one tree, refusing what neither format should carry: duplicate keys, NaN, infinities, and more than is
-//! worked through.
+//! JSON or YAML text into one tree, refusing what neither format should carry: duplicate keys, NaN, infinities, and more
+//! than is worked through.
 //!
 //! Size and depth are bounded before anything is parsed. What YAML's aliases repeat is bounded as the tree grows.
 
@@ -27,8 +27,8 @@ const SPLIT: char = '\u{1}';
 /// Parses text: by the file's extension if it says, else as JSON if it starts like JSON, else as YAML.
 ///
 /// # Errors
-/// A text above [`TEXT_BYTES_MAX`]; syntax and too much depth, with line and column; duplicate keys, numbers that are not finite and
-/// too many values, with their pointer.
+/// A text above [`TEXT_BYTES_MAX`]; syntax and too much depth, with line and column; duplicate keys, numbers that are not
+/// finite and too many values, with their pointer.
 pub fn parse_tree(file: &str, text: &str) -> Result<Value, BadInput> {
     if text.len() > TEXT_BYTES_MAX {
         let found = format!("{} bytes", text.len());

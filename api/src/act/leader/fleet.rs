@@ -82,8 +82,8 @@ impl FleetWatch {
         self.broken.left_out_of(spec)
     }
 
-    /// Finds lost and new agents, and places the plans in force on the fleet. Returns why pipelines must be planned again, if they
-    /// must.
+    /// Finds lost and new agents, and places the plans in force on the fleet. Returns why pipelines must be planned again,
+    /// if they must.
     pub(super) async fn follow(&mut self) -> Result<Option<String>, ApplyError> {
         let at = Instant::now();
         let judgement = self.grace.observe(at);

@@ -11,7 +11,8 @@ use apportion_wire::{PipelineSpec, ReplanMode, ReplanSpec};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Arrivals of a second count this many milliseconds after it is over: agents report each second, and reports take a moment.
+/// Arrivals of a second count this many milliseconds after it is over: agents report each second, and reports take a
+/// moment.
 const REPORTED_AFTER_MS: i64 = 1_150;
 /// Most seconds that one turn observes.
 const SECONDS_MAX: i64 = 60;
@@ -82,7 +83,8 @@ impl LoadWatch {
         Ok(pipelines)
     }
 
-    /// Takes the seconds into account that are complete by now; returns whether a load has changed so much that its pipeline is due.
+    /// Takes the seconds into account that are complete by now; returns whether a load has changed so much that its
+    /// pipeline is due.
     pub(super) async fn observe(
         &mut self,
         pipelines: &[(PipelineSpec, ReplanSpec)],

@@ -1,7 +1,7 @@
 //! Which process leads, and what does the leader do in each turn?
 //!
-//! Leader election is an advisory lock of the database: one process leads. The leader only writes the target; every process pushes
-//! the target to the streams that it holds.
+//! Leader election is an advisory lock of the database: one process leads. The leader only writes the target; every process
+//! pushes the target to the streams that it holds.
 
 mod fleet;
 mod load;

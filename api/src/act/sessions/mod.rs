@@ -152,7 +152,8 @@ async fn push_targets(app: &App, outbox: &Outbox) {
     }
 }
 
-/// Takes an agent's messages until its stream ends. Nothing here waits for the database, so heartbeats count while it stalls.
+/// Takes an agent's messages until its stream ends. Nothing here waits for the database, so heartbeats count while it
+/// stalls.
 async fn receive(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>) -> SessionEnd {
     let mut delay = ReportDelay::default();
     loop {

@@ -118,8 +118,8 @@ fn stored_process(register: &v1::Register) -> String {
     }
 }
 
-/// Whether the agent that registers is the stored one: it is the same process, or another process with the same state directory.
-/// Two processes cannot have one state directory at a time.
+/// Whether the agent that registers is the stored one: it is the same process, or another process with the same state
+/// directory. Two processes cannot have one state directory at a time.
 fn is_same_agent(stored: &str, register: &v1::Register) -> bool {
     let agent = stored.split_once('/').map(|(agent, _)| agent);
     stored == stored_process(register) || (agent.is_some() && agent == Some(register.agent_id.as_str()))
