@@ -19,16 +19,16 @@ record! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ExplanationFile {
-        /// One for each group.
+        /// One decision for each group.
         pub decisions: Vec<DecisionFile> => optional,
-        /// Constraints without room.
+        /// Binding constraints.
         pub binding: Vec<BindingFile> => optional,
         /// Constraints that cannot be met.
         pub shortfalls: Vec<ShortfallFile> => optional,
-        /// What more of each resource would buy.
+        /// The gain from one more unit of each resource.
         #[serde(default)]
         pub prices: Vec<PriceFile> => optional,
-        /// What was not worked out, and why.
+        /// The parts that were not computed, with the reasons.
         #[serde(default)]
         pub left_out: Vec<String> => optional,
     }
@@ -41,37 +41,37 @@ record! {
     pub struct DecisionFile {
         /// Pipeline and group.
         pub what: String => required,
-        /// In a sentence.
+        /// The reason in one sentence.
         pub why: String => required,
-        /// The constraints that keep it from being otherwise.
+        /// The constraints that prevent another choice.
         #[serde(default)]
         pub binding: Vec<BindingFile> => optional,
-        /// What else it could be.
+        /// The alternatives.
         #[serde(default)]
         pub alternatives: Vec<AlternativeFile> => optional,
     }
 }
 
 record! {
-    /// Another way to run a group, and what it would cost or lose.
+    /// Another way to run a group, with its effect.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct AlternativeFile {
-        /// `batch` (everything else stays), `variant` or `hardware` (all of the task on it, everything else planned again).
+        /// `batch` (all else stays), `variant` or `hardware` (the whole task uses it, and all else is planned again).
         pub kind: String => required.words(AlternativeKind::NAMES),
         /// The batch size, variant or hardware type.
         pub to: String => required,
         /// Whether there is a plan with it.
         pub feasible: bool => required,
-        /// How that plan differs; null without one.
+        /// The difference of that plan; null without one.
         pub change: Option<ChangeFile> => required.or_null(),
-        /// In words: what it costs or loses, or why there is no plan.
+        /// The effect in words: its cost or loss, or why there is no plan.
         pub effect: String => required,
     }
 }
 
 record! {
-    /// How a plan differs from the one chosen: more where positive.
+    /// The difference of a plan from the chosen one; positive values mean more.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ChangeFile {
@@ -85,7 +85,7 @@ record! {
 }
 
 record! {
-    /// What one unit more of a resource would buy.
+    /// The gain from one more unit of a resource.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct PriceFile {
@@ -96,9 +96,9 @@ record! {
         pub unit: String => required,
         /// The change of the problem file.
         pub change: RelaxFile => required,
-        /// By how much the objective's value gets better; null where another step of the mode is reached.
+        /// The improvement of the objective's value; null if another step of the mode is reached.
         pub gain: Option<f64> => required.or_null(),
-        /// How the best plan differs then.
+        /// The difference of the best plan then.
         pub buys: ChangeFile => required,
         /// The same in words.
         pub effect: String => required,
@@ -106,18 +106,18 @@ record! {
 }
 
 record! {
-    /// A constraint without room.
+    /// A binding constraint.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct BindingFile {
         /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
         pub constraint: String => required.words(Constraint::NAMES),
-        /// Of which pipeline, task or hardware.
+        /// Its pipeline, task or hardware.
         #[serde(rename = "where")]
         pub place: String => required.named("where"),
-        /// What is used.
+        /// The used amount.
         pub used: Option<f64> => required.or_null(),
-        /// What there is.
+        /// The available amount.
         pub limit: Option<f64> => required.or_null(),
     }
 }
@@ -129,12 +129,12 @@ record! {
     pub struct ShortfallFile {
         /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
         pub constraint: String => required.words(Constraint::NAMES),
-        /// Of which pipeline, task or hardware.
+        /// Its pipeline, task or hardware.
         #[serde(rename = "where")]
         pub place: String => required.named("where"),
-        /// What was asked for.
+        /// The requested value.
         pub asked: Option<f64> => required.or_null(),
-        /// The best that can be had.
+        /// The best possible value.
         pub best: Option<f64> => required.or_null(),
         /// The smallest single change that makes it feasible.
         pub relax: Option<RelaxFile> => required.or_null(),
@@ -146,11 +146,11 @@ record! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct RelaxFile {
-        /// Where.
+        /// JSON pointer of the value.
         pub pointer: String => required,
-        /// What it is.
+        /// The present value.
         pub from: Option<f64> => required.or_null(),
-        /// What it would have to be.
+        /// The necessary value.
         pub to: Option<f64> => required.or_null(),
     }
 }

@@ -1,4 +1,4 @@
-//! Plan files as `apportion plan --format json` prints them and the service stores them.
+//! Which keys does a plan file have? `apportion plan --format json` prints such files, and the service stores them.
 
 use crate::explanation::ExplanationFile;
 use crate::record::{FileKind, FileValue, Shape, record};
@@ -12,7 +12,7 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, SchemaType, T
 use utoipa::{PartialSchema, ToSchema};
 
 record! {
-    /// A plan file. Every key is present when it is printed; null stands for what does not exist.
+    /// A plan file. A printed file has every key; null means that there is no value.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct PlanFile {
@@ -20,22 +20,22 @@ record! {
         pub version: u32 => required,
         /// `optimal`, `feasible`, `infeasible` or `unknown`.
         pub status: String => optional.words(PlanStatus::NAMES),
-        /// What was reached.
+        /// The value of the objective.
         pub objective: ObjectiveFile => optional,
-        /// Price of the devices; null without a plan.
+        /// Price of the devices per hour; null without a plan.
         pub cost_per_hour: Option<f64> => optional.or_null(),
-        /// All replicas; null without a plan.
+        /// Number of all replicas; null without a plan.
         pub replicas: Option<u64> => optional.or_null(),
-        /// Empty without a plan.
+        /// The plan of each pipeline; empty without a plan.
         pub pipelines: Vec<PipelinePlanFile> => required_in(FileKind::Plan),
         /// Only in the plan of a scaling problem.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub scaling: Option<Vec<ScalingEntry>> => required_in(FileKind::ScalingPlan),
-        /// How the plan fares when replayed.
+        /// The estimate of the replayed plan.
         pub estimate: Option<EstimateFile> => optional.or_null(),
-        /// How it came about.
+        /// The planner and its rounds.
         pub planner: PlannerFile => optional,
-        /// Why it is as it is.
+        /// The reasons for the plan.
         pub explanation: ExplanationFile => optional,
     }
 }
@@ -51,7 +51,7 @@ record! {
         pub step: Option<String> => optional.words(ObjectiveStep::NAMES).or_null(),
         /// Replicas in step `hardware`, accuracy in step `accuracy`, else cost or accuracy by mode.
         pub value: Option<f64> => optional.or_null(),
-        /// Nothing can be better.
+        /// The bound that no plan can beat.
         pub bound: Option<f64> => optional.or_null(),
         /// `|value - bound| / max(1e-9, |value|)`.
         pub gap: Option<f64> => optional.or_null(),
@@ -65,11 +65,11 @@ record! {
     pub struct PipelinePlanFile {
         /// The pipeline.
         pub name: String => required,
-        /// The demand that it was made for.
+        /// The demand of the plan.
         pub demand_qps: f64 => optional,
-        /// The accuracy that it promises.
+        /// The promised accuracy.
         pub accuracy: f64 => optional.or_null(),
-        /// How it is served.
+        /// The serving policies.
         pub serving: ServingFile => optional,
         /// Groups with their replicas.
         pub assignments: Vec<AssignmentFile> => required,
@@ -77,18 +77,18 @@ record! {
         pub flows: Vec<FlowFile> => optional,
         /// Tables of all senders.
         pub routing: RoutingFile => optional,
-        /// Replicas for other rates, by rising rate; absent if nobody has worked them out.
+        /// Replicas for other rates, by rising rate; absent if they were not computed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub ladder: Vec<LadderStepFile> => optional,
     }
 }
 
 record! {
-    /// What one rate needs.
+    /// The replicas for one rate.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct LadderStepFile {
-        /// Up to this rate at the root.
+        /// The step holds up to this rate at the root.
         pub rate_qps: f64 => required,
         /// Replicas of each assignment, in the order of `assignments`.
         pub replicas: Vec<u32> => required,
@@ -100,13 +100,13 @@ record! {
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ServingFile {
-        /// Where queries wait.
+        /// The place where queries wait.
         pub queueing: String => optional.words(Queueing::NAMES),
-        /// When a batch is closed.
+        /// The moment when a batch is closed.
         pub batching: String => optional.words(Batching::NAMES),
-        /// How a sender chooses a replica.
+        /// The policy by which a sender chooses a replica.
         pub routing: String => optional.words(RoutingPolicy::NAMES),
-        /// What happens to a query that will be late.
+        /// The policy for queries that will be late.
         pub dropping: String => optional.words_or(Dropping::NAMES, &["none"]),
     }
 }
@@ -132,7 +132,7 @@ record! {
         pub traffic_share: f64 => optional,
         /// `queue_factor * latency_ms + network_ms`.
         pub latency_budget_ms: f64 => optional,
-        /// Load over capacity.
+        /// Load divided by capacity.
         pub utilisation: f64 => optional,
     }
 }
@@ -142,7 +142,7 @@ record! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct FlowFile {
-        /// Nodes `[task, variant, hardware]`, with the share as fourth element where it is not 1.
+        /// Nodes `[task, variant, hardware]`, with the share as fourth element if it is not 1.
         pub path: Vec<PathNode> => required,
         /// For each sink the shares sum to 1.
         pub share: f64 => required,
@@ -161,9 +161,9 @@ pub enum PathNode {
 
 impl PartialSchema for PathNode {
     fn schema() -> RefOr<Schema> {
-        // A list of three texts or four elements, since few generators of clients know lists with a type for each place.
+        // A list of three or four elements: few generators of clients know lists with a type for each place.
         let element = ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Number]));
-        let about = "Task, variant and hardware type, and the share of a device where it is not 1.";
+        let about = "Task, variant and hardware type, and the share of a device if it is not 1.";
         let node = ArrayBuilder::new().items(element).min_items(Some(3)).max_items(Some(4)).description(Some(about));
         node.into()
     }
@@ -177,21 +177,21 @@ impl FileValue for PathNode {
 }
 
 record! {
-    /// Tables of all senders and the capacity left over.
+    /// The tables of all senders, and the spare capacity.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct RoutingFile {
-        /// One for each sender and task.
+        /// One table for each sender and task.
         #[serde(default)]
         pub tables: Vec<RoutingTableFile> => optional,
-        /// Capacity that the tables leave unused.
+        /// Spare capacity.
         #[serde(default)]
         pub backup: Vec<BackupFile> => optional,
     }
 }
 
 record! {
-    /// Where one sender sends its queries for one task (Loki, Algorithm 1).
+    /// The groups to which one sender sends its queries for one task (Loki, Algorithm 1).
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct RoutingTableFile {
@@ -199,7 +199,7 @@ record! {
         pub from: Option<GroupFile> => optional.or_null(),
         /// The task served.
         pub to: String => required,
-        /// Most accurate first.
+        /// The groups, the most accurate first.
         pub entries: Vec<RoutingEntryFile> => required,
     }
 }
@@ -239,7 +239,7 @@ record! {
 }
 
 record! {
-    /// Capacity to spare.
+    /// Spare capacity of one group.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct BackupFile {
@@ -252,7 +252,7 @@ record! {
         /// Fraction of a device.
         #[serde(default = "whole")]
         pub share: f64 => optional,
-        /// How much.
+        /// Its spare capacity.
         pub capacity_qps: f64 => required,
     }
 }
@@ -268,7 +268,7 @@ record! {
         pub variant: String => required,
         /// Replicas after the actions.
         pub running: u32 => required,
-        /// The change.
+        /// The change of the number of replicas.
         pub delta: i64 => required,
     }
 }
@@ -278,38 +278,38 @@ record! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct EstimateFile {
-        /// How it was made.
+        /// The method.
         pub method: String => optional.words(EstimateMethod::NAMES),
         /// Root seed of the run.
         pub seed: u64 => optional,
         /// Requests that arrived.
         pub requests: u64 => optional,
-        /// Within the SLO.
+        /// Requests within the SLO.
         pub ok: u64 => optional,
-        /// After the SLO.
+        /// Requests after the SLO.
         pub late: u64 => optional,
-        /// Dropped.
+        /// Dropped requests.
         pub dropped: u64 => optional,
-        /// Failed.
+        /// Failed requests.
         pub failed: u64 => optional,
         /// `ok / requests`.
         pub attainment: f64 => optional.or_null(),
-        /// Median latency; null where no request was answered.
+        /// Median latency; null if no request was answered.
         pub p50_ms: Option<f64> => optional.or_null(),
-        /// 99th percentile; null where no request was answered.
+        /// 99th percentile of the latency; null if no request was answered.
         pub p99_ms: Option<f64> => optional.or_null(),
-        /// Mean accuracy over answered requests; null where there is none.
+        /// Mean accuracy of answered requests; null if there is none.
         pub accuracy: Option<f64> => optional.or_null(),
         /// Cost of the plan's devices.
         pub cost_per_hour: f64 => optional.or_null(),
-        /// What queries spent at each task; absent from older files.
+        /// The times of queries at each task; older files do not have them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub tasks: Vec<TaskEstimateFile> => optional,
     }
 }
 
 record! {
-    /// What queries spent at one task: `queueing_ms + batch_wait_ms = waiting_mean_ms`, and then `service_ms`.
+    /// The times of queries at one task: `queueing_ms + batch_wait_ms = waiting_mean_ms`, followed by `service_ms`.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct TaskEstimateFile {
@@ -321,7 +321,7 @@ record! {
         pub queries: u64 => optional,
         /// Mean time from joining the queue to the start of the batch.
         pub waiting_mean_ms: f64 => optional,
-        /// 99th percentile of the same.
+        /// 99th percentile of that time.
         pub waiting_p99_ms: f64 => optional,
         /// Mean time from joining the queue to entering a batch.
         pub queueing_ms: f64 => optional,
@@ -331,21 +331,21 @@ record! {
         pub service_ms: f64 => optional,
         /// Mean size of the batches.
         pub batch: f64 => optional,
-        /// Largest share of the time that any of its replicas was busy.
+        /// Largest busy share of a replica.
         pub utilisation: f64 => optional,
     }
 }
 
 record! {
-    /// How a plan came about.
+    /// The planner of a plan.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct PlannerFile {
         /// Name of the planner.
         pub name: String => optional,
-        /// Time it took.
+        /// Its time in seconds.
         pub seconds: f64 => optional,
-        /// Why it stopped without a proof; null if it has one, or makes none.
+        /// Why it stopped without a proof; null if it has a proof, or makes none.
         pub stopped: Option<String> => optional.words(StopReason::NAMES).or_null(),
         /// Rounds of the check loop.
         pub rounds: Vec<RoundFile> => optional,
@@ -357,7 +357,7 @@ record! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct RoundFile {
-        /// Counted from 1.
+        /// The number of the round, from 1.
         pub round: u32 => optional,
         /// Headroom by `pipeline/task`.
         pub headroom: BTreeMap<String, f64> => optional,
@@ -369,7 +369,7 @@ record! {
         pub replicas: u64 => optional,
         /// Its attainment.
         pub attainment: f64 => optional.or_null(),
-        /// Its 99th percentile; null where no request was answered.
+        /// Its 99th percentile of the latency; null if no request was answered.
         pub p99_ms: Option<f64> => optional.or_null(),
     }
 }

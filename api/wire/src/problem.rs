@@ -1,4 +1,4 @@
-//! Problem files: allocation of variants, or scaling.
+//! How does a problem file become a problem: allocation of variants, or scaling?
 
 use crate::bad_input::{BadInput, near_named};
 use crate::check::read;
@@ -42,12 +42,12 @@ pub enum ProblemFile {
 /// Reads a problem file, JSON or YAML.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its pointer, its value and what would be right.
+/// Every refused value with its pointer and what would be right.
 pub fn read_problem(file: &str, text: &str) -> Result<ProblemFile, BadInput> {
     problem_from_tree(file, parse_tree(file, text)?)
 }
 
-/// Reads a problem from a tree that is parsed already, for example from a part of a request's body.
+/// Reads a problem from a parsed tree, for example from a part of a request's body.
 ///
 /// # Errors
 /// As [`read_problem`].
@@ -62,7 +62,7 @@ pub fn problem_from_tree(file: &str, tree: Value) -> Result<ProblemFile, BadInpu
     spec.to_domain().map(ProblemFile::Allocation).map_err(|e| BadInput::refused(file, e))
 }
 
-/// Refuses every version that this program cannot read, before anything else is said about the file.
+/// Refuses other versions of the format, before the file is checked.
 pub(crate) fn check_version(file: &str, tree: &Value) -> Result<(), BadInput> {
     match tree.get("version") {
         Some(v) if v.as_u64() != Some(u64::from(VERSION)) => {

@@ -1,4 +1,5 @@
-//! Profiles as CSV: `pipeline,task,variant,hardware,batch_size,latency_ms[,p99_ms][,accuracy]`.
+//! How is a profile read from CSV and written to it? The columns are
+//! `pipeline,task,variant,hardware,batch_size,latency_ms[,p99_ms][,accuracy]`.
 
 use crate::bad_input::{BadInput, clipped, near_named};
 use apportion_domain::Invalid;
@@ -37,7 +38,7 @@ pub(crate) fn field(name: &str, kind: &str, about: &str, constraints: Value) -> 
     json!({"name": name, "type": kind, "description": about, "constraints": constraints})
 }
 
-/// How a file writes accuracies.
+/// The unit of the accuracies in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccuracyUnit {
     /// 0 to 1.
@@ -62,7 +63,7 @@ pub struct ProfileCsvRow {
     pub batch: u32,
     /// Median time of the batch.
     pub latency_ms: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of that time.
     pub p99_ms: Option<f64>,
     /// 0 to 1.
     pub accuracy: Option<f64>,
@@ -71,7 +72,7 @@ pub struct ProfileCsvRow {
 /// Reads a profile.
 ///
 /// # Errors
-/// Everything that is wrong, with its line; an empty profile.
+/// Every refused row with its line, and an empty profile.
 pub fn read_profile_csv(file: &str, text: &str, unit: AccuracyUnit) -> Result<Vec<ProfileCsvRow>, BadInput> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim())).filter(|(_, l)| !l.is_empty());
@@ -166,7 +167,7 @@ impl Columns {
     }
 }
 
-/// Cells of one line; a cell in double quotes may hold commas, and a doubled quote is a quote.
+/// The cells of one line. A cell in double quotes may hold commas, and two quotes in it mean one.
 fn cells(line: &str) -> Vec<String> {
     let mut cells = vec![String::new()];
     let mut quoted = false;
@@ -189,10 +190,10 @@ pub(crate) fn cell(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// Writes a profile with all columns; accuracies are 0 to 1, what was not measured is empty.
+/// Writes a profile with all columns. Accuracies are 0 to 1, and missing values are empty.
 ///
 /// # Errors
-/// The sink's.
+/// The writer's.
 pub fn write_profile_csv(rows: &[ProfileCsvRow], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{},{P99},{ACCURACY}", REQUIRED.join(","))?;
     let number = |x: Option<f64>| x.map_or_else(String::new, |x| x.to_string());

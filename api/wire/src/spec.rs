@@ -1,5 +1,5 @@
-//! The JSON form of problems and pipelines, as users write them. What is optional stays absent, so that a file that is
-//! read and written again is the same file; the defaults are applied on the way into the domain (`convert`).
+//! Which keys do problems and pipelines have in files? Optional keys stay absent, so a file that is read and written again
+//! is the same. `convert` applies the defaults on the way into the domain.
 
 use crate::record::{FileKind, record};
 use crate::states::ReplanMode;
@@ -17,13 +17,13 @@ record! {
     pub struct ProblemSpec {
         /// Version of the format: 1.
         pub version: u32 => required,
-        /// What is optimised.
+        /// The objective.
         pub objective: ObjectiveSpec => required,
         /// Hardware types.
         pub hardware: Vec<HardwareSpec> => required,
         /// Pipelines with their demands.
         pub pipelines: Vec<PipelineSpec> => required,
-        /// What runs now, for switching cost and least change.
+        /// Groups that run now, for the switching cost and for the least change.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub deployed: Vec<DeployedSpec> => optional,
         /// Price of switching.
@@ -33,7 +33,7 @@ record! {
 }
 
 record! {
-    /// What is optimised.
+    /// The objective.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ObjectiveSpec {
@@ -62,7 +62,7 @@ record! {
     pub struct HardwareSpec {
         /// Unique name.
         pub name: String => required,
-        /// Price of one whole device; default 1.
+        /// Price of one whole device per hour; default 1.
         #[serde(default = "one")]
         pub price_per_hour: f64 => optional,
         /// Whole devices that exist; null is unlimited.
@@ -81,7 +81,7 @@ record! {
     pub struct PipelineSpec {
         /// Unique name.
         pub name: String => required,
-        /// Queries entering the root per second. Required in a problem file, 0 when absent elsewhere.
+        /// Queries that enter the root per second. Required in a problem file; elsewhere the default is 0.
         #[serde(default)]
         pub demand_qps: f64 => required_in(FileKind::Problem),
         /// End-to-end latency objective.
@@ -89,7 +89,7 @@ record! {
         /// Share of requests, in percent, that must meet it; default 99.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub percentile: Option<f64> => optional,
-        /// How many of its own batch times a query takes at a task; default 2.
+        /// Time of a query at a task, in times of its batch; default 2.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub queue_factor: Option<f64> => optional,
         /// Network time per hop; default 0.
@@ -110,7 +110,7 @@ record! {
         /// Weights of sink tasks; default uniform.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub leaf_weights: BTreeMap<String, f64> => optional,
-        /// Replicas of any one group that may be lost without losing capacity; default 0.
+        /// Replicas of any one group that may be lost without a loss of capacity; default 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub survive: Option<u32> => optional,
         /// `deny` (default) or `allow`.
@@ -119,15 +119,15 @@ record! {
         /// Wishes for the plan's serving block.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub serving: Option<ServingSpec> => optional,
-        /// At least one.
+        /// The tasks, at least one.
         pub tasks: Vec<TaskSpec> => required,
         /// Edges between tasks.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub edges: Vec<EdgeSpec> => optional,
-        /// Labelled examples to measure accuracy with. Service only.
+        /// Labelled examples for measuring accuracy. Service only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub validation: Option<ValidationSpec> => only_in(FileKind::RegisteredPipeline).or_null(),
-        /// Whether and how the service replans. Service only.
+        /// The replan settings. Service only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub replan: Option<ReplanSpec> => only_in(FileKind::RegisteredPipeline).or_null(),
     }
@@ -187,9 +187,9 @@ record! {
     pub struct TensorSpec {
         /// Name.
         pub name: String => required,
-        /// One of [`DATATYPES`].
+        /// Its data type.
         pub datatype: String => required.words(DATATYPES),
-        /// Full shape; -1 where it varies, the batch being the first.
+        /// Full shape, with the batch first; -1 for a variable dimension.
         pub shape: Vec<i64> => required,
     }
 }
@@ -205,10 +205,10 @@ record! {
     pub struct VariantSpec {
         /// Unique in its task.
         pub name: String => required,
-        /// 0 to 1. Required in a problem file, measured elsewhere.
+        /// Accuracy from 0 to 1. Required in a problem file, measured elsewhere.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub accuracy: Option<f64> => required_in(FileKind::Problem).or_null(),
-        /// Mean queries produced per query processed; default 1.
+        /// Mean queries that one query produces; default 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub fanout: Option<f64> => optional,
         /// Mean by child task, instead of `fanout * ratio`.
@@ -227,7 +227,7 @@ record! {
         /// Measured latencies. Required in a problem file, measured elsewhere.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub profile: Option<Vec<ProfileRowSpec>> => required_in(FileKind::Problem).or_null(),
-        /// The model file, relative to the file that names it. Only where a pipeline is read from disk.
+        /// The model file, relative to the file that names it. Only in pipeline files on disk.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub model: Option<String> => only_in(FileKind::RegisteredPipeline).or_null(),
         /// SHA-256 of the model file in lower-case hexadecimal. Service only.
@@ -247,7 +247,7 @@ record! {
         pub batch: u32 => required,
         /// Median time of the batch.
         pub latency_ms: f64 => required,
-        /// 99th percentile of the same.
+        /// 99th percentile of that time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub p99_ms: Option<f64> => optional.or_null(),
         /// Fraction of a device: 1 (default), 0.5, 0.25 or 0.125.
@@ -268,7 +268,7 @@ record! {
         /// Share of the parent's output that goes there; default 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ratio: Option<f64> => optional,
-        /// At a join, whether this edge makes the queries; elsewhere it always does.
+        /// At a join: whether this edge makes the queries. Other edges always do.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub primary: Option<bool> => optional,
         /// Child's input name to parent's output name.
@@ -295,13 +295,13 @@ record! {
         pub share: Option<f64> => optional,
         /// Its batch size.
         pub batch: u32 => required,
-        /// How many replicas run.
+        /// The number of its replicas.
         pub replicas: u32 => required,
     }
 }
 
 record! {
-    /// Price of switching from what is deployed.
+    /// Price of a change of the deployed groups.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct SwitchingSpec {
@@ -312,22 +312,22 @@ record! {
 }
 
 record! {
-    /// Labelled examples to measure accuracy, fan-out and path accuracy with. Paths are relative to the file.
+    /// Labelled examples for measuring accuracy, fan-out and path accuracy. Paths are relative to the file.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ValidationSpec {
         /// Array file (`.npy`) by input tensor of the root; the first dimension counts the examples.
         pub inputs: BTreeMap<String, String> => required,
-        /// JSON file: for each example the list of `{value, at}` to be found.
+        /// JSON file: for each example the list of its labels `{value, at}`.
         pub labels: String => required,
-        /// How outputs are compared with labels.
+        /// The outputs that are compared with the labels.
         #[serde(rename = "match")]
         pub matching: MatchSpec => required.named("match"),
     }
 }
 
 record! {
-    /// Which output tensors of the sinks are compared with the labels.
+    /// The output tensors of the sinks that are compared with the labels.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct MatchSpec {
@@ -336,46 +336,46 @@ record! {
         /// Output that must be near a label's `at`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub at: Option<String> => optional.or_null(),
-        /// How near, in the unit of the positions.
+        /// The largest distance, in the unit of the positions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub within: Option<f64> => optional.or_null(),
     }
 }
 
 record! {
-    /// Whether and how the service replans a pipeline.
+    /// The replan settings of a pipeline.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ReplanSpec {
-        /// One of [`REPLAN_MODES`]: `off` (default), `advisory` (plans, does not deploy) or `apply`.
+        /// `off` (default), `advisory` (plans are made and not deployed) or `apply`.
         #[serde(default = "replan_off")]
         pub mode: String => optional.words(REPLAN_MODES),
-        /// Seconds between plans.
+        /// Seconds from one plan to the next.
         #[serde(default = "replan_period_s")]
         pub period_s: f64 => optional,
-        /// Factor on the arrivals seen.
+        /// Factor on the observed arrivals.
         #[serde(default = "replan_headroom")]
         pub headroom: f64 => optional,
-        /// Least demand that is planned for.
+        /// Lowest planned demand.
         #[serde(default = "one")]
         pub min_qps: f64 => optional,
-        /// Each plan gets a ladder: replicas for loads from its demand over so many to so many times it, which agents
-        /// follow until the next plan.
+        /// Each plan gets a ladder: replicas for loads from its demand divided by this factor to its demand times it.
+        /// Agents follow it until the next plan.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder: Option<f64> => optional.or_null(),
-        /// What the rates of ladders are divided by, 0.1 to 10 and at most `ladder`: above 1 replicas come earlier than the
-        /// estimator asks for them; default 1.
+        /// The divisor of the ladders' rates, 0.1 to 10 and at most `ladder`; default 1. Above 1, replicas come earlier
+        /// than the estimator asks for them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder_headroom: Option<f64> => optional.or_null(),
-        /// What plans are made for; default `hardware_then_accuracy`. With `min_cost` another plan comes into force only
-        /// where the loads seen would have cost less under it, by more than the change costs. The budget is this pipeline's
+        /// The objective of its plans; default `hardware_then_accuracy`. With `min_cost`, a new plan comes into force only
+        /// if the last loads had cost less under it, by more than the change costs. The budget is that of this pipeline
         /// alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub objective: Option<ObjectiveSpec> => optional.or_null(),
     }
 }
 
-/// Words for [`ReplanSpec::mode`].
+/// The words of [`ReplanSpec::mode`].
 pub const REPLAN_MODES: &[&str] = ReplanMode::NAMES;
 
 impl Default for ReplanSpec {
@@ -393,7 +393,7 @@ impl Default for ReplanSpec {
 }
 
 record! {
-    /// A file that holds a scaling problem (INFaaS section 4.2.1) instead of pipelines.
+    /// A file with a scaling problem (INFaaS section 4.2.1) instead of pipelines.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ScalingFileSpec {
@@ -411,7 +411,7 @@ record! {
     pub struct ScalingSpec {
         /// Weight of load latency, 1/s.
         pub lambda: f64 => required,
-        /// Resource to total amount.
+        /// Total amount of each resource.
         pub resources: BTreeMap<String, f64> => required,
         /// Applications.
         pub applications: Vec<ApplicationSpec> => required,
@@ -444,7 +444,7 @@ record! {
     pub struct ScalingVariantSpec {
         /// Unique in its application.
         pub name: String => required,
-        /// Load at which it saturates.
+        /// Its load at saturation.
         pub saturation_qps: f64 => required,
         /// Inference latency.
         pub latency_ms: f64 => required,
@@ -453,7 +453,7 @@ record! {
         pub load_s: f64 => optional,
         /// Running cost per second.
         pub cost_per_s: f64 => required,
-        /// Resource to amount used by one replica; absent is 0.
+        /// Amount of each resource that one replica uses; default 0.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub resources: BTreeMap<String, f64> => optional,
         /// Replicas running now; default 0.
