@@ -144,7 +144,7 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     #[test]
-    fn small_objects_weigh_what_their_nodes_do() {
+    fn small_objects_weigh_as_much_as_their_nodes() {
         let objects = |n: usize| format!("[{}]", vec![r#"{"":0}"#; n].join(","));
         let weight = weigh(objects(1_000).as_bytes(), 100 * MIB).expect("JSON");
         assert!((640_000..1_000_000).contains(&weight), "{weight}");

@@ -12,7 +12,7 @@ pub async fn store_plan(service: &Service, replicas: u32) -> String {
     store_document(service, &json!({"version": 1, "pipelines": [pipeline]})).await
 }
 
-/// Stores this plan as one that has succeeded.
+/// Stores this plan as succeeded.
 pub async fn store_document(service: &Service, plan: &Value) -> String {
     let mut db = sqlx::PgConnection::connect(&service.url).await.expect("our own database");
     let at = chrono::Utc::now();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_gets_the_nearest_name_and_nonsense_gets_them_all() {
+    fn a_slip_gets_the_nearest_name() {
         let known = ["slo_ms", "demand_qps"];
         assert_eq!(near("slo", known.into_iter()), "\"slo_ms\"");
         assert_eq!(near("zzz", known.into_iter()), "one of \"slo_ms\", \"demand_qps\"");

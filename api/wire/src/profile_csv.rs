@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_converted_and_refused_where_a_fraction_is_expected() {
+    fn percent_is_refused_where_a_fraction_is_expected() {
         let text = format!("{HEADER},accuracy\np,t,v,h,1,9.5,55.5\n");
         let rows = read_profile_csv("f", &text, AccuracyUnit::Percent).expect("percent");
         assert_eq!(rows[0].accuracy, Some(0.555));

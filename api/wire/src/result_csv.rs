@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_request_has_no_latency_and_times_have_six_decimals() {
+    fn dropped_requests_have_no_latency() {
         let rows = [
             RequestRow {
                 request: 0,

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_too_deep_is_refused_in_both_formats() {
+    fn deep_nesting_is_refused_in_both_formats() {
         let nested = |open: &str, close: &str, n: usize| format!("{}{}", open.repeat(n), close.repeat(n));
         for depth in [DEPTH_MAX, 20_000] {
             let is_refused = depth > DEPTH_MAX;
@@ -310,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_too_long_is_refused_before_it_is_parsed() {
+    fn too_long_texts_are_refused_before_parsing() {
         let text = "[".repeat(TEXT_BYTES_MAX + 1);
         assert_eq!(refusal_of("f.json", &text), "f.json: 67108865 bytes: expected at most 67108864 bytes");
     }
 
     #[test]
-    fn what_no_format_should_carry_is_refused_at_its_place() {
+    fn duplicate_keys_and_nan_are_refused_at_their_place() {
         assert_eq!(refusal_of("f.yaml", "a:\n - {b: .nan}\n"), "f.yaml: /a/0/b: NaN: expected a finite number");
         assert_eq!(refusal_of("f.yml", "a: -.inf"), "f.yml: /a: -inf: expected a finite number");
         assert!(refusal_of("f.json", r#"{"a": {"b": 1, "b": 2}}"#).contains("the key \"b\" twice: expected each key once"));

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_yaml_is_left_to_its_parser() {
+    fn malformed_yaml_is_left_to_its_parser() {
         assert_eq!(too_deep("a: [1", 5), None);
         assert_eq!(too_deep("", 0), None);
     }
