@@ -18,7 +18,7 @@ pub async fn store_document(service: &Service, plan: &Value) -> String {
     let at = chrono::Utc::now();
     let row = apportion_api::store::plans::PlanRow {
         id: uuid::Uuid::now_v7(),
-        state: "succeeded".into(),
+        state: apportion_wire::PlanState::Succeeded,
         problem: json!({}),
         options: json!({}),
         plan: Some(plan.clone()),
