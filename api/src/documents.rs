@@ -1,11 +1,11 @@
-//! From stored documents to the domain and back: the one place that puts specs, profiles and problems together.
+//! How do stored documents become specs, profiles and problems of the domain, and back?
 
-use crate::control::compose::PipelineFacts;
+use crate::decide::target::{PipelineFacts, TaskTensors};
 use crate::store::pipelines::PipelineRow;
 use apportion_domain::{Problem, Trace};
 use apportion_protocol::v1;
 use apportion_wire::{
-    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TensorSpec,
+    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TaskSpec, TensorSpec,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Parses a problem document.
 ///
 /// # Errors
-/// Everything that was refused in it; a scaling problem is none that the service plans.
+/// Every refused value. The service does not plan scaling problems.
 pub fn problem(document: &Value) -> Result<Problem, BadInput> {
     const FILE: &str = "problem.json";
     match apportion_wire::problem_from_tree(FILE, document.clone())? {
@@ -22,10 +22,10 @@ pub fn problem(document: &Value) -> Result<Problem, BadInput> {
     }
 }
 
-/// A registered pipeline with what was measured.
+/// A registered pipeline with its measurements.
 ///
 /// # Errors
-/// If the profile speaks of what the spec does not have any more.
+/// If the profile names a task or variant that the spec does not have.
 pub fn measured(row: &PipelineRow) -> Result<PipelineSpec, BadInput> {
     let file = format!("pipeline {}", row.name);
     let spec = apportion_wire::pipeline_spec_from_tree(&file, row.spec.clone())?;
@@ -41,16 +41,16 @@ pub fn measured(row: &PipelineRow) -> Result<PipelineSpec, BadInput> {
 /// Parses a stored profile document.
 ///
 /// # Errors
-/// Everything that was refused in it.
+/// Every refused value.
 pub fn profiles(file: &str, document: &Value) -> Result<ProfileSet, BadInput> {
     apportion_wire::profile_set_from_tree(file, document.clone())
 }
 
-/// The problem document for these pipelines on this hardware. Rows for other hardware are left out, and so are variants
-/// without any row left.
+/// The problem document for these pipelines on this hardware. Profile rows for other hardware are left out, and so are
+/// variants without rows.
 ///
 /// # Errors
-/// If a task has no variant left; the pointer is that of the pipeline in the request, `/pipelines/i`.
+/// If a task has no variant left. The pointer is that of the pipeline in the request, `/pipelines/i`.
 pub fn problem_document(
     objective: ObjectiveSpec,
     hardware: Vec<HardwareSpec>,
@@ -85,14 +85,14 @@ pub fn problem_document(
     Ok(serde_json::to_value(spec).expect("a problem is JSON"))
 }
 
-/// Accuracies of paths through variants that were left out would be unknown names.
+/// Removes the accuracies of paths through variants that were left out.
 fn drop_paths_without_variants(pipeline: &mut PipelineSpec) {
     let known: BTreeSet<String> =
         pipeline.tasks.iter().flat_map(|t| t.variants.iter().map(move |v| format!("{}:{}", t.name, v.name))).collect();
     pipeline.path_accuracy.retain(|path, _| path.split('>').all(|node| known.contains(node.trim())));
 }
 
-/// What a target says of a pipeline beyond its plan.
+/// The facts about a pipeline that a target needs beyond its plan.
 ///
 /// # Errors
 /// If the spec has no complete profile.
@@ -104,6 +104,7 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
     let document = problem_document(ObjectiveSpec::default(), names.iter().map(hardware).collect(), vec![spec.clone()])?;
     let problem = problem(&document)?;
     let tensors = |list: &Option<Vec<TensorSpec>>| list.iter().flatten().map(tensor).collect::<Vec<_>>();
+    let of_task = |t: &TaskSpec| TaskTensors { inputs: tensors(&t.inputs), outputs: tensors(&t.outputs) };
     let mut digests = BTreeMap::new();
     for task in &spec.tasks {
         for variant in &task.variants {
@@ -114,7 +115,7 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
     Ok(PipelineFacts {
         pipeline: problem.pipelines[0].clone(),
         hardware: problem.hardware.clone(),
-        tensors: spec.tasks.iter().map(|t| (tensors(&t.inputs), tensors(&t.outputs))).collect(),
+        tensors: spec.tasks.iter().map(of_task).collect(),
         digests,
     })
 }
@@ -123,7 +124,7 @@ fn tensor(spec: &TensorSpec) -> v1::TensorSpec {
     v1::TensorSpec { name: spec.name.clone(), datatype: spec.datatype.clone(), shape: spec.shape.clone() }
 }
 
-/// A steady load for so many seconds.
+/// A constant load of `qps` queries per second.
 #[must_use]
 pub fn steady(qps: f64, seconds: u64) -> Trace {
     Trace::rates((0..seconds).map(|second| (second, qps)).collect()).expect("a rate in range")

@@ -6,15 +6,14 @@
 //! The commonest addition is a resource: a table in a new migration, its rows in `store`, its handlers in `http`, and
 //! `api/openapi.json` written anew by its test with `UPDATE_OPENAPI=1`.
 
-mod app;
+pub mod act;
+pub mod app;
 pub mod bench;
-mod clock;
-pub mod control;
 pub mod database;
+pub mod decide;
 mod documents;
 pub mod http;
 pub mod jobs;
-pub mod parts;
 mod restore;
 mod serve;
 pub mod store;

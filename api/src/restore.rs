@@ -1,17 +1,17 @@
-//! What is to be done after a database was restored from a backup.
+//! What must change after a database was restored from a backup?
 //!
-//! The fleet may have gone on since the backup was made: agents have obeyed later targets, which this database does not
-//! know, and refuse to go back. A new incarnation comes after all of them. Replicas that the backup knows keep their
-//! numbers, so that agents that still have them load nothing.
+//! Agents may have received later targets since the backup was made. The restored database does not know them, and agents
+//! refuse earlier targets. A new incarnation is later than all of them. Replicas of the backup keep their numbers, so that
+//! agents that still have them load nothing.
 
-use crate::control::reconcile::Placement;
 use crate::database::{Database, DatabaseError};
+use crate::decide::placement::Placement;
 use crate::store::{self, target::TargetRow};
 use apportion_protocol::v1;
 use prost::Message;
 use std::path::{Path, PathBuf};
 
-/// What was done.
+/// The result of a finished restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// The incarnation before.
@@ -29,17 +29,17 @@ pub enum RestoreError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// A query failed.
-    #[error("the database did not do it; nothing has changed")]
+    #[error("the database did not answer; nothing has changed")]
     Query(#[from] store::Error),
     /// There is nothing to finish.
     #[error(
         "{0} is no data directory of a service: it has no folder postgres; name the one that `apportion serve` uses, or the database"
     )]
     NoData(PathBuf),
-    /// The row cannot be read.
+    /// A stored value cannot be read.
     #[error("the stored {what} cannot be read; nothing has changed")]
     Unreadable {
-        /// What it is.
+        /// The kind of value.
         what: &'static str,
         /// Why not.
         #[source]
@@ -78,7 +78,7 @@ async fn finish(database: &Database) -> Result<Restored, RestoreError> {
     Ok(restored)
 }
 
-/// The same target in another incarnation. Its numbers to come are above all that the lost time can have given.
+/// The same target in another incarnation. New numbers are above all numbers that were given since the backup.
 fn renewed(current: &TargetRow, incarnation: i64, at: store::Time) -> Result<TargetRow, RestoreError> {
     let unreadable = |what| move |source| RestoreError::Unreadable { what, source };
     let placement = serde_json::from_value::<Placement>(current.placement.clone());
@@ -107,7 +107,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_restored_target_is_the_same_but_for_its_fence() {
+    fn a_restored_target_differs_only_in_its_fence() {
         let target = v1::Target {
             fence: Some(v1::Fence { incarnation: 5, generation: 7 }),
             agents: vec![v1::Peer { agent: 3, ..Default::default() }],

@@ -1,10 +1,12 @@
-//! Starting and stopping one service process.
+//! How does one service process start and stop?
 
-use crate::app::{App, Inner};
-use crate::control::{guests, hand_out, heard, leader, push, records, sessions::Sessions};
+use crate::act::{agent_records, connections, heartbeats, leader, model_files, push, sessions::Sessions};
+use crate::app::agent_records::AgentRecords;
+use crate::app::heartbeats::Heartbeats;
+use crate::app::parts::{Broken, Part, Parts};
+use crate::app::{App, Inner, clock};
 use crate::database::{Database, DatabaseError};
-use crate::parts::{Broken, Part, Parts};
-use crate::{clock, http, jobs, store};
+use crate::{http, jobs, store};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use std::fs;
@@ -16,20 +18,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-/// How a service is run.
+/// The configuration of a service.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// PostgreSQL to use; `None`: a private one in `data_dir`.
     pub database_url: Option<String>,
     /// Model files, the token and the private database.
     pub data_dir: PathBuf,
-    /// Where HTTP is served; port 0 takes any that is free.
+    /// The address for HTTP; port 0 takes any free one.
     pub http: SocketAddr,
-    /// Where agents join; port 0 takes any that is free.
+    /// The address where agents join; port 0 takes any free one.
     pub grpc: SocketAddr,
-    /// What agents must show; `None`: the one in `data_dir/token`, made if there is none.
+    /// The token that agents must send; `None`: the one in `data_dir/token`, which is made if there is none.
     pub token: Option<String>,
-    /// The URL by which agents reach HTTP, if they are to fetch model files there; `None`: they fetch them where they join.
+    /// The URL by which agents fetch model files over HTTP; `None`: they fetch them where they join.
     pub advertise_http: Option<String>,
 }
 
@@ -75,7 +77,7 @@ pub enum ServeError {
     },
 }
 
-/// A running service. Dropping it without [`Running::stop`] leaves its parts to end with the runtime.
+/// A running service. If it is dropped without [`Running::stop`], its parts end with the runtime.
 pub struct Running {
     http: SocketAddr,
     grpc: SocketAddr,
@@ -86,30 +88,30 @@ pub struct Running {
 }
 
 impl Running {
-    /// Where HTTP is served.
+    /// The address for HTTP.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Where agents join.
+    /// The address where agents join.
     #[must_use]
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// What agents must show.
+    /// The token that agents must send.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.app.token
     }
 
-    /// Waits until a part of the service breaks; the process should then end with a failure, so that it is started again.
+    /// Waits until a part of the service fails. The process should then end with an error, so that it is started again.
     pub async fn broken(&self) -> Broken {
         self.app.parts.broken().await
     }
 
-    /// Stops everything: requests under way are answered, agents keep their target, the private database shuts down.
+    /// Stops the service: open requests are answered, agents keep their target, the private database shuts down.
     pub async fn stop(self) {
         self.app.stopping.send_replace(true);
         self.http_server.stop(true).await;
@@ -130,7 +132,7 @@ impl Running {
 pub async fn serve(config: Config) -> Result<Running, ServeError> {
     let data_dir = prepare_data_dir(&config.data_dir)?;
     let token = token(&config, &data_dir)?;
-    // Addresses first: they fail at once, the database takes a while.
+    // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
     let http = http_listener.local_addr().map_err(listen(config.http))?;
     let grpc_listener = tokio::net::TcpListener::bind(config.grpc).await.map_err(listen(config.grpc))?;
@@ -142,11 +144,11 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         data_dir,
         token,
         files_url: config.advertise_http.map_or_else(String::new, |url| format!("{}/v1/files", url.trim_end_matches('/'))),
-        fetches: hand_out::places(),
+        fetch_permits: model_files::permits(),
         job_enqueued: Notify::new(),
         fleet_changed: Notify::new(),
-        heard: heard::Heard::default(),
-        records: records::Records::default(),
+        heartbeats: Heartbeats::default(),
+        records: AgentRecords::default(),
         parts: Parts::default(),
         target: watch::Sender::new(None),
         stopping: watch::Sender::new(false),
@@ -171,8 +173,8 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
         app.run(Part::Http, web),
         app.run(Part::AgentsServer, serve_agents(app.clone(), grpc_listener)),
         app.run(Part::Push, push::run(app.clone())),
-        app.run(Part::Heard, heard::run(app.clone())),
-        app.run(Part::Records, records::run(app.clone())),
+        app.run(Part::Heartbeats, heartbeats::run(app.clone())),
+        app.run(Part::Records, agent_records::run(app.clone())),
         app.run(Part::Jobs, jobs::run(app.clone())),
         app.run(Part::Leader, leader::run(app.clone())),
         app.run(Part::Database, keeper),
@@ -181,12 +183,12 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
     Ok(Running { http, grpc, app, database, http_server, parts })
 }
 
-/// Rows have the database's times from the first on. Without an answer, the part that watches agents asks again.
+/// Sets the clock before the first row. Without an answer, the part that writes heartbeats sets it.
 async fn set_clock(database: &Database) {
     let asked = Instant::now();
     let time = async { store::target::clock(&mut *database.pool.acquire().await?).await };
     match time.await {
-        Ok(time) => clock::heard(asked, Instant::now(), time),
+        Ok(time) => clock::correct(asked, Instant::now(), time),
         Err(error) => tracing::warn!(%error, "the database does not say what time it is"),
     }
 }
@@ -207,10 +209,10 @@ async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let parts = app.clone();
     let server = tonic::transport::Server::builder()
-        .max_concurrent_streams(guests::STREAMS_MAX)
-        .http2_max_header_list_size(guests::HEADER_BYTES_MAX)
+        .max_concurrent_streams(connections::STREAMS_MAX)
+        .http2_max_header_list_size(connections::HEADER_BYTES_MAX)
         .add_service(service)
-        .serve_with_incoming_shutdown(guests::accepted(listener), async move { app.stopped().await });
+        .serve_with_incoming_shutdown(connections::accept(listener), async move { app.stopped().await });
     if let Err(error) = server.await {
         parts.parts.fail(Part::AgentsServer, error.to_string());
     }
@@ -225,15 +227,15 @@ fn data_dir_error(path: &Path) -> impl FnOnce(io::Error) -> ServeError {
     move |source| ServeError::DataDir { path, source }
 }
 
-/// Makes the data directory. Others may pass through it, for the private database may run as another user; what is secret
-/// in it is closed by itself.
+/// Makes the data directory. Other users may enter it, because the private database may run as another user. Secret files
+/// in it are closed one by one.
 fn prepare_data_dir(dir: &Path) -> Result<PathBuf, ServeError> {
     fs::create_dir_all(dir).map_err(data_dir_error(dir))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o711)).map_err(data_dir_error(dir))?;
     dir.canonicalize().map_err(data_dir_error(dir))
 }
 
-/// The token given, or the one on disk, or a new one.
+/// The token of the configuration, or the one on disk, or a new one.
 fn token(config: &Config, data_dir: &Path) -> Result<String, ServeError> {
     if let Some(token) = &config.token {
         return Ok(token.clone());

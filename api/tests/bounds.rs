@@ -1,4 +1,4 @@
-//! Bombs and slow senders: what they are told, what they cost, and that nobody else notices.
+//! Bombs and slow senders are refused, cost little, and disturb no other client.
 
 mod support;
 
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 const MIB: usize = 1024 * 1024;
 
-/// Sends a head, then a byte every so often until the service has ended the connection; answers what it said.
+/// Sends a head, then single bytes with pauses, until the service ends the connection; returns its answer.
 async fn trickled(s: &Service, head: &str, byte: &[u8]) -> String {
     let mut stream = TcpStream::connect(s.running.http()).await.expect("the service");
     stream.write_all(head.as_bytes()).await.expect("room");
@@ -37,7 +37,7 @@ async fn slow_senders_lose_their_connections() {
     let heads = [
         head("PUT /v1/hardware/t4", "content-length: 100000\r\n"),
         head("PUT /v1/hardware/t4", "transfer-encoding: chunked\r\n"),
-        // Nobody reads the body of a request for what does not exist.
+        // The body of a request for a missing resource is not read.
         head("PUT /nothing", "transfer-encoding: chunked\r\n"),
         head(&format!("PUT /v1/files/{}", "ab".repeat(32)), "content-length: 100000\r\n"),
         "GET /livez HTTP/1.1\r\nx: ".to_string(),
@@ -64,13 +64,13 @@ async fn slow_senders_lose_their_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_serves_one_request_in_its_time() {
     let s = service().await;
-    // A second head, sent slowly behind a first request, would be timed by nobody.
+    // The framework would not time a second head that is sent slowly.
     let said = trickled(&s, "GET /livez HTTP/1.1\r\nhost: h\r\n\r\nGET /livez HTTP/1.1\r\nx: ", b"x").await;
     assert!(said.starts_with("HTTP/1.1 200 ") && said.to_lowercase().contains("connection: close"), "{said}");
     s.running.stop().await;
 }
 
-/// Sends a JSON text; answers status and detail.
+/// Sends a JSON text; returns status and detail.
 async fn put_json(s: &Service, text: String) -> (u16, String) {
     let request = s.client.put(format!("{}/v1/pipelines/digits", s.base)).header("content-type", "application/json");
     let response = request.body(text).send().await.expect("an answer");
@@ -93,7 +93,7 @@ async fn json_is_bounded_in_depth_and_values() {
     s.running.stop().await;
 }
 
-/// The most memory that this process has held since [`forget_peak`].
+/// The peak memory of this process since [`forget_peak`].
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a peak");
@@ -107,7 +107,7 @@ fn forget_peak() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bombs_leave_memory_flat_and_others_unharmed() {
     const BOMBS: usize = 8;
-    /// The bombs' own texts, in the client and in the service, and what parsing them takes.
+    /// The texts of the bombs, in the client and in the service, and the memory for parsing them.
     const GROWTH_BYTES_MAX: usize = (2 * BOMBS * 14 + 400) * MIB;
     let s = service().await;
     // Each is 14 MB of text, and would be a tree of more than a gigabyte.
@@ -130,14 +130,14 @@ async fn bombs_leave_memory_flat_and_others_unharmed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_large_is_taken_before_a_token() {
+async fn guests_cannot_send_large_messages() {
     let s = service().await;
     let mut agent = attach(&s, register(&s, "good")).await;
     agent.welcome().await;
     let beat = agent.report();
     let mut large = register(&s, "bomb");
     large.token = "t".repeat(60 * MIB);
-    // A message that had been decoded would be answered with a refusal.
+    // A decoded message would get a refusal.
     assert!(try_attach(&s, large).await.is_none(), "the connection is ended before the message is whole");
     let agents = s.get("/v1/agents").await.1;
     assert!(agents.as_array().is_some_and(|a| a.len() == 1 && a[0]["state"] == "live"), "{agents}");
@@ -146,17 +146,17 @@ async fn nothing_large_is_taken_before_a_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_shows_no_token_takes_no_place_for_long() {
+async fn guests_without_a_token_are_disconnected() {
     let s = service().await;
     let mut agent = attach(&s, register(&s, "good")).await;
     agent.welcome().await;
     let beat = agent.report();
-    let more = apportion_api::control::guests::GUESTS_MAX + 20;
+    let more = apportion_api::act::connections::GUESTS_MAX + 20;
     let mut silent = Vec::with_capacity(more);
     for _ in 0..more {
         silent.push(TcpStream::connect(s.running.grpc()).await.expect("the agents' port"));
     }
-    // Those beyond the bound are hung up on at once, the others when their time is over.
+    // Guests beyond the bound are disconnected at once, the others when their time is over.
     let ends = silent.iter_mut().map(|stream| async {
         let mut said = Vec::new();
         tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.is_ok()

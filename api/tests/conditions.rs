@@ -1,4 +1,4 @@
-//! Writes that depend on what is there: entity tags, merged profiles, what is deployed.
+//! Conditional writes: entity tags, merged profiles, deployed pipelines.
 
 mod support;
 
@@ -8,7 +8,7 @@ use sqlx::Connection;
 use support::agent::{attach, register};
 use support::{Service, profiles, service, spec};
 
-/// Stores a plan of one replica each as one that has succeeded.
+/// Stores a succeeded plan with one replica of each group.
 async fn store_plan(s: &Service) -> String {
     let assignment = |task: &str, variant: &str| json!({"task": task, "variant": variant, "hardware": "demo", "batch": 2, "replicas": 1});
     let pipeline = json!({"name": "digits", "assignments": [assignment("find", "find-s"), assignment("read", "read-s")]});
@@ -16,7 +16,7 @@ async fn store_plan(s: &Service) -> String {
     let at = chrono::Utc::now();
     let row = apportion_api::store::plans::PlanRow {
         id: uuid::Uuid::now_v7(),
-        state: "succeeded".into(),
+        state: apportion_wire::PlanState::Succeeded,
         problem: json!({}),
         options: json!({}),
         plan: Some(json!({"version": 1, "pipelines": [pipeline]})),
@@ -37,7 +37,7 @@ async fn with_pipeline() -> Service {
     s
 }
 
-/// Puts with `If-Match`; answers status and entity tag.
+/// Puts with `If-Match`; returns status and entity tag.
 async fn put_if(s: &Service, path: &str, tag: &str, body: &Value) -> (u16, Option<String>) {
     let request = s.client.put(format!("{}{path}", s.base)).header("if-match", tag).json(body);
     let response = request.send().await.expect("an answer");
@@ -51,7 +51,7 @@ async fn of_writes_with_one_if_match_exactly_one_succeeds() {
     const ROUNDS: usize = 8;
     let s = with_pipeline().await;
     assert_eq!(s.put("/v1/hardware/demo", &json!({"price_per_hour": 1.0})).await.0, 201);
-    // Each put of a resource brings a document of its own, so that no two are the same write.
+    // Each put has a document of its own, so that no two writes are the same.
     let hardware = |i: usize| json!({"price_per_hour": i as f64});
     let pipeline = |i: usize| {
         let mut spec = spec();
@@ -97,7 +97,7 @@ async fn of_targets_for_one_generation_exactly_one_is_made() {
         let wishes = plans.iter().map(|plan| json!([plan])).collect::<Vec<_>>();
         let answers = join_all(wishes.iter().map(|wish| s.put_target(generation, wish))).await;
         let made = answers.iter().filter(|(status, _)| *status == 200).count();
-        // A plan that is in force already changes nothing, and then its put was no write.
+        // A plan that is in force already changes nothing: its put is no write.
         let generations: Vec<_> = answers.iter().filter(|a| a.0 == 200).map(|a| a.1["generation"].clone()).collect();
         let new = generations.iter().filter(|g| **g == json!(generation + 1)).count();
         assert_eq!((new, made - new), (1, generations.len() - 1), "generation {generation}: {answers:?}");
@@ -124,7 +124,7 @@ async fn a_condition_that_cannot_hold_stores_nothing() {
     s.running.stop().await;
 }
 
-/// What was measured of one variant on one hardware type.
+/// The measurements of one variant on one hardware type.
 fn measured(hardware: &str, latency_ms: f64) -> Value {
     let row = |task: &str, variant: &str| json!({"task": task, "variant": variant, "hardware": hardware, "batch": 1, "latency_ms": latency_ms});
     json!({"rows": [row("find", "find-s"), row("read", "read-s")]})
@@ -142,7 +142,7 @@ async fn profiles_are_merged_by_hardware_and_variant() {
     assert_eq!((status, rows(&all, "demo").len(), rows(&all, "other").len()), (200, 16, 2), "{all:#}");
     assert_eq!(all["variants"], s.get(PATH).await.1["variants"]);
     assert_eq!(all["variants"].as_array().map(Vec::len), Some(4), "accuracies stay");
-    // Measured again: its rows are replaced, all batches together, and those of other variants stay.
+    // After a second measurement all rows of the variant are replaced, and those of other variants stay.
     let (_, all) = s.put(PATH, &measured("demo", 9.0)).await;
     let of = |variant: &str| rows(&all, "demo").into_iter().filter(|r| r["variant"] == variant).collect::<Vec<_>>();
     assert_eq!((of("find-s").len(), of("find-l").len()), (1, 4), "{all:#}");
@@ -159,7 +159,7 @@ async fn profiles_are_merged_by_hardware_and_variant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn profilers_that_end_at_once_undo_nothing_of_each_other() {
+async fn concurrent_profilers_keep_both_measurements() {
     let s = with_pipeline().await;
     let types: Vec<String> = (0..8).map(|i| format!("type-{i}")).collect();
     let documents: Vec<Value> = types.iter().map(|hardware| measured(hardware, 5.0)).collect();
@@ -227,7 +227,7 @@ async fn a_plan_without_tensors_is_refused_when_it_is_applied() {
     let (status, refusal) = s.put_target(0, &json!([plan])).await;
     let detail = refusal["detail"].as_str().unwrap_or_default();
     assert!(status == 422 && detail.contains("task read has no outputs"), "{status} {refusal}");
-    // Measured ones do: a profile takes them from the model files.
+    // A measured pipeline has them: a profile takes them from the model files.
     let tensor = |name: &str, datatype: &str, shape: &[i64]| json!({"name": name, "datatype": datatype, "shape": shape});
     let task = json!({"name": "read", "inputs": [tensor("image", "FP32", &[-1, 4])], "outputs": [tensor("label", "INT64", &[-1])]});
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &json!({"rows": [], "tasks": [task]})).await.0, 200);

@@ -1,4 +1,4 @@
-//! Databases that are not there, are newer, or are our own.
+//! Missing databases, newer ones, and private ones.
 
 mod support;
 
@@ -23,7 +23,7 @@ async fn refusal(url: &str) -> ServeError {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_not_there_is_one_clear_error() {
+async fn a_missing_database_is_one_clear_error() {
     let error = refusal("postgres://user:secret@127.0.0.1:1/none").await;
     assert!(matches!(error, ServeError::Database(DatabaseError::Unreachable { .. })), "{error}");
     assert_eq!(error.to_string(), "the database at 127.0.0.1:1 is not reachable");
@@ -52,7 +52,7 @@ async fn a_newer_schema_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_private_database_keeps_everything_and_ends_with_the_service() {
+async fn the_private_database_ends_with_the_service() {
     let dir = open_dir();
     let mut config = Config::new(dir.path().join("data"));
     config.http.set_port(0);
@@ -97,7 +97,7 @@ async fn run_until_killed(dir: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_service_loses_nothing_and_its_database_ends_with_it() {
+async fn a_killed_service_loses_no_data() {
     const CHILD: &str = "APPORTION_TEST_CHILD";
     if let Ok(dir) = std::env::var(CHILD) {
         return run_until_killed(&dir).await;
@@ -105,7 +105,7 @@ async fn a_killed_service_loses_nothing_and_its_database_ends_with_it() {
     let dir = open_dir();
     let data = dir.path().join("data");
     let mut command = std::process::Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["--exact", "a_killed_service_loses_nothing_and_its_database_ends_with_it"]).env(CHILD, &data);
+    command.args(["--exact", "a_killed_service_loses_no_data"]).env(CHILD, &data);
     let mut child = command.spawn().expect("a process");
     let begin = std::time::Instant::now();
     while !data.join("ready").exists() {

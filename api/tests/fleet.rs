@@ -1,4 +1,4 @@
-//! Agents as the service sees them: admission, targets, silence.
+//! Agents and the service: admission, targets, silence.
 
 mod support;
 
@@ -20,7 +20,7 @@ async fn with_pipeline() -> Service {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_join_is_told_why() {
+async fn refused_agents_get_the_reason() {
     let s = service().await;
     let with = |change: fn(&mut v1::Register)| {
         let mut r = register(&s, "a");
@@ -54,7 +54,7 @@ async fn a_name_belongs_to_one_living_agent() {
     other.process_id = "another process".into();
     let (reason, _) = attach(&s, other.clone()).await.refused().await;
     assert_eq!(reason, Reason::NameTaken);
-    // The same process again: its old connection is dead to it.
+    // The same process again: its old connection is broken.
     let mut again = attach(&s, register(&s, "a")).await;
     assert_eq!(again.welcome().await.agent, number);
     beat.abort();
@@ -111,7 +111,7 @@ async fn a_target_is_compared_placed_pushed_and_acknowledged() {
         vec![v1::ReplicaState { replica: 1, state: v1::replica_state::State::Ready.into(), ..Default::default() }];
     a.say(agent_message::Message::Ack(v1::Ack { fence: pushed.fence, applied: true, error: String::new(), replicas }))
         .await;
-    // Which of the two registered first, and so comes first in the list, is open.
+    // Either of the two may have registered first, and comes first in the list.
     let applied =
         |list: &Value| list.as_array()?.iter().any(|l| l["name"] == "a" && l["ack"]["applied"] == true).then_some(());
     s.until("/v1/agents", applied).await;
@@ -122,7 +122,7 @@ async fn a_target_is_compared_placed_pushed_and_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_an_agent_dies_the_others_get_what_it_had_and_a_restart_forgets_nothing() {
+async fn other_agents_get_the_replicas_of_a_dead_one() {
     let s = with_pipeline().await;
     let (mut a, mut b) = (attach(&s, register(&s, "a")).await, attach(&s, register(&s, "b")).await);
     let (_, number) = (a.welcome().await, b.welcome().await.agent);
@@ -142,7 +142,7 @@ async fn when_an_agent_dies_the_others_get_what_it_had_and_a_restart_forgets_not
     assert_eq!(after.agents.len(), 1);
 
     let (_, target) = s.get("/v1/target").await;
-    // The service goes away from under its agent, which must not count as lost for that.
+    // The service restarts, and its agent must not count as lost.
     let s = s.restart().await;
     beats[1].abort();
     drop(b);
@@ -189,7 +189,7 @@ async fn reported_arrivals_are_counted_by_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_devices_say_is_shown_and_what_is_not_known_is_null() {
+async fn device_use_is_shown_with_null_for_unknown_values() {
     let s = with_pipeline().await;
     let mut agent = attach(&s, register(&s, "a")).await;
     agent.welcome().await;
@@ -212,7 +212,7 @@ async fn what_devices_say_is_shown_and_what_is_not_known_is_null() {
     s.running.stop().await;
 }
 
-/// Says that a replica of the target could not be loaded.
+/// Reports that a replica of the target could not be loaded.
 async fn fail(agent: &support::agent::Agent, target: &v1::Target, replica: u64) {
     let (state, error) = (v1::replica_state::State::Failed.into(), "out of memory".to_string());
     let replicas = vec![v1::ReplicaState { replica, state, error: error.clone(), ..Default::default() }];
@@ -220,7 +220,7 @@ async fn fail(agent: &support::agent::Agent, target: &v1::Target, replica: u64) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_cannot_be_loaded_goes_to_another_device_and_a_plan_applied_anew_tries_again() {
+async fn a_replica_that_cannot_be_loaded_moves_to_another_device() {
     let s = with_pipeline().await;
     let mut agent = attach(&s, register(&s, "a")).await;
     agent.welcome().await;
@@ -249,7 +249,7 @@ async fn a_replica_that_cannot_be_loaded_goes_to_another_device_and_a_plan_appli
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_could_not_be_loaded_stays_visible_with_its_reason() {
+async fn load_failures_stay_visible_with_their_reason() {
     let s = with_pipeline().await;
     let mut agent = attach(&s, register(&s, "a")).await;
     agent.welcome().await;
@@ -270,7 +270,7 @@ async fn a_replica_that_could_not_be_loaded_stays_visible_with_its_reason() {
     let broken = state(failed, v1::replica_state::State::Failed, "out of memory\0");
     agent.say(ack(vec![broken.clone()])).await;
     agent.say(ack(vec![broken])).await;
-    // The next acknowledgement does not speak of it any more.
+    // The next acknowledgement does not name it any more.
     agent.say(ack(vec![state(failed + 100, v1::replica_state::State::Ready, "")])).await;
     let seen = |list: &Value| {
         let agent = &list[0];

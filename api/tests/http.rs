@@ -1,4 +1,4 @@
-//! Resources over HTTP: what they accept, what they refuse and how they say so.
+//! Resources over HTTP: accepted and refused requests.
 
 mod support;
 
@@ -49,7 +49,7 @@ async fn a_pipeline_and_its_profiles_survive_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_pipeline_is_said_with_its_place() {
+async fn refused_pipelines_name_the_place_of_each_error() {
     let s = service().await;
     let mut unknown_child = spec();
     unknown_child["edges"][0]["to"] = json!("raed");
@@ -78,7 +78,7 @@ async fn what_is_wrong_with_a_pipeline_is_said_with_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pipeline_is_replaced_only_if_it_is_of_the_version_named() {
+async fn a_pipeline_is_replaced_only_at_the_named_version() {
     let s = service().await;
     s.put("/v1/pipelines/digits", &spec()).await;
     let put = |tag: &'static str| {
@@ -109,7 +109,7 @@ async fn profiles_are_taken_as_csv_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_verified_and_given_out_whole_or_in_part() {
+async fn files_are_verified_and_served_in_ranges() {
     let s = service().await;
     let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 251) as u8).collect();
     let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
@@ -156,7 +156,7 @@ async fn traces_are_read_before_they_are_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_exist_is_a_problem_document_too() {
+async fn missing_resources_are_problem_documents() {
     let s = service().await;
     let (status, refusal) = s.get("/v1/nothing").await;
     assert_eq!((status, &refusal["status"], &refusal["title"]), (404, &json!(404), &json!("Not Found")));
@@ -167,7 +167,7 @@ async fn what_does_not_exist_is_a_problem_document_too() {
     assert_eq!(s.delete(&format!("/v1/plans/{id}")).await.0, 404);
     let large = s.client.put(format!("{}/v1/pipelines/digits", s.base)).body(vec![b' '; 17 * 1024 * 1024]).send().await;
     if let Ok(response) = large {
-        // The connection may be cut while the client still writes; if there is an answer it is this one.
+        // The connection may end while the client still writes. If there is an answer, it is this one.
         assert_eq!(response.status(), 413);
     }
     s.running.stop().await;

@@ -1,9 +1,10 @@
-//! Jobs: claimed, cancelled, put back and begun again, by any number of processes.
+//! Jobs of several processes: claims, cancellations, jobs that are put back and begun again.
 
 mod support;
 
 use apportion_api::store::jobs::{self, Offer};
 use apportion_api::store::{PgConnection, plans};
+use apportion_wire::PlanState;
 use serde_json::{Value, json};
 use sqlx::Connection;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use support::relay::Relay;
 use support::{PATIENCE, Service, hard_problem, problem, service};
 use uuid::Uuid;
 
-const OFFER: Offer<'static> = Offer { lease: Duration::from_secs(60), long: true, from_the_dead: true, own: &[] };
+const OFFER: Offer<'static> = Offer { lease: Duration::from_secs(60), long: true, take_over: true, own: &[] };
 
 /// The database of a service that has stopped, with one plan enqueued.
 async fn one_job() -> (String, tempfile::TempDir, Uuid) {
@@ -31,7 +32,7 @@ async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("our own database")
 }
 
-async fn state(db: &mut PgConnection, id: Uuid) -> String {
+async fn state(db: &mut PgConnection, id: Uuid) -> PlanState {
     plans::state(db, id).await.expect("an answer").expect("it is there")
 }
 
@@ -41,7 +42,7 @@ async fn solved(s: &Service, request: &Value) -> Value {
     document
 }
 
-/// Asks for a plan, and says where it is.
+/// Asks for a plan; returns its path.
 async fn ask(s: &Service, problem: &Value, time_limit_s: f64) -> String {
     let body = json!({"problem": problem, "gap": 0.0, "time_limit_s": time_limit_s});
     let posted = s.client.post(format!("{}/v1/plans", s.base)).json(&body).send().await.expect("an answer");
@@ -77,13 +78,15 @@ async fn a_cancellation_that_meets_a_claim_reaches_the_worker() {
     }
     claiming.commit().await.expect("committed");
     assert!(cancelling.await.expect("no panic"), "the plan was open");
-    assert_eq!(state(&mut db, id).await, "solving");
+    assert_eq!(state(&mut db, id).await, PlanState::Solving);
     assert!(jobs::renew(&mut db, &job, OFFER.lease).await.expect("an answer"), "the worker still has its job");
     assert!(plans::cancel_asked(&mut db, id).await.expect("an answer"), "and is told to stop");
     assert!(jobs::delete(&mut db, &job).await.expect("an answer"));
-    plans::finish(&mut db, id, "succeeded", Some(&json!({})), None, chrono::Utc::now()).await.expect("stored");
+    let plan = json!({});
+    let succeeded = plans::Outcome { state: PlanState::Succeeded, plan: Some(&plan), error: None };
+    plans::finish(&mut db, id, succeeded, chrono::Utc::now()).await.expect("stored");
     let row = plans::get(&mut db, id).await.expect("an answer").expect("it is there");
-    assert_eq!((row.state.as_str(), row.plan), ("cancelled", None), "whatever the worker found");
+    assert_eq!((row.state, row.plan), (PlanState::Cancelled, None), "whatever the worker found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +101,7 @@ async fn only_a_silent_worker_counts_as_dead() {
     }
     let short = Offer { lease: Duration::ZERO, ..OFFER };
     let silent = jobs::claim(&mut db, &short).await.expect("an answer").expect("the job");
-    let refused = [Offer { from_the_dead: false, ..OFFER }, Offer { own: &[id], ..OFFER }];
+    let refused = [Offer { take_over: false, ..OFFER }, Offer { own: &[id], ..OFFER }];
     for offer in refused {
         assert!(jobs::claim(&mut db, &offer).await.expect("an answer").is_none(), "{offer:?}");
     }
@@ -109,7 +112,7 @@ async fn only_a_silent_worker_counts_as_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_cancelled_while_it_is_put_back_is_not_begun_again() {
+async fn a_job_cancelled_while_put_back_stays_cancelled() {
     let (url, dir, id) = one_job().await;
     let mut db = connect(&url).await;
     let job = jobs::claim(&mut db, &OFFER).await.expect("an answer").expect("the job");
@@ -123,13 +126,13 @@ async fn a_job_cancelled_while_it_is_put_back_is_not_begun_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_whose_worker_died_is_begun_again_but_not_for_ever() {
+async fn a_job_fails_after_several_dead_workers() {
     let s = service().await;
     let plan = solved(&s, &json!({"problem": problem(20.0)})).await;
     let s = {
         let support::Service { running, dir, url, .. } = s;
         running.stop().await;
-        // As if workers had died: the lease has run out.
+        // As if workers had died: the lease has expired.
         let mut db = sqlx::PgConnection::connect(&url).await.expect("our own database");
         let copy = "insert into plans (id, state, problem, options, created_at)
                     select $2, 'solving', problem, options, created_at from plans where id = $1";
@@ -155,7 +158,7 @@ async fn a_job_whose_worker_died_is_begun_again_but_not_for_ever() {
     s.running.stop().await;
 }
 
-/// How many plans are cancelled: `APPORTION_CANCELS` of them, for a trial.
+/// Number of cancelled plans; `APPORTION_CANCELS` sets it for a trial.
 fn cancels() -> usize {
     std::env::var("APPORTION_CANCELS").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
 }
@@ -176,7 +179,7 @@ async fn plans_cancelled_while_they_are_claimed_never_stay_open() {
                     return answers;
                 }
                 let path = ask(&s, &problem(20.0), 60.0).await;
-                // From at once to after the claim.
+                // The moments go from before the claim to after it.
                 tokio::time::sleep(Duration::from_micros(700 * (at as u64 % 16))).await;
                 let (status, answer) = s.delete(&path).await;
                 assert!([202, 409].contains(&status), "{status}: {answer}");
@@ -197,7 +200,7 @@ async fn plans_cancelled_while_they_are_claimed_never_stay_open() {
         .fetch_one(&mut db)
         .await
         .expect("a count");
-    let left = jobs::open(&mut db).await.expect("a count");
+    let left = jobs::count_open(&mut db).await.expect("a count");
     eprintln!("{count} plans in {:?}: {cancelled} cancelled, {late} were over, {open} open, {left} jobs", begun.elapsed());
     assert_eq!((open, left, cancelled + late), (0, 0, count));
     Arc::try_unwrap(s).ok().expect("nobody else has it").running.stop().await;
@@ -243,7 +246,7 @@ async fn plans_that_take_long_starve_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_away_while_a_plan_ends_costs_it_nothing() {
+async fn an_outage_at_the_end_of_a_plan_loses_nothing() {
     let url = support::new_database().await;
     let relay = Relay::to(&url);
     let s = support::service_on(relay.url(), support::open_dir()).await;
@@ -255,7 +258,7 @@ async fn a_database_that_is_away_while_a_plan_ends_costs_it_nothing() {
     type Begun = (chrono::DateTime<chrono::Utc>, i32, i32);
     let before: Begun = sqlx::query_as(begun).fetch_one(&mut db).await.expect("the job");
     assert_eq!((before.1, before.2), (1, 0));
-    // Its limit runs out meanwhile.
+    // Its time limit ends meanwhile.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after: Begun = sqlx::query_as(begun).fetch_one(&mut db).await.expect("the job is still there");
     assert_eq!(before, after);

@@ -1,4 +1,4 @@
-//! The service's description of itself: valid, kept, true of every operation, and enough to make a client from.
+//! The OpenAPI document is valid, committed, true of every operation, and complete enough for generated clients.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{Service, problem, profiles, service, spec};
 use tokio::process::Command;
 
 const DESCRIPTION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
-/// Made-up requests for each operation, beyond those that cover its parameters one by one.
+/// Random requests for each operation, beyond those that cover its parameters one by one.
 const EXAMPLES: &str = "8";
 
 #[test]
@@ -55,7 +55,7 @@ fn every_part_of_the_description_is_described() {
     assert!(operations >= 28, "only {operations} operations");
     for (name, schema) in description["components"]["schemas"].as_object().expect("schemas") {
         for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-            // What may be null has its description beside its reference.
+            // A nullable property has its description beside its reference.
             let referred = property["oneOf"].as_array().into_iter().flatten().any(|one| one.get("description").is_some());
             if property.get("description").is_none() && !referred {
                 missing.push(format!("{name}.{key}"));
@@ -77,7 +77,7 @@ async fn the_description_is_valid() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0 errors");
 }
 
-/// A service that has one of everything, so that operations find something.
+/// A service with one resource of each kind, so that operations find one.
 async fn with_resources() -> Service {
     let s = service().await;
     assert_eq!(s.put("/v1/hardware/demo", &json!({"price_per_hour": 2.0})).await.0, 201);
@@ -98,12 +98,12 @@ async fn no_operation_breaks_its_description() {
     let mut command = Command::new(python);
     command.args(["-m", "schemathesis.cli", "--config-file"]).arg(config);
     command.args(["run", DESCRIPTION, "--url", &s.base, "--no-color", "--continue-on-failure"]);
-    // Without chance: each run sends the same requests.
+    // The seed is fixed: each run sends the same requests.
     command.args(["--generation-deterministic", "--max-examples", EXAMPLES]);
     command.current_dir(folder.path());
     let output = run(&mut command).await;
     let said = String::from_utf8_lossy(&output.stdout);
-    // The tester says how many of the operations it could call.
+    // The tester reports the number of operations that it could call.
     let count = counted(Need::Clients, (0..operations()).collect()).len();
     assert!(said.contains(&format!("Tested: {count}\n")), "{said}");
     s.running.stop().await;
@@ -154,7 +154,7 @@ async fn a_generated_client_registers_plans_and_reads_back() {
     s.running.stop().await;
 }
 
-/// Runs a program to its end, which must be a success.
+/// Runs a program, which must succeed.
 async fn run(command: &mut Command) -> Output {
     let output = command.kill_on_drop(true).output().await.expect("it can be run");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

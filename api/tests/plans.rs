@@ -1,4 +1,4 @@
-//! Plans over HTTP: asked for, solved by the worker, read back.
+//! Plans over HTTP: requests, solving, outcomes.
 
 mod support;
 
@@ -13,7 +13,7 @@ async fn solved(s: &Service, request: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_problem_is_planned_and_the_plan_is_there_after_a_restart() {
+async fn a_plan_survives_a_restart() {
     let s = service().await;
     let plan = solved(&s, &json!({"problem": problem(60.0)})).await;
     assert_eq!(plan["state"], "succeeded", "{plan:#}");
@@ -30,7 +30,7 @@ async fn a_problem_is_planned_and_the_plan_is_there_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_prefer_the_answer_comes_at_once_and_says_where_to_look() {
+async fn without_prefer_the_answer_is_immediate() {
     let s = service().await;
     let request = s.client.post(format!("{}/v1/plans", s.base)).json(&json!({"problem": problem(20.0)}));
     let response = request.send().await.expect("an answer");
@@ -78,7 +78,7 @@ async fn registered_pipelines_are_planned_with_their_profiles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_holds_on_the_trace_that_it_is_given() {
+async fn a_plan_holds_on_its_trace() {
     let s = service().await;
     let post = s.client.post(format!("{}/v1/traces", s.base)).body("second,qps\n0,30\n1,60\n2,30\n").send().await;
     let trace: Value = post.expect("an answer").json().await.expect("a document");
@@ -116,7 +116,7 @@ async fn a_queued_plan_is_cancelled_at_once() {
     let s = service().await;
     let id = uuid::Uuid::now_v7();
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
-    // Without a job nobody begins it.
+    // Without a job no worker begins it.
     apportion_api::store::plans::insert(&mut db, id, &problem(1.0), &json!({}), chrono::Utc::now()).await.expect("a row");
     let (status, plan) = s.delete(&format!("/v1/plans/{id}")).await;
     assert_eq!((status, &plan["state"]), (202, &json!("cancelled")));
@@ -140,7 +140,7 @@ async fn a_request_sent_twice_under_one_key_is_one_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_that_is_being_solved_says_how_far_it_is_and_can_be_cancelled() {
+async fn a_plan_in_progress_can_be_cancelled() {
     let s = service().await;
     let request = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});
     let posted = s.client.post(format!("{}/v1/plans", s.base)).json(&request).send().await.expect("an answer");
@@ -158,7 +158,7 @@ async fn a_plan_that_is_being_solved_says_how_far_it_is_and_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_cancels_what_it_waited_for() {
+async fn a_client_that_leaves_cancels_its_plan() {
     let s = service().await;
     let request = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});
     let post = |key: Option<&'static str>| {
@@ -171,13 +171,13 @@ async fn a_client_that_leaves_cancels_what_it_waited_for() {
             (plans.len() == number && plans[0]["state"] == state).then_some(())
         }
     };
-    // Dropped with its connection once the plan is being solved.
+    // The request is dropped with its connection while the plan is being solved.
     tokio::select! {
         answer = post(None) => panic!("too easy a problem: {answer:?}"),
         () = s.until("/v1/plans", state(1, "solving")) => {}
     }
     s.until("/v1/plans", state(1, "cancelled")).await;
-    // Who sends a key may come back for it.
+    // A client with a key may come back for it.
     tokio::select! {
         answer = post(Some("k1")) => panic!("too easy a problem: {answer:?}"),
         () = s.until("/v1/plans", state(2, "solving")) => {}
@@ -194,7 +194,7 @@ async fn a_list_of_plans_reads_none_of_their_documents() {
     let s = service().await;
     solved(&s, &json!({"problem": problem(20.0)})).await;
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
-    // A role of the whole cluster, which is this test binary's alone.
+    // The role belongs to the whole cluster, which only this test binary uses.
     let role = format!("lister_{}", uuid::Uuid::now_v7().simple());
     let columns = "id, state, options, error, created_at, started_at, finished_at, progress";
     let grant = format!("create role {role}; grant select ({columns}) on plans to {role}; set role {role}");

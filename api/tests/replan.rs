@@ -1,4 +1,4 @@
-//! The loop that replans: a fleet appears, its load doubles and falls, an agent dies.
+//! Replanning: a fleet appears, its load doubles and falls, an agent dies.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::agent::{Agent, attach, register};
 use support::{PATIENCE, Service, profiles, service, spec};
 
-/// Reports this many arrivals each tenth of a second, as an agent would of its ingress.
+/// Reports this many arrivals each tenth of a second, like an agent.
 fn load(agent: &Agent, tenth: Arc<AtomicU32>) -> tokio::task::JoinHandle<()> {
     let outbox = agent.outbox.clone();
     tokio::spawn(async move {
@@ -43,7 +43,7 @@ async fn registered(s: &Service, replan: &Value, profiles: &Value) {
     assert_eq!(s.put("/v1/pipelines/digits/profiles", profiles).await.0, 200);
 }
 
-/// Waits until the plan in force is made for a demand of which `check` approves.
+/// Waits until `check` accepts the demand of the plan in force.
 async fn until_demand(s: &Service, check: impl Fn(f64) -> bool) -> (Value, u64) {
     let begin = Instant::now();
     loop {
@@ -119,7 +119,7 @@ async fn advice_is_stored_and_nothing_is_deployed() {
     s.running.stop().await;
 }
 
-/// What was measured, on a hardware type that is four times as fast too.
+/// The measurements, also on a hardware type that is four times as fast.
 fn on_two_types() -> Value {
     let mut profiles = profiles();
     let rows = profiles["rows"].as_array_mut().expect("rows");
@@ -139,7 +139,7 @@ fn hardware_of(plan: &Value) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_least_cost_is_on_cheaper_hardware_than_the_fewest_devices() {
+async fn the_least_cost_uses_cheaper_hardware() {
     let s = service().await;
     for (name, price) in [("demo", 1.0), ("fast", 10.0)] {
         assert_eq!(s.put(&format!("/v1/hardware/{name}"), &json!({"price_per_hour": price})).await.0, 201);
@@ -152,7 +152,7 @@ async fn the_least_cost_is_on_cheaper_hardware_than_the_fewest_devices() {
         agents.push(agent);
     }
     let _beats: Vec<_> = agents.iter().map(Agent::report).collect();
-    // What is advised for each objective, with the ladder that the second asks for.
+    // The advised plan for each objective; the second asks for a ladder.
     let mut advised = Vec::new();
     let least_cost = json!({"objective": {"mode": "min_cost"}, "ladder": 2.0, "ladder_headroom": 1.25});
     for settings in [json!({}), least_cost] {
@@ -187,13 +187,13 @@ async fn the_least_cost_is_on_cheaper_hardware_than_the_fewest_devices() {
     let part = |plan: &Value| plan["plan"]["pipelines"][0].clone();
     assert_eq!(part(&advised[0])["ladder"], Value::Null);
     let ladder = part(&advised[1])["ladder"].as_array().expect("a ladder").clone();
-    // Twice the demand, over what rates are divided by.
+    // Twice the demand, divided by the ladder's headroom.
     let ends = ladder.last().and_then(|step| step["rate_qps"].as_f64()).expect("a rate");
     assert!(ladder.len() > 1 && ends <= 60.0 * 1.15 * 2.0 / 1.25, "{ends}");
     s.running.stop().await;
 }
 
-/// The pipeline planned by hand for so many queries per second, and in force.
+/// Puts a plan for this rate of queries per second in force.
 async fn in_force_for(s: &Service, qps: f64, objective: &Value) -> f64 {
     let ask = json!({"pipelines": [{"name": "digits", "demand_qps": qps}], "objective": objective});
     let (status, plan) = s.post("/v1/plans", &ask).await;
@@ -204,7 +204,7 @@ async fn in_force_for(s: &Service, qps: f64, objective: &Value) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_is_replaced_only_where_that_saves_more_than_the_change_costs() {
+async fn a_plan_is_replaced_only_if_savings_exceed_the_change() {
     let s = service().await;
     let off = json!({"mode": "off"});
     registered(&s, &off, &profiles()).await;
@@ -223,7 +223,7 @@ async fn a_plan_is_replaced_only_where_that_saves_more_than_the_change_costs() {
             .map(|name| decision["costs"][name].as_f64().expect("a number"))
     };
 
-    // A little dearer than what a round finds: the change would cost more.
+    // A little dearer than the plan of a round: the change would cost more.
     let dearer = in_force_for(&s, 1_100.0, &objective).await;
     let replan = json!({"mode": "apply", "period_s": 1.0, "headroom": 1.0, "min_qps": 900.0, "objective": objective});
     registered(&s, &replan, &profiles()).await;
@@ -234,7 +234,7 @@ async fn a_plan_is_replaced_only_where_that_saves_more_than_the_change_costs() {
     let reason = kept["reason"].as_str().expect("a reason");
     assert!(reason.contains(&format!("{new:.4} per hour")) && reason.contains(&format!("{in_force:.4}")), "{reason}");
 
-    // More than twice as dear: it is replaced, and the record says by how much.
+    // More than twice as dear: it is replaced, and the decision has the costs.
     registered(&s, &off, &profiles()).await;
     let dear = in_force_for(&s, 2_500.0, &objective).await;
     registered(&s, &replan, &profiles()).await;

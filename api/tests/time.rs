@@ -1,4 +1,4 @@
-//! Agents through faults of the service itself: a stalled database, broken streams, another leader, a lost fleet.
+//! Agents during faults of the service: a stalled database, broken streams, another leader, a lost fleet.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn state<'a>(agents: &'a Value, name: &str) -> Option<&'a str> {
     agents.as_array()?.iter().find(|a| a["name"] == name)?["state"].as_str()
 }
 
-/// A service with a plan in force on agents of these names, which report: so many replicas of find, and one of read.
+/// A service with a plan in force on reporting agents with these names: this many replicas of find, and one of read.
 async fn in_force(names: &[&str], replicas: u32) -> (Service, Vec<Agent>, Vec<tokio::task::JoinHandle<()>>) {
     let s = service().await;
     assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
@@ -38,7 +38,7 @@ async fn target(s: &Service) -> (i64, Value) {
     (target["generation"].as_i64().expect("a generation"), target["placement"]["replicas"].clone())
 }
 
-/// Keeps every row of the service's control from being read or written for a while.
+/// Locks the tables of the control plane for a while.
 async fn stall(s: &Service, length: Duration) {
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     let mut tx = db.begin().await.expect("a transaction");
@@ -55,7 +55,7 @@ async fn a_stalled_database_loses_no_agent() {
     let (s, agents, _beats) = in_force(&["a", "b"], 2).await;
     let before = target(&s).await;
     stall(&s, Duration::from_secs(5)).await;
-    // Longer than all that would have been noticed.
+    // Longer than every limit on silence.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         let (_, list) = s.get("/v1/agents").await;
@@ -63,7 +63,7 @@ async fn a_stalled_database_loses_no_agent() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(target(&s).await, before);
-    // Their streams are the same: what they say arrives.
+    // Their streams are the same, and their messages arrive.
     let ack = v1::Ack { applied: true, ..Default::default() };
     agents[0].say(v1::agent_message::Message::Ack(ack)).await;
     let has_come = |list: &Value| list.as_array()?.iter().any(|a| a["ack"]["applied"] == true).then_some(());
@@ -88,7 +88,7 @@ async fn a_database_that_does_not_answer_is_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_breaks_and_comes_back_changes_nothing() {
+async fn a_reconnected_stream_changes_nothing() {
     let (s, mut agents, beats) = in_force(&["a", "b"], 2).await;
     let before = target(&s).await;
     for _ in 0..3 {
@@ -108,7 +108,7 @@ async fn a_stream_that_breaks_and_comes_back_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_is_lost_whole_keeps_its_target() {
+async fn a_completely_lost_fleet_keeps_its_target() {
     let (s, mut agents, beats) = in_force(&["a", "b"], 1).await;
     let before = target(&s).await;
     beats.iter().for_each(tokio::task::JoinHandle::abort);
@@ -117,7 +117,7 @@ async fn a_fleet_that_is_lost_whole_keeps_its_target() {
     s.until("/v1/agents", lost).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(target(&s).await, before, "nobody is there to do better");
-    // Who comes back first finds its replicas; the other one is waited for.
+    // The first agent that is back has its replicas; the other one gets time.
     let mut a = attach(&s, register(&s, "a")).await;
     a.welcome().await;
     assert_eq!(a.target(1).await.fence.map(|f| f.generation), Some(1));
@@ -136,7 +136,7 @@ async fn another_leader_changes_no_target() {
     let s = service().await;
     assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
-    // Leads from the first on; the agents come to the second.
+    // The first service leads; the agents join the second.
     let second = service_on(s.url.clone(), support::open_dir()).await;
     let mut agents = Vec::new();
     for name in ["a", "b"] {
@@ -149,7 +149,7 @@ async fn another_leader_changes_no_target() {
     assert_eq!(s.put_target(0, &json!([plan])).await.0, 200);
     let before = target(&s).await;
     s.running.stop().await;
-    // Longer than it takes to lead and to judge.
+    // Longer than a leader's grace period.
     tokio::time::sleep(Duration::from_secs(12)).await;
     assert_eq!(target(&second).await, before);
     // It does lead.
@@ -161,9 +161,9 @@ async fn another_leader_changes_no_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_of_a_process_that_is_gone_are_lost_in_the_end() {
+async fn agents_of_a_dead_process_become_lost() {
     let (s, mut agents, beats) = in_force(&["a", "b"], 2).await;
-    // As a process leaves them that was killed: live, and held by nobody who lives.
+    // As after a killed process: the agents are live, and no live process holds them.
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     let gone = "update agents set holder = '00000000-0000-0000-0000-000000000001', session = holder where name = 'a'";
     beats[0].abort();
@@ -176,7 +176,7 @@ async fn agents_of_a_process_that_is_gone_are_lost_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_database_gives_agents_their_numbers_again_and_no_target() {
+async fn agents_keep_their_numbers_in_an_empty_database() {
     let s = service().await;
     let with = |name: &str, number: u64| v1::Register {
         number,
@@ -214,7 +214,7 @@ async fn after_a_restore_agents_take_targets_again() {
     drop(agents);
     s.running.stop().await;
     let backup = support::copy_database(&url).await;
-    // The fleet goes on.
+    // The fleet gets later targets.
     let s = service_on(url, dir).await;
     let mut a = attach(&s, register(&s, "a")).await;
     a.welcome().await;
@@ -235,7 +235,7 @@ async fn after_a_restore_agents_take_targets_again() {
     let mut a = attach(&s, of_a(&s)).await;
     assert_eq!(a.welcome().await.agent, 1);
     let _beat = a.report();
-    // The process may not have heard of it yet and send the older one first, which an agent refuses.
+    // The process may still send the older target first, which an agent refuses.
     let now = a.target(restored.generation as u64).await;
     let fence = now.fence.expect("a fence");
     assert_eq!((fence.incarnation as i64, fence.generation as i64), (restored.incarnation, restored.generation));

@@ -1,5 +1,6 @@
-//! Why a pipeline could not be profiled.
+//! Why can a pipeline not be profiled?
 
+use crate::labels::LabelsError;
 use crate::npy::NpyError;
 use apportion_executor::backend::BackendError;
 
@@ -13,18 +14,18 @@ pub enum ProfileError {
         task: String,
         /// Its name.
         variant: String,
-        /// What happened.
+        /// The error of the backend.
         #[source]
         source: Box<BackendError>,
     },
-    /// A variant's outputs are not what the pipeline's edges or the convention need.
+    /// The outputs of a variant do not fit the pipeline's edges or the convention.
     #[error("variant {variant} of task {task}: {detail}")]
     Convention {
         /// Its task.
         task: String,
         /// Its name.
         variant: String,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what would be right.
         detail: String,
     },
     /// The tasks and edges are not a tree with one root, or a map does not fit.
@@ -33,21 +34,30 @@ pub enum ProfileError {
     /// An array of the validation set cannot be read.
     #[error("{file}")]
     Array {
-        /// Which file.
+        /// The file.
         file: String,
         /// Why.
         #[source]
         source: NpyError,
     },
-    /// The labels cannot be read, or do not fit the inputs.
-    #[error("{file}: {detail}")]
+    /// The labels cannot be read.
+    #[error("{file}")]
     Labels {
-        /// Which file.
+        /// The file.
         file: String,
-        /// What is wrong and what would be right.
+        /// Why.
+        #[source]
+        source: LabelsError,
+    },
+    /// The labels do not fit the inputs.
+    #[error("{file}: {detail}")]
+    LabelsMismatch {
+        /// The file.
+        file: String,
+        /// What is wrong, and what would be right.
         detail: String,
     },
-    /// No query of the validation set reaches a task, so there is nothing to time it with.
+    /// No query of the validation set reaches a task, so it has no inputs for timing.
     #[error("no query of the validation set reaches task {0}, so its variants cannot be timed")]
     Unreached(String),
 }

@@ -1,10 +1,10 @@
-//! What is to be profiled: the files of a pipeline, in plain words.
+//! Which files does a pipeline have that is profiled?
 
-use crate::ProfileError;
+use crate::error::ProfileError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Largest number of combinations of variants along the paths of a pipeline: each is run over the validation set.
+/// Most combinations of variants along the paths of a pipeline. Each runs over the validation set.
 pub const PATHS_MAX: usize = 4_096;
 
 /// A pipeline whose variants lie in files.
@@ -23,7 +23,7 @@ pub struct PipelineFiles {
 pub struct TaskFiles {
     /// Unique.
     pub name: String,
-    /// At least one; they take and make the same tensors.
+    /// At least one. All have the same input and output tensors.
     pub variants: Vec<VariantFile>,
 }
 
@@ -84,8 +84,16 @@ pub(crate) struct Tree {
     pub runs: usize,
 }
 
+/// The edges of a pipeline, with tasks as indices.
+struct Edges {
+    out_edges: Vec<Vec<usize>>,
+    to: Vec<usize>,
+    /// The number of parents of each task.
+    parents: Vec<usize>,
+}
+
 impl PipelineFiles {
-    /// Resolves the names and checks that the tasks are a tree.
+    /// Resolves the names, and checks that the tasks are a tree.
     pub(crate) fn tree(&self) -> Result<Tree, ProfileError> {
         let fail = |detail: String| Err(ProfileError::Pipeline(detail));
         let index: BTreeMap<&str, usize> = self.tasks.iter().enumerate().map(|(i, t)| (t.name.as_str(), i)).collect();
@@ -98,17 +106,7 @@ impl PipelineFiles {
                 return fail(format!("task {} has at least one variant, and each name once", task.name));
             }
         }
-        let mut out_edges = vec![Vec::new(); self.tasks.len()];
-        let mut to = Vec::new();
-        let mut parents = vec![0_usize; self.tasks.len()];
-        for (e, edge) in self.edges.iter().enumerate() {
-            let (Some(&from), Some(&child)) = (index.get(edge.from.as_str()), index.get(edge.to.as_str())) else {
-                return fail(format!("edge {} -> {} names an unknown task", edge.from, edge.to));
-            };
-            out_edges[from].push(e);
-            to.push(child);
-            parents[child] += 1;
-        }
+        let Edges { out_edges, to, parents } = self.edges_by_index(&index)?;
         if let Some(join) = parents.iter().position(|&p| p > 1) {
             return fail(format!("task {} has several parents; only trees can be profiled so far", self.tasks[join].name));
         }
@@ -124,7 +122,23 @@ impl PipelineFiles {
         Ok(Tree { root, out_edges, to, order, runs })
     }
 
-    /// How many combinations of variants are to be run, at most [`PATHS_MAX`].
+    fn edges_by_index(&self, index: &BTreeMap<&str, usize>) -> Result<Edges, ProfileError> {
+        let mut out_edges = vec![Vec::new(); self.tasks.len()];
+        let mut to = Vec::new();
+        let mut parents = vec![0_usize; self.tasks.len()];
+        for (e, edge) in self.edges.iter().enumerate() {
+            let (Some(&from), Some(&child)) = (index.get(edge.from.as_str()), index.get(edge.to.as_str())) else {
+                let detail = format!("edge {} -> {} names an unknown task", edge.from, edge.to);
+                return Err(ProfileError::Pipeline(detail));
+            };
+            out_edges[from].push(e);
+            to.push(child);
+            parents[child] += 1;
+        }
+        Ok(Edges { out_edges, to, parents })
+    }
+
+    /// The number of combinations of variants to run, at most [`PATHS_MAX`].
     fn runs(&self, order: &[usize], out_edges: &[Vec<usize>], to: &[usize]) -> Result<usize, ProfileError> {
         let mut prefixes = vec![1_usize; self.tasks.len()];
         let mut total = 0_usize;
@@ -174,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tree_is_refused() {
+    fn pipelines_that_are_no_tree_are_refused() {
         let cases: [(&str, &[&str], &str); 7] = [
             ("", &[], "at least one task"),
             ("aa", &["aa"], "each name once"),

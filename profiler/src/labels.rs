@@ -1,15 +1,37 @@
-//! The labels of a validation set.
+//! Which labels does a validation set have?
 
 use serde::Deserialize;
 use std::path::Path;
 
-/// Something that the pipeline should find in an example.
+/// Why labels cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum LabelsError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The file is no list of labels for each example.
+    #[error("{0}; expected is, for each example, a list of {{\"value\": number, \"at\": [numbers]}}")]
+    Json(#[from] serde_json::Error),
+    /// The file has no label.
+    #[error("there is no label in it")]
+    Empty,
+    /// Positions have different dimensions.
+    #[error("some labels are at {first} numbers and some at {other}")]
+    Dimensions {
+        /// The dimension of the first label.
+        first: usize,
+        /// Another dimension.
+        other: usize,
+    },
+}
+
+/// An object that the pipeline should find in an example.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Label {
-    /// What it is.
+    /// Its class or value.
     pub value: f64,
-    /// Where it is; empty if the value alone decides.
+    /// Its position; empty if the value alone decides.
     #[serde(default)]
     pub at: Vec<f64>,
 }
@@ -17,14 +39,13 @@ pub struct Label {
 /// Reads the labels: a JSON list with, for each example, the list of its labels.
 ///
 /// # Errors
-/// What is wrong, with line and column.
-pub fn read_labels(file: &Path) -> Result<Vec<Vec<Label>>, String> {
-    let text = std::fs::read_to_string(file).map_err(|e| e.to_string())?;
-    let labels: Vec<Vec<Label>> = serde_json::from_str(&text)
-        .map_err(|e| format!("{e}; expected is, for each example, a list of {{\"value\": number, \"at\": [numbers]}}"))?;
-    let first = labels.iter().flatten().next().ok_or("there is no label in it")?;
-    match labels.iter().flatten().find(|l| l.at.len() != first.at.len()) {
-        Some(odd) => Err(format!("some labels are at {} numbers and some at {}", first.at.len(), odd.at.len())),
+/// As [`LabelsError`] lists; JSON errors have line and column.
+pub fn read_labels(file: &Path) -> Result<Vec<Vec<Label>>, LabelsError> {
+    let text = std::fs::read_to_string(file)?;
+    let labels: Vec<Vec<Label>> = serde_json::from_str(&text)?;
+    let first = labels.iter().flatten().next().ok_or(LabelsError::Empty)?.at.len();
+    match labels.iter().flatten().find(|l| l.at.len() != first) {
+        Some(odd) => Err(LabelsError::Dimensions { first, other: odd.at.len() }),
         None => Ok(labels),
     }
 }
@@ -33,7 +54,7 @@ pub fn read_labels(file: &Path) -> Result<Vec<Vec<Label>>, String> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Vec<Label>>, String> {
+    fn read(text: &str) -> Result<Vec<Vec<Label>>, LabelsError> {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), text).expect("written");
         read_labels(file.path())
@@ -56,7 +77,7 @@ mod tests {
             (r#"{"value": 7}"#, "for each example"),
         ];
         for (text, said) in cases {
-            let error = read(text).expect_err(said);
+            let error = read(text).expect_err(said).to_string();
             assert!(error.contains(said), "{error} should say {said:?}");
         }
     }

@@ -1,16 +1,17 @@
-//! Measures what a planner must know of a pipeline: how long a batch of each variant takes, how many queries it makes, how
-//! accurate each path through the pipeline is.
+//! How fast, how accurate and how large is each variant of a pipeline?
 //!
-//! What belongs here: running variants alone through the executor's [`Backend`], timing them, sending a labelled validation
-//! set through every combination of variants, and the statistics of all that, which are pure ([`stats`], [`matching`]).
-//! What never does: reading problem or pipeline files, planning, talking to agents, anything about one pipeline in
-//! particular.
+//! The profiler measures the time of a batch of each variant, the number of queries that it makes, and the accuracy of each
+//! path through the pipeline. Planners need these figures.
 //!
-//! The method is the profiler of InferLine (section 4.1): the sample queries run through the pipeline once, which gives each
-//! task inputs to be timed with and the number of queries that reach it. To it come Loki's profiled accuracy of every path,
-//! and load time and memory as INFaaS records them.
+//! The method is InferLine's profiler (section 4.1). Sample queries run through the pipeline once; this gives each task
+//! inputs for timing, and the number of queries that reach it. Loki adds the accuracy of every path, INFaaS the load time
+//! and the memory.
 //!
-//! The commonest addition is a statistic of a variant: measure it in [`mod@profile`], put it into [`MeasuredVariant`].
+//! What belongs here: running single variants through the executor's [`Backend`], timing them, sending a labelled
+//! validation set through every combination of variants, and the pure statistics ([`stats`], [`matching`]). What never
+//! does: reading problem or pipeline files, planning, agents, anything about one particular pipeline.
+//!
+//! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into [`MeasuredVariant`].
 
 pub mod error;
 pub mod files;
@@ -31,6 +32,7 @@ pub use apportion_executor::backend::{
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
+pub use labels::LabelsError;
 pub use measure::{Clock, MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{Loader, Measured, MeasuredTask, MeasuredVariant, Progress, onnx_loader, profile_pipeline};

@@ -1,20 +1,20 @@
-//! How many labels the rows of an answer got right.
+//! How many labels does an answer find?
 
 use crate::labels::Label;
 
 /// One row of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What it says there is.
+    /// Its class or value.
     pub value: f64,
-    /// Where; empty if the value alone decides.
+    /// Its position; empty if the value alone decides.
     pub at: Vec<f64>,
 }
 
-/// Pairs labels with rows of equal value that lie at most `within` apart, nearest pairs first, each label and each row once
-/// (ties in the labels' order, then the rows'); returns how many pairs there are. With `within` `None` any distance will do.
+/// Counts the pairs of a label and a row with equal values that lie at most `within` apart; `None`: at any distance.
 ///
-/// A row that matches no label costs nothing here: accuracy is the share of labels that are found.
+/// Each label and each row is in one pair at most. The nearest pairs come first; ties are in the order of the labels, then
+/// of the rows. A row that matches no label costs nothing: accuracy is the share of labels that are found.
 #[must_use]
 pub fn count_matches(labels: &[Label], rows: &[Row], within: Option<f64>) -> usize {
     let mut pairs = Vec::new();
@@ -38,7 +38,7 @@ pub fn count_matches(labels: &[Label], rows: &[Row], within: Option<f64>) -> usi
     count
 }
 
-/// Euclidean; 0 where either side has no position.
+/// The Euclidean distance; 0 if either side has no position.
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()
 }
@@ -71,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn nearest_pairs_come_first_even_where_another_pairing_matches_more() {
+    fn nearest_pairs_come_first_even_if_fewer_match() {
         let labels = [label(7.0, 0.0), label(7.0, 3.0)];
         let rows = [row(7.0, 2.0), row(7.0, 6.5)];
         assert_eq!(count_matches(&labels, &rows, Some(3.5)), 1, "3 takes 2, and 0 has only 6.5 left");
     }
 
     #[test]
-    fn without_positions_values_are_counted_as_a_bag() {
+    fn values_without_positions_are_counted() {
         let labels = [1.0, 1.0, 2.0].map(|value| Label { value, at: vec![] });
         let rows = [1.0, 2.0, 2.0].map(|value| Row { value, at: vec![] });
         assert_eq!(count_matches(&labels, &rows, None), 2);

@@ -1,4 +1,4 @@
-//! Times one variant alone at several batch sizes.
+//! How long does a batch of one variant take?
 
 use crate::processor::thread_time;
 use crate::rows::cycle;
@@ -7,18 +7,19 @@ use apportion_executor::backend::{Backend, BackendError};
 use apportion_executor::tensor::Tensor;
 use std::time::{Duration, Instant};
 
-/// What the time of a batch is taken from.
+/// The clock that times a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The clock on the wall: what a client waits.
+    /// The wall clock: the time that a client waits.
     #[default]
     Wall,
-    /// The processor time of the thread that runs it, the mean of all runs of a batch size: for emulated devices on a machine that has
-    /// other work. It is right for backends that compute in the thread that calls them. Where the system does not say it, the wall's.
+    /// The processor time of the calling thread, as the mean of all runs of a batch size. It is for emulated devices on a
+    /// busy machine, and for backends that compute in the calling thread. If the system does not report it, the wall clock
+    /// is used.
     Processor,
 }
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasureOptions {
     /// Batch sizes, increasing.
@@ -29,20 +30,20 @@ pub struct MeasureOptions {
     pub repeats_min: u32,
     /// Most timed runs of each batch size.
     pub repeats_max: u32,
-    /// After this long no further run of a batch size is begun, once there are `repeats_min`.
+    /// After this time no further run of a batch size begins, if there are `repeats_min`.
     pub point_time_max: Duration,
-    /// Factor on the latency rows, for a device that holds its slot for a multiple of the measured time, as the demo's do. It
-    /// touches nothing else: load times are those of this machine.
+    /// Factor on the latencies, for a device that holds its slot for a multiple of the measured time, as in the demo. Load
+    /// times stay those of this machine.
     pub multiple: f64,
     /// Most examples of the validation set that are run.
     pub examples_max: usize,
-    /// What the time of a batch is taken from.
+    /// The clock that times a batch.
     pub clock: Clock,
 }
 
 impl Default for MeasureOptions {
-    /// Batches 1 to 32 in powers of two (INFaaS goes on to 64, section 7); 0.8 s a point gives at least 100 runs, which a
-    /// 99th percentile needs, of whatever takes less than 8 ms.
+    /// Batches 1 to 32 in powers of two (INFaaS goes on to 64, section 7). A 99th percentile needs 100 runs: batches below
+    /// 8 ms get them in 0.8 s.
     fn default() -> Self {
         Self {
             batches: vec![1, 2, 4, 8, 16, 32],
@@ -57,11 +58,11 @@ impl Default for MeasureOptions {
     }
 }
 
-/// Different batches made of the samples at each size, so that the times are not those of one input.
+/// Number of different batches at each size, so that the times do not depend on one input.
 const WINDOWS_MAX: usize = 16;
 
-/// Times a variant on rows of `samples` (all its inputs, with equally many rows, at least one), which are repeated where a
-/// batch needs more. The rows never fall with the batch size: see [`fit`].
+/// Times a variant on rows of `samples`: all its inputs, with equally many rows, at least one. Rows repeat if a batch needs
+/// more. The latencies never fall with the batch size ([`fit`]).
 ///
 /// # Errors
 /// As the backend's.
@@ -79,7 +80,7 @@ pub fn profile_variant(
     Ok(fit(&times, options.multiple))
 }
 
-/// A latency is above 0 even where the clock is coarse.
+/// Shortest latency in milliseconds: it is above 0 even with a coarse clock.
 const TIME_MS_MIN: f64 = 1e-6;
 
 /// Milliseconds of each timed run of batches of one size.
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_leaves_out_what_a_thread_waits_for() {
+    fn processor_time_excludes_waiting() {
         let now = thread_time().ok_or("/proc/thread-self/schedstat is not there");
         let Some(_now) = need(Need::ProcessorTimes, now) else { return };
         let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };

@@ -1,13 +1,13 @@
-//! How much memory a variant takes at its peak: loaded, and run with its largest batch.
+//! How much memory does a variant take at its peak, loaded and run with its largest batch?
 //!
-//! That is seen only in a process of its own, where nothing else grows meanwhile and no memory of another variant is used
-//! again. So the caller starts one, which reads the batch from its standard input ([`read_inputs`]) and measures
+//! The measurement needs a process of its own: nothing else grows in it, and it uses no memory of another variant again.
+//! The caller starts this process. It reads the batch from its standard input ([`read_inputs`]) and measures
 //! ([`peak_memory_mib`]).
 //!
-//! On the processor the figure is the growth of the process's resident memory from before the variant was loaded to its
-//! highest mark, without the pages of shared libraries, which all replicas of an agent share. On a CUDA device it is the
-//! growth of the device's memory in use, as its driver tells it; ONNX Runtime's arena gives nothing back while the variant
-//! is loaded, so what is in use at the end is the peak.
+//! On a processor, the figure is the growth of the resident memory, from before the variant is loaded to its highest mark.
+//! Pages of shared libraries do not count, because all replicas of an agent share them. On a CUDA device, the figure is the
+//! growth of the device's memory in use, as the driver reports it. ONNX Runtime's arena returns no memory while the variant
+//! is loaded, so the memory at the end is the peak.
 
 use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Provider, Running};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-/// Measures the peak memory in MiB of the variant in a file when it runs this batch; `None` where it cannot be known.
+/// Measures the peak memory, in MiB, of the variant in a file when it runs this batch; `None` if it cannot be measured.
 pub type MemoryProbe<'a> = dyn Fn(&Path, &[Tensor]) -> Result<Option<f64>, BackendError> + 'a;
 
-/// Runs of the batch: ONNX Runtime plans its memory in the first and takes it in the second.
+/// Runs of the batch: ONNX Runtime plans its memory in the first run and allocates it in the second.
 const RUNS: usize = 3;
 /// Longest header of a batch.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
@@ -59,7 +59,7 @@ pub fn write_inputs(out: &mut impl Write, inputs: &[Tensor]) -> io::Result<()> {
 /// Reads a batch that [`write_inputs`] wrote.
 ///
 /// # Errors
-/// The reader's, or that it is none.
+/// The reader's, or that the input is no batch.
 pub fn read_inputs(from: &mut impl BufRead) -> io::Result<Vec<Tensor>> {
     let broken = |detail: String| io::Error::new(io::ErrorKind::InvalidData, detail);
     let mut line = Vec::new();
@@ -84,8 +84,8 @@ pub fn read_inputs(from: &mut impl BufRead) -> io::Result<Vec<Tensor>> {
     Ok(tensors)
 }
 
-/// Peak memory of a variant in MiB, above what this process and the runtime take; `None` if the device does not say. To be
-/// called in a process that does nothing else.
+/// Peak memory of a variant in MiB, above the memory of this process and the runtime; `None` if the device does not report
+/// it. Call it in a process that does nothing else.
 ///
 /// # Errors
 /// As [`OnnxBackend::load`], and if the batch cannot be run.
@@ -106,7 +106,7 @@ pub fn peak_memory_mib(
         Provider::Cpu => {
             OnnxBackend::prepare(library)?;
             let before = Resident::now()?;
-            // Where the mark cannot be put back it is that of the process's start, which is not higher.
+            // If the mark cannot be reset, it is that of the start of the process, which is not higher.
             let _kept = std::fs::write("/proc/self/clear_refs", "5");
             let backend = load_and_run()?;
             let after = Resident::now()?;
@@ -118,7 +118,7 @@ pub fn peak_memory_mib(
             let visible = std::env::var(VISIBLE_VARIABLE).ok();
             let Ok(devices) = Devices::open(visible.as_deref(), running.device.saturating_add(1)) else { return Ok(None) };
             let used = || devices.look().into_iter().find(|seen| seen.device == running.device)?.memory_used;
-            // CUDA's context comes with the first variant and stays; all replicas of an agent share it.
+            // The first variant creates CUDA's context, which stays. All replicas of an agent share it.
             drop(load_and_run()?);
             let before = used();
             let backend = load_and_run()?;
@@ -134,7 +134,7 @@ pub fn peak_memory_mib(
 struct Resident {
     now: u64,
     highest: u64,
-    /// Of shared libraries, included in both.
+    /// Pages of shared libraries, included in both.
     libraries: u64,
 }
 
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_read_as_it_was_written() {
+    fn a_batch_survives_writing_and_reading() {
         let tensor = |name: &str, datatype, shape: &[usize], data: Vec<u8>| Tensor {
             name: name.to_owned(),
             datatype,

@@ -1,4 +1,4 @@
-//! Reads arrays that NumPy wrote: format 1.0 to 3.0, plain numbers, C order, little-endian.
+//! How is a NumPy array file read? Formats 1.0 to 3.0 with plain numbers, in C order, little-endian.
 
 use apportion_executor::tensor::{Datatype, Tensor};
 use bytes::Bytes;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused_with_the_reason() {
+    fn other_arrays_are_refused_with_the_reason() {
         let with = |descr: &str, order: &str, shape: &str| {
             file(1, &format!("{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}"), &[0; 8])
         };

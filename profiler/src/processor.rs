@@ -1,16 +1,16 @@
-//! The processor time of the calling thread, which other work on the machine does not lengthen as it does the clock's.
+//! How much processor time did the calling thread have? Other work on the machine does not change it.
 
 use std::time::Duration;
 
-/// Processor time that the calling thread has had, in steps of nanoseconds; `None` where the system does not say.
+/// The processor time of the calling thread, in nanosecond steps; `None` if the system does not report it.
 #[must_use]
 pub fn thread_time() -> Option<Duration> {
-    // The kernel adds up what a running thread has had at its next tick; to yield makes it do so now.
+    // The kernel updates the time of a running thread at its next tick. A yield updates it now.
     std::thread::yield_now();
     parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
 }
 
-/// The first number of a `schedstat` file; kernels that do not count write 0.
+/// The first number of a `schedstat` file. Kernels that do not count write 0.
 fn parse(text: &str) -> Option<Duration> {
     let nanos: u64 = text.split_whitespace().next()?.parse().ok()?;
     (nanos > 0).then(|| Duration::from_nanos(nanos))
@@ -23,7 +23,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn a_schedstat_file_begins_with_the_nanoseconds_that_were_run() {
+    fn a_schedstat_file_begins_with_the_run_time() {
         assert_eq!(parse("104792 380416 2\n"), Some(Duration::from_nanos(104_792)));
         for text in ["", "0 0 0", "x 1 2"] {
             assert_eq!(parse(text), None, "{text:?}");
@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_spins_runs_and_one_that_sleeps_does_not() {
+    fn sleep_takes_no_processor_time() {
         let before = thread_time().ok_or("/proc/thread-self/schedstat is not there");
         let Some(before) = need(Need::ProcessorTimes, before) else { return };
         std::thread::sleep(Duration::from_millis(50));

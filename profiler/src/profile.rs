@@ -1,6 +1,6 @@
-//! The whole of it: loads every variant, validates every combination, times every variant.
+//! How is a whole pipeline profiled? Every variant is loaded, every combination validated, every variant timed.
 
-use crate::ProfileError;
+use crate::error::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::{Label, read_labels};
 use crate::measure::{MeasureOptions, profile_variant};
@@ -19,26 +19,26 @@ use std::time::Instant;
 /// Loads a variant from its file.
 pub type Loader<'a> = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 'a;
 
-/// A loader of ONNX files through the library at `library`, which runs them so.
+/// A loader of ONNX files with the library at `library`, for backends that run as `running` says.
 pub fn onnx_loader(library: PathBuf, running: Running) -> impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> {
     move |file| OnnxBackend::load(&library, file, running).map(|backend| Box::new(backend) as Box<dyn Backend>)
 }
 
-/// Times that each variant is loaded; the median counts.
+/// How often each variant is loaded. The median time counts.
 const LOADS: usize = 3;
 
-/// How far the work is.
+/// The progress of the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Steps done.
     pub done: usize,
     /// Steps in all.
     pub total: usize,
-    /// What was done last.
+    /// The last step.
     pub what: String,
 }
 
-/// What was measured of a pipeline.
+/// The measurements of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// In the files' order.
@@ -49,33 +49,33 @@ pub struct Measured {
     pub examples: usize,
 }
 
-/// What was measured of a task.
+/// The measurements of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredTask {
     /// Its name.
     pub name: String,
-    /// What its variants take.
+    /// The inputs of its variants.
     pub inputs: Vec<TensorSpec>,
-    /// What they make.
+    /// Their outputs.
     pub outputs: Vec<TensorSpec>,
     /// In the files' order.
     pub variants: Vec<MeasuredVariant>,
 }
 
-/// What was measured of a variant.
+/// The measurements of a variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredVariant {
     /// Its name.
     pub name: String,
     /// Accuracy of the best path through it.
     pub accuracy: f64,
-    /// Mean rows made per query: Loki's multiplicative factor (section 4.1).
+    /// Mean rows per query: Loki's multiplicative factor (section 4.1).
     pub fanout: f64,
-    /// By child task: distribution of the queries that one query makes there, over everything that reached the variant.
+    /// By child task: distribution of the queries that one query makes there, over all queries that reached the variant.
     pub fanout_counts: BTreeMap<String, FanoutCounts>,
-    /// Median time to load it into memory, in a process that has the runtime.
+    /// Median time to load it into memory, in a process with the runtime.
     pub load_ms: f64,
-    /// Peak memory on its device, loaded and run with the largest batch; `None` where it cannot be known.
+    /// Peak memory on its device, loaded and run with the largest batch; `None` if it cannot be measured.
     pub memory_mib: Option<f64>,
     /// Latency by batch size, never falling.
     pub rows: Vec<ProfilePoint>,
@@ -95,11 +95,13 @@ impl Steps<'_> {
     }
 }
 
-/// Profiles a pipeline: loads every variant (all are held in memory at once), runs the validation set through every
-/// combination of variants, then times each variant alone on the queries that reached its task and has its memory measured.
+/// Profiles a pipeline.
+///
+/// It loads every variant and holds all of them in memory. It runs the validation set through every combination of
+/// variants. Then it times each variant alone on the queries that reached its task, and measures its memory.
 ///
 /// # Errors
-/// As [`ProfileError`] lists; nothing is measured by halves.
+/// As [`ProfileError`] lists. There are no partial results.
 pub fn profile_pipeline(
     files: &PipelineFiles,
     load: &Loader<'_>,
@@ -124,9 +126,10 @@ pub fn profile_pipeline(
         return Err(ProfileError::Unreached(files.tasks[*unreached].name.clone()));
     }
 
+    let timing = Timing { files, tree: &tree, validation: &validation, memory, options };
     let mut tasks = Vec::with_capacity(files.tasks.len());
     for (t, (signature, loaded)) in signatures.into_iter().zip(&loaded).enumerate() {
-        let variants = time_task(files, t, &mut backends[t], loaded, memory, &validation, &tree, options, &mut steps)?;
+        let variants = timing.time_task(t, &mut backends[t], loaded, &mut steps)?;
         let Signature { inputs, outputs } = signature;
         tasks.push(MeasuredTask { name: files.tasks[t].name.clone(), inputs, outputs, variants });
     }
@@ -187,7 +190,8 @@ fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: Bac
     }
 }
 
-/// Whether every input of every child comes from an output of its parent that fits, and the sinks have what is matched.
+/// Checks that every input of a child comes from a matching output of its parent, and that sinks have the outputs of the
+/// labels.
 fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
     for (&from, edge) in tree.order.iter().flat_map(|t| tree.out_edges[*t].iter().map(move |e| (t, e))) {
         let (parent, child) = (&signatures[from], &signatures[tree.to[*edge]]);
@@ -209,19 +213,32 @@ fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> R
     Ok(())
 }
 
-fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signature) -> Result<(), String> {
+/// Why the map of an edge does not fit.
+#[derive(Debug, thiserror::Error)]
+enum MapError {
+    #[error("its map leaves out input {0}")]
+    MissingInput(String),
+    #[error("input {0} is mapped to an output that is not there")]
+    MissingOutput(String),
+    #[error("output {output:?} does not fit input {input:?}")]
+    Mismatch { output: TensorSpec, input: TensorSpec },
+    #[error("its map names input {0}, which is not there")]
+    UnknownInput(String),
+}
+
+fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signature) -> Result<(), MapError> {
     for input in &child.inputs {
-        let output = map.get(&input.name).ok_or_else(|| format!("its map leaves out input {}", input.name))?;
+        let output = map.get(&input.name).ok_or_else(|| MapError::MissingInput(input.name.clone()))?;
         let output = parent.outputs.iter().find(|o| o.name == *output);
-        let output = output.ok_or_else(|| format!("input {} is mapped to an output that is not there", input.name))?;
+        let output = output.ok_or_else(|| MapError::MissingOutput(input.name.clone()))?;
         let fits = |(a, b): (&i64, &i64)| a == b || *a == -1 || *b == -1;
         let shapes = input.shape.len() == output.shape.len() && input.shape.iter().zip(&output.shape).skip(1).all(fits);
         if !shapes || input.datatype != output.datatype {
-            return Err(format!("output {output:?} does not fit input {input:?}"));
+            return Err(MapError::Mismatch { output: output.clone(), input: input.clone() });
         }
     }
     match map.keys().find(|name| !child.inputs.iter().any(|i| i.name == **name)) {
-        Some(unknown) => Err(format!("its map names input {unknown}, which is not there")),
+        Some(unknown) => Err(MapError::UnknownInput(unknown.clone())),
         None => Ok(()),
     }
 }
@@ -233,8 +250,10 @@ fn read_validation(
     examples_max: usize,
 ) -> Result<(Vec<Tensor>, Vec<Vec<Label>>), ProfileError> {
     let set = &files.validation;
-    let bad_labels = |detail: String| ProfileError::Labels { file: set.labels.display().to_string(), detail };
-    let mut labels = read_labels(&set.labels).map_err(bad_labels)?;
+    let file = || set.labels.display().to_string();
+    let bad_labels = |detail: String| ProfileError::LabelsMismatch { file: file(), detail };
+    let unreadable = |source| ProfileError::Labels { file: file(), source };
+    let mut labels = read_labels(&set.labels).map_err(unreadable)?;
     let mut examples = Vec::new();
     for input in &root.inputs {
         let Some(file) = set.inputs.get(&input.name) else {
@@ -265,32 +284,52 @@ fn read_validation(
     Ok((examples, labels))
 }
 
-#[expect(clippy::too_many_arguments, reason = "the end of a pipeline of steps, called once")]
-fn time_task(
-    files: &PipelineFiles,
-    t: usize,
-    backends: &mut [Box<dyn Backend>],
-    load_ms: &[f64],
-    memory: &MemoryProbe<'_>,
-    validation: &Validation,
-    tree: &Tree,
-    options: &MeasureOptions,
-    steps: &mut Steps<'_>,
-) -> Result<Vec<MeasuredVariant>, ProfileError> {
-    let task = &files.tasks[t];
-    let mut variants = Vec::with_capacity(backends.len());
-    for (v, (backend, &load_ms)) in backends.iter_mut().zip(load_ms).enumerate() {
+/// The parts of the measurements that all tasks share.
+struct Timing<'a> {
+    files: &'a PipelineFiles,
+    tree: &'a Tree,
+    validation: &'a Validation,
+    memory: &'a MemoryProbe<'a>,
+    options: &'a MeasureOptions,
+}
+
+impl Timing<'_> {
+    /// Times every variant of a task, and measures its memory.
+    fn time_task(
+        &self,
+        t: usize,
+        backends: &mut [Box<dyn Backend>],
+        load_ms: &[f64],
+        steps: &mut Steps<'_>,
+    ) -> Result<Vec<MeasuredVariant>, ProfileError> {
+        let mut variants = Vec::with_capacity(backends.len());
+        for (v, (backend, &load_ms)) in backends.iter_mut().zip(load_ms).enumerate() {
+            let variant = self.time_variant(t, v, backend.as_mut(), load_ms);
+            variants.push(variant.map_err(|e| variant_error(self.files, t, v, e))?);
+            steps.step(format!("timed {}", self.files.tasks[t].variants[v].name));
+        }
+        Ok(variants)
+    }
+
+    fn time_variant(
+        &self,
+        t: usize,
+        v: usize,
+        backend: &mut dyn Backend,
+        load_ms: f64,
+    ) -> Result<MeasuredVariant, BackendError> {
+        let (task, validation) = (&self.files.tasks[t], self.validation);
         let name = &task.variants[v].name;
         let samples = &validation.samples[t];
-        let rows = profile_variant(backend.as_mut(), samples, options).map_err(|e| variant_error(files, t, v, e))?;
-        let largest = options.batches.last().map_or(1, |&batch| batch as usize);
+        let rows = profile_variant(backend, samples, self.options)?;
+        let largest = self.options.batches.last().map_or(1, |&batch| batch as usize);
         let batch: Vec<Tensor> = samples.iter().map(|s| cycle(s, 0, largest)).collect();
-        let memory_mib = memory(&task.variants[v].file, &batch).map_err(|e| variant_error(files, t, v, e))?;
+        let memory_mib = (self.memory)(&task.variants[v].file, &batch)?;
         let through = |path: &&MeasuredPath| path.path.iter().any(|(t, v)| *t == task.name && v == name);
         let accuracy = validation.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
         let counts = distribution(&validation.counts[t][v]);
-        let children = tree.out_edges[t].iter().map(|&e| files.edges[e].to.clone());
-        variants.push(MeasuredVariant {
+        let children = self.tree.out_edges[t].iter().map(|&e| self.files.edges[e].to.clone());
+        Ok(MeasuredVariant {
             name: name.clone(),
             accuracy,
             fanout: counts.mean(),
@@ -298,8 +337,6 @@ fn time_task(
             load_ms,
             memory_mib,
             rows,
-        });
-        steps.step(format!("timed {name}"));
+        })
     }
-    Ok(variants)
 }

@@ -1,4 +1,4 @@
-//! Rows of tensors: joined, taken in turn, read as numbers.
+//! How are rows of tensors joined, repeated and read as numbers?
 
 use apportion_executor::tensor::{Datatype, Tensor, texts};
 use bytes::{Bytes, BytesMut};
@@ -16,7 +16,7 @@ pub(crate) fn concat(parts: &[Tensor]) -> Tensor {
     Tensor { name: parts[0].name.clone(), datatype: parts[0].datatype, shape, data: data.freeze() }
 }
 
-/// `count` rows from row `start` on, beginning again after the last. There is at least one row.
+/// `count` rows from row `start` on. After the last row, the first follows. The tensor has at least one row.
 pub(crate) fn cycle(tensor: &Tensor, start: usize, count: usize) -> Tensor {
     let rows = tensor.rows();
     let start = start % rows;
@@ -26,7 +26,7 @@ pub(crate) fn cycle(tensor: &Tensor, start: usize, count: usize) -> Tensor {
     concat(&(0..count).map(|i| tensor.row((start + i) % rows)).collect::<Vec<_>>())
 }
 
-/// The number that a text is; NaN, which equals nothing, for any other.
+/// The number of a text; NaN, which equals nothing, for other texts.
 fn text_number(text: &[u8]) -> f64 {
     std::str::from_utf8(text).ok().and_then(|t| t.trim().parse().ok()).unwrap_or(f64::NAN)
 }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_begin_again_after_the_last() {
+    fn rows_repeat_after_the_last() {
         let t = tensor(Datatype::Uint8, &[3, 2], vec![1, 2, 3, 4, 5, 6]);
         assert_eq!(cycle(&t, 1, 2).data.as_ref(), [3, 4, 5, 6]);
         let long = cycle(&t, 5, 5);

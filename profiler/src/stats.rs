@@ -1,4 +1,4 @@
-//! From samples to profile rows. Pure.
+//! How do samples become profile rows? Pure.
 
 use apportion_domain::nearest_rank;
 
@@ -11,16 +11,16 @@ pub struct ProfilePoint {
     pub latency_ms: f64,
     /// 99th percentile of the same.
     pub p99_ms: f64,
-    /// How many runs both come from. Below 100 the 99th percentile is the slowest of them.
+    /// Number of runs. Below 100 runs, the 99th percentile is the slowest of them.
     pub repeats: u32,
 }
 
 /// Turns the samples of each batch size (`(batch, milliseconds)`, by increasing batch, none empty) into profile rows.
 ///
-/// Larger batches cannot take less time, so where noise says they do, the medians are replaced by the non-decreasing
-/// sequence that is nearest in the sense of least squares (isotonic regression by pooling adjacent violators; Barlow and
-/// others, 1972), and so are the 99th percentiles, which are then raised to at least the median. Times are multiplied by
-/// `multiple`: 1 for what was measured, more for a device that holds its slot for a multiple of that.
+/// A larger batch cannot take less time. Where noise says so, the medians are replaced by the nearest non-decreasing
+/// sequence in the sense of least squares (isotonic regression by pooling adjacent violators; Barlow and others, 1972). The
+/// same is done with the 99th percentiles, which are then raised to at least the median. Times are multiplied by
+/// `multiple`: 1 for measured times, more for a device that holds its slot for a multiple of them.
 #[must_use]
 pub fn fit(samples: &[(u32, Vec<f64>)], multiple: f64) -> Vec<ProfilePoint> {
     assert!(multiple > 0.0 && multiple.is_finite(), "a multiple above 0");
@@ -35,8 +35,8 @@ pub fn fit(samples: &[(u32, Vec<f64>)], multiple: f64) -> Vec<ProfilePoint> {
     .collect()
 }
 
-/// The smallest sample that at least the share `quantile` of the samples does not exceed (nearest rank); of an even number
-/// of samples the median is the mean of the middle two.
+/// The percentile by nearest rank: the smallest sample that at least the share `quantile` of the samples does not exceed.
+/// The median of an even number of samples is the mean of the middle two.
 #[must_use]
 pub fn percentile(samples: &[f64], quantile: f64) -> f64 {
     assert!(!samples.is_empty() && (0.0..=1.0).contains(&quantile), "samples and a share");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn no_other_non_decreasing_sequence_on_a_grid_is_nearer() {
+    fn the_isotonic_sequence_is_the_nearest_on_a_grid() {
         let grid = |i: usize| [(i / 125) % 5, (i / 25) % 5, (i / 5) % 5, i % 5].map(|x| x as f64);
         let error = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>();
         for i in 0..625 {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_never_fall_and_the_tail_is_never_below_the_median() {
+    fn rows_never_fall_and_tails_exceed_medians() {
         let samples = [(1, vec![4.0, 5.0, 9.0]), (2, vec![3.0, 3.0, 3.0]), (4, vec![8.0, 8.0, 8.0])];
         let rows = fit(&samples, 10.0);
         let row = |batch, latency_ms, p99_ms| ProfilePoint { batch, latency_ms, p99_ms, repeats: 3 };

@@ -1,6 +1,6 @@
-//! Sends the validation set through every combination of variants: fan-out and path accuracy.
+//! Which fan-out and which accuracy does every combination of variants have on the validation set?
 
-use crate::ProfileError;
+use crate::error::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::Label;
 use crate::matching::{Row, count_matches};
@@ -10,9 +10,9 @@ use apportion_executor::backend::Backend;
 use apportion_executor::tensor::{Datatype, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The output that gives, per row, the index of the query in the batch that the row came from.
+/// The output that gives, for each row, the index of its query in the batch.
 pub const PARENT: &str = "parent";
-/// Queries of a batch while validating; the answers do not depend on it.
+/// Queries of a batch during validation. The answers do not depend on it.
 const BATCH: usize = 8;
 
 /// Accuracy of one combination of variants from the root to a sink.
@@ -25,43 +25,51 @@ pub struct MeasuredPath {
 }
 
 impl MeasuredPath {
-    /// As problem files write it: `task:variant>task:variant`.
+    /// Its key in problem files: `task:variant>task:variant`.
     #[must_use]
     pub fn key(&self) -> String {
         self.path.iter().map(|(task, variant)| format!("{task}:{variant}")).collect::<Vec<_>>().join(">")
     }
 }
 
-/// What the validation set showed.
+/// The results on the validation set.
 pub(crate) struct Validation {
-    /// By task, then variant: how many queries made how many rows.
+    /// By task, then variant: the number of queries by the number of rows that they made.
     pub counts: Vec<Vec<BTreeMap<u32, u64>>>,
     /// Every path to a sink.
     pub paths: Vec<MeasuredPath>,
-    /// By task: the most queries that reached it by one combination of variants, to time its variants with.
+    /// By task: the inputs for timing its variants, which are the most queries that reached it by one combination of
+    /// variants.
     pub samples: Vec<Vec<Tensor>>,
 }
 
-/// A run in progress: everything that does not change from one combination of variants to the next.
+/// A run of the validation set over all combinations of variants.
 pub(crate) struct Validator<'a> {
     files: &'a PipelineFiles,
     tree: &'a Tree,
     labels: &'a [Vec<Label>],
     found: Validation,
-    path: Vec<(usize, usize)>,
+    path: Vec<Place>,
     after_run: &'a mut dyn FnMut(String),
+}
+
+/// A variant of a task, by index.
+#[derive(Clone, Copy)]
+struct Place {
+    task: usize,
+    variant: usize,
 }
 
 /// Queries at one task.
 struct Queries {
     inputs: Vec<Tensor>,
-    /// Which example each stems from.
+    /// The example of each query.
     examples: Vec<usize>,
 }
 
-/// What a variant made of its queries.
+/// The answers of a variant.
 struct Answers {
-    /// The outputs that somebody reads, by name, each with as many rows as `parents`.
+    /// The outputs that are read, by name, each with as many rows as `parents`.
     outputs: BTreeMap<String, Tensor>,
     /// The query that each row came from.
     parents: Vec<usize>,
@@ -90,7 +98,7 @@ impl<'a> Validator<'a> {
         Ok(self.found)
     }
 
-    /// Runs every variant of a task on the queries that the variants on `self.path` made, and goes on below each.
+    /// Runs every variant of a task on the queries that the variants on `self.path` made, then the tasks below it.
     fn visit(
         &mut self,
         backends: &mut [Vec<Box<dyn Backend>>],
@@ -102,9 +110,9 @@ impl<'a> Validator<'a> {
             self.found.samples[task].clone_from(&queries.inputs);
         }
         for variant in 0..backends[task].len() {
-            let answers = self.answer(backends[task][variant].as_mut(), (task, variant), queries)?;
+            let answers = self.answer(backends[task][variant].as_mut(), Place { task, variant }, queries)?;
             self.count(task, variant, queries.examples.len(), &answers);
-            self.path.push((task, variant));
+            self.path.push(Place { task, variant });
             if self.tree.out_edges[task].is_empty() {
                 let path = self.score(queries, &answers)?;
                 self.found.paths.push(path);
@@ -138,7 +146,7 @@ impl<'a> Validator<'a> {
     fn answer(
         &self,
         backend: &mut dyn Backend,
-        (task, variant): (usize, usize),
+        Place { task, variant }: Place,
         queries: &Queries,
     ) -> Result<Answers, ProfileError> {
         let read = self.outputs_read(task);
@@ -146,14 +154,14 @@ impl<'a> Validator<'a> {
         let mut parts: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
         let mut parents = Vec::new();
         let count = queries.examples.len();
-        // No queries are run as one empty batch, so that the outputs have their shapes.
+        // Without queries one empty batch runs, so that the outputs have their shapes.
         for start in (0..count.max(1)).step_by(BATCH) {
             let size = BATCH.min(count - start);
             let inputs: Vec<Tensor> = queries.inputs.iter().map(|i| i.slice(start, size)).collect();
             let outputs = backend.run(&inputs).map_err(|e| self.failed(task, variant, e))?;
             let fault = |detail: String| self.fault(task, variant, detail);
             let batch = match names.iter().position(|n| n == PARENT) {
-                Some(p) => parents_of(&outputs[p], size).map_err(fault)?,
+                Some(p) => parents_of(&outputs[p], size).map_err(|e| fault(e.to_string()))?,
                 None => (0..size).collect(),
             };
             for output in outputs.into_iter().filter(|o| read.contains(o.name.as_str())) {
@@ -183,7 +191,7 @@ impl<'a> Validator<'a> {
     /// Accuracy of the combination on `self.path`, which ends in a sink.
     fn score(&self, queries: &Queries, answers: &Answers) -> Result<MeasuredPath, ProfileError> {
         let rule = &self.files.validation.matching;
-        let &(task, variant) = self.path.last().expect("a path to a sink");
+        let &Place { task, variant } = self.path.last().expect("a path to a sink");
         let values = &answers.outputs[&rule.value];
         let dimensions = self.labels.iter().flatten().next().map_or(0, |l| l.at.len());
         let per_row = |t: &Tensor| t.shape[1..].iter().product::<usize>();
@@ -209,8 +217,10 @@ impl<'a> Validator<'a> {
     }
 
     fn names(&self) -> Vec<(String, String)> {
-        let name =
-            |&(t, v): &(usize, usize)| (self.files.tasks[t].name.clone(), self.files.tasks[t].variants[v].name.clone());
+        let name = |place: &Place| {
+            let task = &self.files.tasks[place.task];
+            (task.name.clone(), task.variants[place.variant].name.clone())
+        };
         self.path.iter().map(name).collect()
     }
 
@@ -233,16 +243,25 @@ impl<'a> Validator<'a> {
     }
 }
 
+/// Why an output `parent` is refused.
+#[derive(Debug, thiserror::Error)]
+enum ParentError {
+    #[error("output {PARENT} is not an INT64 for each row")]
+    Type,
+    #[error("output {PARENT} is {index} in a batch of {queries}")]
+    OutOfRange { index: i64, queries: usize },
+}
+
 /// The query of each row, by the output `parent`.
-fn parents_of(parent: &Tensor, queries: usize) -> Result<Vec<usize>, String> {
+fn parents_of(parent: &Tensor, queries: usize) -> Result<Vec<usize>, ParentError> {
     if parent.datatype != Datatype::Int64 || parent.shape.len() != 1 {
-        return Err(format!("output {PARENT} is not an INT64 for each row"));
+        return Err(ParentError::Type);
     }
     let (chunks, _) = parent.data.as_chunks::<8>();
     let index = |chunk: &[u8; 8]| {
         let parent = i64::from_le_bytes(*chunk);
         let index = usize::try_from(parent).ok().filter(|&p| p < queries);
-        index.ok_or_else(|| format!("output {PARENT} is {parent} in a batch of {queries}"))
+        index.ok_or(ParentError::OutOfRange { index: parent, queries })
     };
     chunks.iter().map(index).collect()
 }

@@ -1,4 +1,4 @@
-//! The example pipeline, profiled as anyone's would be.
+//! The example pipeline is profiled like a user's pipeline.
 
 use apportion_needs::{Need, need};
 use apportion_profiler::{
@@ -127,7 +127,7 @@ fn a_multiple_and_fewer_examples_are_heeded() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_place() {
+fn mismatches_are_refused_with_their_place() {
     let Some(library) = library() else { return };
     let load = onnx_loader(library, Running::on_cpu(1));
     let refused = |change: &dyn Fn(&mut PipelineFiles), said: &str| {

@@ -1,4 +1,4 @@
-//! A tree of variants that are plain functions: what the convention promises, without a runtime.
+//! The convention holds for a tree of variants that are plain functions, without a runtime.
 
 use apportion_profiler::{
     Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, ProfileError,
@@ -20,7 +20,7 @@ fn numbers(tensor: &Tensor) -> Vec<i64> {
     tensor.data.as_chunks::<8>().0.iter().map(|c| i64::from_le_bytes(*c)).collect()
 }
 
-/// A variant known by its file's name.
+/// A variant, by the name of its file.
 struct Function {
     name: String,
     signature: Signature,
@@ -117,7 +117,7 @@ const LABELS: &str =
     r#"[[], [{"value": 10}], [{"value": 20}, {"value": 21}], [{"value": 30}, {"value": 31}, {"value": 32}]]"#;
 
 #[test]
-fn a_tree_with_two_sinks_has_a_path_for_each_combination_down_to_each() {
+fn every_combination_down_to_a_sink_is_a_path() {
     let set = Set::new(LABELS);
     let measured =
         set.profile(&["cut digits two", "left same odd", "right same"], &["cut left", "cut right"]).expect("a tree");
@@ -142,7 +142,7 @@ fn a_tree_with_two_sinks_has_a_path_for_each_combination_down_to_each() {
 }
 
 #[test]
-fn rows_are_followed_to_their_example_through_several_fan_outs() {
+fn rows_keep_their_example_through_fan_outs() {
     let labels = r#"[[], [{"value": 100}], [{"value": 200}, {"value": 211}], [{"value": 321}, {"value": 100}]]"#;
     let measured = Set::new(labels).profile(&["a digits", "b two", "c same"], &["a b", "b c"]).expect("a chain");
     assert_eq!(measured.path_accuracy[0].accuracy, 4.0 / 5.0, "100 stems from 1, so it is not found in 3");

@@ -1,4 +1,4 @@
-//! Where the service keeps everything durable: a PostgreSQL by URL, or a private one of its own.
+//! Which PostgreSQL keeps the service's data? One by URL, or a private one.
 
 mod private;
 
@@ -16,22 +16,22 @@ pub const CONNECTIONS_MAX: u32 = 16;
 /// How long a request waits for a connection before it fails.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no database to work with.
+/// Why there is no database.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// The URL is none.
+    /// The URL is malformed.
     #[error("the database URL cannot be read; expected postgres://user:password@host:port/name")]
     Url(#[source] sqlx::Error),
-    /// Nobody answers there, or not to us.
+    /// The server does not answer, or refuses the service.
     #[error("the database at {place} is not reachable")]
     Unreachable {
         /// Host and port, or socket folder; never the password.
         place: String,
-        /// What the client said.
+        /// The error of the client.
         #[source]
         source: sqlx::Error,
     },
-    /// A newer release has been at work there.
+    /// A newer release has changed the schema.
     #[error("the database has schema version {found}, this program knows up to {known}; use a newer release")]
     Newer {
         /// Version found.
@@ -83,14 +83,14 @@ impl Database {
         Ok(Self { pool, private })
     }
 
-    /// Ends if the private PostgreSQL ends by itself, and says how; to be asked once.
+    /// Waits until the private PostgreSQL ends by itself; returns how it ended. Call it once.
     pub fn died(&mut self) -> impl Future<Output = String> + Send + use<> {
         let died = self.private.as_mut().and_then(PrivateDatabase::died);
         async move {
             match died {
                 Some(died) => match died.await {
                     Ok(why) => why,
-                    // It was stopped.
+                    // The service has stopped it.
                     Err(_) => std::future::pending().await,
                 },
                 None => std::future::pending().await,

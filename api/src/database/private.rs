@@ -1,7 +1,8 @@
-//! A PostgreSQL of our own: a child process on a unix socket, without TCP.
+//! How does the service run a private PostgreSQL? It is a child process on a unix socket, without TCP.
 //!
-//! PostgreSQL refuses to run as root, so as root its files belong to user `postgres` and it runs as that user. It dies with
-//! us: the kernel signals it on the death of the *thread* that spawned it, so that thread lives as long as the database.
+//! PostgreSQL refuses to run as root. If the service is root, the files belong to user `postgres`, and the server runs as
+//! that user. The server ends with the service: the kernel signals it when the *thread* ends that spawned it. So that
+//! thread lives as long as the database.
 
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
@@ -15,9 +16,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How long the server may take to accept connections; recovery after a crash is part of it.
+/// Longest time until the server accepts connections, with recovery after a crash.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How long a fast shutdown may take before the server is killed.
+/// Longest time of a fast shutdown. Then the server is killed.
 const STOP_MAX: Duration = Duration::from_secs(20);
 /// Database role that owns everything.
 const ROLE: &str = "apportion";
@@ -30,16 +31,16 @@ pub enum PrivateError {
         "no PostgreSQL server is installed (looked in /usr/lib/postgresql/*/bin, pg_config --bindir and PATH); install one or give a database URL"
     )]
     NotInstalled,
-    /// We are root and there is no user to run it as.
+    /// The service is root, and there is no user `postgres`.
     #[error("PostgreSQL refuses to run as root and there is no user postgres on this machine")]
     NoUser,
-    /// User `postgres` cannot get to the folder.
+    /// User `postgres` cannot enter the folder.
     #[error("{0} cannot be entered by user postgres, as which PostgreSQL runs; choose another data directory")]
     Closed(PathBuf),
     /// A file operation failed.
     #[error("{what}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
         /// Why it failed.
         #[source]
@@ -108,7 +109,7 @@ impl PrivateDatabase {
         &self.socket_dir
     }
 
-    /// Hears how the server ended, if it ended by itself; to be asked once.
+    /// Receives how the server ended, if it ended by itself. Call it once.
     pub(super) fn died(&mut self) -> Option<oneshot::Receiver<String>> {
         self.died.take()
     }
@@ -145,7 +146,7 @@ impl Drop for PrivateDatabase {
     }
 }
 
-/// What a server is started from.
+/// The folders and the user of a server.
 struct Server {
     bin: PathBuf,
     dir: PathBuf,
@@ -153,8 +154,8 @@ struct Server {
     user: Option<User>,
 }
 
-/// The life of the server: spawn, report, wait for the word to stop. Runs on its own thread for the reason in the
-/// module's documentation.
+/// Spawns the server, reports its start, and waits for the order to stop. It runs on a thread of its own: see the module's
+/// documentation.
 fn keep(
     server: &Server,
     report: &mpsc::Sender<Result<(), PrivateError>>,
@@ -179,11 +180,11 @@ fn keep(
         }
     }
     shut_down(&mut child);
-    // Only an empty folder goes; one that somebody else's server uses by now does not.
+    // Only an empty folder is removed: another server may use it by now.
     let _in_use = fs::remove_dir(&server.socket);
 }
 
-/// Spawns the server and waits until its socket answers. A server that a killed service left behind is given time to end.
+/// Spawns the server and waits until its socket answers. The server of a killed service gets time to end.
 fn start_server(bin: &Path, dir: &Path, socket: &Path, user: Option<User>) -> Result<Child, PrivateError> {
     let begin = Instant::now();
     loop {
@@ -203,7 +204,7 @@ fn start_server(bin: &Path, dir: &Path, socket: &Path, user: Option<User>) -> Re
         if !ended {
             shut_down(&mut child);
         }
-        // a server that is still ending writes into the same log, so the reason need not be in its last lines
+        // A server that still ends writes into the same log, so the reason may not be in its last lines.
         let log = log(dir);
         let left_behind = log.contains("postmaster.pid") || log.contains("shared memory block");
         if !left_behind || begin.elapsed() > START_MAX / 4 {
@@ -237,7 +238,7 @@ fn spawn_server(bin: &Path, dir: &Path, socket: &Path, user: Option<User>) -> Re
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn die_with_parent(command: &mut Command) {
-    // SAFETY: prctl is async-signal-safe and touches no memory of ours between fork and exec.
+    // SAFETY: prctl is async-signal-safe and touches no memory of this process between fork and exec.
     unsafe {
         command.pre_exec(|| {
             // SIGINT is PostgreSQL's fast shutdown.
@@ -252,7 +253,7 @@ fn die_with_parent(_command: &mut Command) {}
 #[allow(unsafe_code)]
 fn shut_down(child: &mut Child) {
     let pid = i32::try_from(child.id()).expect("a pid fits an i32");
-    // SAFETY: the child is ours and not waited for, so its pid is not another's.
+    // SAFETY: the child was not waited for, so its pid belongs to no other process.
     unsafe {
         libc::kill(pid, libc::SIGINT);
     }
@@ -291,7 +292,7 @@ fn log_path(dir: &Path) -> PathBuf {
     dir.with_file_name("postgres.log")
 }
 
-/// What was logged since the last start.
+/// The log since the last start.
 fn log(dir: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log_path(dir)).unwrap_or_default()).replace('\0', "")
 }
@@ -314,7 +315,7 @@ fn find_binaries() -> Option<PathBuf> {
     debian.into_iter().chain(config).chain(std::env::split_paths(&path)).find(complete)
 }
 
-/// As whom the server runs: ourselves, or `postgres` if we are root.
+/// The user of the server: `postgres` if the service is root, else `None`.
 fn service_user() -> Result<Option<User>, PrivateError> {
     let own = fs::metadata("/proc/self").map_err(io_error("reading /proc/self"))?.uid();
     if own != 0 {
@@ -351,7 +352,8 @@ fn give_to(dir: &Path, user: Option<User>) -> Result<(), PrivateError> {
         .map_err(io_error(format!("closing {} to others", dir.display())))
 }
 
-/// A folder with a short name, for socket paths end at 107 bytes; named after the cluster, so that two never meet.
+/// A folder with a short name, because socket paths have at most 107 bytes. The name is made from the cluster's path, so it
+/// is unique.
 fn prepare_socket_folder(dir: &Path, user: Option<User>) -> Result<PathBuf, PrivateError> {
     let digest = Sha256::digest(dir.as_os_str().as_encoded_bytes());
     let name: String = digest[..6].iter().map(|b| format!("{b:02x}")).collect();
@@ -359,7 +361,7 @@ fn prepare_socket_folder(dir: &Path, user: Option<User>) -> Result<PathBuf, Priv
     match fs::create_dir(&socket) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            // Somebody else's folder or a link could lead our clients to another server.
+            // A folder of another user, or a link, could lead clients to another server.
             let meta = fs::symlink_metadata(&socket).map_err(io_error(format!("reading {}", socket.display())))?;
             let own = fs::metadata("/proc/self").map_err(io_error("reading /proc/self"))?.uid();
             if !meta.is_dir() || (meta.uid() != own && Some(meta.uid()) != user.map(|u| u.uid)) {

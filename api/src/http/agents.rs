@@ -1,10 +1,11 @@
-//! `/v1/agents`: who is in the fleet.
+//! `/v1/agents`: the agents of the fleet.
 
 use super::refusal::Answer;
 use crate::app::App;
-use crate::control::failures::LoadFailure;
+use crate::decide::load_failures::LoadFailure;
 use crate::store::agents::{self as rows, AgentRow};
 use actix_web::{HttpResponse, web};
+use apportion_wire::AgentState;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,42 +22,29 @@ pub struct AgentDocument {
     pub hardware: String,
     /// How many devices.
     pub devices: i32,
-    /// Whether it is there.
-    #[schema(value_type = AgentState)]
-    pub state: String,
-    /// Where clients reach its gateway.
+    /// Its state.
+    pub state: AgentState,
+    /// The HTTP address of its gateway, for clients.
     pub ingress_http: String,
-    /// Where clients reach its gateway by gRPC; null if it has none.
+    /// The gRPC address of its gateway, for clients; null if it has none.
     pub ingress_grpc: Option<String>,
-    /// Where other agents reach it.
+    /// Its address for other agents.
     pub data_address: String,
     /// When it registered last.
     pub registered_at: DateTime<Utc>,
-    /// When it was last heard of.
+    /// The time of its last heartbeat.
     pub seen_at: DateTime<Utc>,
     /// Its last acknowledgement; null before the first.
     #[schema(value_type = Option<Acknowledgement>)]
     pub ack: Option<Value>,
-    /// The last replicas that it could not load, or that died there, the newest last: at most 32, each with its reason.
-    /// They stay here when the target has long gone on without them.
+    /// The last replicas that it could not load, or that died: at most 32, the newest last, each with its reason. They stay
+    /// here when later targets do not have them any more.
     pub load_failures: Vec<LoadFailure>,
-    /// What its devices said of themselves last; empty where they cannot be asked.
+    /// The last use of its devices; empty if they cannot be asked.
     pub device_use: Vec<DeviceUse>,
 }
 
-/// Whether an agent is there.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AgentState {
-    /// It reports.
-    Live,
-    /// It was not heard of for some seconds.
-    Lost,
-    /// It left on purpose.
-    Left,
-}
-
-/// What became of a target at one agent.
+/// The state of a target at one agent.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Acknowledgement {
     /// The target's incarnation.
@@ -65,39 +53,39 @@ pub struct Acknowledgement {
     pub generation: u64,
     /// Whether every replica of this agent is ready and its routes are in force.
     pub applied: bool,
-    /// Why not; empty while it is still loading.
+    /// The reason if it is not; empty while it is still loading.
     pub error: String,
     /// Its replicas.
     pub replicas: Vec<AcknowledgedReplica>,
 }
 
-/// A replica as its agent sees it.
+/// A replica, as its agent reports it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AcknowledgedReplica {
     /// Its number.
     pub replica: u64,
     /// `unknown`, `loading`, `ready`, `failed` or `draining`.
     pub state: String,
-    /// Why it failed; empty if it has not.
+    /// The reason if it failed; else empty.
     pub error: String,
-    /// Slower than profiled for some seconds, and not overloaded.
+    /// Whether it was slower than its profile for some seconds without being overloaded.
     pub interfered: bool,
-    /// Time of its batches over the profile's; 0 if none ended lately.
+    /// Time of its batches over that of its profile; 0 if none ended lately.
     pub slowness: f64,
 }
 
-/// What a device says of itself.
+/// The use of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DeviceUse {
-    /// The agent's number of it.
+    /// Its number at the agent.
     pub device: u32,
-    /// Its own name, which no other device has.
+    /// Its unique name.
     pub uuid: String,
-    /// Memory in use by anybody, in bytes; null if it is not known.
+    /// Memory in use, in bytes; null if unknown.
     pub memory_used: Option<u64>,
-    /// All of its memory, in bytes; null if it is not known.
+    /// Its whole memory, in bytes; null if unknown.
     pub memory_total: Option<u64>,
-    /// Part of the last moment in which it ran anything, 0 to 1; null if it is not known.
+    /// Share of the last moment in which it was busy, 0 to 1; null if unknown.
     pub utilisation: Option<f64>,
 }
 
@@ -116,13 +104,13 @@ impl From<AgentRow> for AgentDocument {
             seen_at: row.seen_at,
             ack: row.ack,
             load_failures: serde_json::from_value(row.load_failures).unwrap_or_default(),
-            // We wrote it; what an older or newer release has written otherwise is as good as not there.
+            // The service wrote it. If another release wrote it in another form, it counts as absent.
             device_use: row.device_use.and_then(|seen| serde_json::from_value(seen).ok()).unwrap_or_default(),
         }
     }
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(web::resource("/v1/agents").route(web::get().to(list)));
 }

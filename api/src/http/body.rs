@@ -1,4 +1,4 @@
-//! Reading requests: names, conditions and bodies, each within its bounds, before a handler takes anything else.
+//! How are names, conditions and bodies of requests read within their bounds?
 
 use super::refusal::Refusal;
 use super::weight::{Unweighed, weigh};
@@ -25,13 +25,13 @@ pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const TRACE_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Largest model file.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
-/// Longest name of anything.
+/// Longest name.
 pub const NAME_CHARS_MAX: usize = 128;
-/// All bodies that are held in memory at a time.
+/// Most bytes of all bodies that are in memory at a time.
 pub const BODIES_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Largest tree that a JSON document may become, and all large ones at a time.
+/// Most bytes of one parsed JSON document, and of all large ones at a time.
 pub const TREES_BYTES_MAX: usize = 128 * 1024 * 1024;
-/// A tree up to this size is read at once: it neither waits for room nor keeps its thread from other requests.
+/// A tree up to this size is parsed at once: it does not wait for room, and it takes its thread for a moment only.
 const SMALL_TREE_BYTES: usize = 512 * 1024;
 /// How long a large document waits for room.
 const TREE_WAIT: Duration = Duration::from_secs(20);
@@ -59,7 +59,7 @@ fn units(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX)
 }
 
-/// A body that was read whole; it holds its room until it is dropped.
+/// A complete body. It holds its room until it is dropped.
 pub struct Body<const BYTES_MAX: usize> {
     /// Its bytes.
     pub bytes: Bytes,
@@ -111,7 +111,7 @@ fn busy(with: &str) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("there is no room beside {with}: try again in a few seconds"))
 }
 
-/// Why a body could not be read to its end.
+/// The refusal if a body could not be read to its end.
 #[must_use]
 pub fn broken(error: PayloadError) -> Refusal {
     match error {
@@ -122,7 +122,7 @@ pub fn broken(error: PayloadError) -> Refusal {
     }
 }
 
-/// A JSON document, read and parsed; it holds its room until it is dropped.
+/// A parsed JSON document. It holds its room until it is dropped.
 pub struct Document {
     /// Its text.
     pub bytes: Bytes,
@@ -143,10 +143,10 @@ impl FromRequest for Document {
     }
 }
 
-/// Parses a body; a large tree waits for its room, and away from the threads that answer requests.
+/// Parses a body. A large tree waits for room, and is parsed on a thread that answers no requests.
 async fn parse(body: Body<DOCUMENT_BYTES_MAX>, trees: Arc<Semaphore>) -> Result<Document, Refusal> {
     let bytes = body.bytes.clone();
-    // A short text is weighed in a moment, whatever its tree.
+    // A short text is weighed quickly, whatever its tree.
     let (weight, tree) = if bytes.len() <= SMALL_TREE_BYTES {
         let weight = weighed(&bytes)?;
         (weight, if weight <= SMALL_TREE_BYTES { Some(grown(&bytes)?) } else { None })
@@ -183,7 +183,7 @@ fn grown(bytes: &Bytes) -> Result<Value, Refusal> {
     serde_json::from_slice(bytes).map_err(|error| no_json(&error))
 }
 
-/// Runs what may take long on a thread that answers no requests.
+/// Runs slow work on a thread that answers no requests.
 ///
 /// # Errors
 /// 500 if it panicked.
@@ -194,7 +194,7 @@ pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
     })
 }
 
-/// The tree as a value of ours.
+/// The tree as a value of type `T`.
 ///
 /// # Errors
 /// 422 if it has another form; the message names the key.
@@ -215,10 +215,10 @@ pub fn text(body: &Bytes) -> Result<&str, Refusal> {
     }
 }
 
-/// Refuses what is no name: empty, long, or with control characters.
+/// Refuses a name that is empty, too long, or has control characters.
 ///
 /// # Errors
-/// 422 if it is none.
+/// 422 if the name is refused.
 pub fn name(name: &str) -> Result<(), Refusal> {
     if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || name.chars().any(char::is_control) {
         return Err(Refusal::value(
@@ -254,8 +254,8 @@ impl FromRequest for Name {
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // read by `Condition`, below
 pub struct IfMatch {
-    /// Do it only if what is there is of one of these versions: entity tags as `ETag` gave them, such as `"3"`, or `*`
-    /// for whatever is there. Checked in the statement that writes.
+    /// Do it only if the resource has one of these versions: entity tags from `ETag`, such as `"3"`, or `*` for any
+    /// version. The statement that writes checks it.
     #[param(rename = "If-Match", required = false, value_type = String, example = "\"3\"")]
     pub if_match: Option<String>,
 }
@@ -269,7 +269,7 @@ impl FromRequest for Condition {
     }
 }
 
-/// The condition that lines of `If-Match` set. Our tags are numbers; another tag, or what is none, matches nothing.
+/// The condition of the lines of `If-Match`. The service's tags are numbers; another tag, or a broken one, matches nothing.
 fn condition<'h>(lines: impl Iterator<Item = &'h [u8]>) -> Condition {
     let mut versions = None;
     for line in lines {
@@ -285,7 +285,7 @@ fn condition<'h>(lines: impl Iterator<Item = &'h [u8]>) -> Condition {
     versions.map_or(Condition::Any, Condition::Versions)
 }
 
-/// What is there is not what the client has seen.
+/// The refusal if the resource has another version than the client has seen.
 #[must_use]
 pub fn other_version(what: &str) -> Refusal {
     Refusal::new(StatusCode::PRECONDITION_FAILED, format!("If-Match: {what} is of another version by now, or not there"))

@@ -1,10 +1,11 @@
-//! `/v1/decisions`: what the replanning loop decided.
+//! `/v1/decisions`: the decisions of the replanning loop.
 
 use super::refusal::Answer;
 use crate::app::App;
-use crate::control::keep::Costs;
+use crate::decide::replacement::Costs;
 use crate::store::decisions::{self as rows, DecisionRow};
 use actix_web::{HttpResponse, web};
+use apportion_wire::DecisionKind;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,39 +16,24 @@ use uuid::Uuid;
 pub struct DecisionDocument {
     /// Its identifier.
     pub id: Uuid,
-    /// Of which pipeline.
+    /// The pipeline.
     pub pipeline: String,
-    /// What was decided.
-    #[schema(value_type = DecisionKind)]
-    pub decision: String,
-    /// Why.
+    /// The decision.
+    pub decision: DecisionKind,
+    /// The reason.
     pub reason: String,
-    /// The demand that was planned for.
+    /// The planned demand.
     pub demand_qps: f64,
-    /// The plan made, if one was.
+    /// The new plan, if there is one.
     pub plan: Option<Uuid>,
-    /// What was compared, where a plan for `min_cost` was weighed against the one in force.
+    /// The costs, if a plan for `min_cost` was compared with the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// When.
+    /// When it was made.
     pub made_at: DateTime<Utc>,
 }
 
-/// What a round decided for a pipeline.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DecisionKind {
-    /// Another plan is in force.
-    Applied,
-    /// The plan in force stays.
-    Kept,
-    /// Another plan would be better, and nobody allowed it.
-    Advised,
-    /// No plan could be made.
-    Failed,
-}
-
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(web::resource("/v1/decisions").route(web::get().to(list)));
 }

@@ -26,7 +26,7 @@ pub struct FileDocument {
     pub bytes: i64,
 }
 
-/// Which file.
+/// The path of a file.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub struct FilePath {
@@ -35,17 +35,17 @@ pub struct FilePath {
     pub sha256: String,
 }
 
-/// Which part of a file.
+/// The part of a file.
 #[derive(Clone, Debug, IntoParams)]
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // read by the framework's own type
 pub struct RangeHeader {
-    /// One range of bytes, such as `bytes=0-1023`. Any other form is answered with the whole file.
+    /// One range of bytes, such as `bytes=0-1023`. With any other form the answer is the whole file.
     #[param(rename = "Range", required = false, value_type = String, example = "bytes=0-1023")]
     pub range: Option<String>,
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(
         web::resource("/v1/files/{sha256}").route(web::get().to(get)).route(web::head().to(head)).route(web::put().to(put)),
@@ -73,7 +73,7 @@ fn disk(error: std::io::Error) -> Refusal {
 pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> Answer {
     let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
-    // Two uploads of one file write to two places, and whichever ends last moves the same bytes there.
+    // Two uploads of one file write to two places. The last one to end moves the same bytes.
     let partial = Partial(path.with_extension(format!("{}.part", uuid::Uuid::now_v7())));
     tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
     let (digest, bytes) = receive(&mut payload, &partial.0).await?;
@@ -87,13 +87,12 @@ pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: we
     Ok(response.json(FileDocument { sha256, bytes }))
 }
 
-/// A file that is being received. What is left of it is removed, also where its sender leaves and the request ends
-/// half-way.
+/// A file that is being received. It is removed if the request ends early.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Once it was moved to its place there is nothing here.
+        // After the file was moved to its place, there is nothing to remove.
         let _gone = std::fs::remove_file(&self.0);
     }
 }
@@ -170,7 +169,7 @@ pub async fn head(app: web::Data<App>, file: web::Path<FilePath>, range: Option<
     get(app, file, range).await
 }
 
-/// First and last byte of a range that the file has any of.
+/// First and last byte of a range, as far as the file has them.
 fn within(spec: &ByteRangeSpec, size: u64) -> Option<(u64, u64)> {
     spec.to_satisfiable_range(size)
 }

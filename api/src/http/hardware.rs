@@ -17,7 +17,7 @@ const NUMBER_MAX: f64 = 1e12;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HardwareDocument {
-    /// Its name; when given in a body it must be the path's.
+    /// Its name; in a body it must be that of the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Price of one device, 0 to 1e12.
@@ -35,7 +35,7 @@ impl From<HardwareRow> for HardwareDocument {
     }
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(web::resource("/v1/hardware").route(web::get().to(list))).service(
         web::resource("/v1/hardware/{name}")
@@ -95,7 +95,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     Ok(response.insert_header(tag(row.version)).json(HardwareDocument::from(row)))
 }
 
-/// Forgets a hardware type. Devices of it that run go on; plans for them cost 1 per hour and device from then on.
+/// Deletes a hardware type. Its devices go on; from then on plans count 1 per hour for each of them.
 #[utoipa::path(delete, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "delete_hardware",
     params(Name, IfMatch), responses((status = 204, description = "It is gone."), Refused<404>, Refused<412>))]
 pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {

@@ -1,19 +1,21 @@
-//! Whether the service lives, whether it can work, and its figures.
+//! Is the service alive, is it ready, and what are its metrics?
 
 use super::refusal::{Answer, Refusal};
+use crate::act::apply::agent_facts;
 use crate::app::App;
-use crate::control::fleet::Fleet;
+use crate::decide::fleet::Fleet;
 use crate::store;
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, web};
+use apportion_wire::AgentState;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// A database that takes longer than this for a row is not ready.
+/// A database that takes longer to read one row is not ready.
 const DATABASE_MAX: Duration = Duration::from_secs(2);
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/livez").route(web::get().to(livez)))
@@ -21,18 +23,18 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .service(web::resource("/metrics").route(web::get().to(metrics)));
 }
 
-/// Answers as long as the process does.
+/// Answers while the process runs.
 #[utoipa::path(get, path = "/livez", tag = "health", operation_id = "livez",
     responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")))]
 pub async fn livez() -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::plaintext()).body("live\n")
 }
 
-/// Answers 200 while every part of the service works and the database answers; 503 names those that do not.
+/// Answers 200 while every part of the service works and the database answers; else 503 with the parts that do not.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz",
     responses((status = 200, description = "It can work.", body = String, content_type = "text/plain")))]
 pub async fn readyz(app: web::Data<App>) -> Answer {
-    let mut wrong: Vec<String> = app.parts.is_broken().map(|broken| broken.to_string()).into_iter().collect();
+    let mut wrong: Vec<String> = app.parts.failure().map(|broken| broken.to_string()).into_iter().collect();
     let silent = app.parts.silent(Instant::now());
     wrong.extend(
         silent.iter().map(|(part, since)| format!("part {} was last alive {} s ago", part.name(), since.as_secs())),
@@ -52,14 +54,14 @@ pub async fn readyz(app: web::Data<App>) -> Answer {
     Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, wrong.join("; ")))
 }
 
-/// Figures in the Prometheus text format.
+/// Metrics in the Prometheus text format.
 #[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics",
     responses((status = 200, description = "The figures.", body = String, content_type = "text/plain")))]
 pub async fn metrics(app: web::Data<App>) -> Answer {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;
     let agents = store::agents::list(&mut db).await?;
-    let open = store::jobs::open(&mut db).await?;
+    let open = store::jobs::count_open(&mut db).await?;
     let now = crate::app::now().timestamp();
     let arrivals = store::arrivals::between(&mut db, None, now - 10, now).await?;
     drop(db);
@@ -72,14 +74,15 @@ pub async fn metrics(app: web::Data<App>) -> Answer {
     };
     figure("target_generation", "Generation of the target in force.", vec![(String::new(), target.generation as f64)]);
     figure("jobs_open", "Plans that wait or are being solved.", vec![(String::new(), open as f64)]);
-    let devices = Fleet::new(agents.clone()).counts().into_iter();
+    let devices = Fleet::live(agents.iter().map(agent_facts).collect()).counts().into_iter();
     figure(
         "devices_live",
         "Devices of live agents.",
         devices.map(|(name, count)| (format!("{{hardware={name:?}}}"), f64::from(count))).collect(),
     );
-    let state = |s: &str| (format!("{{state={s:?}}}"), agents.iter().filter(|a| a.state == s).count() as f64);
-    figure("agents", "Agents by state.", ["live", "lost", "left"].map(state).into());
+    let count = |state: AgentState| agents.iter().filter(|a| a.state == state).count() as f64;
+    let in_state = |state: AgentState| (format!("{{state={:?}}}", state.name()), count(state));
+    figure("agents", "Agents by state.", AgentState::ALL.iter().copied().map(in_state).collect());
     let mut names: Vec<&str> = arrivals.iter().map(|r| r.pipeline.as_str()).collect();
     names.dedup();
     let rate = |name: &str| arrivals.iter().filter(|r| r.pipeline == name).map(|r| r.offered as f64).sum::<f64>() / 10.0;

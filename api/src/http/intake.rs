@@ -1,5 +1,6 @@
-//! What stands between the socket and the handlers: a body must keep coming, and a connection whose body was not read
-//! to its end is closed.
+//! Which bounds do bodies have between the socket and the handlers?
+//!
+//! A body must keep coming. If a body was not read to its end, its connection is closed.
 
 use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
@@ -16,14 +17,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Longest pause of a sender within a body.
+/// Longest pause within a body.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long a body may be on its way however small it is.
+/// Time for a body of any size.
 const GRACE: Duration = Duration::from_secs(10);
-/// Beyond the grace a body must have come at this rate at least, over all.
+/// After the grace, the mean rate of the whole body must be at least this.
 const BYTES_PER_S_MIN: u64 = 16 * 1024;
 
-/// A request's body as the socket gives it, with whether its end was read.
+/// A request's body from the socket, and whether its end was read.
 struct Source {
     payload: RefCell<Payload>,
     ended: Cell<bool>,
@@ -79,8 +80,8 @@ impl Stream for Timed {
     }
 }
 
-/// A response that keeps the rest of its request's body. While it does, the server knows that a body is left over, and
-/// ends the connection after the response instead of reading on for as long as somebody sends.
+/// A response that keeps the rest of its request's body. The server sees that a rest is left, and ends the connection after
+/// the response. Otherwise it would read on for as long as the client sends.
 struct Keeping {
     body: BoxBody,
     _source: Rc<Source>,

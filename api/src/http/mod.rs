@@ -1,6 +1,8 @@
-//! The HTTP interface: one file for each resource. A handler parses, opens a transaction, enqueues, answers.
+//! How does the service answer HTTP?
 //!
-//! What never belongs here: SQL, calls of solvers. The commonest addition is a resource: a file with its handlers, each
+//! There is one file for each resource. A handler parses the request, opens a transaction, enqueues a job and answers.
+//!
+//! What never belongs here: SQL, calls of solvers. The commonest addition is a resource. Its file has the handlers, each
 //! with its `utoipa::path`, and a `configure` that this module and [`openapi`] name.
 
 pub mod agents;
@@ -20,7 +22,7 @@ pub mod traces;
 pub mod weight;
 
 use crate::app::App;
-use crate::parts::Part;
+use crate::app::parts::{Part, panic_message};
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::http::{KeepAlive, StatusCode, header};
@@ -34,17 +36,17 @@ use std::time::Duration;
 
 /// Threads that answer requests; handlers wait for the database most of the time.
 const WORKERS: usize = 2;
-/// Connections that are open at a time; further ones wait to be accepted.
+/// Most open connections. Further ones wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 1_024;
-/// How long a client may take to send a request's head.
+/// Longest time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long requests may run on after the service was told to stop.
+/// How long requests may run after the service begins to stop, in seconds.
 const SHUTDOWN_S: u64 = 2;
 
-/// Serves on a bound socket; to be awaited or spawned.
+/// The server on a bound socket; await or spawn it.
 ///
-/// A connection serves one request. The framework times the head of a connection's first request only, so that a second
-/// one could be sent as slowly as anybody likes.
+/// A connection serves one request, because the framework limits the time of the first head only. A second request could be
+/// sent as slowly as its client likes.
 ///
 /// # Errors
 /// If the socket cannot be used.
@@ -62,7 +64,7 @@ pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
         .workers(WORKERS)
         .max_connections(CONNECTIONS_MAX / WORKERS)
         .keep_alive(KeepAlive::Disabled)
-        // Who closes its end has left, and nobody works for it any more.
+        // A client that closes its end has left, and its request is dropped.
         .h1_allow_half_closed(false)
         .client_request_timeout(HEAD_TIMEOUT)
         .shutdown_timeout(SHUTDOWN_S)
@@ -86,7 +88,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(openapi::configure);
 }
 
-/// Errors that the framework makes itself (unknown path, wrong method, body too large) get the same form as ours.
+/// Gives the framework's own errors (unknown path, wrong method, body too large) the form of a [`Refusal`].
 async fn refusals_are_documents(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -95,8 +97,8 @@ async fn refusals_are_documents(
     let app = request.app_data::<web::Data<App>>().cloned();
     let answering = AssertUnwindSafe(next.call(request)).catch_unwind().await;
     let response = answering.unwrap_or_else(|panic| {
-        // The process ends: a handler that panics has left who knows what behind.
-        let why = format!("{method} {path}: {}", crate::parts::words(&*panic));
+        // The process ends, because a handler that panics may leave a broken state.
+        let why = format!("{method} {path}: {}", panic_message(&*panic));
         app.iter().for_each(|app| app.parts.fail(Part::Http, why.as_str()));
         Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the service broke down and starts again").into())
     });

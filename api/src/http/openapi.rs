@@ -1,4 +1,4 @@
-//! The interface's own description: `/openapi.json` (OpenAPI 3.1) and a page at `/docs` that works offline.
+//! How is the interface described? `/openapi.json` (OpenAPI 3.1), and a page at `/docs` that works offline.
 
 use super::refusal::{Refusal, Refused, RefusedValue};
 use super::{agents, decisions, files, hardware, health, pipelines, plans, profiles, target, traces};
@@ -62,14 +62,14 @@ use utoipa_swagger_ui::SwaggerUi;
 )]
 pub struct Description;
 
-/// Adds the refusals that do not depend on what an operation does but on what it reads.
+/// Adds the refusals that depend on the inputs of an operation only.
 struct CommonRefusals;
 
 impl Modify for CommonRefusals {
     fn modify(&self, description: &mut utoipa::openapi::OpenApi) {
         name_may_be_left_out(description);
         for (path, item) in &mut description.paths.paths {
-            // It reads nothing and asks nobody.
+            // It reads nothing.
             if path == "/livez" {
                 continue;
             }
@@ -79,7 +79,7 @@ impl Modify for CommonRefusals {
     }
 }
 
-/// A pipeline that is registered has its name in the path; everywhere else it must say it.
+/// The name of a registered pipeline is in the path, so its body may leave it out.
 fn name_may_be_left_out(description: &mut utoipa::openapi::OpenApi) {
     const BODY: &str = "RegisteredPipeline";
     let put = description.paths.paths.get_mut("/v1/pipelines/{name}").and_then(|item| item.put.as_mut());
@@ -119,7 +119,7 @@ fn add_refusals(operation: &mut Operation) {
     if has_body || has(&ParameterIn::Path) || has(&ParameterIn::Query) {
         add(Refused::<422>::responses());
     }
-    // An identifier that is none names nothing.
+    // A malformed identifier names nothing.
     if has(&ParameterIn::Path) {
         add(Refused::<404>::responses());
     }
@@ -133,7 +133,7 @@ pub fn document() -> String {
     text
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/openapi.json").route(web::get().to(openapi)))

@@ -7,7 +7,7 @@ use crate::store::{Condition, Deleted, arrivals, pipelines as rows};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
-use apportion_wire::PipelineSpec;
+use apportion_wire::{PipelineSpec, ReplanMode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -16,25 +16,12 @@ use utoipa::{IntoParams, ToSchema};
 pub struct PipelineSummary {
     /// Its name.
     pub name: String,
-    /// Counts its replacements.
+    /// Its version: the number of its replacements.
     pub version: i64,
     /// Whether profiles of it are registered.
     pub profiled: bool,
     /// How it is replanned.
-    #[schema(value_type = ReplanMode)]
-    pub replan: String,
-}
-
-/// How the service replans a pipeline.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ReplanMode {
-    /// Not at all.
-    Off,
-    /// It makes plans and deploys none.
-    Advisory,
-    /// It makes plans and deploys them.
-    Apply,
+    pub replan: ReplanMode,
 }
 
 /// Offered load and answers of one second.
@@ -54,7 +41,7 @@ pub struct ArrivalsSecond {
     pub failed: i64,
 }
 
-/// Which seconds are asked for.
+/// The seconds that a client asks for.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -64,10 +51,10 @@ pub struct ArrivalsQuery {
     pub seconds: Option<i64>,
 }
 
-/// Longest stretch of arrivals in one answer.
+/// Most seconds of arrivals in one answer.
 const ARRIVALS_SECONDS_MAX: i64 = 86_400;
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/pipelines").route(web::get().to(list)))
@@ -87,7 +74,7 @@ pub async fn list(app: web::Data<App>) -> Answer {
     let rows = rows::summaries(&mut *app.pool.acquire().await?).await?;
     let summary = |row: rows::SummaryRow| PipelineSummary {
         profiled: row.profiled,
-        replan: row.replan.unwrap_or_else(|| "off".into()),
+        replan: row.replan.and_then(|mode| ReplanMode::try_from(mode).ok()).unwrap_or(ReplanMode::Off),
         version: row.version,
         name: row.name,
     };
@@ -108,7 +95,7 @@ fn tag(version: i64) -> ETag {
     ETag(EntityTag::new_strong(version.to_string()))
 }
 
-/// Registers a pipeline or replaces it; its profiles stay. The name may be left out of the body.
+/// Registers a pipeline, or replaces it; its profiles stay. The body may leave out the name.
 #[utoipa::path(put, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "put_pipeline", params(Name, IfMatch),
     request_body(content = PipelineSpec, description = "The pipeline."),
     responses(
@@ -133,14 +120,14 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     Ok(response.insert_header(tag(version)).json(document))
 }
 
-/// Forgets a pipeline and its profiles. One that is deployed stays: first put a target without it.
+/// Deletes a pipeline and its profiles. A deployed pipeline stays: put a target without it first.
 #[utoipa::path(delete, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "delete_pipeline",
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), Refused<404>, Refused<409>, Refused<412>))]
 pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {
     let what = format!("pipeline {name}");
     let mut tx = app.pool.begin().await?;
-    // From here on no target takes it in; one that was taking it in is committed by now, and the next statement sees it.
+    // From here on no new target can have it. A target that was being made is committed, and the next statement sees it.
     rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(&what))?;
     if rows::is_deployed(&mut tx, &name).await? {
         let detail = format!("{what} is deployed: put a target without its plan first (PUT /v1/target)");
@@ -155,7 +142,7 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
     }
 }
 
-/// Offered queries and answers per second, as agents reported them; seconds without any are left out.
+/// Offered queries and answers by second, as agents reported them. Seconds without any are left out.
 #[utoipa::path(get, path = "/v1/pipelines/{name}/arrivals", tag = "pipelines", operation_id = "list_arrivals",
     params(Name, ArrivalsQuery),
     responses((status = 200, description = "The seconds that had any, the oldest first.", body = [ArrivalsSecond]),

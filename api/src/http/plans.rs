@@ -1,15 +1,17 @@
-//! `/v1/plans`: asking for plans and reading them.
+//! `/v1/plans`: requests for plans, and their outcomes.
 
 use super::body::{self, Document, off_loop};
 use super::refusal::{Answer, Refusal, Refused};
+use crate::act::apply::agent_facts;
+use crate::act::replan::live_hardware;
 use crate::app::{App, now};
-use crate::control::{fleet::Fleet, replan::live_hardware};
+use crate::decide::fleet::Fleet;
 use crate::documents;
 use crate::jobs::PlanOptions;
 use crate::store::{self, plans as rows, plans::PlanRow};
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, ProblemSpec};
+use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, PlanState, ProblemSpec};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,12 +20,12 @@ use std::time::{Duration, Instant};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// Longest wait that `Prefer: wait=N` can ask for.
+/// Longest wait of `Prefer: wait=N`.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// How long a waiting request rests before it looks again whether its plan is done: at first, and after a while.
+/// Pause between two reads of a waiting request: the first, and the longest.
 const WAIT_POLL: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
-/// What is to be planned: a problem file, or registered pipelines.
+/// A request for a plan: a problem file, or registered pipelines.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRequest {
@@ -34,10 +36,10 @@ pub struct PlanRequest {
     /// Registered pipelines with their demands. Instead of `problem`.
     #[serde(default)]
     pub pipelines: Option<Vec<PlannedPipeline>>,
-    /// What is optimised, with `pipelines`; default `hardware_then_accuracy`.
+    /// The objective, with `pipelines`; default `hardware_then_accuracy`.
     #[serde(default)]
     pub objective: Option<ObjectiveSpec>,
-    /// On what, with `pipelines`; default: the devices of live agents, or all registered types if there is none.
+    /// The hardware, with `pipelines`; default: the devices of live agents, or all registered types if there is none.
     #[serde(default)]
     pub hardware: Option<Vec<HardwareSpec>>,
     /// An uploaded trace that the plan must hold on; default: Poisson at the demand, 60 s.
@@ -52,8 +54,8 @@ pub struct PlanRequest {
     /// Relative gap at which a plan counts as optimal; default 1e-4.
     #[serde(default)]
     pub gap: Option<f64>,
-    /// Also find the replicas for other loads, from the demand over so many to so many times it, 1 to 100: agents then
-    /// follow them instead of InferLine's tuner; default: not.
+    /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100.
+    /// Agents then follow them instead of InferLine's tuner; default: none.
     #[serde(default)]
     pub ladder: Option<f64>,
 }
@@ -69,27 +71,26 @@ pub struct PlannedPipeline {
     pub demand_qps: Option<f64>,
 }
 
-/// A plan: what was asked, how far it is, what came out.
+/// A plan: request, state and outcome.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct PlanDocument {
     /// Its identifier.
     pub id: Uuid,
-    /// How far it is.
-    #[schema(value_type = PlanState)]
-    pub state: String,
-    /// When it was asked for.
+    /// Its state.
+    pub state: PlanState,
+    /// When a client asked for it.
     pub created_at: DateTime<Utc>,
-    /// When a worker began.
+    /// When a worker began to solve it.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it was over.
+    /// When it ended.
     pub finished_at: Option<DateTime<Utc>>,
-    /// Why it failed.
+    /// The reason if it failed.
     pub error: Option<String>,
-    /// How far the search is, while it is being solved.
+    /// The progress of the search, while it is being solved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Progress>)]
     pub progress: Option<Value>,
-    /// How it is solved.
+    /// The options for its solver.
     #[schema(value_type = PlanOptions)]
     pub options: Value,
     /// The problem file.
@@ -106,56 +107,37 @@ pub struct PlanDocument {
 pub struct PlanSummary {
     /// Its identifier.
     pub id: Uuid,
-    /// How far it is.
-    #[schema(value_type = PlanState)]
-    pub state: String,
-    /// When it was asked for.
+    /// Its state.
+    pub state: PlanState,
+    /// When a client asked for it.
     pub created_at: DateTime<Utc>,
-    /// When a worker began.
+    /// When a worker began to solve it.
     pub started_at: Option<DateTime<Utc>>,
-    /// When it was over.
+    /// When it ended.
     pub finished_at: Option<DateTime<Utc>>,
-    /// Why it failed.
+    /// The reason if it failed.
     pub error: Option<String>,
-    /// How far the search is, while it is being solved.
+    /// The progress of the search, while it is being solved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Progress>)]
     pub progress: Option<Value>,
-    /// How it is solved.
+    /// The options for its solver.
     #[schema(value_type = PlanOptions)]
     pub options: Value,
 }
 
-/// How far a plan is.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum PlanState {
-    /// It waits for a worker.
-    Queued,
-    /// A worker has it.
-    Solving,
-    /// There is a plan.
-    Succeeded,
-    /// There is none, and the plan file says why.
-    Infeasible,
-    /// It went wrong.
-    Failed,
-    /// Somebody stopped it.
-    Cancelled,
-}
-
-/// How far a search is.
+/// The progress of a search.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Progress {
-    /// What is searched for.
+    /// The goal of the search.
     pub goal: String,
-    /// The best value so far; null as long as there is none.
+    /// The best value so far; null while there is none.
     pub value: Option<f64>,
-    /// The bound that nothing can beat; null as long as there is none.
+    /// The bound that no plan can beat; null while there is none.
     pub bound: Option<f64>,
 }
 
-/// Which plan.
+/// The path of a plan.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub struct PlanPath {
@@ -178,7 +160,7 @@ pub struct PreferHeader {
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // read by `idempotency_key`
 pub struct IdempotencyHeader {
-    /// The same key and body again give the same plan; who sends one may leave and come back.
+    /// The same key and body again give the same plan, so a client may leave and come back.
     #[param(rename = "Idempotency-Key", required = false, value_type = String, min_length = 1, max_length = 128,
         pattern = "^[ -~]+$")]
     pub idempotency_key: Option<String>,
@@ -203,11 +185,11 @@ impl From<PlanRow> for PlanDocument {
 
 impl PlanDocument {
     fn is_over(&self) -> bool {
-        !matches!(self.state.as_str(), "queued" | "solving")
+        !self.state.is_open()
     }
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/plans").route(web::get().to(list)).route(web::post().to(post)))
@@ -232,9 +214,8 @@ pub async fn list(app: web::Data<App>) -> Answer {
     Ok(HttpResponse::Ok().json(rows.into_iter().map(summary).collect::<Vec<_>>()))
 }
 
-/// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it; a client that leaves meanwhile
-/// cancels it, unless it has sent an `Idempotency-Key`. That no plan exists is an answer like another: state
-/// `infeasible`, and the plan file says why.
+/// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it. A client that leaves meanwhile cancels
+/// it, unless it has sent an `Idempotency-Key`. If no plan exists, the state is `infeasible`, and the plan file says why.
 #[utoipa::path(post, path = "/v1/plans", tag = "plans", operation_id = "post_plan", params(PreferHeader, IdempotencyHeader),
     request_body(content = PlanRequest, description = "What is to be planned."),
     responses(
@@ -247,7 +228,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     let options = options(&asked)?;
     let key = idempotency_key(&request, &document.bytes)?;
     let (id, wait) = (Uuid::now_v7(), wait(&request));
-    // From here on: whoever waits and leaves has the plan cancelled, however far it got.
+    // From here on, a waiting client that leaves cancels the plan.
     let mut waiting = Waiting { app: (**app).clone(), id, gave_up: !wait.is_zero() && key.is_none() };
     let mut tx = app.pool.begin().await?;
     let known = already_asked(&mut tx, key.as_ref()).await?;
@@ -260,14 +241,14 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     app.job_enqueued.notify_one();
     let document = wait_for(&app, id, wait).await?;
     waiting.gave_up = false;
-    // Who does not wait is answered in the same way however quick the planner was.
+    // A client that does not wait gets 202, however fast the planner was.
     let is_answered = document.is_over() && (known.is_some() || !wait.is_zero());
     let mut response = if is_answered { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(response.insert_header((header::LOCATION, format!("/v1/plans/{id}"))).json(document))
 }
 
-/// A client that waits for a plan that it alone has asked for. Dropped before its answer, it has left: nobody wants the
-/// plan.
+/// A client that waits for its own plan. If it is dropped before the answer, the client has left, and the plan is
+/// cancelled.
 struct Waiting {
     app: App,
     id: Uuid,
@@ -276,10 +257,10 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        // A service that stops drops its requests too; their plans are solved by the next one.
+        // A service that stops drops its requests, too. The next service solves their plans.
         if self.gave_up && !self.app.is_stopping() {
             let (app, id) = (self.app.clone(), self.id);
-            // Without a runtime the whole service is going.
+            // Without a runtime the whole service ends.
             let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
             runtime.spawn(async move {
                 match cancel(&app, id).await {
@@ -292,7 +273,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Cancels a plan; answers whether it was still open.
+/// Cancels a plan; returns whether it was still open.
 async fn cancel(app: &App, id: Uuid) -> store::Result<bool> {
     let mut tx = app.pool.begin().await?;
     let open = rows::cancel(&mut tx, id, now()).await?;
@@ -309,7 +290,7 @@ fn idempotency_key(request: &HttpRequest, bytes: &[u8]) -> Result<Option<(String
     Ok(Some((key.to_string(), Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())))
 }
 
-/// The plan that was asked for under this key before.
+/// The plan of this key, if a client has asked for it already.
 async fn already_asked(db: &mut store::PgConnection, key: Option<&(String, String)>) -> Result<Option<Uuid>, Refusal> {
     let Some((key, request)) = key else { return Ok(None) };
     match rows::known_key(db, key).await? {
@@ -355,12 +336,12 @@ fn options(asked: &PlanRequest) -> Result<PlanOptions, Refusal> {
         ..default
     };
     match options.refused().into_iter().next() {
-        Some((pointer, detail)) => Err(Refusal::value(pointer, detail)),
+        Some(refused) => Err(Refusal::value(refused.pointer, refused.detail)),
         None => Ok(options),
     }
 }
 
-/// The problem document that is asked for, valid.
+/// The valid problem document of a request.
 async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Value, Refusal> {
     match (asked.problem, asked.pipelines) {
         (Some(problem), None) => {
@@ -399,7 +380,7 @@ async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Val
 }
 
 async fn available_hardware(db: &mut store::PgConnection) -> Result<Vec<HardwareSpec>, Refusal> {
-    let counts = Fleet::new(store::agents::list(db).await?).counts();
+    let counts = Fleet::live(store::agents::list(db).await?.iter().map(agent_facts).collect()).counts();
     if !counts.is_empty() {
         return Ok(live_hardware(db, counts).await?);
     }
@@ -428,7 +409,7 @@ async fn specs(
     Ok(specs)
 }
 
-/// How long the client would rather wait than come back (RFC 7240).
+/// How long the client waits for the answer (RFC 7240).
 fn wait(request: &HttpRequest) -> Duration {
     let values = request.headers().get_all("prefer").filter_map(|v| v.to_str().ok());
     let seconds =
@@ -441,7 +422,7 @@ async fn wait_for(app: &App, id: Uuid, wait: Duration) -> Result<PlanDocument, R
     let [mut rest, rest_max] = WAIT_POLL;
     while !wait.is_zero() && begin.elapsed() < wait && !app.is_stopping() {
         let state = rows::state(&mut *app.pool.acquire().await?, id).await?;
-        if !matches!(state.as_deref(), Some("queued" | "solving")) {
+        if !state.is_some_and(PlanState::is_open) {
             break;
         }
         tokio::time::sleep(rest).await;
@@ -455,7 +436,7 @@ async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
     row.map(PlanDocument::from).ok_or_else(|| Refusal::not_found(format!("plan {id}")))
 }
 
-/// One plan. `Prefer: wait=N` waits for it as when asking for one; who leaves cancels nothing.
+/// One plan. `Prefer: wait=N` waits for it. A client that leaves cancels nothing.
 #[utoipa::path(get, path = "/v1/plans/{id}", tag = "plans", operation_id = "get_plan", params(PlanPath, PreferHeader),
     responses((status = 200, description = "The plan.", body = PlanDocument), Refused<404>))]
 pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRequest) -> Answer {

@@ -1,4 +1,4 @@
-//! `/v1/pipelines/{name}/profiles`: what was measured of a pipeline.
+//! `/v1/pipelines/{name}/profiles`: the measurements of a pipeline.
 
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::refusal::{Answer, Refusal, Refused};
@@ -11,7 +11,7 @@ use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, PipelineSpec, ProfileCsvRow, ProfileSet};
 use futures::future::LocalBoxFuture;
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(
         web::resource("/v1/pipelines/{name}/profiles")
@@ -25,7 +25,7 @@ fn tag(version: i64) -> ETag {
     ETag(EntityTag::new_strong(version.to_string()))
 }
 
-/// What was measured of a pipeline.
+/// The measurements of a pipeline.
 #[utoipa::path(get, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "get_profiles", params(Name),
     responses((status = 200, description = "The profiles.", body = ProfileSet,
         headers(("ETag" = String, description = "Their version."))), Refused<404>))]
@@ -38,7 +38,7 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
     Ok(HttpResponse::Ok().insert_header(tag(version)).json(profile))
 }
 
-/// A profile as it was sent: a JSON document, or a profile file.
+/// A profile from a client: a JSON document, or a profile file.
 pub enum Sent {
     /// JSON.
     Json(Document),
@@ -63,7 +63,7 @@ impl FromRequest for Sent {
 
 impl Sent {
     async fn read(self, pipeline: String) -> Result<ProfileSet, Refusal> {
-        // What was sent keeps its room until it is read.
+        // The body keeps its room until it is parsed.
         let read = move || -> Result<ProfileSet, Refusal> {
             match self {
                 Self::Json(document) => Ok(apportion_wire::profile_set_from_tree("profiles", document.tree)?),
@@ -77,9 +77,9 @@ impl Sent {
     }
 }
 
-/// Registers what was measured, as JSON or as a profile file in CSV (`text/csv`). It is merged with what is there: rows
-/// replace those of the same task, variant, hardware type and share; the rest is replaced by variant, path and task;
-/// what is not sent stays.
+/// Registers measurements, as JSON or as a profile file in CSV (`text/csv`). They are merged with the registered ones. Rows
+/// replace those of the same task, variant, hardware type and share; the rest is replaced by variant, path and task.
+/// Everything else stays.
 #[utoipa::path(put, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "put_profiles",
     params(Name, IfMatch),
     request_body(content((ProfileSet = "application/json"), (String = "text/csv")), description = "What was measured."),
@@ -88,7 +88,7 @@ impl Sent {
 pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, sent: Sent) -> Answer {
     let sent = sent.read(name.clone()).await?;
     let mut tx = app.pool.begin().await?;
-    // Locked, so that of two profilers that end at once neither undoes the other's.
+    // Locked, so that two profilers that end at once keep the measurements of both.
     let row = rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
     let document = off_loop(move || merged(row, sent)).await??;
     let version = rows::put_profile(&mut tx, &name, &document, &condition, now()).await?;
@@ -97,7 +97,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     Ok(HttpResponse::Ok().insert_header(tag(version)).json(document))
 }
 
-/// What is registered of the pipeline with what was sent, valid.
+/// The registered measurements merged with new ones, valid.
 fn merged(row: rows::PipelineRow, sent: ProfileSet) -> Result<serde_json::Value, Refusal> {
     let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec)?;
     names_fit(&spec, &sent)?;
@@ -110,7 +110,7 @@ fn merged(row: rows::PipelineRow, sent: ProfileSet) -> Result<serde_json::Value,
     Ok(serde_json::to_value(&all).expect("a profile is JSON"))
 }
 
-/// Every name that was sent is the pipeline's.
+/// Refuses names that the pipeline does not have.
 fn names_fit(spec: &PipelineSpec, sent: &ProfileSet) -> Result<(), Refusal> {
     let has_task = |task: &str| spec.tasks.iter().any(|t| t.name == task);
     let has = |task: &str, variant: &str| {

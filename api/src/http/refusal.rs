@@ -1,6 +1,6 @@
-//! Errors as clients see them: problem documents (RFC 9457).
+//! Which errors do clients see? Problem documents (RFC 9457).
 
-use crate::control::apply::ApplyError;
+use crate::act::apply::ApplyError;
 use crate::store;
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
@@ -29,7 +29,7 @@ pub struct RefusedValue {
 /// Why a request was refused or failed (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Refusal {
-    /// Always `about:blank`: the status says what kind it is.
+    /// Always `about:blank`: the status gives the kind.
     #[serde(rename = "type")]
     pub kind: String,
     /// The status in words.
@@ -56,12 +56,12 @@ impl Refusal {
         }
     }
 
-    /// There is no such thing.
+    /// The resource does not exist.
     pub fn not_found(what: impl fmt::Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("there is no {what}"))
     }
 
-    /// The body has the right form and says something impossible at `pointer`.
+    /// The body has the right form, and an impossible value at `pointer`.
     pub fn value(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         let (pointer, detail) = (pointer.into(), detail.into());
         let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{pointer}: {detail}"));
@@ -69,7 +69,7 @@ impl Refusal {
         refusal
     }
 
-    /// With every pointer below `at`.
+    /// The same with every pointer below `at`.
     #[must_use]
     pub fn below(mut self, at: &str) -> Self {
         self.errors.iter_mut().filter(|e| e.pointer.is_empty() || e.pointer.starts_with('/')).for_each(|e| {
@@ -138,7 +138,7 @@ impl From<ApplyError> for Refusal {
     }
 }
 
-/// The response of a refusal, as the description has it.
+/// The response of a refusal in the OpenAPI document.
 pub struct Refused<const STATUS: u16>;
 
 impl<const STATUS: u16> IntoResponses for Refused<STATUS> {
@@ -149,7 +149,7 @@ impl<const STATUS: u16> IntoResponses for Refused<STATUS> {
     }
 }
 
-/// What a status says of a request to this service.
+/// The meaning of a status.
 #[must_use]
 pub fn meaning(status: u16) -> &'static str {
     match status {
@@ -167,5 +167,5 @@ pub fn meaning(status: u16) -> &'static str {
     }
 }
 
-/// Handlers answer this.
+/// The result of a handler.
 pub type Answer = Result<HttpResponse, Refusal>;

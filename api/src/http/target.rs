@@ -1,10 +1,10 @@
-//! `/v1/target`: what the whole fleet is to do.
+//! `/v1/target`: the target of the whole fleet.
 
 use super::body::{self, Document};
 use super::refusal::{Answer, Refusal, Refused};
+use crate::act::apply::{ApplyError, Duplicates, MissingDevices, Proposal, Specs, apply};
 use crate::app::App;
-use crate::control::apply::{ApplyError, Proposal, Specs, apply};
-use crate::control::reconcile::Placement;
+use crate::decide::placement::Placement;
 use crate::store::Condition;
 use crate::store::target::{self as rows, TargetRow};
 use actix_web::http::StatusCode;
@@ -22,18 +22,18 @@ const PLANS_MAX: usize = 1_024;
 /// The fleet's target.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct TargetDocument {
-    /// Changes when a database is restored.
+    /// Its incarnation: it changes when a database is restored.
     pub incarnation: i64,
-    /// Counts targets; 0 before the first.
+    /// Its generation: the number of targets so far; 0 before the first.
     pub generation: i64,
-    /// The plans that it is made of.
+    /// Its plans.
     pub plans: Vec<Uuid>,
-    /// Groups, and which replica of them stands on which device.
+    /// Groups, and the device of each replica.
     #[schema(value_type = Placement)]
     pub placement: Value,
-    /// Why it was made.
+    /// The reason for it.
     pub reason: String,
-    /// When it was made.
+    /// When it was committed.
     pub committed_at: Option<DateTime<Utc>>,
 }
 
@@ -55,22 +55,22 @@ impl From<TargetRow> for TargetDocument {
 pub struct FormerTarget {
     /// Its generation.
     pub generation: i64,
-    /// The plans that it was made of.
+    /// Its plans.
     pub plans: Vec<Uuid>,
-    /// Who stood where.
+    /// Groups, and the device of each replica.
     #[schema(value_type = Placement)]
     pub placement: Value,
-    /// Why it was made.
+    /// The reason for it.
     pub reason: String,
-    /// When it was made.
+    /// When it was committed.
     pub committed_at: DateTime<Utc>,
 }
 
-/// What the target is to be made of.
+/// A request for a target.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetRequest {
-    /// Plans that have succeeded, no two with the same pipeline; empty: the fleet is to do nothing.
+    /// Plans that have succeeded, no two with the same pipeline; empty: the fleet serves nothing.
     pub plans: Vec<Uuid>,
 }
 
@@ -84,7 +84,7 @@ pub struct GenerationMatch {
     pub if_match: String,
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/target").route(web::get().to(get)).route(web::put().to(put)))
@@ -144,16 +144,16 @@ pub async fn put(app: web::Data<App>, condition: Condition, document: Document) 
     }
     let proposal = Proposal {
         plans: asked.plans,
-        last_wins: false,
+        duplicates: Duplicates::Refused,
         replaces: Some(generation),
-        partial: false,
+        missing_devices: MissingDevices::Refused,
         specs: Specs::Registered,
         reason: "asked for".into(),
     };
     let applied = apply(&app, &proposal).await?;
     let row = rows::get(&mut *app.pool.acquire().await?).await?;
     if !applied.changed && row.generation != applied.generation {
-        // Nothing was written, and what was found in force is not any more.
+        // Nothing was written, and the target in force was replaced meanwhile.
         return Err(ApplyError::Stale(row.generation).into());
     }
     Ok(answer(row))

@@ -7,6 +7,7 @@ use crate::store::traces::{self as rows, TraceRow};
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use apportion_domain::Trace;
+use apportion_wire::TraceKind;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -19,26 +20,15 @@ pub struct TraceDocument {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What its rows are.
-    #[schema(value_type = TraceKind)]
-    pub kind: String,
-    /// How many rows.
+    /// The kind of its rows.
+    pub kind: TraceKind,
+    /// The number of its rows.
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: DateTime<Utc>,
 }
 
-/// What the rows of a trace are.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TraceKind {
-    /// Moments at which a query arrives.
-    Arrivals,
-    /// A rate for each second.
-    Rates,
-}
-
-/// Which trace.
+/// The path of a trace.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
 pub struct TracePath {
@@ -52,7 +42,7 @@ impl From<TraceRow> for TraceDocument {
     }
 }
 
-/// How a trace is to be called.
+/// The name of a new trace.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -62,7 +52,7 @@ pub struct TraceQuery {
     pub name: Option<String>,
 }
 
-/// Routes of this resource.
+/// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/traces").route(web::get().to(list)).route(web::post().to(post)))
@@ -91,10 +81,10 @@ pub async fn post(app: web::Data<App>, query: web::Query<TraceQuery>, body: Body
     };
     let (name, trace, body) = off_loop(read).await??;
     let (kind, count) = match trace {
-        Trace::Arrivals(moments) => ("arrivals", moments.len()),
-        Trace::Rates(rows) => ("rates", rows.len()),
+        Trace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
+        Trace::Rates(rows) => (TraceKind::Rates, rows.len()),
     };
-    let row = TraceRow { id: Uuid::now_v7(), name, kind: kind.into(), rows: count as i64, created_at: now() };
+    let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now() };
     rows::insert(&mut *app.pool.acquire().await?, &row, body::text(&body.bytes)?).await?;
     let location = (header::LOCATION, format!("/v1/traces/{}", row.id));
     Ok(HttpResponse::Created().insert_header(location).json(TraceDocument::from(row)))

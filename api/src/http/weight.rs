@@ -1,30 +1,32 @@
-//! How much memory a JSON text takes once it is a tree, found without building the tree. A text of one megabyte can be
-//! a tree of eighty, so trees are bounded and not only texts.
+//! How much memory does a JSON text take as a parsed tree?
+//!
+//! The answer is found without building the tree. A text of one megabyte can make a tree of eighty, so trees are bounded,
+//! too.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Of one value in a list or at the root; a list's room grows by doubling.
+/// Bytes of one value in a list or at the root. The capacity of a list grows by doubling.
 const VALUE_BYTES: usize = 64;
-/// Of one node of an object's tree, which holds eleven members and is at least about half full.
+/// Bytes of one node of an object's tree. A node holds eleven members, and is about half full at least.
 const NODE_BYTES: usize = 640;
-/// Members that share a node at the least.
+/// Fewest members of one node.
 const NODE_MEMBERS: usize = 5;
-/// Of a text beyond its bytes: what the allocator adds.
+/// Bytes that the allocator adds to a text.
 const TEXT_BYTES: usize = 16;
 
-/// Why a text was not weighed to its end.
+/// Why a text could not be weighed.
 #[derive(Debug)]
 pub enum Unweighed {
-    /// It is no JSON, or nested deeper than `serde_json` goes.
+    /// It is no JSON, or nested deeper than `serde_json` allows.
     Syntax(serde_json::Error),
-    /// Its tree would take more than was allowed.
+    /// Its tree would take too much memory.
     Heavy,
-    /// A text in it holds U+0000, which no database column takes.
+    /// A text in it holds U+0000, which no database column can hold.
     Nul,
 }
 
-/// Bytes of the tree that `text` makes, about; at most `bytes_max`.
+/// About the bytes of the tree of `text`; at most `bytes_max`.
 ///
 /// # Errors
 /// If it is no JSON, too heavy, or holds U+0000.
@@ -142,7 +144,7 @@ mod tests {
     const MIB: usize = 1024 * 1024;
 
     #[test]
-    fn small_objects_weigh_what_their_nodes_do() {
+    fn small_objects_weigh_as_much_as_their_nodes() {
         let objects = |n: usize| format!("[{}]", vec![r#"{"":0}"#; n].join(","));
         let weight = weigh(objects(1_000).as_bytes(), 100 * MIB).expect("JSON");
         assert!((640_000..1_000_000).contains(&weight), "{weight}");
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_text_is_weighed_no_further_than_allowed() {
-        // What follows the first megabyte is no JSON, and nobody looks at it.
+        // The text after the first megabyte is no JSON, and is not read.
         let text = format!("[{}!", "0,".repeat(MIB));
         assert!(matches!(weigh(text.as_bytes(), MIB), Err(Unweighed::Heavy)));
     }

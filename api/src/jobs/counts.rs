@@ -1,4 +1,4 @@
-//! What has gone wrong with jobs in this process, counted from its start.
+//! How many failures did the jobs of this process have since its start?
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,32 +20,32 @@ impl Count {
         self.name
     }
 
-    /// What it counts, in one sentence.
+    /// Its meaning in one sentence.
     #[must_use]
     pub fn help(&self) -> &'static str {
         self.help
     }
 
-    /// How many by now.
+    /// Its value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
 
-    /// One more.
-    pub(super) fn add(&self) {
+    /// Adds one.
+    pub(super) fn increment(&self) {
         self.value.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// Panics of planners, checker and estimator.
 pub static PANICS: Count = Count::new("planner_panics_total", "Panics of planners, checker and estimator.");
-/// Jobs whose holder let the lease run out.
+/// Jobs whose worker let the lease expire.
 pub static DEATHS: Count = Count::new("job_deaths_total", "Jobs taken over from a worker that is silent.");
-/// Planners that were told to stop and did not within the wait.
+/// Planners that did not stop in time when they were cancelled.
 pub static ABANDONED: Count = Count::new("jobs_abandoned_total", "Planners that did not stop when they were told to.");
-/// Steps of jobs that were tried again since the database was away.
+/// Steps of jobs that were tried again because the database was unavailable.
 pub static RETRIES: Count = Count::new("job_retries_total", "Steps of jobs tried again since the database was away.");
 
-/// All of them.
+/// All counts.
 pub static ALL: [&Count; 4] = [&PANICS, &DEATHS, &ABANDONED, &RETRIES];

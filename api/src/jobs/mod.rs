@@ -1,15 +1,18 @@
-//! Work that takes a while: plans to be solved. What belongs here: claiming, leases, and every call of a solver, each off
-//! the async threads. What never does: HTTP, who asked.
+//! How are plans solved in the background?
 //!
-//! A job is claimed under a lease (`worker`), takes one of a bounded number of places (`places`), is solved (`solve`) and
-//! watched meanwhile (`carry`); what the database does not take at once is tried again (`insist`).
+//! A worker claims a job under a lease (`worker`). The job takes one of a bounded number of places (`places`), is solved
+//! (`solve`), and is watched meanwhile (`execution`). While the database is unavailable, writes are tried again (`retry`).
+//!
+//! What belongs here: claims, leases, and every call of a solver, each off the async threads. What never does: HTTP,
+//! clients.
 
-mod carry;
+mod context;
 pub mod counts;
-mod insist;
+mod execution;
 mod places;
+mod retry;
 mod solve;
 mod worker;
 
-pub use solve::{Ask, Holds, PlanOptions, Solved, holds, solve};
+pub use solve::{PlanOptions, SolveError, SolveRequest, Solved, check_and_replay, solve};
 pub use worker::{DEATHS_MAX, run};

@@ -1,15 +1,15 @@
-//! How many plans are solved at once, and which may wait for which.
+//! How many plans are solved at once, and which plans wait for which?
 //!
-//! A plan begins in a *quick* place. One that has taken [`QUICK_MAX`] moves to a *long* place if one is free, and a plan
-//! with a limit beyond the default one begins there. So plans that take long never fill the quick places, unless more of
-//! them come at once than there are long ones; and then none is held for longer than the default limit.
+//! A plan begins in a *quick* place. After [`QUICK_MAX`] it moves to a *long* place, if one is free. A plan with a time
+//! limit above the default begins in a long place. So slow plans fill the quick places only if more of them come at once
+//! than there are long places. Then each of them is held for the default limit at most.
 
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A plan that takes longer leaves its quick place, if it can.
+/// A plan that takes longer leaves its quick place, if a long one is free.
 pub(super) const QUICK_MAX: Duration = Duration::from_secs(2);
 /// Most quick places, however many processors there are.
 const PLACES_MAX: usize = 8;
@@ -20,7 +20,7 @@ pub(super) struct Places {
     long: Arc<Semaphore>,
 }
 
-/// One place, free again once every clone is dropped: the planner's thread holds one until it has ended.
+/// One place. It is free again when every clone is dropped. The planner's thread holds a clone until it ends.
 #[derive(Clone)]
 pub(super) struct Place(Arc<Mutex<Held>>);
 
@@ -40,14 +40,14 @@ impl Places {
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let quick = processors.clamp(2, PLACES_MAX);
-        Self::with(quick, quick / 2)
+        Self::with_counts(quick, quick / 2)
     }
 
-    fn with(quick: usize, long: usize) -> Self {
+    fn with_counts(quick: usize, long: usize) -> Self {
         Self { quick: Arc::new(Semaphore::new(quick)), long: Arc::new(Semaphore::new(long)) }
     }
 
-    /// What is free now; `None`: nothing is.
+    /// The free places; `None` if there is none.
     pub(super) fn free(&self) -> Option<Free> {
         let (quick, long) = (self.quick.clone().try_acquire_owned().ok(), self.long.clone().try_acquire_owned().ok());
         (quick.is_some() || long.is_some()).then_some(Free { quick, long })
@@ -62,8 +62,8 @@ impl Places {
         };
     }
 
-    /// Moves to a long place, if one is free, from a quick one.
-    pub(super) fn lengthen(&self, place: &Place) {
+    /// Moves a plan from a quick place to a long one, if one is free.
+    pub(super) fn move_to_long(&self, place: &Place) {
         let mut held = place.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_quick
             && let Ok(permit) = self.long.clone().try_acquire_owned()
@@ -79,8 +79,8 @@ impl Free {
         self.long.is_some()
     }
 
-    /// Takes the place for a plan: a long one if it may take long, else a quick one if there is one. `None`: it has none
-    /// here.
+    /// Takes a place for a plan: a long one if the plan may take long, else a quick one, else a long one. `None`: none
+    /// fits.
     pub(super) fn take(self, is_long: bool) -> Option<Place> {
         let quick = self.quick.filter(|_| !is_long);
         let is_quick = quick.is_some();
@@ -95,16 +95,16 @@ mod tests {
 
     #[test]
     fn long_plans_never_fill_the_quick_places() {
-        let places = Places::with(2, 1);
+        let places = Places::with_counts(2, 1);
         let take = |is_long| places.free().and_then(|free| free.take(is_long));
         let (first, long) = (take(false).expect("a quick place"), take(true).expect("a long place"));
         assert!(take(true).is_none(), "the one long place is taken");
         let second = take(false).expect("the other quick place");
         assert!(places.free().is_none());
-        places.lengthen(&first);
+        places.move_to_long(&first);
         assert!(places.free().is_none(), "it keeps its quick place");
         drop(long);
-        places.lengthen(&first);
+        places.move_to_long(&first);
         let quick = take(false).expect("the first one's place");
         assert!(places.free().is_none());
         let clone = second.clone();

@@ -1,7 +1,10 @@
-//! The calls of planners, checker and estimator. They block and burn a core, so each has a thread of its own; a panic in
-//! them fails the job and not the process.
+//! How are planners, checker and estimator called?
+//!
+//! They block and use a whole core, so each call has a thread of its own. A panic in a call fails its job and not the
+//! process.
 
 use super::counts;
+use crate::decide::replacement::Replayed;
 use apportion_domain::{Plan, PlanOutcome, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
@@ -18,14 +21,14 @@ use tokio::sync::oneshot;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Longest time that one plan may take, whatever is asked for.
+/// Highest time limit of one plan, in seconds.
 pub const TIME_LIMIT_S_MAX: f64 = 3_600.0;
-/// Time limit of a plan that asks for none.
+/// Default time limit of one plan, in seconds.
 const TIME_LIMIT_S: f64 = 60.0;
-/// Seed of every trace drawn here: two plans meet the same arrivals.
+/// Seed of every trace: two plans are replayed on the same arrivals.
 const SEED: u64 = 1;
 
-/// How a plan is to be solved.
+/// The options of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanOptions {
@@ -79,43 +82,80 @@ impl PlanOptions {
         self.time_limit_s > TIME_LIMIT_S
     }
 
-    /// What is refused: `(pointer, detail)`.
+    /// The options that are out of their bounds.
     #[must_use]
-    pub fn refused(&self) -> Vec<(&'static str, String)> {
+    pub fn refused(&self) -> Vec<RefusedOption> {
         let mut refused = Vec::new();
+        let mut refuse = |pointer, detail| refused.push(RefusedOption { pointer, detail });
         if Planner::from_name(&self.planner).is_none() {
-            refused.push(("/planner", format!("{}: expected one of {}", self.planner, Planner::NAMES.join(", "))));
+            refuse("/planner", format!("{}: expected one of {}", self.planner, Planner::NAMES.join(", ")));
         }
         if !(0.0..=1.0).contains(&self.gap) {
-            refused.push(("/gap", format!("{}: expected 0 to 1", self.gap)));
+            refuse("/gap", format!("{}: expected 0 to 1", self.gap));
         }
         if !(self.time_limit_s > 0.0 && self.time_limit_s <= TIME_LIMIT_S_MAX) {
-            refused.push(("/time_limit_s", format!("{}: expected above 0, at most {TIME_LIMIT_S_MAX}", self.time_limit_s)));
+            refuse("/time_limit_s", format!("{}: expected above 0, at most {TIME_LIMIT_S_MAX}", self.time_limit_s));
         }
         if let Some(ladder) = self.ladder.filter(|ladder| !(1.0..=UP_TO_MAX).contains(ladder)) {
-            refused.push(("/ladder", format!("{ladder}: expected 1 to {UP_TO_MAX} times the demand")));
+            refuse("/ladder", format!("{ladder}: expected 1 to {UP_TO_MAX} times the demand"));
         }
         refused
     }
 }
 
-/// A problem with all that its solving takes.
-pub struct Ask {
+/// An option that is out of its bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedOption {
+    /// Its JSON pointer.
+    pub pointer: &'static str,
+    /// The value, and what would be right.
+    pub detail: String,
+}
+
+/// Why a plan could not be solved or replayed: a defect of ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SolveError {
+    /// The call panicked.
+    #[error("{who} broke down: {detail}")]
+    Panic {
+        /// The part that panicked.
+        who: &'static str,
+        /// The message of the panic.
+        detail: String,
+    },
+    /// The checker refuses the planner's plan.
+    #[error("the planner's plan is broken: {0}")]
+    BrokenPlan(String),
+    /// The machine has no thread for it.
+    #[error("there is no thread for {who}: {detail}")]
+    NoThread {
+        /// The part.
+        who: &'static str,
+        /// The error of the operating system.
+        detail: String,
+    },
+    /// Its thread ended without an answer.
+    #[error("{0} ended without an answer")]
+    NoAnswer(&'static str),
+}
+
+/// A problem with everything that a solver needs.
+pub struct SolveRequest {
     /// The problem.
     pub problem: Problem,
-    /// How it is solved.
+    /// The options.
     pub options: PlanOptions,
     /// The trace of each pipeline, in the problem's order.
     pub traces: Vec<Trace>,
-    /// Set it to stop.
+    /// Stops the search when it is set.
     pub cancel: Arc<AtomicBool>,
-    /// Whether someone will read why: alternatives and prices are worked out.
+    /// Whether alternatives and prices are computed, for an explanation.
     pub explain: bool,
-    /// Hears how far the search is.
+    /// Receives the progress of the search.
     pub listener: Option<Listener>,
 }
 
-/// What came of it.
+/// The result of a solver.
 pub struct Solved {
     /// The outcome.
     pub outcome: PlanOutcome,
@@ -129,35 +169,35 @@ fn workload(traces: Vec<Trace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
-/// Solves in a thread of its own and has the checker confirm the plan, whatever its planner says of it. Who no longer waits
-/// for the answer stops the search.
+/// Solves a problem in a thread of its own, and checks the plan with the checker. If the future is dropped, the search
+/// stops.
 ///
 /// # Errors
-/// If the planner panicked or its plan is broken: defects of ours, described by their message.
-pub async fn solve(ask: Ask) -> Result<Solved, String> {
-    solve_holding(ask, ()).await
+/// If the planner panicked, or its plan is broken.
+pub async fn solve(request: SolveRequest) -> Result<Solved, SolveError> {
+    solve_in_place(request, ()).await
 }
 
-/// The same; `held` is kept until the planner has ended, even if nobody waits for it any more.
+/// As [`solve`]; `place` is held until the planner has ended, even after the future is dropped.
 ///
 /// # Errors
 /// As [`solve`].
-pub(super) async fn solve_holding(ask: Ask, held: impl Send + 'static) -> Result<Solved, String> {
-    let mut leaving = Leaving(Some(ask.cancel.clone()));
-    let solved = in_a_thread("the planner", move || {
-        let solved = solved(ask);
-        drop(held);
+pub(super) async fn solve_in_place(request: SolveRequest, place: impl Send + 'static) -> Result<Solved, SolveError> {
+    let mut cancel = CancelOnDrop(Some(request.cancel.clone()));
+    let solved = run_in_thread("the planner", move || {
+        let solved = plan_and_check(request);
+        drop(place);
         solved
     });
     let solved = solved.await;
-    leaving.0 = None;
+    cancel.0 = None;
     solved?
 }
 
 /// Stops a search when it is dropped.
-struct Leaving(Option<Arc<AtomicBool>>);
+struct CancelOnDrop(Option<Arc<AtomicBool>>);
 
-impl Drop for Leaving {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(cancel) = &self.0 {
             cancel.store(true, Ordering::Relaxed);
@@ -165,75 +205,74 @@ impl Drop for Leaving {
     }
 }
 
-fn solved(ask: Ask) -> Result<Solved, String> {
+fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
     let begin = Instant::now();
     let options = apportion_planning::PlanOptions {
-        planner: Planner::from_name(&ask.options.planner).unwrap_or_default(),
-        gap: ask.options.gap,
-        time_limit: Some(ask.options.time_limit()),
-        cancel: ask.cancel,
-        trace: Some(workload(ask.traces)),
-        explain: ask.explain,
-        listener: ask.listener,
-        ladder: ask.options.ladder,
+        planner: Planner::from_name(&request.options.planner).unwrap_or_default(),
+        gap: request.options.gap,
+        time_limit: Some(request.options.time_limit()),
+        cancel: request.cancel,
+        trace: Some(workload(request.traces)),
+        explain: request.explain,
+        listener: request.listener,
+        ladder: request.options.ladder,
         ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
     };
-    let (outcome, report) = plan(&ask.problem, &options);
-    let outcome = outcome.map(|plan| with_headroom(plan, ask.options.ladder_headroom.unwrap_or(1.0)));
+    let (outcome, report) = plan(&request.problem, &options);
+    let outcome = outcome.map(|plan| with_headroom(plan, request.options.ladder_headroom.unwrap_or(1.0)));
     let attainment = report.estimate.as_ref().map(|e| e.attainment);
-    let file = PlanFile::from_outcome(&ask.problem, &outcome, &report);
+    let file = PlanFile::from_outcome(&request.problem, &outcome, &report);
     let document = serde_json::to_value(&file).expect("a plan file is JSON");
-    let findings = outcome.plan().map(|plan| apportion_checker::check(&ask.problem, plan)).unwrap_or_default();
+    let findings = outcome.plan().map(|plan| apportion_checker::check(&request.problem, plan)).unwrap_or_default();
     match findings.first() {
-        Some(finding) => Err(format!("the planner's plan is broken: {}", sentence(finding))),
+        Some(finding) => Err(SolveError::BrokenPlan(sentence(finding))),
         None => Ok(Solved { outcome, attainment, document }),
     }
 }
 
-/// Runs what blocks in a thread of its own: the process may end while it runs, which tokio's blocking pool would wait for.
-async fn in_a_thread<T: Send + 'static>(who: &'static str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    let (tell, told) = oneshot::channel();
+/// Runs blocking work in a thread of its own. Unlike tokio's blocking pool, the thread does not delay the end of the
+/// process.
+async fn run_in_thread<T: Send + 'static>(
+    who: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SolveError> {
+    let (sender, answer) = oneshot::channel();
     let run = move || {
-        let done = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| broke_down(who, payload.as_ref()));
-        // Nobody may be waiting any more.
-        let _unheard = tell.send(done);
+        let done = catch_unwind(AssertUnwindSafe(work)).map_err(|payload| report_panic(who, payload.as_ref()));
+        // The receiver may be gone.
+        let _unsent = sender.send(done);
     };
-    let name = "plan".to_owned();
-    std::thread::Builder::new().name(name).spawn(run).map_err(|e| format!("there is no thread for {who}: {e}"))?;
-    told.await.map_err(|_| format!("{who} ended without a word"))?
+    let thread = std::thread::Builder::new().name("plan".to_owned()).spawn(run);
+    thread.map_err(|error| SolveError::NoThread { who, detail: error.to_string() })?;
+    answer.await.map_err(|_| SolveError::NoAnswer(who))?
 }
 
-/// Reports a panic and counts it.
-fn broke_down(who: &str, payload: &(dyn Any + Send)) -> String {
+/// Logs a panic and counts it.
+fn report_panic(who: &'static str, payload: &(dyn Any + Send)) -> SolveError {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let detail = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("it did not say why");
-    counts::PANICS.add();
+    counts::PANICS.increment();
     tracing::error!(who, detail, "a panic: a defect of ours");
-    format!("{who} broke down: {detail}")
+    SolveError::Panic { who, detail: detail.to_owned() }
 }
 
 fn sentence(finding: &apportion_checker::Finding) -> String {
     format!("{}: {}: {}", finding.rule, finding.place, finding.evidence)
 }
 
-/// How a plan fares in a problem that it was not made for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Holds {
-    /// What the checker finds, one sentence each.
-    pub findings: Vec<String>,
-    /// Share of requests within the SLO on the traces; 0 if the plan could not be replayed.
-    pub attainment: f64,
-}
-
-/// Checks and replays a plan in a thread of its own. Of the problem's objective the budget and the latency rule matter.
+/// Checks and replays a plan in a problem that it was not made for, in a thread of its own. Of the problem's objective, the
+/// budget and the latency rule matter.
 ///
 /// # Errors
 /// If checker or estimator panicked.
-pub async fn holds(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<Holds, String> {
-    in_a_thread("the checker", move || {
+pub async fn check_and_replay(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<Replayed, SolveError> {
+    run_in_thread("the checker", move || {
         let findings = apportion_checker::check(&problem, &plan);
         let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
-        Holds { findings: findings.iter().map(sentence).collect(), attainment: run.map_or(0.0, |run| run.total.attainment) }
+        Replayed {
+            findings: findings.iter().map(sentence).collect(),
+            attainment: run.map_or(0.0, |run| run.total.attainment),
+        }
     })
     .await
 }
@@ -245,16 +284,16 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_reported_and_counted() {
         let before = counts::PANICS.get();
-        let broken: Result<(), String> = in_a_thread("the planner", || panic!("no {}", "flow")).await;
-        assert_eq!(broken, Err("the planner broke down: no flow".into()));
+        let broken: Result<(), SolveError> = run_in_thread("the planner", || panic!("no {}", "flow")).await;
+        assert_eq!(broken.map_err(|error| error.to_string()), Err("the planner broke down: no flow".into()));
         assert_eq!(counts::PANICS.get(), before + 1);
-        assert_eq!(in_a_thread("the planner", || 7).await, Ok(7));
+        assert_eq!(run_in_thread("the planner", || 7).await, Ok(7));
     }
 
     #[tokio::test]
-    async fn who_leaves_stops_the_search() {
+    async fn dropping_the_request_stops_the_search() {
         let cancel = Arc::new(AtomicBool::new(false));
-        drop(Leaving(Some(cancel.clone())));
+        drop(CancelOnDrop(Some(cancel.clone())));
         assert!(cancel.load(Ordering::Relaxed));
     }
 }

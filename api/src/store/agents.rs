@@ -1,6 +1,7 @@
 //! Agents that have registered.
 
-use super::{PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
+use apportion_wire::AgentState;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -8,7 +9,7 @@ use uuid::Uuid;
 /// An agent.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct AgentRow {
-    /// Its number, the same for as long as its name is.
+    /// Its number; it belongs to its name for ever.
     pub number: i64,
     /// Its name.
     pub name: String,
@@ -16,27 +17,28 @@ pub struct AgentRow {
     pub hardware: String,
     /// How many devices.
     pub devices: i32,
-    /// Where clients reach it.
+    /// The HTTP address of its gateway, for clients.
     pub ingress_http: String,
-    /// Where clients reach it by gRPC; empty if it has none.
+    /// The gRPC address of its gateway, for clients; empty if it has none.
     pub ingress_grpc: String,
-    /// Where other agents reach it.
+    /// Its address for other agents.
     pub data_address: String,
-    /// Of its process.
+    /// The identifier of its process.
     pub process_id: String,
-    /// Of its newest stream.
+    /// The identifier of its newest stream.
     pub session: Uuid,
-    /// `live | lost | left`.
-    pub state: String,
+    /// Its state.
+    #[sqlx(try_from = "String")]
+    pub state: AgentState,
     /// When it registered last.
     pub registered_at: Time,
-    /// When it was last heard of.
+    /// The time of its last heartbeat.
     pub seen_at: Time,
     /// Its last acknowledgement.
     pub ack: Option<Value>,
-    /// What its devices said last, if they can be asked.
+    /// The last use of its devices, if they can be asked.
     pub device_use: Option<Value>,
-    /// The last replicas that could not be loaded there.
+    /// The last replicas that it could not load.
     pub load_failures: Value,
 }
 
@@ -67,23 +69,23 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
     sqlx::query_as(columns!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
-/// The highest number that an agent may bring along; a larger one is none of ours.
+/// The highest number that an agent may bring along. A larger one was never given by this service.
 pub const NUMBER_MAX: i64 = 1 << 40;
 
-/// Stores a registration under its name; `state`, `ack`, `device_use` and `load_failures` of `row` are not
-/// read. Answers its number: the one that its name has, else `row.number` if that is free, else a new one.
+/// Stores a registration under its name and returns the agent's number. That is the number that its name has already, else
+/// `row.number` if it is free, else a new one. `state`, `ack`, `device_use` and `load_failures` of `row` are not read.
 ///
 /// # Errors
 /// The database's.
 pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Result<i64> {
     if (1..=NUMBER_MAX).contains(&row.number) {
-        bring_along(db, row).await?;
+        claim_number(db, row).await?;
     }
     sqlx::query_scalar(
         "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
-         seen_at, ingress_grpc, holder) values ($1, $2, $3, $4, $5, $6, $7, 'live', $8, $8, $9, $10)
+         seen_at, ingress_grpc, holder) values ($1, $2, $3, $4, $5, $6, $7, $11, $8, $8, $9, $10)
          on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5, process_id = $6,
-         session = $7, state = 'live', registered_at = $8, seen_at = $8, ingress_grpc = $9, holder = $10, ack = null,
+         session = $7, state = $11, registered_at = $8, seen_at = $8, ingress_grpc = $9, holder = $10, ack = null,
          device_use = null returning number",
     )
     .bind(&row.name)
@@ -96,16 +98,17 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Re
     .bind(row.registered_at)
     .bind(&row.ingress_grpc)
     .bind(holder)
+    .bind(AgentState::Live.name())
     .fetch_one(db)
     .await
 }
 
-/// Gives a name that is not known yet the number that its agent brings along, if nobody has that.
-async fn bring_along(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
+/// Gives an unknown name the number that its agent brings along, if the number is free.
+async fn claim_number(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
     let done = sqlx::query(
         "insert into agents (number, name, hardware, devices, ingress_http, data_address, process_id, session, state,
          registered_at, seen_at) overriding system value
-         select $1, $2, $3, $4, $5, $6, $7, $8, 'live', $9, $9
+         select $1, $2, $3, $4, $5, $6, $7, $8, $10, $9, $9
          where not exists (select 1 from agents where number = $1 or name = $2) on conflict do nothing",
     )
     .bind(row.number)
@@ -117,6 +120,7 @@ async fn bring_along(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
     .bind(&row.process_id)
     .bind(row.session)
     .bind(row.registered_at)
+    .bind(AgentState::Live.name())
     .execute(&mut *db)
     .await?;
     if done.rows_affected() == 1 {
@@ -128,57 +132,64 @@ async fn bring_along(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
     Ok(())
 }
 
-/// Says that these streams are alive, each heard of so many milliseconds ago; an agent that was taken for lost is live
-/// again. Answers which of them are still their agents' newest.
+/// Writes the heartbeats of these streams, each with the age of its last message in milliseconds. A lost agent becomes live
+/// again. Returns the streams that are still the newest of their agents.
 ///
 /// # Errors
 /// The database's.
-pub async fn seen_all(db: &mut PgConnection, sessions: &[Uuid], ages_ms: &[i64]) -> Result<Vec<Uuid>> {
+pub async fn write_heartbeats(db: &mut PgConnection, sessions: &[Uuid], ages_ms: &[i64]) -> Result<Vec<Uuid>> {
     sqlx::query_scalar(
-        "update agents set seen_at = clock_timestamp() - heard.age * interval '1 millisecond', state = 'live' from
+        "update agents set seen_at = clock_timestamp() - heard.age * interval '1 millisecond', state = $3 from
          (select number, s.age from unnest($1::uuid[], $2::bigint[]) as s (session, age) join agents a on a.session = s.session
-          where a.state <> 'left' order by number for update of a) as heard
+          where a.state <> $4 order by number for update of a) as heard
          where agents.number = heard.number returning agents.session",
     )
     .bind(sessions)
     .bind(ages_ms)
+    .bind(AgentState::Live.name())
+    .bind(AgentState::Left.name())
     .fetch_all(db)
     .await
 }
 
-/// Ends the agent whose newest stream this is, if it is live; answers whether it was.
+/// Marks a live agent as left, by its newest stream; returns whether it was live.
 ///
 /// # Errors
 /// The database's.
-pub async fn end(db: &mut PgConnection, session: Uuid, state: &str) -> Result<bool> {
-    let done = sqlx::query("update agents set state = $2 where session = $1 and state = 'live'")
+pub async fn mark_left(db: &mut PgConnection, session: Uuid) -> Result<bool> {
+    let done = sqlx::query("update agents set state = $2 where session = $1 and state = $3")
         .bind(session)
-        .bind(state)
+        .bind(AgentState::Left.name())
+        .bind(AgentState::Live.name())
         .execute(db)
         .await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Takes the live agents whose newest streams these are for lost; answers their names.
+/// Marks live agents as lost, by their newest streams; returns their names.
 ///
 /// # Errors
 /// The database's.
-pub async fn lose(db: &mut PgConnection, sessions: &[Uuid]) -> Result<Vec<String>> {
-    sqlx::query_scalar("update agents set state = 'lost' where session = any($1) and state = 'live' returning name")
+pub async fn mark_lost(db: &mut PgConnection, sessions: &[Uuid]) -> Result<Vec<String>> {
+    sqlx::query_scalar("update agents set state = $2 where session = any($1) and state = $3 returning name")
         .bind(sessions)
+        .bind(AgentState::Lost.name())
+        .bind(AgentState::Live.name())
         .fetch_all(db)
         .await
 }
 
-/// Takes the live agents that none of these processes holds for lost; answers their names.
+/// Marks the live agents as lost whose streams none of these processes holds; returns their names.
 ///
 /// # Errors
 /// The database's.
-pub async fn lose_unheld(db: &mut PgConnection, processes: &[Uuid]) -> Result<Vec<String>> {
+pub async fn mark_unheld_lost(db: &mut PgConnection, processes: &[Uuid]) -> Result<Vec<String>> {
     sqlx::query_scalar(
-        "update agents set state = 'lost' where state = 'live' and (holder is null or holder <> all($1)) returning name",
+        "update agents set state = $2 where state = $3 and (holder is null or holder <> all($1)) returning name",
     )
     .bind(processes)
+    .bind(AgentState::Lost.name())
+    .bind(AgentState::Live.name())
     .fetch_all(db)
     .await
 }
@@ -187,15 +198,15 @@ pub async fn lose_unheld(db: &mut PgConnection, processes: &[Uuid]) -> Result<Ve
 ///
 /// # Errors
 /// The database's.
-pub async fn acknowledge(db: &mut PgConnection, acks: &BTreeMap<Uuid, Value>) -> Result<()> {
+pub async fn write_acknowledgements(db: &mut PgConnection, acks: &BTreeMap<Uuid, Value>) -> Result<()> {
     let set = "update agents set ack = said.value from
          (select number, s.value from unnest($1::uuid[], $2::jsonb[]) as s (session, value) join agents a on a.session = s.session
           order by number for update of a) as said where agents.number = said.number";
-    say(db, set, acks).await
+    update_each(db, set, acks).await
 }
 
-/// What the agent could not load so far; the row is locked until the transaction ends. `None` if the stream is not the
-/// newest.
+/// The agent's load failures so far; the row is locked until the transaction ends. `None` if the stream is not the newest
+/// of its agent.
 ///
 /// # Errors
 /// The database's.
@@ -204,7 +215,7 @@ pub async fn load_failures(db: &mut PgConnection, session: Uuid) -> Result<Optio
     select.bind(session).fetch_optional(db).await
 }
 
-/// Stores what the agent could not load.
+/// Stores the agent's load failures.
 ///
 /// # Errors
 /// The database's.
@@ -214,19 +225,19 @@ pub async fn put_load_failures(db: &mut PgConnection, session: Uuid, failures: &
     Ok(())
 }
 
-/// Stores what the devices of each stream's agent say.
+/// Stores the device use of each stream's agent.
 ///
 /// # Errors
 /// The database's.
-pub async fn devices(db: &mut PgConnection, devices: &BTreeMap<Uuid, Value>) -> Result<()> {
+pub async fn write_device_use(db: &mut PgConnection, devices: &BTreeMap<Uuid, Value>) -> Result<()> {
     let set = "update agents set device_use = said.value from
          (select number, s.value from unnest($1::uuid[], $2::jsonb[]) as s (session, value) join agents a on a.session = s.session
           order by number for update of a) as said where agents.number = said.number";
-    say(db, set, devices).await
+    update_each(db, set, devices).await
 }
 
-/// Rows are locked in the order of their numbers, so that two processes never wait for each other in a circle.
-async fn say(db: &mut PgConnection, set: &'static str, values: &BTreeMap<Uuid, Value>) -> Result<()> {
+/// Updates one row for each stream. Rows are locked in the order of their numbers, so that two processes never deadlock.
+async fn update_each(db: &mut PgConnection, set: &'static str, values: &BTreeMap<Uuid, Value>) -> Result<()> {
     if values.is_empty() {
         return Ok(());
     }

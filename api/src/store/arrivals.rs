@@ -1,6 +1,6 @@
 //! Offered queries per pipeline and second, as agents reported them.
 
-use super::{PgConnection, Result};
+use super::connection::{PgConnection, Result};
 
 /// One second of one pipeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
@@ -21,7 +21,7 @@ pub struct ArrivalsRow {
     pub failed: i64,
 }
 
-/// Adds what one agent reported.
+/// Adds the report of one agent.
 ///
 /// # Errors
 /// The database's.
@@ -43,7 +43,7 @@ pub async fn add(db: &mut PgConnection, row: &ArrivalsRow) -> Result<()> {
     Ok(())
 }
 
-/// The seconds from `from` up to, not including, `to`, by pipeline and second; of one pipeline if named.
+/// The seconds from `from` (included) to `to` (excluded), by pipeline and second; of one pipeline if it is named.
 ///
 /// # Errors
 /// The database's.
@@ -59,7 +59,7 @@ pub async fn between(db: &mut PgConnection, pipeline: Option<&str>, from: i64, t
     .await
 }
 
-/// Forgets what is older than `before`.
+/// Deletes rows before the second `before`.
 ///
 /// # Errors
 /// The database's.

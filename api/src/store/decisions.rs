@@ -1,6 +1,7 @@
-//! What the replanning loop decided, and why.
+//! The decisions of the replanning loop, with their reasons.
 
-use super::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use apportion_wire::DecisionKind;
 use uuid::Uuid;
 
 /// One decision.
@@ -8,19 +9,20 @@ use uuid::Uuid;
 pub struct DecisionRow {
     /// Its identifier.
     pub id: Uuid,
-    /// Of which pipeline.
+    /// The pipeline.
     pub pipeline: String,
-    /// `applied | kept | advised | failed`.
-    pub decision: String,
-    /// In a sentence.
+    /// The decision.
+    #[sqlx(try_from = "String")]
+    pub decision: DecisionKind,
+    /// The reason in one sentence.
     pub reason: String,
-    /// The demand that was planned for.
+    /// The planned demand.
     pub demand_qps: f64,
-    /// The plan made, if one was.
+    /// The new plan, if there is one.
     pub plan: Option<Uuid>,
-    /// What the plan in force and the new one would have cost, where that decided.
+    /// The costs of the plan in force and the new one, if they decided.
     pub costs: Option<serde_json::Value>,
-    /// When.
+    /// When it was made.
     pub made_at: Time,
 }
 
@@ -35,7 +37,7 @@ pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     )
     .bind(row.id)
     .bind(&row.pipeline)
-    .bind(&row.decision)
+    .bind(row.decision.name())
     .bind(&row.reason)
     .bind(row.demand_qps)
     .bind(row.plan)
@@ -59,7 +61,7 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<DecisionRow>> {
     .await
 }
 
-/// Forgets decisions made before.
+/// Deletes decisions before this time.
 ///
 /// # Errors
 /// The database's.

@@ -1,8 +1,8 @@
-//! Which model files are complete in the data directory.
+//! Model files that are complete in the data directory.
 
-use super::{PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 
-/// Says that the file is there and verified; answers whether that is new.
+/// Registers a complete and verified file; returns whether it is new.
 ///
 /// # Errors
 /// The database's.

@@ -1,6 +1,6 @@
 //! Registered hardware types.
 
-use super::{Condition, Deleted, PgConnection, Result};
+use super::connection::{Condition, Deleted, PgConnection, Result};
 
 /// A registered hardware type.
 #[derive(Clone, Debug, PartialEq, sqlx::FromRow)]
@@ -15,7 +15,7 @@ pub struct HardwareRow {
     pub version: i64,
 }
 
-/// Creates or replaces; answers its new version, 1 if it was created, or `None` if the condition does not hold.
+/// Creates or replaces; returns its new version, 1 if it was created, or `None` if the condition does not hold.
 ///
 /// # Errors
 /// The database's.

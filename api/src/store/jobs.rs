@@ -1,10 +1,9 @@
 //! The queue of plans to be solved.
 //!
-//! Leases are told by the database's clock, so that processes whose clocks differ agree on who is dead. Whoever changes a
-//! plan and its job locks the job first: two that lock in one order never wait for each other in a circle, and none acts on
-//! what the other has just changed.
+//! Leases are measured by the database's clock, so that processes with different clocks agree which workers are dead. A
+//! transaction that changes a plan and its job locks the job first. Because all lock in one order, they never deadlock.
 
-use super::{PgConnection, Result};
+use super::connection::{PgConnection, Result};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -13,24 +12,24 @@ use uuid::Uuid;
 pub struct JobRow {
     /// The plan to solve.
     pub plan: Uuid,
-    /// How often it was claimed, this time included: who has another number has lost it.
+    /// How often it was claimed, this claim included. A worker with another number has lost the job.
     pub attempts: i32,
-    /// How often who had it let the lease run out.
+    /// How often a worker let its lease expire.
     pub deaths: i32,
     /// Whether it may take long.
     pub long: bool,
 }
 
-/// What a claimer will take.
+/// The jobs that a worker accepts.
 #[derive(Clone, Debug)]
 pub struct Offer<'a> {
-    /// How long it will have the job before it must renew.
+    /// The duration of its lease.
     pub lease: Duration,
-    /// Whether it takes jobs that may take long.
+    /// Whether it accepts jobs that may take long.
     pub long: bool,
-    /// Whether it takes the jobs of those whose lease has run out.
-    pub from_the_dead: bool,
-    /// What it is at already: a lease of its own that has run out is no death.
+    /// Whether it takes over jobs whose lease has expired.
+    pub take_over: bool,
+    /// The plans that its process solves: its own expired lease is no death.
     pub own: &'a [Uuid],
 }
 
@@ -43,7 +42,7 @@ pub async fn enqueue(db: &mut PgConnection, plan: Uuid, long: bool) -> Result<()
     Ok(())
 }
 
-/// Claims the oldest job that nobody has, or whose holder let its lease run out: that counts as a death.
+/// Claims the oldest job without a lease, or with an expired one. An expired lease counts as the death of its worker.
 ///
 /// # Errors
 /// The database's.
@@ -56,14 +55,14 @@ pub async fn claim(db: &mut PgConnection, offer: &Offer<'_>) -> Result<Option<Jo
          returning plan, attempts, deaths, long",
     )
     .bind(offer.lease.as_secs_f64())
-    .bind(offer.from_the_dead)
+    .bind(offer.take_over)
     .bind(offer.long)
     .bind(offer.own)
     .fetch_optional(db)
     .await
 }
 
-/// Prolongs a lease; answers whether the job is still there with these attempts.
+/// Renews a lease; returns whether the worker still has the job.
 ///
 /// # Errors
 /// The database's.
@@ -79,7 +78,7 @@ pub async fn renew(db: &mut PgConnection, job: &JobRow, lease: Duration) -> Resu
     Ok(done.rows_affected() == 1)
 }
 
-/// Puts a job back for whoever comes next; answers whether it was still the claimer's. No death is counted.
+/// Puts a job back for the next worker; returns whether the worker still had it. It counts as no death.
 ///
 /// # Errors
 /// The database's.
@@ -92,7 +91,7 @@ pub async fn put_back(db: &mut PgConnection, job: &JobRow) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Deletes a job; answers whether it was still the claimer's.
+/// Deletes a job; returns whether the worker still had it.
 ///
 /// # Errors
 /// The database's.
@@ -105,7 +104,7 @@ pub async fn delete(db: &mut PgConnection, job: &JobRow) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Deletes the job of a plan if nobody is at it; the job, if there is one, is locked until the transaction ends.
+/// Deletes the job of a plan if no worker has it. A remaining job is locked until the transaction ends.
 ///
 /// # Errors
 /// The database's.
@@ -118,10 +117,10 @@ pub async fn withdraw(db: &mut PgConnection, plan: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// How many jobs wait or are being worked on.
+/// How many jobs wait or are being solved.
 ///
 /// # Errors
 /// The database's.
-pub async fn open(db: &mut PgConnection) -> Result<i64> {
+pub async fn count_open(db: &mut PgConnection) -> Result<i64> {
     sqlx::query_scalar("select count(*) from jobs").fetch_one(db).await
 }

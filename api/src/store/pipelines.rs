@@ -1,6 +1,6 @@
 //! Registered pipelines and their profiles.
 
-use super::{Condition, Deleted, PgConnection, Result, Time};
+use super::connection::{Condition, Deleted, PgConnection, Result, Time};
 use serde_json::Value;
 
 /// A registered pipeline.
@@ -10,11 +10,11 @@ pub struct PipelineRow {
     pub name: String,
     /// The spec as the wire crate writes it.
     pub spec: Value,
-    /// Counts its replacements.
+    /// Its version: the number of its replacements.
     pub version: i64,
-    /// What was measured, if it was.
+    /// Its measurements, if there are any.
     pub profile: Option<Value>,
-    /// Counts the changes of its profile; `None` without one.
+    /// The version of its profile; `None` without one.
     pub profile_version: Option<i64>,
 }
 
@@ -23,7 +23,7 @@ pub struct PipelineRow {
 pub struct SummaryRow {
     /// Its name.
     pub name: String,
-    /// Counts its replacements.
+    /// Its version: the number of its replacements.
     pub version: i64,
     /// Whether there is a profile.
     pub profiled: bool,
@@ -42,7 +42,7 @@ macro_rules! select {
     };
 }
 
-/// Creates or replaces; answers its new version, 1 if it was created, or `None` if the condition does not hold.
+/// Creates or replaces; returns its new version, 1 if it was created, or `None` if the condition does not hold.
 ///
 /// # Errors
 /// The database's.
@@ -69,7 +69,7 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRow
     sqlx::query_as(select!("where p.name = $1")).bind(name).fetch_optional(db).await
 }
 
-/// The pipeline with this name, which nobody deletes or replaces until the transaction ends.
+/// The pipeline with this name. Until the transaction ends, no other one can delete or replace it.
 ///
 /// # Errors
 /// The database's.
@@ -77,7 +77,7 @@ pub async fn share(db: &mut PgConnection, name: &str) -> Result<Option<PipelineR
     sqlx::query_as(select!("where p.name = $1 for share of p")).bind(name).fetch_optional(db).await
 }
 
-/// The pipeline with this name, which is this transaction's alone until it ends; its profile too.
+/// The pipeline with this name, locked with its profile until the transaction ends.
 ///
 /// # Errors
 /// The database's.
@@ -86,7 +86,7 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRo
     if locked.fetch_optional(&mut *db).await?.is_none() {
         return Ok(None);
     }
-    // A statement of its own: it sees what the one before had to wait for.
+    // A second statement: it sees the changes that the first one had to wait for.
     get(db, name).await
 }
 
@@ -135,8 +135,8 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
     Ok(if get(db, name).await?.is_some() { Deleted::OtherVersion } else { Deleted::Missing })
 }
 
-/// Stores what was measured; answers the profile's new version, or `None` if the condition does not hold. The pipeline
-/// must exist.
+/// Stores measurements; returns the profile's new version, or `None` if the condition does not hold. The pipeline must
+/// exist.
 ///
 /// # Errors
 /// The database's.
@@ -161,7 +161,7 @@ pub async fn put_profile(
     sqlx::query_scalar(statement).bind(name).bind(profile).bind(at).bind(condition.versions()).fetch_optional(db).await
 }
 
-/// Deletes what was measured, if its version is allowed.
+/// Deletes the measurements, if their version is allowed.
 ///
 /// # Errors
 /// The database's.

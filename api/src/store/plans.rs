@@ -1,6 +1,7 @@
-//! Plans: what was asked, how far it is, what came out.
+//! Plans: requests, states and outcomes.
 
-use super::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{Error, LIST_MAX, PgConnection, Result, Time};
+use apportion_wire::PlanState;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -9,23 +10,24 @@ use uuid::Uuid;
 pub struct PlanRow {
     /// Its identifier.
     pub id: Uuid,
-    /// `queued | solving | succeeded | infeasible | failed | cancelled`.
-    pub state: String,
+    /// Its state.
+    #[sqlx(try_from = "String")]
+    pub state: PlanState,
     /// The problem file.
     pub problem: Value,
-    /// How it is solved.
+    /// The options for its solver.
     pub options: Value,
     /// The plan file, once there is one.
     pub plan: Option<Value>,
-    /// Why it failed.
+    /// The reason if it failed.
     pub error: Option<String>,
-    /// When it was asked for.
+    /// When a client asked for it.
     pub created_at: Time,
-    /// When a worker began.
+    /// When a worker began to solve it.
     pub started_at: Option<Time>,
-    /// When it was over.
+    /// When it ended.
     pub finished_at: Option<Time>,
-    /// How far the search is, while it is being solved.
+    /// The progress of the search, while it is being solved.
     pub progress: Option<Value>,
 }
 
@@ -34,23 +36,24 @@ pub struct PlanRow {
 pub struct SummaryRow {
     /// Its identifier.
     pub id: Uuid,
-    /// As in [`PlanRow`].
-    pub state: String,
-    /// How it is solved.
+    /// Its state.
+    #[sqlx(try_from = "String")]
+    pub state: PlanState,
+    /// The options for its solver.
     pub options: Value,
-    /// Why it failed.
+    /// The reason if it failed.
     pub error: Option<String>,
-    /// When it was asked for.
+    /// When a client asked for it.
     pub created_at: Time,
-    /// When a worker began.
+    /// When a worker began to solve it.
     pub started_at: Option<Time>,
-    /// When it was over.
+    /// When it ended.
     pub finished_at: Option<Time>,
-    /// How far the search is, while it is being solved.
+    /// The progress of the search, while it is being solved.
     pub progress: Option<Value>,
 }
 
-/// What every select of a [`PlanRow`] names.
+/// A select of [`PlanRow`]s with its condition.
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
@@ -65,17 +68,18 @@ macro_rules! columns {
 /// # Errors
 /// The database's.
 pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &Value, at: Time) -> Result<()> {
-    sqlx::query("insert into plans (id, state, problem, options, created_at) values ($1, 'queued', $2, $3, $4)")
+    sqlx::query("insert into plans (id, state, problem, options, created_at) values ($1, $5, $2, $3, $4)")
         .bind(id)
         .bind(problem)
         .bind(options)
         .bind(at)
+        .bind(PlanState::Queued.name())
         .execute(db)
         .await?;
     Ok(())
 }
 
-/// Stores a plan that was made elsewhere.
+/// Stores a plan that is over already.
 ///
 /// # Errors
 /// The database's.
@@ -85,7 +89,7 @@ pub async fn insert_finished(db: &mut PgConnection, row: &PlanRow) -> Result<()>
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(row.id)
-    .bind(&row.state)
+    .bind(row.state.name())
     .bind(&row.problem)
     .bind(&row.options)
     .bind(&row.plan)
@@ -106,7 +110,7 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
     sqlx::query_as(columns!("where id = $1")).bind(id).fetch_optional(db).await
 }
 
-/// The newest plans, without problem and plan file, which are not read.
+/// The newest plans, without their problem and plan files.
 ///
 /// # Errors
 /// The database's.
@@ -123,12 +127,19 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<SummaryRow>> {
 /// Its state alone.
 ///
 /// # Errors
-/// The database's.
-pub async fn state(db: &mut PgConnection, id: Uuid) -> Result<Option<String>> {
-    sqlx::query_scalar("select state from plans where id = $1").bind(id).fetch_optional(db).await
+/// The database's, or a text that is no state.
+pub async fn state(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanState>> {
+    let text: Option<String> =
+        sqlx::query_scalar("select state from plans where id = $1").bind(id).fetch_optional(db).await?;
+    text.map(PlanState::try_from).transpose().map_err(|unknown| Error::Decode(Box::new(unknown)))
 }
 
-/// Whether its cancellation was asked for; `true` too if it is gone.
+/// The texts of [`PlanState::OPEN`], for queries.
+fn open_states() -> Vec<&'static str> {
+    PlanState::OPEN.map(PlanState::name).into()
+}
+
+/// Whether its cancellation was requested; also `true` if the plan does not exist.
 ///
 /// # Errors
 /// The database's.
@@ -138,95 +149,113 @@ pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
     Ok(asked.unwrap_or(true))
 }
 
-/// Cancels a plan: at once if nobody is at it, else it is marked, and becomes `cancelled` whatever its worker finds.
-/// Answers whether the plan was still open.
+/// Cancels a plan; returns whether it was still open. A plan without a worker is cancelled at once. Otherwise it is marked,
+/// and becomes `cancelled` whatever its worker finds.
 ///
 /// # Errors
 /// The database's.
 pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     super::jobs::withdraw(&mut *db, id).await?;
-    // The job is locked: who has it does not change before this transaction ends.
+    // The job is locked, so it keeps its worker until this transaction ends.
     let done = sqlx::query(
-        "update plans set cancel = true, state = case when held then state else 'cancelled' end,
+        "update plans set cancel = true, state = case when held then state else $3 end,
          progress = case when held then progress end, finished_at = case when held then finished_at else $2 end
          from (select exists (select from jobs where plan = $1) as held) job
-         where id = $1 and state in ('queued', 'solving')",
+         where id = $1 and state = any($4)",
     )
     .bind(id)
     .bind(at)
+    .bind(PlanState::Cancelled.name())
+    .bind(open_states())
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Marks an open plan as being solved; answers whether it is to be solved: it may have been cancelled or be over.
+/// Marks an open plan as being solved; returns `false` if it is cancelled or over.
 ///
 /// # Errors
 /// The database's.
 pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
-    let done = sqlx::query(
-        "update plans set state = 'solving', started_at = $2
-         where id = $1 and state in ('queued', 'solving') and not cancel",
-    )
-    .bind(id)
-    .bind(at)
-    .execute(db)
-    .await?;
+    let done = sqlx::query("update plans set state = $3, started_at = $2 where id = $1 and state = any($4) and not cancel")
+        .bind(id)
+        .bind(at)
+        .bind(PlanState::Solving.name())
+        .bind(open_states())
+        .execute(db)
+        .await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Marks a plan as waiting again, since its worker has put it back.
+/// Marks a plan as queued again, after its worker has put it back.
 ///
 /// # Errors
 /// The database's.
 pub async fn requeue(db: &mut PgConnection, id: Uuid) -> Result<()> {
-    sqlx::query(
-        "update plans set state = 'queued', started_at = null, progress = null where id = $1 and state = 'solving'",
-    )
-    .bind(id)
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-/// Stores how far the search is.
-///
-/// # Errors
-/// The database's.
-pub async fn tell(db: &mut PgConnection, id: Uuid, progress: &Value) -> Result<()> {
-    let update = "update plans set progress = $2 where id = $1 and state = 'solving'";
-    sqlx::query(update).bind(id).bind(progress).execute(db).await?;
-    Ok(())
-}
-
-/// Stores the outcome of an open plan. One whose cancellation was asked for is cancelled, whatever was found.
-///
-/// # Errors
-/// The database's.
-pub async fn finish(
-    db: &mut PgConnection,
-    id: Uuid,
-    state: &str,
-    plan: Option<&Value>,
-    error: Option<&str>,
-    at: Time,
-) -> Result<()> {
-    sqlx::query(
-        "update plans set state = case when cancel then 'cancelled' else $2 end,
-         plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end, finished_at = $5, progress = null
-         where id = $1 and state in ('queued', 'solving')",
-    )
+    sqlx::query("update plans set state = $2, started_at = null, progress = null where id = $1 and state = $3")
         .bind(id)
-        .bind(state)
-        .bind(plan)
-        .bind(error)
-        .bind(at)
+        .bind(PlanState::Queued.name())
+        .bind(PlanState::Solving.name())
         .execute(db)
         .await?;
     Ok(())
 }
 
-/// The request digest and the plan that are known under an idempotency key; the key is locked until the transaction ends.
+/// Stores the progress of the search.
+///
+/// # Errors
+/// The database's.
+pub async fn write_progress(db: &mut PgConnection, id: Uuid, progress: &Value) -> Result<()> {
+    let update = "update plans set progress = $2 where id = $1 and state = $3";
+    sqlx::query(update).bind(id).bind(progress).bind(PlanState::Solving.name()).execute(db).await?;
+    Ok(())
+}
+
+/// The end of a plan: its final state with its documents.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'a> {
+    /// The final state.
+    pub state: PlanState,
+    /// The plan file, if there is one.
+    pub plan: Option<&'a Value>,
+    /// Why it failed, if it did.
+    pub error: Option<&'a str>,
+}
+
+impl Outcome<'_> {
+    /// The end of a plan that a client cancelled.
+    pub const CANCELLED: Self = Self { state: PlanState::Cancelled, plan: None, error: None };
+
+    /// The end of a plan that could not be solved.
+    #[must_use]
+    pub fn failed(error: &str) -> Outcome<'_> {
+        Outcome { state: PlanState::Failed, plan: None, error: Some(error) }
+    }
+}
+
+/// Stores the outcome of an open plan. A plan whose cancellation was requested becomes `cancelled`, whatever the outcome.
+///
+/// # Errors
+/// The database's.
+pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: Outcome<'_>, at: Time) -> Result<()> {
+    sqlx::query(
+        "update plans set state = case when cancel then $6 else $2 end,
+         plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end,
+         finished_at = $5, progress = null where id = $1 and state = any($7)",
+    )
+    .bind(id)
+    .bind(outcome.state.name())
+    .bind(outcome.plan)
+    .bind(outcome.error)
+    .bind(at)
+    .bind(PlanState::Cancelled.name())
+    .bind(open_states())
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// The request digest and the plan of an idempotency key. The key is locked until the transaction ends.
 ///
 /// # Errors
 /// The database's.
@@ -235,7 +264,7 @@ pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<(Strin
     sqlx::query_as("select request, plan from idempotency where key = $1").bind(key).fetch_optional(db).await
 }
 
-/// Remembers under which key a plan was asked for.
+/// Stores the idempotency key of a plan.
 ///
 /// # Errors
 /// The database's.

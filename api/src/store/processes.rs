@@ -1,9 +1,9 @@
-//! The service's processes and their beats.
+//! The heartbeats of the service's processes.
 
-use super::{PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use uuid::Uuid;
 
-/// Raises the beat of a process; answers what the database's clock says.
+/// Counts one heartbeat of a process; returns the time of the database's clock.
 ///
 /// # Errors
 /// The database's.
@@ -17,7 +17,7 @@ pub async fn beat(db: &mut PgConnection, process: Uuid) -> Result<Time> {
     .await
 }
 
-/// All beats by process.
+/// The heartbeat counters of all processes.
 ///
 /// # Errors
 /// The database's.

@@ -1,6 +1,6 @@
 //! The fleet's target: one row, replaced by compare-and-set on its generation.
 
-use super::{PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -10,21 +10,21 @@ pub const CHANNEL: &str = "apportion_target";
 /// The target in force.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct TargetRow {
-    /// Of this database.
+    /// The incarnation of the database.
     pub incarnation: i64,
-    /// Counts targets.
+    /// Its generation: the number of targets so far.
     pub generation: i64,
-    /// The plans that it is made of.
+    /// Its plans.
     pub plans: Vec<Uuid>,
     /// Replicas on devices.
     pub placement: Value,
     /// The pipelines' specs with profiles, as they were when it was made.
     pub specs: Value,
-    /// The message that agents are sent; empty before the first target.
+    /// The message that agents receive; empty before the first target.
     pub composed: Vec<u8>,
-    /// Why it was made.
+    /// The reason for it.
     pub reason: String,
-    /// When it was made; `None` before the first.
+    /// When it was committed; `None` before the first.
     pub committed_at: Option<Time>,
 }
 
@@ -38,7 +38,7 @@ pub async fn get(db: &mut PgConnection) -> Result<TargetRow> {
         .await
 }
 
-/// Replaces the target if its generation is still one below `next`'s, and announces it; answers whether it did.
+/// Replaces the target if its generation is still one below `next`'s, and announces it; returns whether it did.
 ///
 /// # Errors
 /// The database's.
@@ -64,7 +64,7 @@ pub async fn replace(db: &mut PgConnection, next: &TargetRow) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes the history and tells every process.
+/// Writes the history, and notifies every process.
 async fn announce(db: &mut PgConnection, next: &TargetRow) -> Result<()> {
     sqlx::query(
         "insert into target_history (generation, plans, placement, reason, committed_at) values ($1, $2, $3, $4, $5)",
@@ -80,7 +80,7 @@ async fn announce(db: &mut PgConnection, next: &TargetRow) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the target `current` by one of a later incarnation, if it is still in force; answers whether it did.
+/// Replaces the target `current` by one with a later incarnation, if it is still in force; returns whether it did.
 ///
 /// # Errors
 /// The database's.
@@ -105,7 +105,7 @@ pub async fn reincarnate(db: &mut PgConnection, next: &TargetRow, current: &Targ
     Ok(done.rows_affected() == 1)
 }
 
-/// Now by the database's clock.
+/// Now, by the database's clock.
 ///
 /// # Errors
 /// The database's.
@@ -118,13 +118,13 @@ pub async fn clock(db: &mut PgConnection) -> Result<Time> {
 pub struct HistoryRow {
     /// Its generation.
     pub generation: i64,
-    /// The plans that it was made of.
+    /// Its plans.
     pub plans: Vec<Uuid>,
     /// Replicas on devices.
     pub placement: Value,
-    /// Why it was made.
+    /// The reason for it.
     pub reason: String,
-    /// When it was made.
+    /// When it was committed.
     pub committed_at: Time,
 }
 
@@ -136,7 +136,7 @@ pub async fn history(db: &mut PgConnection) -> Result<Vec<HistoryRow>> {
     sqlx::query_as(
         "select generation, plans, placement, reason, committed_at from target_history order by generation desc limit $1",
     )
-    .bind(super::LIST_MAX)
+    .bind(super::connection::LIST_MAX)
     .fetch_all(db)
     .await
 }

@@ -1,6 +1,7 @@
 //! Uploaded traces.
 
-use super::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use apportion_wire::TraceKind;
 use uuid::Uuid;
 
 /// A trace without its rows.
@@ -10,9 +11,10 @@ pub struct TraceRow {
     pub id: Uuid,
     /// Its name, not unique.
     pub name: String,
-    /// `arrivals` or `rates`.
-    pub kind: String,
-    /// How many rows.
+    /// What its rows are.
+    #[sqlx(try_from = "String")]
+    pub kind: TraceKind,
+    /// The number of its rows.
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: Time,
@@ -26,7 +28,7 @@ pub async fn insert(db: &mut PgConnection, row: &TraceRow, csv: &str) -> Result<
     sqlx::query("insert into traces (id, name, kind, rows, csv, created_at) values ($1, $2, $3, $4, $5, $6)")
         .bind(row.id)
         .bind(&row.name)
-        .bind(&row.kind)
+        .bind(row.kind.name())
         .bind(row.rows)
         .bind(csv)
         .bind(row.created_at)

@@ -5,7 +5,7 @@ use apportion_protocol::v1::{self, agent_message, control_client::ControlClient,
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// A raw client: says what it is told to.
+/// A raw client that sends given messages.
 pub struct Agent {
     pub outbox: mpsc::Sender<v1::AgentMessage>,
     inbox: tonic::Streaming<v1::ControlMessage>,
@@ -37,7 +37,7 @@ pub async fn attach(service: &Service, register: v1::Register) -> Agent {
     Agent { outbox, inbox }
 }
 
-/// What the service answers to a registration; `None` if it ends the connection instead.
+/// The service's answer to a registration; `None` if it ends the connection.
 pub async fn try_attach(service: &Service, register: v1::Register) -> Option<control_message::Message> {
     let endpoint = format!("http://{}", service.running.grpc());
     let mut client = ControlClient::connect(endpoint).await.expect("the agents' port");
@@ -79,7 +79,7 @@ impl Agent {
     }
 
     pub async fn say(&self, message: agent_message::Message) {
-        // The service may have hung up; what follows will show it.
+        // The service may have disconnected; later messages show it.
         let _gone = self.outbox.send(v1::AgentMessage { message: Some(message) }).await;
     }
 

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longest that anything awaited here may take before the test fails.
+/// Longest wait before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Cluster {
@@ -50,7 +50,7 @@ fn cluster() -> &'static Cluster {
     })
 }
 
-/// A temporary folder that other users may pass through.
+/// A temporary folder that other users may enter.
 pub fn open_dir() -> TempDir {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a folder");
@@ -71,13 +71,13 @@ pub async fn new_database() -> String {
     format!("{}/{name}", &url[..at])
 }
 
-/// URL of a copy of a database that nobody is connected to.
+/// URL of a copy of a database without connections.
 pub async fn copy_database(url: &str) -> String {
     let at = url.rfind('/').expect("a URL");
     let (name, copy) = (&url[at + 1..], format!("t{}", uuid::Uuid::new_v4().simple()));
     let mut connection = sqlx::PgConnection::connect(&cluster().url).await.expect("our own cluster");
     let begin = Instant::now();
-    // Connections that were closed may take a moment to be gone.
+    // Closed connections may take a moment to disappear.
     while let Err(error) =
         sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {copy} template {name}"))).execute(&mut connection).await
     {
@@ -140,7 +140,7 @@ impl Service {
         answer(request.json(&json!({"plans": plans})).send().await).await
     }
 
-    /// Waits until `check` finds what it looks for at `path`.
+    /// Waits until `check` accepts the document at `path`.
     pub async fn until<T>(&self, path: &str, check: impl Fn(&Value) -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
@@ -184,7 +184,7 @@ pub fn spec() -> Value {
     })
 }
 
-/// What was measured of [`spec`].
+/// The measurements of [`spec`].
 pub fn profiles() -> Value {
     let mut rows = Vec::new();
     for (task, variant, base, step) in [

@@ -12,13 +12,13 @@ pub async fn store_plan(service: &Service, replicas: u32) -> String {
     store_document(service, &json!({"version": 1, "pipelines": [pipeline]})).await
 }
 
-/// Stores this plan as one that has succeeded.
+/// Stores this plan as succeeded.
 pub async fn store_document(service: &Service, plan: &Value) -> String {
     let mut db = sqlx::PgConnection::connect(&service.url).await.expect("our own database");
     let at = chrono::Utc::now();
     let row = apportion_api::store::plans::PlanRow {
         id: uuid::Uuid::now_v7(),
-        state: "succeeded".into(),
+        state: apportion_wire::PlanState::Succeeded,
         problem: json!({}),
         options: json!({}),
         plan: Some(plan.clone()),

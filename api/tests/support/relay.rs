@@ -1,4 +1,4 @@
-//! A database that can go away: connections pass through here, until they are cut.
+//! A relay to a database that can cut its connections.
 
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 /// The name that PostgreSQL's clients give to the socket of port 5432.
 const SOCKET: &str = ".s.PGSQL.5432";
 
-/// Passes connections on while it is open.
+/// Relays connections while it is open.
 pub struct Relay {
     dir: TempDir,
     role: String,
@@ -18,7 +18,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// A way to the database at `url` (`postgres://ROLE@FOLDER/NAME`, the folder's slashes escaped).
+    /// A relay to the database at `url` (`postgres://ROLE@FOLDER/NAME`, the folder's slashes escaped).
     pub fn to(url: &str) -> Self {
         let (role, rest) = url.split_once('@').expect("a role");
         let (folder, database) = rest.split_once('/').expect("a folder and a name");
@@ -44,13 +44,13 @@ impl Relay {
         Self { dir, role: role.to_owned(), database: database.to_owned(), is_open }
     }
 
-    /// The database as it is reached through here.
+    /// The URL of the database through the relay.
     pub fn url(&self) -> String {
         let folder = self.dir.path().display().to_string().replace('/', "%2F");
         format!("{}@{folder}/{}", self.role, self.database)
     }
 
-    /// Cuts every connection and refuses new ones, or lets them pass again.
+    /// Cuts every connection and refuses new ones, or relays them again.
     pub fn open(&self, is_open: bool) {
         self.is_open.send_replace(is_open);
     }

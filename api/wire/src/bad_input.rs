@@ -1,9 +1,9 @@
-//! What is wrong with an input: the file, and for each refused value its place, the value and what would be right.
+//! What is wrong with an input? The file, and for each refused value its place, the value and what would be right.
 
 use apportion_domain::{Invalid, Invalids};
 use std::fmt;
 
-/// Most refused values that are printed; the rest is counted.
+/// Most refused values that are printed. The others are counted.
 pub const PROBLEMS_PRINTED_MAX: usize = 20;
 /// Longest value that is quoted in an error, in characters.
 const VALUE_CHARACTERS_MAX: usize = 80;
@@ -14,9 +14,9 @@ const VALUE_CHARACTERS_MAX: usize = 80;
 /// [`PROBLEMS_PRINTED_MAX`] of them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct BadInput {
-    /// Name of the file, or whatever the input is known by to its sender.
+    /// Name of the file, or another name by which its sender knows the input.
     pub file: String,
-    /// Everything that was refused, never empty. In text formats without pointers the place is `line 17`.
+    /// All refused values, at least one. In text formats without pointers the place is `line 17`.
     pub problems: Vec<Invalid>,
 }
 
@@ -26,7 +26,7 @@ impl BadInput {
         Self { file: file.to_owned(), problems: vec![Invalid::new(pointer, value, expected)] }
     }
 
-    /// Everything that the domain refused in the draft read from `file`.
+    /// All values of `file` that the domain refuses.
     #[must_use]
     pub fn refused(file: &str, invalids: Invalids) -> Self {
         Self { file: file.to_owned(), problems: invalids.0 }
@@ -70,14 +70,14 @@ pub(crate) fn clipped(text: &str) -> String {
     }
 }
 
-/// Which of the `known` the writer of `name` may have meant, in words: the nearest if one is near, else all of them.
+/// The known names that the writer of `name` may have meant, in words: the nearest if one is near, else all of them.
 pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     near_named("", name, known)
 }
 
-/// As [`near`], saying what the names are of.
+/// As [`near`], with the kind of the names.
 pub(crate) fn near_named<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
-    /// Similarity (Jaro-Winkler) from which a name is taken for a slip of another.
+    /// A name with at least this similarity (Jaro-Winkler) is taken for a slip.
     const NEAR: f64 = 0.75;
     const LISTED_MAX: usize = 16;
     let (one, many) =
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_gets_the_nearest_name_and_nonsense_gets_them_all() {
+    fn a_slip_gets_the_nearest_name() {
         let known = ["slo_ms", "demand_qps"];
         assert_eq!(near("slo", known.into_iter()), "\"slo_ms\"");
         assert_eq!(near("zzz", known.into_iter()), "one of \"slo_ms\", \"demand_qps\"");

@@ -1,4 +1,5 @@
-//! JSON forms into the domain: names become positions, absent values their defaults, and every refusal gets its pointer.
+//! How do JSON forms become nouns of the domain? Names become positions, absent values become defaults, and every refusal
+//! gets its pointer.
 
 use crate::bad_input::{near, near_named};
 use crate::spec::{
@@ -12,7 +13,7 @@ use apportion_domain::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Share of requests that must meet the SLO where none is given, in percent.
+/// Default share of requests that must meet the SLO, in percent.
 const PERCENTILE: f64 = 99.0;
 /// A query may wait for one batch before its own: Loki section 4.1.
 const QUEUE_FACTOR: f64 = 2.0;
@@ -61,7 +62,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A word of the domain, or its default when absent. An unknown word is refused; a file's words are refused earlier.
+/// A word of the domain, or its default if absent. An unknown word is refused; those of files are refused earlier.
 fn word<T: Default>(
     given: Option<&str>,
     from_name: fn(&str) -> Option<T>,
@@ -102,7 +103,7 @@ impl PipelineSpec {
     /// The pipeline with its names resolved and checked; `at` is its pointer in the file, for example `/pipelines/0`.
     ///
     /// # Errors
-    /// Names that do not exist, accuracies and profiles that are missing, and everything that [`Pipeline::new`] refuses.
+    /// Unknown names, missing accuracies and profiles, and all values that [`Pipeline::new`] refuses.
     pub fn to_domain(&self, hardware: &[Hardware], at: &str) -> Result<Pipeline, Invalids> {
         if self.tasks.is_empty() || self.tasks.len() > TASKS_MAX {
             let found = format!("{} tasks", self.tasks.len());

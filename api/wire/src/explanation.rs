@@ -1,135 +1,158 @@
-//! The `explanation` of a plan file: why the plan is as it is, what else there was, what more would buy, and what is missing.
+//! The `explanation` of a plan file: why the plan is as it is, what else there was, what more would buy, and what is
+//! missing.
 
-use crate::plan::finite;
+use crate::record::record;
 use apportion_domain::{
-    Alternative, Binding, Change, Consequence, Decision, Explanation, PlanOutcome, Price, Relaxation, Shortfall,
+    Alternative, AlternativeKind, Binding, Change, Consequence, Constraint, Decision, Explanation, PlanOutcome, Price,
+    Relaxation, Shortfall,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why a plan is as it is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ExplanationFile {
-    /// One for each group.
-    pub decisions: Vec<DecisionFile>,
-    /// Constraints without room.
-    pub binding: Vec<BindingFile>,
-    /// Constraints that cannot be met.
-    pub shortfalls: Vec<ShortfallFile>,
-    /// What more of each resource would buy.
-    #[serde(default)]
-    pub prices: Vec<PriceFile>,
-    /// What was not worked out, and why.
-    #[serde(default)]
-    pub left_out: Vec<String>,
+/// The value, if it is finite: JSON has no other numbers.
+pub(crate) fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
 }
 
-/// Why one group is as it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DecisionFile {
-    /// Pipeline and group.
-    pub what: String,
-    /// In a sentence.
-    pub why: String,
-    /// The constraints that keep it from being otherwise.
-    #[serde(default)]
-    pub binding: Vec<BindingFile>,
-    /// What else it could be.
-    #[serde(default)]
-    pub alternatives: Vec<AlternativeFile>,
+record! {
+    /// Why a plan is as it is.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ExplanationFile {
+        /// One decision for each group.
+        pub decisions: Vec<DecisionFile> => optional,
+        /// Binding constraints.
+        pub binding: Vec<BindingFile> => optional,
+        /// Constraints that cannot be met.
+        pub shortfalls: Vec<ShortfallFile> => optional,
+        /// The gain from one more unit of each resource.
+        #[serde(default)]
+        pub prices: Vec<PriceFile> => optional,
+        /// The parts that were not computed, with the reasons.
+        #[serde(default)]
+        pub left_out: Vec<String> => optional,
+    }
 }
 
-/// Another way to run a group, and what it would cost or lose.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AlternativeFile {
-    /// `batch` (everything else stays), `variant` or `hardware` (all of the task on it, everything else planned again).
-    pub kind: String,
-    /// The batch size, variant or hardware type.
-    pub to: String,
-    /// Whether there is a plan with it.
-    pub feasible: bool,
-    /// How that plan differs; null without one.
-    pub change: Option<ChangeFile>,
-    /// In words: what it costs or loses, or why there is no plan.
-    pub effect: String,
+record! {
+    /// Why one group is as it is.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct DecisionFile {
+        /// Pipeline and group.
+        pub what: String => required,
+        /// The reason in one sentence.
+        pub why: String => required,
+        /// The constraints that prevent another choice.
+        #[serde(default)]
+        pub binding: Vec<BindingFile> => optional,
+        /// The alternatives.
+        #[serde(default)]
+        pub alternatives: Vec<AlternativeFile> => optional,
+    }
 }
 
-/// How a plan differs from the one chosen: more where positive.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ChangeFile {
-    /// Replicas.
-    pub replicas: i64,
-    /// Cost.
-    pub cost_per_hour: f64,
-    /// Accuracy, the mean by weight over all pipelines.
-    pub accuracy: f64,
+record! {
+    /// Another way to run a group, with its effect.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct AlternativeFile {
+        /// `batch` (all else stays), `variant` or `hardware` (the whole task uses it, and all else is planned again).
+        pub kind: String => required.words(AlternativeKind::NAMES),
+        /// The batch size, variant or hardware type.
+        pub to: String => required,
+        /// Whether there is a plan with it.
+        pub feasible: bool => required,
+        /// The difference of that plan; null without one.
+        pub change: Option<ChangeFile> => required.or_null(),
+        /// The effect in words: its cost or loss, or why there is no plan.
+        pub effect: String => required,
+    }
 }
 
-/// What one unit more of a resource would buy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PriceFile {
-    /// Hardware type, `budget` or pipeline.
-    #[serde(rename = "where")]
-    pub place: String,
-    /// `1 device`, `1 per hour` or `10 ms`.
-    pub unit: String,
-    /// The change of the problem file.
-    pub change: RelaxFile,
-    /// By how much the objective's value gets better; null where another step of the mode is reached.
-    pub gain: Option<f64>,
-    /// How the best plan differs then.
-    pub buys: ChangeFile,
-    /// The same in words.
-    pub effect: String,
+record! {
+    /// The difference of a plan from the chosen one; positive values mean more.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ChangeFile {
+        /// Replicas.
+        pub replicas: i64 => required,
+        /// Cost.
+        pub cost_per_hour: f64 => required,
+        /// Accuracy, the mean by weight over all pipelines.
+        pub accuracy: f64 => required,
+    }
 }
 
-/// A constraint without room.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BindingFile {
-    /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
-    pub constraint: String,
-    /// Of which pipeline, task or hardware.
-    #[serde(rename = "where")]
-    pub place: String,
-    /// What is used.
-    pub used: Option<f64>,
-    /// What there is.
-    pub limit: Option<f64>,
+record! {
+    /// The gain from one more unit of a resource.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct PriceFile {
+        /// Hardware type, `budget` or pipeline.
+        #[serde(rename = "where")]
+        pub place: String => required.named("where"),
+        /// `1 device`, `1 per hour` or `10 ms`.
+        pub unit: String => required,
+        /// The change of the problem file.
+        pub change: RelaxFile => required,
+        /// The improvement of the objective's value; null if another step of the mode is reached.
+        pub gain: Option<f64> => required.or_null(),
+        /// The difference of the best plan then.
+        pub buys: ChangeFile => required,
+        /// The same in words.
+        pub effect: String => required,
+    }
 }
 
-/// A constraint that cannot be met.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ShortfallFile {
-    /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
-    pub constraint: String,
-    /// Of which pipeline, task or hardware.
-    #[serde(rename = "where")]
-    pub place: String,
-    /// What was asked for.
-    pub asked: Option<f64>,
-    /// The best that can be had.
-    pub best: Option<f64>,
-    /// The smallest single change that makes it feasible.
-    pub relax: Option<RelaxFile>,
+record! {
+    /// A binding constraint.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct BindingFile {
+        /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
+        pub constraint: String => required.words(Constraint::NAMES),
+        /// Its pipeline, task or hardware.
+        #[serde(rename = "where")]
+        pub place: String => required.named("where"),
+        /// The used amount.
+        pub used: Option<f64> => required.or_null(),
+        /// The available amount.
+        pub limit: Option<f64> => required.or_null(),
+    }
 }
 
-/// A change of the problem file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RelaxFile {
-    /// Where.
-    pub pointer: String,
-    /// What it is.
-    pub from: Option<f64>,
-    /// What it would have to be.
-    pub to: Option<f64>,
+record! {
+    /// A constraint that cannot be met.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ShortfallFile {
+        /// `latency`, `capacity`, `accuracy`, `budget`, `memory` or `load`.
+        pub constraint: String => required.words(Constraint::NAMES),
+        /// Its pipeline, task or hardware.
+        #[serde(rename = "where")]
+        pub place: String => required.named("where"),
+        /// The requested value.
+        pub asked: Option<f64> => required.or_null(),
+        /// The best possible value.
+        pub best: Option<f64> => required.or_null(),
+        /// The smallest single change that makes it feasible.
+        pub relax: Option<RelaxFile> => required.or_null(),
+    }
+}
+
+record! {
+    /// A change of the problem file.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct RelaxFile {
+        /// JSON pointer of the value.
+        pub pointer: String => required,
+        /// The present value.
+        pub from: Option<f64> => required.or_null(),
+        /// The necessary value.
+        pub to: Option<f64> => required.or_null(),
+    }
 }
 
 /// The shortfalls of an infeasible outcome are the outcome's own; the report may repeat them.

@@ -1,25 +1,28 @@
-//! The forms in which the outside world reads and writes Apportion's nouns: JSON and YAML files, CSV, the bodies of the
-//! HTTP interface.
+//! Which forms do Apportion's nouns have outside: JSON and YAML files, CSV, and the bodies of the HTTP interface?
 //!
-//! What belongs here: serde types, the tables of known keys, and conversions into `domain` and back, with errors that name
-//! file, place, value and what would be right. What never does: reading files, HTTP, SQL, planning.
+//! What belongs here: the records of the files, and conversions into `domain` and back, with errors that name file, place,
+//! value and what would be right. What never does: reading files from disk, HTTP, SQL, planning.
 //!
-//! The commonest addition is a key of a file: add it to the struct in [`spec`] (or [`plan`]), to the table in `keys`, and
-//! to the conversion in [`convert`] (or [`plan_read`]).
+//! The commonest addition is a key of a file. Add it to its record in [`spec`] (or [`plan`]) and to the conversion in
+//! [`convert`] (or [`plan_read`]). Then write the JSON Schemas again: `APPORTION_WRITE=1 cargo test -p apportion-wire
+//! --test schemas`.
 
 pub mod bad_input;
+mod check;
 pub mod convert;
 pub mod explanation;
-mod keys;
+pub mod json_schema;
 pub mod plan;
 pub mod plan_read;
+mod plan_write;
 pub mod problem;
 pub mod profile_csv;
 pub mod profile_set;
+mod record;
 pub mod result_csv;
 pub mod scaling_plan;
-mod shape;
 pub mod spec;
+pub mod states;
 pub mod trace_csv;
 pub mod tree;
 mod yaml_bounds;
@@ -40,5 +43,6 @@ pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
     VariantSpec,
 };
+pub use states::{AgentState, DecisionKind, PlanState, ReplanMode, TraceKind, UnknownState};
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;

@@ -1,11 +1,11 @@
-//! Plan files back into plans. Only what a plan cannot do without is required, so that a plan may be written by hand.
+//! How does a plan file become a plan? Only the necessary keys are required, so a plan may be written by hand.
 
 use crate::bad_input::BadInput;
+use crate::check::read;
 use crate::convert::share_at;
-use crate::keys;
-use crate::plan::{BackupFile, GroupFile, LadderStepFile, RoutingTableFile};
+use crate::plan::{BackupFile, GroupFile, LadderStepFile, PlanFile, RoutingTableFile};
 use crate::problem::check_version;
-use crate::shape::{Shape, read};
+use crate::record::FileKind;
 use crate::spec::ServingSpec;
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::{BATCH_MAX, NUMBER_MAX};
@@ -70,15 +70,15 @@ struct ReadRouting {
     backup: Vec<BackupFile>,
 }
 
-/// Reads a plan file, JSON or YAML. Names stay names: the checker says which of them a problem does not know.
+/// Reads a plan file, JSON or YAML. Names stay names: the checker finds those that a problem does not have.
 ///
 /// # Errors
-/// Everything that is wrong with it; a file that says there is no plan.
+/// Every refused value, and a file that says that there is no plan.
 pub fn read_plan(file: &str, text: &str) -> Result<Plan, BadInput> {
     plan_from_tree(file, parse_tree(file, text)?)
 }
 
-/// Reads a plan made for `problem`: a cost and demands that the file leaves out are those that the problem gives.
+/// Reads a plan for `problem`. A missing cost and missing demands are those of the problem.
 ///
 /// # Errors
 /// As [`read_plan`].
@@ -101,7 +101,7 @@ pub fn read_plan_for(problem: &Problem, file: &str, text: &str) -> Result<Plan, 
     Ok(plan)
 }
 
-/// Reads a plan from a tree that is parsed already.
+/// Reads a plan from a parsed tree.
 ///
 /// # Errors
 /// As [`read_plan`].
@@ -110,7 +110,7 @@ pub fn plan_from_tree(file: &str, tree: Value) -> Result<Plan, BadInput> {
     if tree.get("scaling").is_some_and(|s| !s.is_null()) {
         return Err(BadInput::one(file, "/scaling", "the plan of a scaling problem", "a plan with pipelines"));
     }
-    let parsed: Read = read(file, tree, &Shape::Record(keys::PLAN))?;
+    let parsed: Read = read(file, tree, FileKind::Plan, &PlanFile::RECORD)?;
     let none = [PlanStatus::Infeasible, PlanStatus::Unknown].map(PlanStatus::name);
     if let Some(status) = parsed.status.as_deref().filter(|s| none.contains(s)) {
         let expected = "a plan: this file says that there is none";
@@ -164,7 +164,8 @@ fn pipeline_of(p: ReadPipeline, at: &str, problems: &mut Vec<Invalid>) -> Pipeli
     }
 }
 
-/// Steps of a ladder: rates rise, and no group is without a replica. Below the plan's demand there may be fewer than the plan has.
+/// The steps of a ladder. Rates rise, and every group has a replica. Steps below the plan's demand may have fewer replicas
+/// than the plan.
 fn ladder_of(
     steps: Vec<LadderStepFile>,
     assignments: &[Assignment],
@@ -193,7 +194,7 @@ fn ladder_of(
     read
 }
 
-/// The words were checked with the file's shape.
+/// The words are valid: the file was checked against its record.
 fn serving_of(s: &ServingSpec) -> ServingWishes {
     ServingWishes {
         queueing: s.queueing.as_deref().and_then(Queueing::from_name),

@@ -1,9 +1,9 @@
-//! Problem files: allocation of variants, or scaling.
+//! How does a problem file become a problem: allocation of variants, or scaling?
 
 use crate::bad_input::{BadInput, near_named};
+use crate::check::read;
 use crate::convert::{deployed_of, objective_of};
-use crate::keys;
-use crate::shape::{Shape, read};
+use crate::record::{FileKind, record};
 use crate::spec::{ApplicationSpec, HardwareSpec, ProblemSpec, ScalingFileSpec, ScalingSpec, ScalingVariantSpec};
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::{NUMBER_MAX, escape};
@@ -21,7 +21,16 @@ pub const RESOURCES_MAX: usize = 256;
 /// The only version of the file formats so far.
 pub const VERSION: u32 = 1;
 
-/// What a problem file holds.
+record! {
+    /// A list of hardware types.
+    #[derive(serde::Deserialize)]
+    struct HardwareList {
+        /// The types.
+        hardware: Vec<HardwareSpec> => required,
+    }
+}
+
+/// The content of a problem file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProblemFile {
     /// Pipelines to plan.
@@ -33,27 +42,27 @@ pub enum ProblemFile {
 /// Reads a problem file, JSON or YAML.
 ///
 /// # Errors
-/// Everything that is wrong with it, each with its pointer, its value and what would be right.
+/// Every refused value with its pointer and what would be right.
 pub fn read_problem(file: &str, text: &str) -> Result<ProblemFile, BadInput> {
     problem_from_tree(file, parse_tree(file, text)?)
 }
 
-/// Reads a problem from a tree that is parsed already, for example from a part of a request's body.
+/// Reads a problem from a parsed tree, for example from a part of a request's body.
 ///
 /// # Errors
 /// As [`read_problem`].
 pub fn problem_from_tree(file: &str, tree: Value) -> Result<ProblemFile, BadInput> {
     check_version(file, &tree)?;
     if tree.get("scaling").is_some() {
-        let spec: ScalingFileSpec = read(file, tree, &Shape::Record(keys::SCALING_FILE))?;
+        let spec: ScalingFileSpec = read(file, tree, FileKind::ScalingProblem, &ScalingFileSpec::RECORD)?;
         let problem = spec.scaling.to_domain("/scaling").map_err(|e| BadInput::refused(file, e))?;
         return Ok(ProblemFile::Scaling(problem));
     }
-    let spec: ProblemSpec = read(file, tree, &Shape::Record(keys::PROBLEM))?;
+    let spec: ProblemSpec = read(file, tree, FileKind::Problem, &ProblemSpec::RECORD)?;
     spec.to_domain().map(ProblemFile::Allocation).map_err(|e| BadInput::refused(file, e))
 }
 
-/// Refuses every version that this program cannot read, before anything else is said about the file.
+/// Refuses other versions of the format, before the file is checked.
 pub(crate) fn check_version(file: &str, tree: &Value) -> Result<(), BadInput> {
     match tree.get("version") {
         Some(v) if v.as_u64() != Some(u64::from(VERSION)) => {
@@ -68,13 +77,9 @@ pub(crate) fn check_version(file: &str, tree: &Value) -> Result<(), BadInput> {
 /// # Errors
 /// As [`read_problem`]; places are below `/hardware`.
 pub fn hardware_from_tree(file: &str, tree: Value) -> Result<Vec<Hardware>, BadInput> {
-    const LIST: &[crate::shape::Key] = &[crate::shape::required("hardware", &Shape::List(&Shape::Record(keys::HARDWARE)))];
-    #[derive(serde::Deserialize)]
-    struct Wrapped {
-        hardware: Vec<HardwareSpec>,
-    }
-    let wrapped: Wrapped = read(file, serde_json::json!({ "hardware": tree }), &Shape::Record(LIST))?;
-    let hardware: Vec<Hardware> = wrapped.hardware.iter().map(Hardware::from).collect();
+    let tree = serde_json::json!({ "hardware": tree });
+    let list: HardwareList = read(file, tree, FileKind::HardwareList, &HardwareList::RECORD)?;
+    let hardware: Vec<Hardware> = list.hardware.iter().map(Hardware::from).collect();
     let invalids = check_hardware(&hardware);
     if invalids.0.is_empty() { Ok(hardware) } else { Err(BadInput::refused(file, invalids)) }
 }

@@ -1,15 +1,44 @@
-//! Profiles as CSV: `pipeline,task,variant,hardware,batch_size,latency_ms[,p99_ms][,accuracy]`.
+//! How is a profile read from CSV and written to it? The columns are
+//! `pipeline,task,variant,hardware,batch_size,latency_ms[,p99_ms][,accuracy]`.
 
 use crate::bad_input::{BadInput, clipped, near_named};
 use apportion_domain::Invalid;
 use apportion_domain::pipeline::BATCH_MAX;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 const REQUIRED: [&str; 6] = ["pipeline", "task", "variant", "hardware", "batch_size", "latency_ms"];
 const P99: &str = "p99_ms";
 const ACCURACY: &str = "accuracy";
 
-/// How a file writes accuracies.
+/// The columns as a Table Schema.
+pub(crate) fn table_schema() -> Value {
+    let [pipeline, task, variant, hardware, batch_size, latency_ms] = REQUIRED;
+    let bounded = |least: f64| json!({"required": false, "minimum": least});
+    let fields = [
+        field(pipeline, "string", "Pipeline.", json!({"required": true})),
+        field(task, "string", "Task.", json!({"required": true})),
+        field(variant, "string", "Variant.", json!({"required": true})),
+        field(hardware, "string", "Hardware type.", json!({"required": true})),
+        field(
+            batch_size,
+            "integer",
+            "Queries in the batch.",
+            json!({"required": true, "minimum": 1, "maximum": BATCH_MAX}),
+        ),
+        field(latency_ms, "number", "Median time of the batch, above 0.", json!({"required": true, "minimum": 0})),
+        field(P99, "number", "99th percentile of the time; at least the median.", bounded(0.0)),
+        field(ACCURACY, "number", "Accuracy from 0 to 1, or from 0 to 100 if the reader is told so.", bounded(0.0)),
+    ];
+    json!({"title": "Profile as CSV", "fields": fields})
+}
+
+/// One column of a Table Schema.
+pub(crate) fn field(name: &str, kind: &str, about: &str, constraints: Value) -> Value {
+    json!({"name": name, "type": kind, "description": about, "constraints": constraints})
+}
+
+/// The unit of the accuracies in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccuracyUnit {
     /// 0 to 1.
@@ -34,7 +63,7 @@ pub struct ProfileCsvRow {
     pub batch: u32,
     /// Median time of the batch.
     pub latency_ms: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of that time.
     pub p99_ms: Option<f64>,
     /// 0 to 1.
     pub accuracy: Option<f64>,
@@ -43,7 +72,7 @@ pub struct ProfileCsvRow {
 /// Reads a profile.
 ///
 /// # Errors
-/// Everything that is wrong, with its line; an empty profile.
+/// Every refused row with its line, and an empty profile.
 pub fn read_profile_csv(file: &str, text: &str, unit: AccuracyUnit) -> Result<Vec<ProfileCsvRow>, BadInput> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim())).filter(|(_, l)| !l.is_empty());
@@ -138,7 +167,7 @@ impl Columns {
     }
 }
 
-/// Cells of one line; a cell in double quotes may hold commas, and a doubled quote is a quote.
+/// The cells of one line. A cell in double quotes may hold commas, and two quotes in it mean one.
 fn cells(line: &str) -> Vec<String> {
     let mut cells = vec![String::new()];
     let mut quoted = false;
@@ -161,10 +190,10 @@ pub(crate) fn cell(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-/// Writes a profile with all columns; accuracies are 0 to 1, what was not measured is empty.
+/// Writes a profile with all columns. Accuracies are 0 to 1, and missing values are empty.
 ///
 /// # Errors
-/// The sink's.
+/// The writer's.
 pub fn write_profile_csv(rows: &[ProfileCsvRow], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{},{P99},{ACCURACY}", REQUIRED.join(","))?;
     let number = |x: Option<f64>| x.map_or_else(String::new, |x| x.to_string());
@@ -201,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_converted_and_refused_where_a_fraction_is_expected() {
+    fn percent_is_refused_where_a_fraction_is_expected() {
         let text = format!("{HEADER},accuracy\np,t,v,h,1,9.5,55.5\n");
         let rows = read_profile_csv("f", &text, AccuracyUnit::Percent).expect("percent");
         assert_eq!(rows[0].accuracy, Some(0.555));

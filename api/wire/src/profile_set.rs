@@ -1,9 +1,9 @@
-//! Pipelines as the service knows them, and what was measured of them.
+//! How are registered pipelines and their measurements read and merged?
 
 use crate::bad_input::BadInput;
+use crate::check::read;
 use crate::convert::objective_of;
-use crate::keys;
-use crate::shape::{Shape, read};
+use crate::record::{FileKind, record};
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::NUMBER_MAX;
@@ -13,27 +13,29 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
-/// What was measured of one pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ProfileSet {
-    /// Latencies.
-    pub rows: Vec<MeasuredRow>,
-    /// The rest, by variant.
-    #[serde(default)]
-    pub variants: Vec<MeasuredVariant>,
-    /// Measured accuracy by `task:variant>task:variant`.
-    #[serde(default)]
-    pub path_accuracy: BTreeMap<String, f64>,
-    /// Tensors of each task, as its model files state them.
-    #[serde(default)]
-    pub tasks: Vec<MeasuredTask>,
+record! {
+    /// The measurements of one pipeline.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ProfileSet {
+        /// Latencies.
+        pub rows: Vec<MeasuredRow> => required,
+        /// Other figures, by variant.
+        #[serde(default)]
+        pub variants: Vec<MeasuredVariant> => optional,
+        /// Measured accuracy by `task:variant>task:variant`.
+        #[serde(default)]
+        pub path_accuracy: BTreeMap<String, f64> => optional,
+        /// Tensors of each task, from its model files.
+        #[serde(default)]
+        pub tasks: Vec<MeasuredTask> => optional,
+    }
 }
 
 impl ProfileSet {
-    /// Takes in what was measured later. Rows replace those of the same task, variant, hardware type and share, all batches
-    /// together; a variant's other figures, a path's accuracy and a task's tensors are replaced one by one. What `later` does not
-    /// speak of stays.
+    /// Merges later measurements. Rows replace all rows of the same task, variant, hardware type and share. The other
+    /// figures of a variant, the accuracy of a path and the tensors of a task are replaced one by one. Everything else
+    /// stays.
     pub fn merge(&mut self, later: ProfileSet) {
         let place = |r: &MeasuredRow| (r.task.clone(), r.variant.clone(), r.hardware.clone(), r.share.to_bits());
         let measured: BTreeSet<_> = later.rows.iter().map(place).collect();
@@ -60,61 +62,67 @@ impl ProfileSet {
     }
 }
 
-/// Latency of one batch of one variant.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredRow {
-    /// Task.
-    pub task: String,
-    /// Variant.
-    pub variant: String,
-    /// Hardware type that it ran on.
-    pub hardware: String,
-    /// Fraction of a device; default 1.
-    #[serde(default = "whole")]
-    pub share: f64,
-    /// Queries in the batch.
-    pub batch: u32,
-    /// Median time of the batch.
-    pub latency_ms: f64,
-    /// 99th percentile of the same.
-    #[serde(default)]
-    pub p99_ms: Option<f64>,
+record! {
+    /// Latency of one batch of one variant.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct MeasuredRow {
+        /// Task.
+        pub task: String => required,
+        /// Variant.
+        pub variant: String => required,
+        /// Hardware type that it ran on.
+        pub hardware: String => required,
+        /// Fraction of a device; default 1.
+        #[serde(default = "whole")]
+        pub share: f64 => optional,
+        /// Queries in the batch.
+        pub batch: u32 => required,
+        /// Median time of the batch.
+        pub latency_ms: f64 => required,
+        /// 99th percentile of that time.
+        #[serde(default)]
+        pub p99_ms: Option<f64> => optional.or_null(),
+    }
 }
 
-/// What was measured of one variant apart from latency.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredVariant {
-    /// Task.
-    pub task: String,
-    /// Variant.
-    pub variant: String,
-    /// 0 to 1.
-    #[serde(default)]
-    pub accuracy: Option<f64>,
-    /// Time to load it onto a device.
-    #[serde(default)]
-    pub load_ms: Option<f64>,
-    /// Device memory while loaded.
-    #[serde(default)]
-    pub memory_mib: Option<f64>,
-    /// Distribution of the queries made, by child task.
-    #[serde(default)]
-    #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
-    pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>>,
+record! {
+    /// The figures of one variant other than latency.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct MeasuredVariant {
+        /// Task.
+        pub task: String => required,
+        /// Variant.
+        pub variant: String => required,
+        /// Accuracy from 0 to 1.
+        #[serde(default)]
+        pub accuracy: Option<f64> => optional.or_null(),
+        /// Time to load it onto a device.
+        #[serde(default)]
+        pub load_ms: Option<f64> => optional.or_null(),
+        /// Device memory while loaded.
+        #[serde(default)]
+        pub memory_mib: Option<f64> => optional.or_null(),
+        /// Distribution of the queries made, by child task.
+        #[serde(default)]
+        #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
+        pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>> => optional,
+    }
 }
 
-/// Tensors of one task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MeasuredTask {
-    /// Task.
-    pub name: String,
-    /// What it takes.
-    pub inputs: Vec<TensorSpec>,
-    /// What it gives.
-    pub outputs: Vec<TensorSpec>,
+record! {
+    /// Tensors of one task.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct MeasuredTask {
+        /// Task.
+        pub name: String => required,
+        /// Its inputs.
+        pub inputs: Vec<TensorSpec> => required,
+        /// Its outputs.
+        pub outputs: Vec<TensorSpec> => required,
+    }
 }
 
 fn whole() -> f64 {
@@ -125,7 +133,7 @@ fn whole() -> f64 {
 /// hardware and profiles, and before that by [`PipelineSpec::check_graph`].
 ///
 /// # Errors
-/// Everything that is wrong with its form.
+/// Every refused key and value.
 pub fn read_pipeline_spec(file: &str, text: &str) -> Result<PipelineSpec, BadInput> {
     pipeline_spec_from_tree(file, parse_tree(file, text)?)
 }
@@ -135,32 +143,32 @@ pub fn read_pipeline_spec(file: &str, text: &str) -> Result<PipelineSpec, BadInp
 /// # Errors
 /// As [`read_pipeline_spec`].
 pub fn pipeline_spec_from_tree(file: &str, tree: Value) -> Result<PipelineSpec, BadInput> {
-    let spec: PipelineSpec = read(file, tree, &Shape::Record(keys::REGISTERED_PIPELINE))?;
+    let spec: PipelineSpec = read(file, tree, FileKind::RegisteredPipeline, &PipelineSpec::RECORD)?;
     spec.check_graph().map_err(|e| BadInput::refused(file, e))?;
     Ok(spec)
 }
 
-/// Reads what a profiler measured.
+/// Reads the measurements of a profiler.
 ///
 /// # Errors
-/// Everything that is wrong with its form.
+/// Every refused key and value.
 pub fn read_profile_set(file: &str, text: &str) -> Result<ProfileSet, BadInput> {
     profile_set_from_tree(file, parse_tree(file, text)?)
 }
 
-/// Reads what a profiler measured from a tree.
+/// Reads the measurements of a profiler from a tree.
 ///
 /// # Errors
 /// As [`read_profile_set`].
 pub fn profile_set_from_tree(file: &str, tree: Value) -> Result<ProfileSet, BadInput> {
-    read(file, tree, &Shape::Record(keys::PROFILE_SET))
+    read(file, tree, FileKind::ProfileSet, &ProfileSet::RECORD)
 }
 
 impl PipelineSpec {
-    /// Checks everything that needs no measurement: the graph, the numbers, the names, the replanning settings.
+    /// Checks the graph, the numbers, the names and the replan settings: everything that needs no measurement.
     ///
     /// # Errors
-    /// Every refused value with its pointer, the pipeline itself being the root.
+    /// Every refused value with its pointer; the pipeline is the root.
     pub fn check_graph(&self) -> Result<(), Invalids> {
         let mut problems = self.replan.as_ref().map_or_else(Vec::new, check_replan);
         let hardware = self.hardware_named();
@@ -179,7 +187,7 @@ impl PipelineSpec {
         if problems.is_empty() { Ok(()) } else { Err(Invalids(problems)) }
     }
 
-    /// Every hardware type that its own profile rows name, or one stand-in.
+    /// All hardware types of its own profile rows, or one stand-in.
     fn hardware_named(&self) -> Vec<Hardware> {
         let rows = self.tasks.iter().flat_map(|t| &t.variants).flat_map(|v| v.profile.iter().flatten());
         let mut names: Vec<String> = rows.map(|r| r.hardware.clone()).collect();
@@ -192,8 +200,8 @@ impl PipelineSpec {
         names.into_iter().map(hardware).collect()
     }
 
-    /// The pipeline with what was measured: rows and fan-out replace its own for the variants measured, the path table
-    /// is merged, accuracy, load time, memory and tensors are filled in where it says nothing itself.
+    /// The pipeline with its measurements. Rows and fan-out of measured variants replace its own, and the path table is
+    /// merged. Accuracy, load time, memory and tensors are filled in if the pipeline does not have them.
     #[must_use]
     pub fn with_profiles(&self, profiles: &ProfileSet) -> PipelineSpec {
         let mut merged = self.clone();
@@ -212,10 +220,10 @@ impl PipelineSpec {
         merged
     }
 
-    /// The pipeline ready to be planned on `hardware`: with what was measured, without rows for other hardware.
+    /// The pipeline ready to be planned on `hardware`: with measurements, and without rows for other hardware.
     ///
     /// # Errors
-    /// As [`PipelineSpec::to_domain`]; a variant that was not measured on any of the hardware is refused at its profile.
+    /// As [`PipelineSpec::to_domain`]. A variant without measurements on this hardware is refused at its profile.
     pub fn planned_on(&self, profiles: &ProfileSet, hardware: &[Hardware], at: &str) -> Result<Pipeline, Invalids> {
         let mut merged = self.with_profiles(profiles);
         for rows in merged.tasks.iter_mut().flat_map(|t| &mut t.variants).filter_map(|v| v.profile.as_mut()) {
@@ -267,7 +275,7 @@ fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
         const AT: &str = "/replan/ladder_headroom";
         match replan.ladder {
             None => problems.push(Invalid::new(AT, headroom, "`ladder` beside it, or no such member")),
-            // A ladder that ended below the plan's own demand would not say what the plan is for.
+            // A ladder must reach the plan's own demand.
             Some(ladder) if !(0.1..=ladder.min(10.0)).contains(&headroom) => {
                 let expected = format!("a factor from 0.1 to {}, the smaller of `ladder` and 10", ladder.min(10.0));
                 problems.push(Invalid::new(AT, headroom, expected));

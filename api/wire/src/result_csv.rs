@@ -1,20 +1,21 @@
-//! Per-request results: CSV `request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy`.
+//! How are results of requests written as CSV? The columns are
+//! `request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy`.
 
 use crate::profile_csv::cell;
 use crate::trace_csv::decimal_millis;
 use apportion_domain::Moment;
 use std::io::{self, Write};
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
     /// Its last leaf ended within the SLO.
     Ok,
-    /// After it.
+    /// Its last leaf ended after the SLO.
     Late,
-    /// Dropped.
+    /// It was dropped.
     Dropped,
-    /// Failed.
+    /// It failed.
     Failed,
 }
 
@@ -40,11 +41,11 @@ pub struct RequestRow<'a> {
     pub arrival: Moment,
     /// End of its last leaf, or when it was dropped; `None` if neither happened.
     pub finish: Option<Moment>,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: RequestOutcome,
     /// Task at which it was dropped.
     pub drop_task: Option<&'a str>,
-    /// Why it was dropped or failed.
+    /// The reason if it was dropped or failed.
     pub reason: Option<&'a str>,
     /// Accuracy of its answer.
     pub accuracy: Option<f64>,
@@ -53,7 +54,7 @@ pub struct RequestRow<'a> {
 /// Writes results. Times have six decimals; a request without an answer has no latency.
 ///
 /// # Errors
-/// The sink's.
+/// The writer's.
 pub fn write_requests<'a>(rows: impl Iterator<Item = RequestRow<'a>>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy")?;
     for row in rows {
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_request_has_no_latency_and_times_have_six_decimals() {
+    fn dropped_requests_have_no_latency() {
         let rows = [
             RequestRow {
                 request: 0,

@@ -1,12 +1,13 @@
-//! Plan files of scaling problems: written from an outcome, read back into a plan.
+//! How is the plan of a scaling problem written and read?
 
 use crate::bad_input::BadInput;
+use crate::check::read;
 use crate::explanation::{ExplanationFile, explained};
-use crate::keys;
-use crate::plan::{PlanFile, PlannerFile, ScalingEntry, objective};
+use crate::plan::{PlanFile, PlannerFile, ScalingEntry};
 use crate::plan_read::plan_from_tree;
+use crate::plan_write::objective;
 use crate::problem::check_version;
-use crate::shape::{Shape, read};
+use crate::record::FileKind;
 use crate::tree::parse_tree;
 use apportion_domain::{
     Explanation, Invalid, Plan, PlanStatus, PlanningReport, ScalingAction, ScalingOutcome, ScalingPlan, ScalingProblem,
@@ -16,10 +17,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Seconds in an hour: running cost is given per second, a plan's cost per hour.
+/// Seconds of an hour: running cost is per second, a plan's cost per hour.
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// What a plan file holds.
+/// The content of a plan file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnyPlan {
     /// A plan for pipelines.
@@ -40,10 +41,10 @@ struct ReadObjective {
     value: Option<f64>,
 }
 
-/// Reads a plan file of either kind, JSON or YAML: one with the key `scaling` is the plan of a scaling problem.
+/// Reads a plan file of either kind, JSON or YAML. A file with the key `scaling` is the plan of a scaling problem.
 ///
 /// # Errors
-/// Everything that is wrong with it; a file that says there is no plan.
+/// Every refused value, and a file that says that there is no plan.
 pub fn read_any_plan(file: &str, text: &str) -> Result<AnyPlan, BadInput> {
     let tree = parse_tree(file, text)?;
     if is_scaling(&tree) {
@@ -52,10 +53,10 @@ pub fn read_any_plan(file: &str, text: &str) -> Result<AnyPlan, BadInput> {
     plan_from_tree(file, tree).map(AnyPlan::Allocation)
 }
 
-/// Reads the plan of a scaling problem; a value that the file leaves out is the one that the problem gives its actions.
+/// Reads the plan of a scaling problem. A missing value is that of its actions in the problem.
 ///
 /// # Errors
-/// As [`read_any_plan`]; a plan for pipelines.
+/// As [`read_any_plan`], and a plan for pipelines.
 pub fn read_scaling_plan_for(problem: &ScalingProblem, file: &str, text: &str) -> Result<ScalingPlan, BadInput> {
     let tree = parse_tree(file, text)?;
     let (mut plan, has_value) = scaling_plan_from_tree(file, tree)?;
@@ -70,14 +71,14 @@ fn is_scaling(tree: &Value) -> bool {
     tree.get("scaling").is_some_and(|s| !s.is_null())
 }
 
-/// The plan, and whether the file says what it is worth.
+/// The plan, and whether the file has its value.
 fn scaling_plan_from_tree(file: &str, tree: Value) -> Result<(ScalingPlan, bool), BadInput> {
     check_version(file, &tree)?;
     if !is_scaling(&tree) {
         let expected = "the actions of a scaling plan: [{application, variant, running, delta}]";
         return Err(BadInput::one(file, "/scaling", "missing", expected));
     }
-    let parsed: Read = read(file, tree, &Shape::Record(keys::SCALING_PLAN))?;
+    let parsed: Read = read(file, tree, FileKind::ScalingPlan, &PlanFile::RECORD)?;
     let none = [PlanStatus::Infeasible, PlanStatus::Unknown].map(PlanStatus::name);
     if let Some(status) = parsed.status.as_deref().filter(|s| none.contains(s)) {
         return Err(BadInput::one(file, "/status", format!("{status:?}"), "a plan: this file says that there is none"));
@@ -104,12 +105,12 @@ fn scaling_plan_from_tree(file: &str, tree: Value) -> Result<(ScalingPlan, bool)
     Ok((ScalingPlan { actions, value: value.unwrap_or(0.0) }, value.is_some()))
 }
 
-/// What a plan's actions cost; actions of variants that the problem does not know count nothing.
+/// The cost of a plan's actions. Actions of unknown variants count nothing.
 fn value_of(problem: &ScalingProblem, plan: &ScalingPlan) -> f64 {
     known(problem, plan).map(|(v, a)| v.cost(problem.lambda, a.delta)).sum()
 }
 
-/// Running cost per second of everything that runs after the actions.
+/// Running cost per second of all replicas after the actions.
 fn running_cost(problem: &ScalingProblem, plan: &ScalingPlan) -> f64 {
     known(problem, plan).map(|(v, a)| v.cost_per_s * f64::from(a.running)).sum()
 }
@@ -125,8 +126,8 @@ fn known<'a>(
 }
 
 impl PlanFile {
-    /// The file of a scaling problem's outcome; `objective.value` may be negative, `cost_per_hour` is the running cost of all
-    /// replicas after the actions.
+    /// The file of a scaling problem's outcome; `objective.value` may be negative, `cost_per_hour` is the running cost of
+    /// all replicas after the actions.
     #[must_use]
     pub fn from_scaling(problem: &ScalingProblem, outcome: &ScalingOutcome, report: &PlanningReport) -> Self {
         let plan = outcome.plan();

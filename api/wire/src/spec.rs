@@ -1,346 +1,382 @@
-//! The JSON form of problems and pipelines, as users write them. What is optional stays absent, so that a file that is
-//! read and written again is the same file; the defaults are applied on the way into the domain (`convert`).
+//! Which keys do problems and pipelines have in files? Optional keys stay absent, so a file that is read and written again
+//! is the same. `convert` applies the defaults on the way into the domain.
 
+use crate::record::{FileKind, record};
+use crate::states::ReplanMode;
+use apportion_domain::{
+    AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// A problem file for the allocation of variants (`version: 1`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ProblemSpec {
-    /// Version of the format: 1.
-    pub version: u32,
-    /// What is optimised.
-    pub objective: ObjectiveSpec,
-    /// Hardware types.
-    pub hardware: Vec<HardwareSpec>,
-    /// Pipelines with their demands.
-    pub pipelines: Vec<PipelineSpec>,
-    /// What runs now, for switching cost and least change.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deployed: Vec<DeployedSpec>,
-    /// Price of switching.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub switching: Option<SwitchingSpec>,
+record! {
+    /// A problem file for the allocation of variants (`version: 1`).
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ProblemSpec {
+        /// Version of the format: 1.
+        pub version: u32 => required,
+        /// The objective.
+        pub objective: ObjectiveSpec => required,
+        /// Hardware types.
+        pub hardware: Vec<HardwareSpec> => required,
+        /// Pipelines with their demands.
+        pub pipelines: Vec<PipelineSpec> => required,
+        /// Groups that run now, for the switching cost and for the least change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub deployed: Vec<DeployedSpec> => optional,
+        /// Price of switching.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub switching: Option<SwitchingSpec> => optional,
+    }
 }
 
-/// What is optimised.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ObjectiveSpec {
-    /// `hardware_then_accuracy`, `min_cost` or `max_accuracy`.
-    pub mode: String,
-    /// `task_budget` (default) or `path`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_rule: Option<String>,
-    /// Cap on the cost of devices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget_per_hour: Option<f64>,
+record! {
+    /// The objective.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ObjectiveSpec {
+        /// `hardware_then_accuracy`, `min_cost` or `max_accuracy`.
+        pub mode: String => required.words(Mode::NAMES),
+        /// `task_budget` (default) or `path`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub latency_rule: Option<String> => optional.words(LatencyRule::NAMES),
+        /// Cap on the cost of devices.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub budget_per_hour: Option<f64> => optional.or_null(),
+    }
 }
 
 impl Default for ObjectiveSpec {
     fn default() -> Self {
-        let mode = apportion_domain::Mode::default().name().to_owned();
+        let mode = Mode::default().name().to_owned();
         Self { mode, latency_rule: None, budget_per_hour: None }
     }
 }
 
-/// A hardware type.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct HardwareSpec {
-    /// Unique name.
-    pub name: String,
-    /// Price of one whole device; default 1.
-    #[serde(default = "one")]
-    pub price_per_hour: f64,
-    /// Whole devices that exist; null is unlimited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<u32>,
-    /// Memory of one device; null is not limited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_mib: Option<f64>,
+record! {
+    /// A hardware type.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct HardwareSpec {
+        /// Unique name.
+        pub name: String => required,
+        /// Price of one whole device per hour; default 1.
+        #[serde(default = "one")]
+        pub price_per_hour: f64 => optional,
+        /// Whole devices that exist; null is unlimited.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub count: Option<u32> => optional.or_null(),
+        /// Memory of one device; null is not limited.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub memory_mib: Option<f64> => optional.or_null(),
+    }
 }
 
-/// A pipeline: in a problem file with its demand and profiles, in the service as it is registered.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PipelineSpec {
-    /// Unique name.
-    pub name: String,
-    /// Queries entering the root per second. Required in a problem file, 0 when absent elsewhere.
-    #[serde(default)]
-    pub demand_qps: f64,
-    /// End-to-end latency objective.
-    pub slo_ms: f64,
-    /// Share of requests, in percent, that must meet it; default 99.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub percentile: Option<f64>,
-    /// How many of its own batch times a query takes at a task; default 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queue_factor: Option<f64>,
-    /// Network time per hop; default 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_ms: Option<f64>,
-    /// Weight in `max_accuracy`; default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight: Option<f64>,
-    /// Floor on the accuracy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_accuracy: Option<f64>,
-    /// `product` (default), `mean` or `task_mean`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accuracy_model: Option<String>,
-    /// Measured accuracy by `task:variant>task:variant`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub path_accuracy: BTreeMap<String, f64>,
-    /// Weights of sink tasks; default uniform.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub leaf_weights: BTreeMap<String, f64>,
-    /// Replicas of any one group that may be lost without losing capacity; default 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub survive: Option<u32>,
-    /// `deny` (default) or `allow`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partial: Option<String>,
-    /// Wishes for the plan's serving block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serving: Option<ServingSpec>,
-    /// At least one.
-    pub tasks: Vec<TaskSpec>,
-    /// Edges between tasks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub edges: Vec<EdgeSpec>,
-    /// Labelled examples to measure accuracy with. Service only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub validation: Option<ValidationSpec>,
-    /// Whether and how the service replans. Service only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replan: Option<ReplanSpec>,
+record! {
+    /// A pipeline: in a problem file with its demand and profiles, in the service as it is registered.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct PipelineSpec {
+        /// Unique name.
+        pub name: String => required,
+        /// Queries that enter the root per second. Required in a problem file; elsewhere the default is 0.
+        #[serde(default)]
+        pub demand_qps: f64 => required_in(FileKind::Problem),
+        /// End-to-end latency objective.
+        pub slo_ms: f64 => required,
+        /// Share of requests, in percent, that must meet it; default 99.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub percentile: Option<f64> => optional,
+        /// Time of a query at a task, in times of its batch; default 2.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub queue_factor: Option<f64> => optional,
+        /// Network time per hop; default 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub network_ms: Option<f64> => optional,
+        /// Weight in `max_accuracy`; default 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub weight: Option<f64> => optional,
+        /// Floor on the accuracy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub min_accuracy: Option<f64> => optional.or_null(),
+        /// `product` (default), `mean` or `task_mean`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub accuracy_model: Option<String> => optional.words(AccuracyModel::NAMES),
+        /// Measured accuracy by `task:variant>task:variant`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub path_accuracy: BTreeMap<String, f64> => optional,
+        /// Weights of sink tasks; default uniform.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub leaf_weights: BTreeMap<String, f64> => optional,
+        /// Replicas of any one group that may be lost without a loss of capacity; default 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub survive: Option<u32> => optional,
+        /// `deny` (default) or `allow`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub partial: Option<String> => optional.words(Partial::NAMES),
+        /// Wishes for the plan's serving block.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub serving: Option<ServingSpec> => optional,
+        /// The tasks, at least one.
+        pub tasks: Vec<TaskSpec> => required,
+        /// Edges between tasks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub edges: Vec<EdgeSpec> => optional,
+        /// Labelled examples for measuring accuracy. Service only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub validation: Option<ValidationSpec> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// The replan settings. Service only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub replan: Option<ReplanSpec> => only_in(FileKind::RegisteredPipeline).or_null(),
+    }
 }
 
-/// Wishes for the serving block of a plan.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ServingSpec {
-    /// `per_replica` (default) or `central`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queueing: Option<String>,
-    /// `at_start` (default), `forming` or `wait_until`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub batching: Option<String>,
-    /// `stride` (default), `jsq` or `most_accurate_first`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub routing: Option<String>,
-    /// A policy by name; default `naive`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dropping: Option<String>,
+record! {
+    /// Wishes for the serving block of a plan.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ServingSpec {
+        /// `per_replica` (default) or `central`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub queueing: Option<String> => optional.words(Queueing::NAMES),
+        /// `at_start` (default), `forming` or `wait_until`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub batching: Option<String> => optional.words(Batching::NAMES),
+        /// `stride` (default), `jsq` or `most_accurate_first`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub routing: Option<String> => optional.words(RoutingPolicy::NAMES),
+        /// A policy by name; default `naive`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub dropping: Option<String> => optional.words_or(Dropping::NAMES, &["none"]),
+    }
 }
 
-/// One task of a pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TaskSpec {
-    /// Unique in its pipeline.
-    pub name: String,
-    /// `batch` (default) or `continuous`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// `all` (default) or `one_of`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub route: Option<String>,
-    /// Fewest replicas; default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_replicas: Option<u32>,
-    /// Input tensors. Service only; read from the model files if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inputs: Option<Vec<TensorSpec>>,
-    /// Output tensors. Service only; read from the model files if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outputs: Option<Vec<TensorSpec>>,
-    /// Ways to do it, at least one.
-    pub variants: Vec<VariantSpec>,
+record! {
+    /// One task of a pipeline.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct TaskSpec {
+        /// Unique in its pipeline.
+        pub name: String => required,
+        /// `batch` (default) or `continuous`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub kind: Option<String> => optional.words(TaskKind::NAMES),
+        /// `all` (default) or `one_of`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub route: Option<String> => optional.words(Route::NAMES),
+        /// Fewest replicas; default 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub min_replicas: Option<u32> => optional,
+        /// Input tensors. Service only; read from the model files if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub inputs: Option<Vec<TensorSpec>> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// Output tensors. Service only; read from the model files if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub outputs: Option<Vec<TensorSpec>> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// Ways to do it, at least one.
+        pub variants: Vec<VariantSpec> => required,
+    }
 }
 
-/// A tensor of a task, in the words of the Open Inference Protocol.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct TensorSpec {
-    /// Name.
-    pub name: String,
-    /// One of [`DATATYPES`].
-    pub datatype: String,
-    /// Full shape; -1 where it varies, the batch being the first.
-    pub shape: Vec<i64>,
+record! {
+    /// A tensor of a task, in the words of the Open Inference Protocol.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct TensorSpec {
+        /// Name.
+        pub name: String => required,
+        /// Its data type.
+        pub datatype: String => required.words(DATATYPES),
+        /// Full shape, with the batch first; -1 for a variable dimension.
+        pub shape: Vec<i64> => required,
+    }
 }
 
 /// Data types of the Open Inference Protocol.
 pub const DATATYPES: &[&str] =
     &["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES"];
 
-/// One way to do a task.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct VariantSpec {
-    /// Unique in its task.
-    pub name: String,
-    /// 0 to 1. Required in a problem file, measured elsewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<f64>,
-    /// Mean queries produced per query processed; default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fanout: Option<f64>,
-    /// Mean by child task, instead of `fanout * ratio`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub fanout_to: BTreeMap<String, f64>,
-    /// Distribution by child task, instead of either mean.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
-    pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>>,
-    /// Time to load it onto a device; default 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_ms: Option<f64>,
-    /// Device memory while loaded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_mib: Option<f64>,
-    /// Measured latencies. Required in a problem file, measured elsewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Vec<ProfileRowSpec>>,
-    /// The model file, relative to the file that names it. Only where a pipeline is read from disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// SHA-256 of the model file in lower-case hexadecimal. Service only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model_digest: Option<String>,
+record! {
+    /// One way to do a task.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct VariantSpec {
+        /// Unique in its task.
+        pub name: String => required,
+        /// Accuracy from 0 to 1. Required in a problem file, measured elsewhere.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub accuracy: Option<f64> => required_in(FileKind::Problem).or_null(),
+        /// Mean queries that one query produces; default 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub fanout: Option<f64> => optional,
+        /// Mean by child task, instead of `fanout * ratio`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub fanout_to: BTreeMap<String, f64> => optional,
+        /// Distribution by child task, instead of either mean.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
+        pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>> => optional,
+        /// Time to load it onto a device; default 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub load_ms: Option<f64> => optional,
+        /// Device memory while loaded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub memory_mib: Option<f64> => optional.or_null(),
+        /// Measured latencies. Required in a problem file, measured elsewhere.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub profile: Option<Vec<ProfileRowSpec>> => required_in(FileKind::Problem).or_null(),
+        /// The model file, relative to the file that names it. Only in pipeline files on disk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub model: Option<String> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// SHA-256 of the model file in lower-case hexadecimal. Service only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub model_digest: Option<String> => only_in(FileKind::RegisteredPipeline).or_null(),
+    }
 }
 
-/// Latency of one batch on one hardware type.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ProfileRowSpec {
-    /// Hardware type.
-    pub hardware: String,
-    /// Queries in the batch.
-    pub batch: u32,
-    /// Median time of the batch.
-    pub latency_ms: f64,
-    /// 99th percentile of the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p99_ms: Option<f64>,
-    /// Fraction of a device: 1 (default), 0.5, 0.25 or 0.125.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
+record! {
+    /// Latency of one batch on one hardware type.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ProfileRowSpec {
+        /// Hardware type.
+        pub hardware: String => required,
+        /// Queries in the batch.
+        pub batch: u32 => required,
+        /// Median time of the batch.
+        pub latency_ms: f64 => required,
+        /// 99th percentile of that time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub p99_ms: Option<f64> => optional.or_null(),
+        /// Fraction of a device: 1 (default), 0.5, 0.25 or 0.125.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub share: Option<f64> => optional,
+    }
 }
 
-/// An edge of a pipeline.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EdgeSpec {
-    /// Parent task.
-    pub from: String,
-    /// Child task.
-    pub to: String,
-    /// Share of the parent's output that goes there; default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<f64>,
-    /// At a join, whether this edge makes the queries; elsewhere it always does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub primary: Option<bool>,
-    /// Child's input name to parent's output name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub map: BTreeMap<String, String>,
+record! {
+    /// An edge of a pipeline.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct EdgeSpec {
+        /// Parent task.
+        pub from: String => required,
+        /// Child task.
+        pub to: String => required,
+        /// Share of the parent's output that goes there; default 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub ratio: Option<f64> => optional,
+        /// At a join: whether this edge makes the queries. Other edges always do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub primary: Option<bool> => optional,
+        /// Child's input name to parent's output name.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub map: BTreeMap<String, String> => optional,
+    }
 }
 
-/// A group that runs now.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DeployedSpec {
-    /// Its pipeline.
-    pub pipeline: String,
-    /// Its task.
-    pub task: String,
-    /// Its variant.
-    pub variant: String,
-    /// Its hardware type.
-    pub hardware: String,
-    /// Its fraction of a device; default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-    /// Its batch size.
-    pub batch: u32,
-    /// How many replicas run.
-    pub replicas: u32,
+record! {
+    /// A group that runs now.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct DeployedSpec {
+        /// Its pipeline.
+        pub pipeline: String => required,
+        /// Its task.
+        pub task: String => required,
+        /// Its variant.
+        pub variant: String => required,
+        /// Its hardware type.
+        pub hardware: String => required,
+        /// Its fraction of a device; default 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub share: Option<f64> => optional,
+        /// Its batch size.
+        pub batch: u32 => required,
+        /// The number of its replicas.
+        pub replicas: u32 => required,
+    }
 }
 
-/// Price of switching from what is deployed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SwitchingSpec {
-    /// Weight of the load time in `min_cost`; default 0.
-    #[serde(default)]
-    pub weight: f64,
+record! {
+    /// Price of a change of the deployed groups.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct SwitchingSpec {
+        /// Weight of the load time in `min_cost`; default 0.
+        #[serde(default)]
+        pub weight: f64 => optional,
+    }
 }
 
-/// Labelled examples to measure accuracy, fan-out and path accuracy with. Paths are relative to the file.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ValidationSpec {
-    /// Array file (`.npy`) by input tensor of the root; the first dimension counts the examples.
-    pub inputs: BTreeMap<String, String>,
-    /// JSON file: for each example the list of `{value, at}` to be found.
-    pub labels: String,
-    /// How outputs are compared with labels.
-    #[serde(rename = "match")]
-    pub matching: MatchSpec,
+record! {
+    /// Labelled examples for measuring accuracy, fan-out and path accuracy. Paths are relative to the file.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ValidationSpec {
+        /// Array file (`.npy`) by input tensor of the root; the first dimension counts the examples.
+        pub inputs: BTreeMap<String, String> => required,
+        /// JSON file: for each example the list of its labels `{value, at}`.
+        pub labels: String => required,
+        /// The outputs that are compared with the labels.
+        #[serde(rename = "match")]
+        pub matching: MatchSpec => required.named("match"),
+    }
 }
 
-/// Which output tensors of the sinks are compared with the labels.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MatchSpec {
-    /// Output that must equal a label's `value`.
-    pub value: String,
-    /// Output that must be near a label's `at`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<String>,
-    /// How near, in the unit of the positions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<f64>,
+record! {
+    /// The output tensors of the sinks that are compared with the labels.
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct MatchSpec {
+        /// Output that must equal a label's `value`.
+        pub value: String => required,
+        /// Output that must be near a label's `at`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub at: Option<String> => optional.or_null(),
+        /// The largest distance, in the unit of the positions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub within: Option<f64> => optional.or_null(),
+    }
 }
 
-/// Whether and how the service replans a pipeline.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReplanSpec {
-    /// One of [`REPLAN_MODES`]: `off` (default), `advisory` (plans, does not deploy) or `apply`.
-    #[serde(default = "replan_off")]
-    pub mode: String,
-    /// Seconds between plans.
-    #[serde(default = "replan_period_s")]
-    pub period_s: f64,
-    /// Factor on the arrivals seen.
-    #[serde(default = "replan_headroom")]
-    pub headroom: f64,
-    /// Least demand that is planned for.
-    #[serde(default = "one")]
-    pub min_qps: f64,
-    /// Each plan gets a ladder: replicas for loads from its demand over so many to so many times it, which agents follow until the next
-    /// plan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ladder: Option<f64>,
-    /// What the rates of ladders are divided by, 0.1 to 10 and at most `ladder`: above 1 replicas come earlier than the estimator asks for
-    /// them; default 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ladder_headroom: Option<f64>,
-    /// What plans are made for; default `hardware_then_accuracy`. With `min_cost` another plan comes into force only where the loads seen
-    /// would have cost less under it, by more than the change costs. The budget is this pipeline's alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub objective: Option<ObjectiveSpec>,
+record! {
+    /// The replan settings of a pipeline.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ReplanSpec {
+        /// `off` (default), `advisory` (plans are made and not deployed) or `apply`.
+        #[serde(default = "replan_off")]
+        pub mode: String => optional.words(REPLAN_MODES),
+        /// Seconds from one plan to the next.
+        #[serde(default = "replan_period_s")]
+        pub period_s: f64 => optional,
+        /// Factor on the observed arrivals.
+        #[serde(default = "replan_headroom")]
+        pub headroom: f64 => optional,
+        /// Lowest planned demand.
+        #[serde(default = "one")]
+        pub min_qps: f64 => optional,
+        /// Each plan gets a ladder: replicas for loads from its demand divided by this factor to its demand times it.
+        /// Agents follow it until the next plan.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub ladder: Option<f64> => optional.or_null(),
+        /// The divisor of the ladders' rates, 0.1 to 10 and at most `ladder`; default 1. Above 1, replicas come earlier
+        /// than the estimator asks for them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub ladder_headroom: Option<f64> => optional.or_null(),
+        /// The objective of its plans; default `hardware_then_accuracy`. With `min_cost`, a new plan comes into force only
+        /// if the last loads had cost less under it, by more than the change costs. The budget is that of this pipeline
+        /// alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub objective: Option<ObjectiveSpec> => optional.or_null(),
+    }
 }
 
-/// Words for [`ReplanSpec::mode`].
-pub const REPLAN_MODES: &[&str] = &["off", "advisory", "apply"];
+/// The words of [`ReplanSpec::mode`].
+pub const REPLAN_MODES: &[&str] = ReplanMode::NAMES;
 
 impl Default for ReplanSpec {
     fn default() -> Self {
@@ -356,66 +392,74 @@ impl Default for ReplanSpec {
     }
 }
 
-/// A file that holds a scaling problem (INFaaS section 4.2.1) instead of pipelines.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScalingFileSpec {
-    /// Version of the format: 1.
-    pub version: u32,
-    /// The problem.
-    pub scaling: ScalingSpec,
+record! {
+    /// A file with a scaling problem (INFaaS section 4.2.1) instead of pipelines.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ScalingFileSpec {
+        /// Version of the format: 1.
+        pub version: u32 => required,
+        /// The problem.
+        pub scaling: ScalingSpec => required,
+    }
 }
 
-/// A scaling problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScalingSpec {
-    /// Weight of load latency, 1/s.
-    pub lambda: f64,
-    /// Resource to total amount.
-    pub resources: BTreeMap<String, f64>,
-    /// Applications.
-    pub applications: Vec<ApplicationSpec>,
+record! {
+    /// A scaling problem.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ScalingSpec {
+        /// Weight of load latency, 1/s.
+        pub lambda: f64 => required,
+        /// Total amount of each resource.
+        pub resources: BTreeMap<String, f64> => required,
+        /// Applications.
+        pub applications: Vec<ApplicationSpec> => required,
+    }
 }
 
-/// One application of a scaling problem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ApplicationSpec {
-    /// Unique name.
-    pub name: String,
-    /// Its load.
-    pub load_qps: f64,
-    /// Spare load; default 0.
-    #[serde(default)]
-    pub slack_qps: f64,
-    /// Its latency objective.
-    pub slo_ms: f64,
-    /// Its variants.
-    pub variants: Vec<ScalingVariantSpec>,
+record! {
+    /// One application of a scaling problem.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ApplicationSpec {
+        /// Unique name.
+        pub name: String => required,
+        /// Its load.
+        pub load_qps: f64 => required,
+        /// Spare load; default 0.
+        #[serde(default)]
+        pub slack_qps: f64 => optional,
+        /// Its latency objective.
+        pub slo_ms: f64 => required,
+        /// Its variants.
+        pub variants: Vec<ScalingVariantSpec> => required,
+    }
 }
 
-/// One variant of an application.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ScalingVariantSpec {
-    /// Unique in its application.
-    pub name: String,
-    /// Load at which it saturates.
-    pub saturation_qps: f64,
-    /// Inference latency.
-    pub latency_ms: f64,
-    /// Load latency in seconds; default 0.
-    #[serde(default)]
-    pub load_s: f64,
-    /// Running cost per second.
-    pub cost_per_s: f64,
-    /// Resource to amount used by one replica; absent is 0.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub resources: BTreeMap<String, f64>,
-    /// Replicas running now; default 0.
-    #[serde(default)]
-    pub running: u32,
+record! {
+    /// One variant of an application.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct ScalingVariantSpec {
+        /// Unique in its application.
+        pub name: String => required,
+        /// Its load at saturation.
+        pub saturation_qps: f64 => required,
+        /// Inference latency.
+        pub latency_ms: f64 => required,
+        /// Load latency in seconds; default 0.
+        #[serde(default)]
+        pub load_s: f64 => optional,
+        /// Running cost per second.
+        pub cost_per_s: f64 => required,
+        /// Amount of each resource that one replica uses; default 0.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub resources: BTreeMap<String, f64> => optional,
+        /// Replicas running now; default 0.
+        #[serde(default)]
+        pub running: u32 => optional,
+    }
 }
 
 fn one() -> f64 {
@@ -423,7 +467,7 @@ fn one() -> f64 {
 }
 
 fn replan_off() -> String {
-    "off".to_owned()
+    ReplanMode::Off.name().to_owned()
 }
 
 fn replan_period_s() -> f64 {

@@ -1,8 +1,11 @@
-//! Traces: CSV `arrival_ms` (one row per query) or `second,qps` (and further columns of rates by name).
+//! How is a trace read from CSV and written to it? Columns are `arrival_ms` (one row per query), or `second,qps` (with
+//! further columns of rates by name).
 
 use crate::bad_input::{BadInput, clipped, near_named};
+use crate::profile_csv::field;
 use apportion_domain::{Invalid, Moment, Trace};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::io::{self, Write};
 use utoipa::ToSchema;
 
@@ -10,19 +13,34 @@ use utoipa::ToSchema;
 const ARRIVAL: &str = "arrival_ms";
 /// First column of a trace of rates.
 const SECOND: &str = "second";
-/// The rate that is read when no column is asked for.
+/// The default column of rates.
 const RATE: &str = "qps";
 /// Largest time of a row: about 285 years, so that the clock cannot wrap.
 const MILLIS_MAX: f64 = 9e12;
-/// Most digits before the point that are read without the general parser.
+/// Most digits before the point that the fast parser reads.
 const FAST_DIGITS_MAX: usize = 12;
-/// Digits of a millisecond down to the nanosecond.
+/// Decimals of a millisecond down to the nanosecond.
 const NANO_DIGITS: usize = 6;
+
+/// The columns of a trace of single arrivals, as a Table Schema.
+pub(crate) fn arrivals_schema() -> Value {
+    let bounds = json!({"required": true, "minimum": 0, "maximum": MILLIS_MAX});
+    let about = "Moment at which a query arrives, in milliseconds. Rows never go backwards.";
+    json!({"title": "Trace of arrivals as CSV", "fields": [field(ARRIVAL, "number", about, bounds)]})
+}
+
+/// The columns of a trace of rates, as a Table Schema.
+pub(crate) fn rates_schema() -> Value {
+    let second = field(SECOND, "integer", "Second from which the rate holds.", json!({"required": true, "minimum": 0}));
+    let about = "Queries per second. Further columns of rates have names of their own.";
+    let rate = field(RATE, "number", about, json!({"required": true, "minimum": 0}));
+    json!({"title": "Trace of rates as CSV", "fields": [second, rate]})
+}
 
 /// Reads a trace. `column` chooses a column of rates by name.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line: an empty trace, a row that goes backwards, a number that is none.
+/// The first refused row with its line: an empty trace, a row that goes backwards, a malformed number.
 pub fn read_trace(file: &str, text: impl AsRef<[u8]>, column: Option<&str>) -> Result<Trace, BadInput> {
     let bytes = text.as_ref();
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
@@ -78,7 +96,7 @@ fn invalid(line: u64, value: &[u8], expected: &str) -> Refused {
 }
 
 fn read_arrivals(mut body: &[u8]) -> Result<Trace, Refused> {
-    /// Fewest bytes of a row, to reserve room.
+    /// Fewest bytes of a row, for the capacity.
     const ROW_BYTES: usize = 8;
     let mut moments: Vec<Moment> = Vec::with_capacity(body.len() / ROW_BYTES);
     let (mut line, mut last) = (1_u64, Moment::ZERO);
@@ -101,7 +119,7 @@ fn read_arrivals(mut body: &[u8]) -> Result<Trace, Refused> {
     Trace::arrivals(moments).map_err(|e| (line, e))
 }
 
-/// Decimal milliseconds with at most six decimals, exactly; `None` for any other way to write a number.
+/// Exact milliseconds with at most six decimals; `None` for other forms of numbers.
 fn fast_moment(row: &[u8]) -> Option<Moment> {
     let mut nanos: u64 = 0;
     let mut digits = 0;
@@ -172,10 +190,10 @@ fn read_rates(mut body: &[u8], column: usize) -> Result<Trace, Refused> {
     Trace::rates(rows).map_err(|e| (line, e))
 }
 
-/// Writes a trace in the form that it has.
+/// Writes a trace in its own form.
 ///
 /// # Errors
-/// The sink's.
+/// The writer's.
 pub fn write_trace(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     match trace {
         Trace::Arrivals(moments) => {
@@ -194,23 +212,23 @@ pub fn write_trace(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Nanoseconds as milliseconds with six decimals, exactly.
+/// Nanoseconds as exact milliseconds with six decimals.
 pub(crate) fn decimal_millis(nanos: u64) -> String {
     format!("{}.{:06}", nanos / 1_000_000, nanos % 1_000_000)
 }
 
-/// What a trace is, in numbers.
+/// The figures of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceSummary {
     /// `arrivals` or `rates`.
     pub form: String,
     /// Rows.
     pub rows: u64,
-    /// From the origin to the last arrival, or to the end of the last second.
+    /// Time from the origin to the last arrival, or to the end of the last second.
     pub duration_s: f64,
-    /// Queries, expected ones for rates.
+    /// Number of queries; the expected number for rates.
     pub queries: f64,
-    /// Queries over duration.
+    /// Queries divided by the duration.
     pub mean_qps: f64,
     /// Largest number of queries in one second.
     pub peak_qps: f64,
@@ -223,7 +241,7 @@ pub struct TraceSummary {
 /// Parts of [`TraceSummary::profile`].
 pub const PROFILE_PARTS_MAX: usize = 60;
 
-/// Sums a trace up.
+/// Summarises a trace.
 #[must_use]
 pub fn summarise(trace: &Trace) -> TraceSummary {
     const NANOS: u64 = 1_000_000_000;

@@ -1,7 +1,6 @@
-//! JSON or YAML text into one tree, refusing what neither format should carry: duplicate keys, NaN, infinities, and more than is
-//! worked through.
+//! How does JSON or YAML text become one tree? Duplicate keys, NaN, infinities and too large trees are refused.
 //!
-//! Size and depth are bounded before anything is parsed. What YAML's aliases repeat is bounded as the tree grows.
+//! Size and depth are bounded before the text is parsed. Repetitions by YAML's aliases are bounded as the tree grows.
 
 use crate::bad_input::{BadInput, clipped};
 use crate::yaml_bounds::{Place, too_deep};
@@ -16,19 +15,20 @@ use std::fmt;
 pub const TEXT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most lists and objects that are nested in each other; the file formats have eight.
 pub const DEPTH_MAX: usize = 64;
-/// Most values of one tree, those that aliases repeat included: some tens of bytes each.
+/// Most values of one tree, with repetitions by aliases: some tens of bytes each.
 pub const VALUES_MAX: usize = 4_000_000;
-/// Most bytes of all texts and keys of one tree, those that aliases repeat included.
+/// Most bytes of all texts and keys of one tree, with repetitions by aliases.
 pub const TREE_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX;
 
-/// Separates the value from what would be right inside a serde error message.
+/// Separates the value from the expected value inside a serde error message.
 const SPLIT: char = '\u{1}';
 
-/// Parses text: by the file's extension if it says, else as JSON if it starts like JSON, else as YAML.
+/// Parses text by the file's extension. Without a known extension, text that starts like JSON is JSON, and other text is
+/// YAML.
 ///
 /// # Errors
-/// A text above [`TEXT_BYTES_MAX`]; syntax and too much depth, with line and column; duplicate keys, numbers that are not finite and
-/// too many values, with their pointer.
+/// A text above [`TEXT_BYTES_MAX`]; syntax and too much depth, with line and column; duplicate keys, numbers that are not
+/// finite and too many values, with their pointer.
 pub fn parse_tree(file: &str, text: &str) -> Result<Value, BadInput> {
     if text.len() > TEXT_BYTES_MAX {
         let found = format!("{} bytes", text.len());
@@ -91,8 +91,8 @@ fn place(line: usize, column: usize) -> String {
     format!("line {line} column {column}")
 }
 
-/// The refusal that a visitor of this module raised, out of serde's message. A wrapper may have put a location behind it
-/// and a path before it; both are cut off.
+/// The refusal of a visitor of this module, from serde's message. A wrapper may add a location behind it and a path before
+/// it; both are cut off.
 fn refused(file: &str, at: &str, message: &str) -> BadInput {
     match message.split(SPLIT).collect::<Vec<_>>().as_slice() {
         [_, value, expected, ..] => BadInput::one(file, at, value, *expected),
@@ -115,14 +115,14 @@ pub(crate) fn pointer(path: &Path) -> String {
     path.iter().map(token).collect()
 }
 
-/// What is wrong with a text that nests too deep.
+/// The value in the refusal of a text that nests too deep.
 const TOO_DEEP: &str = "another list or object inside";
 
 fn shallow() -> String {
     format!("at most {DEPTH_MAX} lists and objects in each other")
 }
 
-/// How much of a tree there is so far.
+/// The size of a tree so far.
 #[derive(Default)]
 struct Bounds {
     values: Cell<usize>,
@@ -153,7 +153,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// What is inside this one.
+    /// The next level.
     fn inner<E: Error>(self) -> Result<Self, E> {
         match self.depth < DEPTH_MAX {
             true => Ok(Self { depth: self.depth + 1, ..self }),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_too_deep_is_refused_in_both_formats() {
+    fn deep_nesting_is_refused_in_both_formats() {
         let nested = |open: &str, close: &str, n: usize| format!("{}{}", open.repeat(n), close.repeat(n));
         for depth in [DEPTH_MAX, 20_000] {
             let is_refused = depth > DEPTH_MAX;
@@ -310,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_too_long_is_refused_before_it_is_parsed() {
+    fn too_long_texts_are_refused_before_parsing() {
         let text = "[".repeat(TEXT_BYTES_MAX + 1);
         assert_eq!(refusal_of("f.json", &text), "f.json: 67108865 bytes: expected at most 67108864 bytes");
     }
 
     #[test]
-    fn what_no_format_should_carry_is_refused_at_its_place() {
+    fn duplicate_keys_and_nan_are_refused_at_their_place() {
         assert_eq!(refusal_of("f.yaml", "a:\n - {b: .nan}\n"), "f.yaml: /a/0/b: NaN: expected a finite number");
         assert_eq!(refusal_of("f.yml", "a: -.inf"), "f.yml: /a: -inf: expected a finite number");
         assert!(refusal_of("f.json", r#"{"a": {"b": 1, "b": 2}}"#).contains("the key \"b\" twice: expected each key once"));

@@ -1,7 +1,7 @@
-//! How deep a YAML text nests, and how much its aliases repeat, before it is parsed.
+//! How deep does a YAML text nest? The answer is found before it is parsed.
 //!
-//! The parser that makes values of a text reads all of it first, and its scanner looks at every open level at each token, so a text that
-//! nests deep costs its length squared. Here the same scanner is stopped at the first level too many.
+//! The parser reads all of a text first, and its scanner visits every open level at each token. So a text that nests deep
+//! costs the square of its length. Here the same scanner stops at the first level that is too deep.
 
 #![expect(unsafe_code, reason = "the events of the parser exist only in its C interface")]
 
@@ -20,8 +20,8 @@ pub(crate) struct Place {
     pub column: u64,
 }
 
-/// Where a text first nests more than `depth_max` lists and objects. A text that is no YAML is within bounds up to there: its parser
-/// says what is wrong.
+/// The first place where a text nests more than `depth_max` lists and objects. Malformed YAML is within bounds: its parser
+/// reports the error.
 pub(crate) fn too_deep(text: &str, depth_max: usize) -> Option<Place> {
     let mut events = Events::of(text)?;
     let mut depth = 0_usize;
@@ -39,7 +39,7 @@ pub(crate) fn too_deep(text: &str, depth_max: usize) -> Option<Place> {
     }
 }
 
-/// The events of a text. The parser points into itself and into the text, so it has a place of its own and does not outlive it.
+/// The events of a text. The parser points into itself and into the text, so it is boxed and does not outlive the text.
 struct Events<'a> {
     parser: Box<MaybeUninit<yaml_parser_t>>,
     text: PhantomData<&'a str>,
@@ -49,7 +49,8 @@ impl<'a> Events<'a> {
     /// `None` if there is no memory for a parser.
     fn of(text: &'a str) -> Option<Self> {
         let mut parser = Box::new(MaybeUninit::uninit());
-        // SAFETY: the parser is initialised before it is given its input, which outlives `Events`, and is deleted by `drop` alone.
+        // SAFETY: the parser is initialised before it is given its input, which outlives `Events`, and is deleted by `drop`
+        // alone.
         unsafe {
             if yaml_parser_initialize(parser.as_mut_ptr()).fail {
                 return None;
@@ -62,7 +63,8 @@ impl<'a> Events<'a> {
     /// The next event and where it begins; `None` at an error.
     fn next(&mut self) -> Option<(yaml_event_type_t, Place)> {
         let mut event = MaybeUninit::<yaml_event_t>::uninit();
-        // SAFETY: the parser is initialised. It fills the event if it succeeds, and the event is deleted once it has been read.
+        // SAFETY: the parser is initialised. It fills the event if it succeeds, and the event is deleted once it has been
+        // read.
         unsafe {
             if yaml_parser_parse(self.parser.as_mut_ptr(), event.as_mut_ptr()).fail {
                 return None;
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_yaml_is_left_to_its_parser() {
+    fn malformed_yaml_is_left_to_its_parser() {
         assert_eq!(too_deep("a: [1", 5), None);
         assert_eq!(too_deep("", 0), None);
     }

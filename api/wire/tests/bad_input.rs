@@ -1,4 +1,4 @@
-//! Every way in which a problem or plan file can be wrong, and what its author is told.
+//! Broken problem and plan files, with the messages that their authors get.
 
 use apportion_wire::{read_pipeline_spec, read_plan, read_problem};
 use serde_json::{Value, json};
@@ -163,7 +163,7 @@ fn keys_words_and_types_are_refused_at_their_place() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let mut tree = with(&format!("{P}/slo"), json!(1));
     tree["objective"]["mode"] = json!("cheap");
     tree["hardware"][0]["count"] = json!("many");

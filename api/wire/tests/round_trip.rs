@@ -1,4 +1,4 @@
-//! What is read becomes what was written: problems into the domain, plans out of it and back, profiles into pipelines.
+//! Files survive reading and writing: problems into the domain, plans out of it and back, profiles into pipelines.
 
 use apportion_domain::{
     Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, Consequence, Constraint, Decision, Estimate,
@@ -216,7 +216,7 @@ fn a_plan_written_by_hand_needs_only_its_assignments() {
 }
 
 #[test]
-fn a_ladder_that_does_not_rise_or_leaves_a_group_without_replicas_is_refused_with_its_place() {
+fn broken_ladders_are_refused_with_their_place() {
     let part = |ladder: &str| {
         let assignment = "{task: a, variant: v, hardware: h, batch: 2, replicas: 3}";
         format!("version: 1\npipelines:\n  - {{name: p, assignments: [{assignment}], ladder: [{ladder}]}}\n")
@@ -239,7 +239,7 @@ fn a_ladder_that_does_not_rise_or_leaves_a_group_without_replicas_is_refused_wit
 }
 
 #[test]
-fn what_was_measured_completes_a_registered_pipeline() {
+fn measurements_complete_a_registered_pipeline() {
     let spec = read_pipeline_spec(
         "p.yaml",
         "name: p\nslo_ms: 100\ntasks:\n  - {name: a, variants: [{name: v, model_digest: aa}]}\n  - {name: b, variants: [{name: w, accuracy: 0.5, profile: [{hardware: h, batch: 1, latency_ms: 9}]}]}\nedges: [{from: a, to: b}]\n",
@@ -292,7 +292,7 @@ fn every_sample_problem_is_read() {
 }
 
 #[test]
-fn a_scaling_problem_is_read_and_its_plan_lists_every_variant() {
+fn the_plan_of_a_scaling_problem_lists_every_variant() {
     let text = r#"{"version": 1, "scaling": {"lambda": 0.1, "resources": {"cpu": 4}, "applications": [
         {"name": "a", "load_qps": 10, "slo_ms": 100, "variants": [
             {"name": "v", "saturation_qps": 5, "latency_ms": 20, "cost_per_s": 1, "resources": {"cpu": 1}, "running": 3},

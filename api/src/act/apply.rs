@@ -1,0 +1,322 @@
+//! The one way to a new target: plans, specs and fleet are combined, and replace the target by compare-and-set.
+
+use crate::app::{App, now};
+use crate::decide::fleet::{Agent, Fleet};
+use crate::decide::placement::{Placement, Shortage, place_replicas};
+use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted};
+use crate::documents;
+use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
+use apportion_domain::{Fence, Generation, PipelinePlan};
+use apportion_protocol::v1;
+use apportion_wire::{BadInput, PipelineSpec, PlanState};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+
+/// Where the specs of the plans' pipelines come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specs {
+    /// As registered now.
+    Registered,
+    /// As they were when the target in force was made: only the fleet has changed.
+    InForce,
+}
+
+/// What happens if two plans have the same pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplicates {
+    /// The later plan counts.
+    LastWins,
+    /// It is an error.
+    Refused,
+}
+
+/// What happens if replicas find no device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingDevices {
+    /// The target is made without them.
+    Allowed,
+    /// It is an error.
+    Refused,
+}
+
+/// A proposal for a new target.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// The plans.
+    pub plans: Vec<Uuid>,
+    /// What happens if two of them have the same pipeline.
+    pub duplicates: Duplicates,
+    /// The generation that it replaces; `None`: whichever is in force.
+    pub replaces: Option<i64>,
+    /// What happens if replicas find no device.
+    pub missing_devices: MissingDevices,
+    /// Where the specs come from.
+    pub specs: Specs,
+    /// The reason in one sentence.
+    pub reason: String,
+}
+
+/// Why there is no new target.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The database's.
+    #[error("the database did not answer")]
+    Database(#[from] store::Error),
+    /// Another target came first.
+    #[error("the target's generation is {0} by now")]
+    Stale(i64),
+    /// A plan does not exist or has not succeeded.
+    #[error("plan {plan}: {state}")]
+    Plan {
+        /// The plan.
+        plan: Uuid,
+        /// Its state, or that it is unknown.
+        state: String,
+    },
+    /// The plans and the pipelines do not fit together.
+    #[error(transparent)]
+    Compose(#[from] ComposeError),
+    /// A stored document cannot be used.
+    #[error(transparent)]
+    Document(#[from] BadInput),
+    /// The inputs or outputs of a task are unknown, so no agent can serve it.
+    #[error(
+        "pipeline {pipeline}: task {task} has no {what}: expected them in the pipeline (`tasks[].{what}`), or in its profile, \
+         which takes them from the model files"
+    )]
+    Tensors {
+        /// The pipeline.
+        pipeline: String,
+        /// The task.
+        task: String,
+        /// `inputs` or `outputs`.
+        what: &'static str,
+    },
+    /// There are not enough devices.
+    #[error("{}", describe(.0))]
+    Devices(Vec<Shortage>),
+}
+
+/// Describes the missing devices.
+#[must_use]
+pub fn describe(shortages: &[Shortage]) -> String {
+    let one = |s: &Shortage| {
+        let missing = s.wanted - s.placed;
+        let (key, hardware) = (&s.key, &s.key.group.hardware);
+        let refused = match s.refused {
+            0 => String::new(),
+            n => format!(" but {n} on which one could not be loaded (GET /v1/agents has the reasons)"),
+        };
+        format!(
+            "{missing} of {} replicas of {}/{} have no live {hardware} device{refused}",
+            s.wanted, key.pipeline, key.group
+        )
+    };
+    shortages.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// The result of a proposal.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// Its generation.
+    pub generation: i64,
+    /// Whether the target is new. An unchanged target keeps its generation.
+    pub changed: bool,
+    /// Groups for which devices are missing, if that is allowed.
+    pub shortages: Vec<Shortage>,
+}
+
+/// Makes and commits a target for the live agents, and pushes it to the streams of this process.
+///
+/// # Errors
+/// If the proposal is stale, does not fit together or finds no devices. Then nothing has changed.
+pub async fn apply(app: &App, proposal: &Proposal) -> Result<Applied, ApplyError> {
+    apply_to(app, proposal, None).await
+}
+
+/// Makes and commits a target for these agents, live or not; `None`: for the live agents.
+///
+/// # Errors
+/// As [`apply`]. Also if the target would lose all its agents: it would be useless.
+pub async fn apply_to(app: &App, proposal: &Proposal, members: Option<&BTreeSet<u64>>) -> Result<Applied, ApplyError> {
+    let mut tx = app.pool.begin().await?;
+    let applied = apply_in(&mut tx, proposal, members).await?;
+    tx.commit().await?;
+    if applied.changed {
+        tracing::info!(generation = applied.generation, reason = proposal.reason, "new target");
+        super::push::refresh(app).await?;
+    }
+    Ok(applied)
+}
+
+async fn apply_in(
+    tx: &mut PgConnection,
+    proposal: &Proposal,
+    members: Option<&BTreeSet<u64>>,
+) -> Result<Applied, ApplyError> {
+    let current = store::target::get(&mut *tx).await?;
+    if proposal.replaces.is_some_and(|g| g != current.generation) {
+        return Err(ApplyError::Stale(current.generation));
+    }
+    let (plans, parts) = load_parts(tx, proposal).await?;
+    let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
+    let facts = load_facts(&specs, proposal.specs)?;
+    let fleet = load_fleet(tx, members).await?;
+    let before = placement_before(&current, proposal.specs, &fleet);
+    let (placement, shortages) = place_replicas(&before, &wanted(&parts, &facts)?, &fleet.devices());
+    let is_emptied = fleet.is_empty() && !before.replicas.is_empty();
+    if !shortages.is_empty() && (proposal.missing_devices == MissingDevices::Refused || is_emptied) {
+        return Err(ApplyError::Devices(shortages));
+    }
+    let fence =
+        |generation: i64| Fence { incarnation: current.incarnation as u64, generation: Generation(generation as u64) };
+    let compose_as = |generation| compose(fence(generation), fleet.peers(), &parts, &facts, &placement);
+    let is_same = current.generation > 0 && compose_as(current.generation)?.encode_to_vec() == current.composed;
+    if is_same && plans == current.plans {
+        return Ok(Applied { generation: current.generation, changed: false, shortages });
+    }
+    let generation = current.generation + 1;
+    let next = TargetRow {
+        incarnation: current.incarnation,
+        generation,
+        plans,
+        placement: serde_json::to_value(&placement).expect("a placement is JSON"),
+        specs: serde_json::to_value(&specs).expect("specs are JSON"),
+        composed: compose_as(generation)?.encode_to_vec(),
+        reason: proposal.reason.clone(),
+        committed_at: Some(now()),
+    };
+    if !store::target::replace(tx, &next).await? {
+        return Err(ApplyError::Stale(store::target::get(tx).await?.generation));
+    }
+    Ok(Applied { generation, changed: true, shortages })
+}
+
+/// The facts of every pipeline. Registered specs must name the tensors of each task.
+fn load_facts(
+    specs: &BTreeMap<String, PipelineSpec>,
+    source: Specs,
+) -> Result<BTreeMap<String, PipelineFacts>, ApplyError> {
+    let facts = specs.iter().map(|(name, spec)| Ok((name.clone(), documents::facts(spec)?)));
+    let facts: BTreeMap<String, PipelineFacts> = facts.collect::<Result<_, BadInput>>()?;
+    if source == Specs::Registered {
+        // A target in force stays, even if an older release allowed it without tensors.
+        facts.values().try_for_each(check_tensors)?;
+    }
+    Ok(facts)
+}
+
+/// The agents with these numbers; `None`: the live agents.
+async fn load_fleet(tx: &mut PgConnection, members: Option<&BTreeSet<u64>>) -> store::Result<Fleet> {
+    let agents = store::agents::list(tx).await?.iter().map(agent_facts).collect();
+    Ok(match members {
+        Some(members) => Fleet::members(agents, members),
+        None => Fleet::live(agents),
+    })
+}
+
+/// The placement in force, with the devices that replicas may not use.
+fn placement_before(current: &TargetRow, specs: Specs, fleet: &Fleet) -> Placement {
+    let mut placement: Placement = serde_json::from_value(current.placement.clone()).unwrap_or_else(|error| {
+        tracing::error!(%error, "the stored placement cannot be read; all replicas are placed again");
+        // Numbers must not be used again. Every number so far is below this one, because each target takes few.
+        Placement { next_id: (current.generation as u64 + 1) << 32, ..Placement::default() }
+    });
+    match specs {
+        Specs::InForce => placement.refuse_failed(&fleet.failed()),
+        // New plans give every device another chance.
+        Specs::Registered => placement.refused.clear(),
+    }
+    placement
+}
+
+/// The facts in an agent's row.
+#[must_use]
+pub fn agent_facts(row: &AgentRow) -> Agent {
+    let replicas = row.ack.as_ref().and_then(|ack| ack["replicas"].as_array()).into_iter().flatten();
+    let failed = replicas.filter(|r| r["state"] == "failed").filter_map(|r| r["replica"].as_u64());
+    Agent {
+        state: row.state,
+        peer: v1::Peer {
+            agent: row.number as u64,
+            name: row.name.clone(),
+            data_address: row.data_address.clone(),
+            ingress_http: row.ingress_http.clone(),
+            hardware: row.hardware.clone(),
+            devices: row.devices as u32,
+        },
+        process_id: row.process_id.clone(),
+        seen_at: row.seen_at,
+        failed: failed.collect(),
+    }
+}
+
+/// Refuses a task without inputs or outputs.
+fn check_tensors(facts: &PipelineFacts) -> Result<(), ApplyError> {
+    for (task, tensors) in facts.pipeline.tasks.iter().zip(&facts.tensors) {
+        for (what, list) in [("inputs", &tensors.inputs), ("outputs", &tensors.outputs)] {
+            if list.is_empty() {
+                let (pipeline, task) = (facts.pipeline.name.clone(), task.name.clone());
+                return Err(ApplyError::Tensors { pipeline, task, what });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The parts of the plans, one for each pipeline, and the plans that contribute any.
+async fn load_parts(tx: &mut PgConnection, proposal: &Proposal) -> Result<(Vec<Uuid>, Vec<PipelinePlan>), ApplyError> {
+    let mut parts: Vec<(Uuid, PipelinePlan)> = Vec::new();
+    for &id in &proposal.plans {
+        for part in load_plan(tx, id).await? {
+            if proposal.duplicates == Duplicates::LastWins {
+                parts.retain(|(_, earlier)| earlier.name != part.name);
+            }
+            parts.push((id, part));
+        }
+    }
+    let mut ids = proposal.plans.clone();
+    ids.retain(|id| parts.iter().any(|(of, _)| of == id));
+    Ok((ids, parts.into_iter().map(|(_, part)| part).collect()))
+}
+
+/// The pipelines of one stored plan.
+///
+/// # Errors
+/// If the plan does not exist, has not succeeded or cannot be read.
+pub async fn load_plan(db: &mut PgConnection, id: Uuid) -> Result<Vec<PipelinePlan>, ApplyError> {
+    let unusable = |state: &str| ApplyError::Plan { plan: id, state: state.to_string() };
+    let row = store::plans::get(db, id).await?.ok_or_else(|| unusable("there is no such plan"))?;
+    match row.plan {
+        Some(document) if row.state == PlanState::Succeeded => {
+            Ok(apportion_wire::read_plan(&format!("plan {id}"), &document.to_string())?.pipelines)
+        }
+        _ => Err(unusable(&format!("it is {}, not succeeded", row.state))),
+    }
+}
+
+async fn load_specs(
+    tx: &mut PgConnection,
+    source: Specs,
+    current: &TargetRow,
+    parts: &[PipelinePlan],
+) -> Result<BTreeMap<String, PipelineSpec>, ApplyError> {
+    let in_force: BTreeMap<String, PipelineSpec> = match source {
+        Specs::InForce => serde_json::from_value(current.specs.clone()).unwrap_or_default(),
+        Specs::Registered => BTreeMap::new(),
+    };
+    let mut specs = BTreeMap::new();
+    for part in parts {
+        let spec = match in_force.get(&part.name) {
+            Some(spec) => spec.clone(),
+            // The shared lock keeps the row until the target is committed.
+            None => match store::pipelines::share(tx, &part.name).await? {
+                Some(row) => documents::measured(&row)?,
+                None => return Err(ComposeError::Pipeline(part.name.clone()).into()),
+            },
+        };
+        specs.insert(part.name.clone(), spec);
+    }
+    Ok(specs)
+}

@@ -1,0 +1,158 @@
+//! Bounds the connections to the agents' port.
+//!
+//! A connection that has not sent the token is a guest. A guest may send few bytes and stay for a short time, so that
+//! nothing large is decoded for a stranger.
+
+use futures::Stream;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
+use tonic::transport::server::Connected;
+
+/// Connections at a time, of agents and guests together: the largest fleet, twice.
+pub const CONNECTIONS_MAX: usize = 4_096;
+/// Guests at a time. Further ones are disconnected.
+pub const GUESTS_MAX: usize = 256;
+/// Most bytes from a guest: the frames of HTTP/2 and a registration, many times over.
+pub const GUEST_BYTES_MAX: usize = 64 * 1024;
+/// How long a guest may stay.
+const GUEST_TIME: Duration = Duration::from_secs(10);
+/// Streams at a time on one connection; an agent has one.
+pub const STREAMS_MAX: u32 = 8;
+/// Headers of one request.
+pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// Pause before the next accept when the machine has no more descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether a connection belongs to a registered agent.
+#[derive(Clone, Debug, Default)]
+pub struct Guest(Arc<AtomicBool>);
+
+impl Guest {
+    /// Notes that it has sent the token and is registered.
+    pub fn admit(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_admitted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A bounded connection.
+pub struct Connection {
+    stream: TcpStream,
+    guest: Guest,
+    received: usize,
+    /// `None` once it is no guest any more.
+    visit: Option<Visit>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The stay of a guest.
+struct Visit {
+    expires: Pin<Box<Sleep>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// The bound that a guest exceeds, if it exceeds one.
+    fn exceeded_bound(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
+        if self.guest.is_admitted() {
+            self.visit = None;
+        }
+        let visit = self.visit.as_mut()?;
+        if self.received > GUEST_BYTES_MAX {
+            let detail = format!("{} bytes before the token: expected at most {GUEST_BYTES_MAX}", self.received);
+            return Some(io::Error::new(io::ErrorKind::InvalidData, detail));
+        }
+        let is_expired = visit.expires.as_mut().poll(cx).is_ready();
+        is_expired.then(|| io::Error::new(io::ErrorKind::TimedOut, "no token was sent in time"))
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.exceeded_bound(cx) {
+            return Poll::Ready(Err(error));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.received = self.received.saturating_add(buffer.filled().len() - before);
+        polled
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Guest;
+
+    fn connect_info(&self) -> Guest {
+        self.guest.clone()
+    }
+}
+
+/// The connections of a listener. At [`CONNECTIONS_MAX`] it accepts no more until one ends.
+pub fn accept(listener: TcpListener) -> impl Stream<Item = io::Result<Connection>> {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let guests = Arc::new(Semaphore::new(GUESTS_MAX));
+    futures::stream::unfold((listener, permits, guests), |(listener, permits, guests)| async move {
+        loop {
+            let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+            match listener.accept().await {
+                Ok((stream, from)) => match guests.clone().try_acquire_owned() {
+                    Ok(visit) => {
+                        // Without this, a target would wait 40 ms for the TCP acknowledgement of the one before.
+                        let connection = stream.set_nodelay(true).map(|()| Connection::new(stream, visit, permit));
+                        return Some((connection, (listener, permits, guests)));
+                    }
+                    Err(_) => tracing::warn!(%from, "disconnected: {GUESTS_MAX} connections have not sent the token yet"),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to the agents' port could not be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    })
+}
+
+impl Connection {
+    fn new(stream: TcpStream, guest_permit: OwnedSemaphorePermit, permit: OwnedSemaphorePermit) -> Self {
+        let visit = Some(Visit { expires: Box::pin(sleep(GUEST_TIME)), _permit: guest_permit });
+        Self { stream, guest: Guest::default(), received: 0, visit, _permit: permit }
+    }
+}

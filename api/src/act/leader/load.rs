@@ -1,0 +1,140 @@
+//! Which load do the replanned pipelines have, and which of them are due?
+
+use super::fleet::FleetWatch;
+use crate::act::apply::ApplyError;
+use crate::app::{App, now};
+use crate::decide::replan::{Cause, Watched, Wish};
+use crate::decide::seconds::ObservedSeconds;
+use crate::documents;
+use crate::store::{self, arrivals::ArrivalsRow};
+use apportion_wire::{PipelineSpec, ReplanMode, ReplanSpec};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Arrivals of a second count this many milliseconds after it is over: agents report each second, and reports take a
+/// moment.
+const REPORTED_AFTER_MS: i64 = 1_150;
+/// Most seconds that one turn observes.
+const SECONDS_MAX: i64 = 60;
+
+/// The leader's view of the load.
+pub(super) struct LoadWatch {
+    app: App,
+    seconds: ObservedSeconds,
+    watched: BTreeMap<String, Watched>,
+}
+
+impl LoadWatch {
+    pub(super) fn new(app: App) -> Self {
+        Self { app, seconds: ObservedSeconds::default(), watched: BTreeMap::new() }
+    }
+
+    /// Makes every pipeline due at once.
+    pub(super) fn make_all_due(&mut self) {
+        self.watched.values_mut().for_each(Watched::make_due);
+    }
+
+    /// Whether a pipeline is due.
+    pub(super) fn is_due(&self, at: Instant) -> bool {
+        self.watched.values().any(|watched| watched.is_due(at))
+    }
+
+    /// Notes that these pipelines have other plans.
+    pub(super) fn plans_changed(&mut self, pipelines: &[String], at: Instant) {
+        for name in pipelines {
+            if let Some(watched) = self.watched.get_mut(name) {
+                watched.plan_changed(at);
+            }
+        }
+    }
+
+    /// The registered pipelines that are replanned and have a profile.
+    pub(super) async fn read_pipelines(
+        &mut self,
+        fleet: &mut FleetWatch,
+    ) -> Result<Vec<(PipelineSpec, ReplanSpec)>, ApplyError> {
+        let rows = store::pipelines::list(&mut *self.app.pool.acquire().await?).await?;
+        let is_off = |mode: &str| mode == ReplanMode::Off.name();
+        let mut pipelines = Vec::new();
+        for row in rows.iter().filter(|r| r.spec["replan"]["mode"].as_str().is_some_and(|mode| !is_off(mode))) {
+            let spec = match documents::measured(row) {
+                Ok(spec) => spec,
+                Err(error) => {
+                    tracing::warn!(pipeline = row.name, %error, "not replanned: spec and profile do not fit");
+                    continue;
+                }
+            };
+            if spec.tasks.iter().any(|t| t.variants.iter().all(|v| v.profile.as_ref().is_none_or(Vec::is_empty))) {
+                continue;
+            }
+            let spec = fleet.without_broken(spec);
+            let replan = spec.replan.clone().unwrap_or_default();
+            let watched = self.watched.entry(row.name.clone()).or_default();
+            if watched.version != row.version {
+                watched.version = row.version;
+                watched.make_due();
+                if fleet.take_inherited(&row.name) {
+                    watched.inherit_plan(Instant::now(), &replan);
+                }
+            }
+            pipelines.push((spec, replan));
+        }
+        self.watched.retain(|name, _| pipelines.iter().any(|(spec, _)| &spec.name == name));
+        Ok(pipelines)
+    }
+
+    /// Takes the seconds into account that are complete by now; returns whether a load has changed so much that its
+    /// pipeline is due.
+    pub(super) async fn observe(
+        &mut self,
+        pipelines: &[(PipelineSpec, ReplanSpec)],
+        is_blind: bool,
+    ) -> Result<bool, ApplyError> {
+        let complete = (now().timestamp_millis() - REPORTED_AFTER_MS).div_euclid(1_000);
+        let is_known = self.seconds.observe(Instant::now(), complete);
+        if is_blind || !is_known {
+            // Missing reports do not mean a load of zero.
+            self.watched.values_mut().for_each(|w| w.observed_until = complete);
+            return Ok(false);
+        }
+        let first = self.watched.values().map(|w| w.observed_until).min().unwrap_or(complete).max(complete - SECONDS_MAX);
+        if first >= complete {
+            return Ok(false);
+        }
+        let rows = store::arrivals::between(&mut *self.app.pool.acquire().await?, None, first, complete).await?;
+        let mut has_changed = false;
+        for (spec, replan) in pipelines {
+            let Some(watched) = self.watched.get_mut(&spec.name) else { continue };
+            let rows: Vec<&ArrivalsRow> = rows.iter().filter(|r| r.pipeline == spec.name).collect();
+            if watched.observed_until == 0 {
+                // Seconds before the first report do not mean a load of zero.
+                watched.observed_until = rows.first().map_or(complete, |r| r.second);
+            }
+            for second in watched.observed_until.max(first)..complete {
+                let offered = rows.iter().find(|r| r.second == second).map_or(0, |r| r.offered.max(0) as u64);
+                let planned = watched.planned_qps();
+                if watched.observe(Instant::now(), offered, replan) {
+                    let rate = watched.demand.rate_qps();
+                    tracing::info!(pipeline = spec.name, rate, planned, "large change of the load");
+                    has_changed = true;
+                }
+            }
+            watched.observed_until = complete;
+        }
+        Ok(has_changed)
+    }
+
+    /// The wishes of all pipelines for a round that begins now.
+    pub(super) fn begin_round(
+        &mut self,
+        at: Instant,
+        pipelines: Vec<(PipelineSpec, ReplanSpec)>,
+        cause: Cause,
+    ) -> Vec<Wish> {
+        let wish = |(spec, replan): (PipelineSpec, ReplanSpec)| {
+            let watched = self.watched.get_mut(&spec.name)?;
+            Some(watched.begin_round(at, spec, &replan, cause))
+        };
+        pipelines.into_iter().filter_map(wish).collect()
+    }
+}

@@ -1,0 +1,192 @@
+//! Which process leads, and what does the leader do in each turn?
+//!
+//! Leader election is an advisory lock of the database: one process leads. The leader only writes the target; every process
+//! pushes the target to the streams that it holds.
+
+mod fleet;
+mod load;
+
+use super::apply::ApplyError;
+use super::replan::{Round, run_round};
+use crate::app::parts::Part;
+use crate::app::{App, now};
+use crate::decide::replan::Cause;
+use crate::store;
+use apportion_wire::{PipelineSpec, ReplanSpec};
+use fleet::FleetWatch;
+use load::LoadWatch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// Key of the advisory lock that makes a leader.
+const LOCK_KEY: i64 = 0x6170_706f_7274;
+/// Pause between two turns. A change of the fleet in this process ends it early.
+const TURN_EVERY: Duration = Duration::from_millis(200);
+/// Longest time of one turn. After it the connection to the database counts as lost, and the loop starts again.
+const TURN_MAX: Duration = Duration::from_secs(30);
+/// Pause between two deletions of old rows.
+const DELETE_EVERY: Duration = Duration::from_secs(600);
+/// Seconds that arrivals are kept.
+const KEEP_ARRIVALS_S: i64 = 24 * 3_600;
+/// Days that decisions are kept.
+const KEEP_DECISIONS_DAYS: i64 = 30;
+
+/// Leads whenever no other process does, until the service stops.
+pub async fn run(app: App) {
+    while !app.is_stopping() {
+        let result = tokio::select! {
+            () = app.stopped() => return,
+            result = lead(&app) => result,
+        };
+        if let Err(error) = result {
+            tracing::error!(error = %Chain(&error), "the control loop failed; it starts again");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// An error with its causes, on one line.
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+async fn lead(app: &App) -> Result<(), ApplyError> {
+    // The lock lives as long as this connection, which goes back to no pool.
+    let mut lock = app.pool.acquire().await?.detach();
+    loop {
+        let is_leader: bool =
+            sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK_KEY).fetch_one(&mut lock).await?;
+        if is_leader {
+            break;
+        }
+        app.parts.sign(Part::Leader);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tracing::info!("leading the fleet");
+    let mut leader = Leader::new(app.clone());
+    let mut last_checked = Instant::now();
+    loop {
+        let turn = tokio::time::timeout(TURN_MAX, leader.take_turn()).await;
+        turn.unwrap_or(Err(ApplyError::Database(store::Error::PoolTimedOut)))?;
+        app.parts.sign(Part::Leader);
+        if last_checked.elapsed() > Duration::from_secs(1) {
+            sqlx::query("select 1").execute(&mut lock).await?;
+            last_checked = Instant::now();
+        }
+        tokio::select! {
+            () = app.fleet_changed.notified() => {}
+            () = tokio::time::sleep(TURN_EVERY) => {}
+        }
+    }
+}
+
+type RoundResult = Result<Vec<String>, ApplyError>;
+
+/// A round of replanning that runs in a task of its own. Dropping it stops the round.
+struct RunningRound {
+    task: JoinHandle<Option<RoundResult>>,
+    cancel: Arc<AtomicBool>,
+}
+
+impl Drop for RunningRound {
+    fn drop(&mut self) {
+        self.cancel.store(true, Ordering::Relaxed);
+        self.task.abort();
+    }
+}
+
+struct Leader {
+    app: App,
+    fleet: FleetWatch,
+    load: LoadWatch,
+    /// Why the next round begins before the period is over.
+    why: Option<String>,
+    round: Option<RunningRound>,
+    deleted_at: Option<Instant>,
+}
+
+impl Leader {
+    fn new(app: App) -> Self {
+        Self {
+            fleet: FleetWatch::new(app.clone(), Instant::now()),
+            load: LoadWatch::new(app.clone()),
+            app,
+            why: None,
+            round: None,
+            deleted_at: None,
+        }
+    }
+
+    async fn take_turn(&mut self) -> Result<(), ApplyError> {
+        if let Some(why) = self.fleet.follow().await? {
+            self.round = None;
+            self.replan_now(&why);
+        }
+        let pipelines = self.load.read_pipelines(&mut self.fleet).await?;
+        if self.load.observe(&pipelines, self.fleet.is_blind()).await? {
+            self.why = Some("the load has changed".into());
+        }
+        self.end_round().await;
+        self.begin_round(pipelines);
+        self.delete_old_rows().await
+    }
+
+    fn replan_now(&mut self, why: &str) {
+        self.why = Some(why.into());
+        self.load.make_all_due();
+    }
+
+    /// Takes the result of a round that has ended.
+    async fn end_round(&mut self) {
+        let Some(mut round) = self.round.take_if(|round| round.task.is_finished()) else { return };
+        match (&mut round.task).await {
+            // The round panicked, and this is reported already.
+            Ok(None) => {}
+            Ok(Some(Ok(replaced))) => self.load.plans_changed(&replaced, Instant::now()),
+            Ok(Some(Err(ApplyError::Stale(_)))) => self.replan_now("another target came first"),
+            Ok(Some(Err(error))) => tracing::error!(error = %Chain(&error), "a round of replanning failed"),
+            Err(error) => tracing::warn!(%error, "a round of replanning was stopped"),
+        }
+    }
+
+    /// Begins a round if a pipeline is due and no round runs. Every pipeline takes part, because they share the devices.
+    fn begin_round(&mut self, pipelines: Vec<(PipelineSpec, ReplanSpec)>) {
+        let at = Instant::now();
+        let is_due = self.load.is_due(at);
+        if self.round.is_some() || !is_due || pipelines.is_empty() || !self.fleet.is_complete() {
+            return;
+        }
+        let why = self.why.take();
+        let cause = if why.is_some() { Cause::Change } else { Cause::Period };
+        let wishes = self.load.begin_round(at, pipelines, cause);
+        let cancel = Arc::new(AtomicBool::new(false));
+        let round = Round { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };
+        let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
+        let task = self.app.spawn(Part::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
+        self.round = Some(RunningRound { task, cancel });
+    }
+
+    async fn delete_old_rows(&mut self) -> Result<(), ApplyError> {
+        if self.deleted_at.is_some_and(|last| last.elapsed() < DELETE_EVERY) {
+            return Ok(());
+        }
+        self.deleted_at = Some(Instant::now());
+        let mut db = self.app.pool.acquire().await?;
+        store::arrivals::forget(&mut db, now().timestamp() - KEEP_ARRIVALS_S).await?;
+        store::processes::forget(&mut db).await?;
+        store::decisions::forget(&mut db, now() - chrono::Duration::days(KEEP_DECISIONS_DAYS)).await?;
+        Ok(())
+    }
+}

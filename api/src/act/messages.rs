@@ -1,0 +1,120 @@
+//! As which JSON and which rows are the messages of agents stored?
+
+use crate::store::arrivals::ArrivalsRow;
+use apportion_protocol::v1;
+use apportion_protocol::{DEVICES_MAX, TEXT_BYTES_MAX};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Most pipelines in one report.
+const REPORT_PIPELINES_MAX: usize = 1_024;
+/// Most bins of one pipeline in one report. An agent reports each second, in bins of 10 ms.
+const REPORT_BINS_MAX: usize = 60_000;
+/// Highest count of one kind of answer in one report; larger counts are cut to it.
+const COUNT_MAX: u64 = u32::MAX as u64;
+/// Width of a report's bin.
+const BIN_MS: u64 = 10;
+
+/// An acknowledgement as JSON.
+pub(super) fn ack_json(ack: &v1::Ack) -> serde_json::Value {
+    let fence = ack.fence.unwrap_or_default();
+    let replica = |r: &v1::ReplicaState| {
+        json!({
+            "replica": r.replica,
+            "state": r.state().as_str_name().to_lowercase(),
+            "error": without_nul(&r.error),
+            "interfered": r.interfered,
+            "slowness": r.slowness,
+        })
+    };
+    json!({
+        "incarnation": fence.incarnation,
+        "generation": fence.generation,
+        "applied": ack.applied,
+        "error": without_nul(&ack.error),
+        "replicas": ack.replicas.iter().map(replica).collect::<Vec<_>>(),
+    })
+}
+
+/// The text without U+0000, which PostgreSQL's texts cannot hold.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "")
+}
+
+/// The use of each device as JSON; unknown values are null.
+pub(super) fn devices_json(devices: &[v1::DeviceStats]) -> serde_json::Value {
+    let one = |d: &v1::DeviceStats| {
+        json!({
+            "device": d.device,
+            "uuid": without_nul(&d.uuid).chars().take(TEXT_BYTES_MAX).collect::<String>(),
+            "memory_used": d.memory_used,
+            "memory_total": d.memory_total,
+            "utilisation": d.utilisation.filter(|u| u.is_finite()),
+        })
+    };
+    devices.iter().take(DEVICES_MAX as usize).map(one).collect()
+}
+
+/// The arrivals of a report, by pipeline and second of the service's clock.
+///
+/// Example: the report was sent at second 100 (`sent_ms`), and a bin is 1.5 s older by the agent's uptime: it belongs to
+/// second 98. Names that cannot be registered are left out.
+pub(super) fn arrivals(report: &v1::Report, sent_ms: i64) -> Vec<ArrivalsRow> {
+    let mut rows: BTreeMap<(String, i64), ArrivalsRow> = BTreeMap::new();
+    let is_name = |name: &str| !name.is_empty() && name.len() <= TEXT_BYTES_MAX && !name.contains('\0');
+    for part in report.arrivals.iter().take(REPORT_PIPELINES_MAX).filter(|part| is_name(&part.pipeline)) {
+        let row = |second: i64| ArrivalsRow { pipeline: part.pipeline.clone(), second, ..ArrivalsRow::default() };
+        for (i, &count) in part.bins.iter().take(REPORT_BINS_MAX).enumerate().filter(|(_, count)| **count > 0) {
+            let at = part.first_bin_ms.saturating_add(i as u64 * BIN_MS);
+            let ago = report.uptime_ms.saturating_sub(at).min(REPORT_BINS_MAX as u64 * BIN_MS) as i64;
+            let second = (sent_ms - ago).div_euclid(1_000);
+            rows.entry((part.pipeline.clone(), second)).or_insert_with(|| row(second)).offered += i64::from(count);
+        }
+        let [ok, late, dropped, failed] =
+            [part.ok, part.late, part.dropped, part.failed].map(|count| count.min(COUNT_MAX) as i64);
+        if ok + late + dropped + failed > 0 {
+            let second = sent_ms.div_euclid(1_000);
+            let row = rows.entry((part.pipeline.clone(), second)).or_insert_with(|| row(second));
+            row.ok += ok;
+            row.late += late;
+            row.dropped += dropped;
+            row.failed += failed;
+        }
+    }
+    rows.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_counted_in_the_seconds_of_their_bins() {
+        let part = v1::Arrivals {
+            pipeline: "p".into(),
+            first_bin_ms: 4_980,
+            bins: vec![1, 2, 0, 5],
+            ok: 3,
+            late: 1,
+            dropped: 0,
+            failed: 0,
+        };
+        // The agent has run for 5.02 s and it is second 100.02 here: the first two bins fell into second 99.
+        let report = v1::Report { uptime_ms: 5_020, arrivals: vec![part], groups: vec![], ..Default::default() };
+        let rows = arrivals(&report, 100_020);
+        let seen: Vec<_> = rows.iter().map(|r| (r.second, r.offered, r.ok, r.late)).collect();
+        assert_eq!(seen, [(99, 3, 0, 0), (100, 5, 3, 1)]);
+    }
+
+    #[test]
+    fn counts_and_names_are_bounded() {
+        let part = |pipeline: &str| v1::Arrivals { pipeline: pipeline.into(), ok: u64::MAX, ..Default::default() };
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        let arrivals_of = ["p", "a\0b", "", &long].map(part).to_vec();
+        let report = v1::Report { arrivals: arrivals_of, ..Default::default() };
+        let rows = arrivals(&report, 100_020);
+        assert_eq!(rows.iter().map(|r| (r.pipeline.as_str(), r.ok)).collect::<Vec<_>>(), [("p", i64::from(u32::MAX))]);
+        let ack = v1::Ack { error: "a\0b".into(), ..Default::default() };
+        assert_eq!(ack_json(&ack)["error"], "ab");
+    }
+}

@@ -1,0 +1,17 @@
+//! How are decisions about the fleet carried out?
+//!
+//! What belongs here: reading facts, asking `decide`, writing rows and pushing targets; the streams of agents
+//! ([`sessions`]), the one way to a new target ([`apply`]), and the loop of the leader ([`leader`]). What never does: the
+//! decisions, calls of a solver (those are `jobs`), HTTP.
+
+pub mod agent_records;
+pub mod apply;
+pub mod connections;
+pub mod heartbeats;
+pub mod leader;
+mod load_failures;
+mod messages;
+pub mod model_files;
+pub mod push;
+pub mod replan;
+pub mod sessions;

@@ -1,0 +1,302 @@
+//! One round of replanning: a plan for each pipeline from the present demand, kept or replaced.
+//!
+//! The `replan` settings of a pipeline say for which objective it is planned, and whether its plans have a ladder.
+//! [`crate::decide::replacement`] decides about the plan in force.
+
+use super::apply::{ApplyError, Duplicates, MissingDevices, Proposal, Specs, apply_to, load_plan};
+use crate::app::{App, now};
+use crate::decide::fleet::Fleet;
+use crate::decide::replacement::{Candidate, Choice, Costs, at_demand, choose, describe_plan, replay_qps};
+use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, TRACE_S, Wish, describe_lowered, lower_demand};
+use crate::decide::shares::{PipelineSize, divide, least_work};
+use crate::documents;
+use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
+use crate::store::{self, decisions::DecisionRow, plans::PlanRow};
+use apportion_domain::{PipelinePlan, Plan, PlanOutcome, Problem};
+use apportion_wire::{BadInput, DecisionKind, HardwareSpec, PlanState, ReplanSpec};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use uuid::Uuid;
+
+/// Time limit of one plan of a round.
+const TIME_LIMIT_S: f64 = 5.0;
+
+/// Why the round is made.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// The reason in words.
+    pub why: String,
+    /// Stops the round when it is set.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// A plan that replaces the one in force.
+struct Replacement {
+    row: PlanRow,
+    reason: String,
+    demand_qps: f64,
+    costs: Option<Costs>,
+}
+
+enum Verdict {
+    Replace(Box<Replacement>),
+    Keep { reason: String, costs: Option<Costs> },
+    Fail(String),
+}
+
+/// Why a pipeline got no plan in a round.
+#[derive(Debug, thiserror::Error)]
+enum RoundError {
+    #[error("no live agent has a device for it")]
+    NoDevice,
+    #[error(transparent)]
+    Document(#[from] BadInput),
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+    #[error(transparent)]
+    NoPlan(#[from] NoPlan),
+    #[error("the planner stopped without a plan")]
+    Unknown,
+    #[error("no demand was found that the devices can serve")]
+    NoDemand,
+}
+
+/// Plans every wish, stores the decisions, and makes a new target if anything changes. Returns the pipelines with another
+/// plan.
+///
+/// # Errors
+/// The database's, or another target came first.
+pub async fn run_round(app: &App, fleet: &Fleet, wishes: &[Wish], round: &Round) -> Result<Vec<String>, ApplyError> {
+    let (in_force, generation) = parts_in_force(app).await?;
+    let hardware = free_hardware(app, fleet, &in_force, wishes).await?;
+    let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
+    let size = |w: &Wish| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
+    let sizes: Vec<_> = wishes.iter().map(size).collect();
+    let mut replaced = Vec::new();
+    let mut plans: Vec<Uuid> = unique_plans(&in_force);
+    for (wish, part) in wishes.iter().zip(divide(&counts, &sizes)) {
+        let current = in_force.iter().find(|(_, p)| p.name == wish.spec.name).map(|(_, p)| p);
+        let planned = plan_pipeline(wish, share_of(&hardware, &part), current, round).await;
+        let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
+        store_decision(app, wish, &verdict, round).await?;
+        if let (Verdict::Replace(made), OnBetterPlan::Apply) = (verdict, wish.on_better_plan) {
+            plans.push(made.row.id);
+            replaced.push(wish.spec.name.clone());
+        }
+    }
+    if !replaced.is_empty() {
+        let proposal = Proposal {
+            plans,
+            duplicates: Duplicates::LastWins,
+            replaces: Some(generation),
+            missing_devices: MissingDevices::Allowed,
+            specs: Specs::Registered,
+            reason: format!("{} for {}", round.why, replaced.join(", ")),
+        };
+        apply_to(app, &proposal, Some(&fleet.numbers())).await?;
+    }
+    Ok(replaced)
+}
+
+/// The hardware types of which a pipeline has devices, with their number.
+fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>) -> Vec<HardwareSpec> {
+    let shares = hardware.iter().map(|h| HardwareSpec { count: counts.get(&h.name).copied(), ..h.clone() });
+    shares.filter(|h| h.count.unwrap_or(0) > 0).collect()
+}
+
+/// The parts of the target in force with their plans, and its generation.
+async fn parts_in_force(app: &App) -> Result<(Vec<(Uuid, PipelinePlan)>, i64), ApplyError> {
+    let mut db = app.pool.acquire().await?;
+    let target = store::target::get(&mut db).await?;
+    let mut parts: Vec<(Uuid, PipelinePlan)> = Vec::new();
+    for id in target.plans {
+        for part in load_plan(&mut db, id).await? {
+            parts.retain(|(_, earlier)| earlier.name != part.name);
+            parts.push((id, part));
+        }
+    }
+    Ok((parts, target.generation))
+}
+
+/// The plans of these parts, each once.
+fn unique_plans(parts: &[(Uuid, PipelinePlan)]) -> Vec<Uuid> {
+    let mut ids: Vec<Uuid> = Vec::new();
+    for (id, _) in parts {
+        if !ids.contains(id) {
+            ids.push(*id);
+        }
+    }
+    ids
+}
+
+/// Live hardware with its registered prices, without the devices of pipelines that this round does not replan.
+async fn free_hardware(
+    app: &App,
+    fleet: &Fleet,
+    in_force: &[(Uuid, PipelinePlan)],
+    wishes: &[Wish],
+) -> Result<Vec<HardwareSpec>, ApplyError> {
+    let mut db = app.pool.acquire().await?;
+    let mut counts = fleet.counts();
+    let is_planned = |name: &str| wishes.iter().any(|w| w.on_better_plan == OnBetterPlan::Apply && w.spec.name == name);
+    let others = in_force.iter().filter(|(_, part)| !is_planned(&part.name)).map(|(_, part)| part.clone()).collect();
+    for (name, held) in (Plan { pipelines: others, cost_per_hour: 0.0 }).devices() {
+        if let Some(count) = counts.get_mut(name) {
+            *count = count.saturating_sub(held as u32);
+        }
+    }
+    live_hardware(&mut db, counts).await.map_err(ApplyError::Database)
+}
+
+/// These hardware types with their registered prices and memory. A type that is not registered costs 1 per hour.
+///
+/// # Errors
+/// The database's.
+pub async fn live_hardware(
+    db: &mut store::PgConnection,
+    counts: BTreeMap<String, u32>,
+) -> store::Result<Vec<HardwareSpec>> {
+    let registered = store::hardware::list(db).await?;
+    let spec = |(name, count): (String, u32)| {
+        let known = registered.iter().find(|r| r.name == name);
+        HardwareSpec {
+            price_per_hour: known.map_or(1.0, |r| r.price_per_hour),
+            memory_mib: known.and_then(|r| r.memory_mib),
+            count: Some(count),
+            name,
+        }
+    };
+    Ok(counts.into_iter().map(spec).collect())
+}
+
+/// Plans one pipeline on its devices. A demand that they cannot serve is lowered.
+async fn plan_pipeline(
+    wish: &Wish,
+    hardware: Vec<HardwareSpec>,
+    current: Option<&PipelinePlan>,
+    round: &Round,
+) -> Result<Verdict, RoundError> {
+    if hardware.is_empty() {
+        return Err(RoundError::NoDevice);
+    }
+    let mut spec = wish.spec.clone();
+    spec.demand_qps = wish.demand_qps;
+    let mut document = documents::problem_document(wish.objective(), hardware, vec![spec])?;
+    let mut lowered = String::new();
+    for _ in 0..LOWER_MAX {
+        let problem = documents::problem(&document)?;
+        let solved = solve(&problem, options(wish), round).await?;
+        if let PlanOutcome::Infeasible { shortfalls } = &solved.outcome {
+            document["pipelines"][0]["demand_qps"] = lower_demand(problem.pipelines[0].demand_qps, shortfalls)?.into();
+            lowered = describe_lowered(&problem, wish.demand_qps);
+            continue;
+        }
+        let plan = solved.outcome.plan().ok_or(RoundError::Unknown)?;
+        let choice = match current {
+            Some(current) => {
+                let candidate = Candidate { plan: &plan.pipelines[0], attainment: solved.attainment.unwrap_or(0.0) };
+                Some(compare(wish, &problem, current, candidate).await?)
+            }
+            None => None,
+        };
+        if let Some(Choice { keep: true, why, costs }) = choice {
+            return Ok(Verdict::Keep { reason: format!("{why}{lowered}"), costs });
+        }
+        let reason = format!("{}{lowered}", describe_plan(&problem, plan, choice.as_ref()));
+        let costs = choice.and_then(|choice| choice.costs);
+        let demand_qps = problem.pipelines[0].demand_qps;
+        let row = plan_row(document, &options(wish), solved.document);
+        return Ok(Verdict::Replace(Box::new(Replacement { row, reason, demand_qps, costs })));
+    }
+    Err(RoundError::NoDemand)
+}
+
+/// Replays the plan in force in the present problem, and decides whether it stays.
+async fn compare(
+    wish: &Wish,
+    problem: &Problem,
+    current: &PipelinePlan,
+    candidate: Candidate<'_>,
+) -> Result<Choice, SolveError> {
+    let qps = replay_qps(wish, problem, current);
+    let at = problem.changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(qps));
+    let at = at.expect("a problem with a lower demand");
+    let plan = at_demand(current, &at);
+    let replayed = jobs::check_and_replay(at, plan, vec![documents::steady(qps, TRACE_S)]).await?;
+    Ok(choose(wish, problem, current, &replayed, candidate))
+}
+
+/// The options of a round's plan of a pipeline.
+fn options(wish: &Wish) -> PlanOptions {
+    let ReplanSpec { ladder, ladder_headroom, .. } = wish.settings();
+    PlanOptions { time_limit_s: TIME_LIMIT_S, ladder, ladder_headroom, ..PlanOptions::default() }
+}
+
+async fn solve(problem: &Problem, options: PlanOptions, round: &Round) -> Result<jobs::Solved, SolveError> {
+    let traces = vec![documents::steady(problem.pipelines[0].demand_qps, TRACE_S)];
+    jobs::solve(SolveRequest {
+        problem: problem.clone(),
+        options,
+        traces,
+        cancel: round.cancel.clone(),
+        explain: false,
+        listener: None,
+    })
+    .await
+}
+
+/// The row of a plan that a round has made.
+fn plan_row(problem: Value, options: &PlanOptions, document: Value) -> PlanRow {
+    let at = now();
+    PlanRow {
+        id: Uuid::now_v7(),
+        state: PlanState::Succeeded,
+        problem,
+        options: serde_json::to_value(options).expect("options are JSON"),
+        plan: Some(document),
+        error: None,
+        created_at: at,
+        started_at: Some(at),
+        finished_at: Some(at),
+        progress: None,
+    }
+}
+
+fn decision_kind(verdict: &Verdict, on_better_plan: OnBetterPlan) -> DecisionKind {
+    match (verdict, on_better_plan) {
+        (Verdict::Replace(_), OnBetterPlan::Apply) => DecisionKind::Applied,
+        (Verdict::Replace(_), OnBetterPlan::Advise) => DecisionKind::Advised,
+        (Verdict::Keep { .. }, _) => DecisionKind::Kept,
+        (Verdict::Fail(_), _) => DecisionKind::Failed,
+    }
+}
+
+/// Stores the decision, and its plan if it has one.
+async fn store_decision(app: &App, wish: &Wish, verdict: &Verdict, round: &Round) -> store::Result<()> {
+    let (reason, plan, demand_qps, costs) = match verdict {
+        Verdict::Replace(made) => (&made.reason, Some(made.row.id), made.demand_qps, made.costs),
+        Verdict::Keep { reason, costs } => (reason, None, wish.demand_qps, *costs),
+        Verdict::Fail(reason) => (reason, None, wish.demand_qps, None),
+    };
+    let reason = format!("{}: {reason}", round.why);
+    let decision = decision_kind(verdict, wish.on_better_plan);
+    tracing::info!(pipeline = wish.spec.name, decision = decision.name(), reason, demand_qps, "replanned");
+    let mut tx = app.pool.begin().await?;
+    if let Verdict::Replace(made) = verdict {
+        store::plans::insert_finished(&mut tx, &made.row).await?;
+    }
+    let row = DecisionRow {
+        id: Uuid::now_v7(),
+        pipeline: wish.spec.name.clone(),
+        decision,
+        reason,
+        demand_qps,
+        plan,
+        costs: costs.map(|costs| serde_json::to_value(costs).expect("costs are JSON")),
+        made_at: now(),
+    };
+    store::decisions::insert(&mut tx, &row).await?;
+    tx.commit().await
+}

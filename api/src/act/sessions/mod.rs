@@ -1,0 +1,173 @@
+//! How does one agent's stream go, from registration to its end?
+
+mod registration;
+
+use super::connections::Guest;
+use super::messages::{arrivals, devices_json};
+use super::model_files;
+use crate::app::heartbeats::StreamEnd;
+use crate::app::parts::Part;
+use crate::app::{App, now};
+use crate::decide::report_delay::ReportDelay;
+use crate::store;
+use apportion_protocol::v1::{self, agent_message, control_message, control_server::Control, refused::Reason};
+use registration::{RegisterError, Registered, register};
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+use uuid::Uuid;
+
+/// How long a new stream may take to register.
+const REGISTER_MAX: Duration = Duration::from_secs(5);
+/// Most control messages that wait for one agent. If there are more, its connection takes none.
+const OUTBOX_MAX: usize = 16;
+
+/// The gRPC service.
+pub struct Sessions(pub App);
+
+type Outbox = mpsc::Sender<Result<v1::ControlMessage, Status>>;
+
+#[tonic::async_trait]
+impl Control for Sessions {
+    type AttachStream = Pin<Box<ReceiverStream<Result<v1::ControlMessage, Status>>>>;
+    type FetchStream = model_files::Chunks;
+
+    async fn fetch(&self, request: Request<v1::FileRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        model_files::fetch(&self.0, request.into_inner()).await
+    }
+
+    async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
+        let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
+        let guest = request.extensions().get::<Guest>().cloned();
+        let session = run_session(self.0.clone(), request.into_inner(), outbox, guest);
+        self.0.spawn(Part::Session, session);
+        Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
+    }
+}
+
+async fn run_session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: Outbox, guest: Option<Guest>) {
+    let first = tokio::time::timeout(REGISTER_MAX, inbox.message()).await;
+    let request = match first {
+        Ok(Ok(Some(v1::AgentMessage { message: Some(agent_message::Message::Register(request)) }))) => request,
+        _ => return refuse(&outbox, Reason::Invalid, "the first message of a stream must be Register").await,
+    };
+    let name = request.name.clone();
+    let Registered { session, welcome } = match register(&app, request).await {
+        Ok(registered) => registered,
+        Err(RegisterError::Refused { reason, detail }) => {
+            tracing::warn!(agent = name, ?reason, detail, "an agent was refused");
+            return refuse(&outbox, reason, &detail).await;
+        }
+        Err(RegisterError::Database(error)) => {
+            tracing::error!(agent = name, %error, "an agent could not be registered");
+            let _gone = outbox.send(Err(Status::unavailable("the database does not answer"))).await;
+            return;
+        }
+    };
+    tracing::info!(agent = name, number = welcome.agent, "agent registered");
+    guest.iter().for_each(Guest::admit);
+    app.fleet_changed.notify_one();
+    let ended = match send(&outbox, control_message::Message::Welcome(welcome)).await {
+        true => exchange_messages(&app, session, &mut inbox, &outbox).await,
+        false => SessionEnd::Disconnected,
+    };
+    tracing::info!(agent = name, ?ended, "agent's stream ended");
+    end_session(&app, session, ended, &outbox).await;
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionEnd {
+    /// The agent leaves on purpose.
+    Left,
+    /// The connection is gone; the agent may live.
+    Disconnected,
+    /// This process has ended it.
+    Ended(StreamEnd),
+    /// The service stops; the agent keeps serving and comes back.
+    Stopping,
+}
+
+async fn end_session(app: &App, session: Uuid, ended: SessionEnd, outbox: &Outbox) {
+    match ended {
+        SessionEnd::Stopping => {}
+        // Its agent is not lost yet: it gets time to come back.
+        SessionEnd::Disconnected => app.heartbeats.disconnect(session),
+        SessionEnd::Ended(end) => {
+            app.heartbeats.forget(session);
+            if end == StreamEnd::Replaced {
+                // The older stream gets the reason: its agent has not left.
+                let why = "a newer stream of this agent has replaced this one";
+                refuse(outbox, Reason::NameTaken, why).await;
+            }
+        }
+        SessionEnd::Left => {
+            app.heartbeats.forget(session);
+            let marked = async { store::agents::mark_left(&mut *app.pool.acquire().await?, session).await }.await;
+            if let Err(error) = marked {
+                tracing::error!(%error, "an agent left, and this could not be stored");
+            }
+            app.fleet_changed.notify_one();
+        }
+    }
+}
+
+async fn send(outbox: &Outbox, message: control_message::Message) -> bool {
+    outbox.send(Ok(v1::ControlMessage { message: Some(message) })).await.is_ok()
+}
+
+async fn refuse(outbox: &Outbox, reason: Reason, detail: &str) {
+    let refused = v1::Refused { reason: reason.into(), detail: detail.to_string() };
+    let _gone = send(outbox, control_message::Message::Refused(refused)).await;
+}
+
+/// Runs a registered stream until it ends. Receiving and sending do not wait for each other.
+async fn exchange_messages(
+    app: &App,
+    session: Uuid,
+    inbox: &mut Streaming<v1::AgentMessage>,
+    outbox: &Outbox,
+) -> SessionEnd {
+    tokio::select! {
+        () = app.stopped() => SessionEnd::Stopping,
+        () = push_targets(app, outbox) => SessionEnd::Disconnected,
+        end = app.heartbeats.wait_for_end(session) => SessionEnd::Ended(end),
+        ended = receive(app, session, inbox) => ended,
+    }
+}
+
+/// Sends the target in force and each later one, until the agent takes no more.
+async fn push_targets(app: &App, outbox: &Outbox) {
+    let mut target = app.target.subscribe();
+    target.mark_changed();
+    while target.changed().await.is_ok() {
+        let message = target.borrow_and_update().clone();
+        if let Some(message) = message
+            && !send(outbox, control_message::Message::Target((*message).clone())).await
+        {
+            return;
+        }
+    }
+}
+
+/// Takes an agent's messages until its stream ends. Nothing here waits for the database, so heartbeats count while it
+/// stalls.
+async fn receive(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>) -> SessionEnd {
+    let mut delay = ReportDelay::default();
+    loop {
+        let Ok(Some(message)) = inbox.message().await else { return SessionEnd::Disconnected };
+        app.heartbeats.record(session);
+        match message.message {
+            Some(agent_message::Message::Leaving(_)) => return SessionEnd::Left,
+            Some(agent_message::Message::Ack(ack)) => app.records.add_ack(session, ack),
+            Some(agent_message::Message::Report(report)) => {
+                let sent = now() - delay.of_report(Instant::now(), report.uptime_ms);
+                let devices = (!report.devices.is_empty()).then(|| devices_json(&report.devices));
+                app.records.add_report(session, devices, &arrivals(&report, sent.timestamp_millis()));
+            }
+            Some(agent_message::Message::Register(_)) | None => {}
+        }
+    }
+}

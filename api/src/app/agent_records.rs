@@ -1,0 +1,182 @@
+//! Which messages of agents still wait for the database?
+//!
+//! Messages are collected in memory, and `act::agent_records` stores those of all streams together. So no stream waits for
+//! the database, a stall of the database loses nothing, and a large fleet needs one transaction instead of one for each
+//! agent.
+
+use crate::store::arrivals::ArrivalsRow;
+use apportion_protocol::v1::{self, replica_state::State};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// Most acknowledgements of one stream that wait because each names a failed replica. Beyond them the oldest are dropped.
+const ACKS_MAX: usize = 32;
+/// Most seconds of pipelines that wait. Beyond them the oldest are dropped.
+const ARRIVALS_MAX: usize = 100_000;
+
+/// The records of one service process.
+#[derive(Debug, Default)]
+pub struct AgentRecords {
+    unsaved: Mutex<Unsaved>,
+    added: Notify,
+}
+
+/// Records that are not in the database yet.
+#[derive(Debug, Default, PartialEq)]
+pub struct Unsaved {
+    /// Acknowledgements by stream: the newest, after older ones that name failed replicas.
+    pub acks: BTreeMap<Uuid, Vec<v1::Ack>>,
+    /// The last device use of each stream's agent.
+    pub devices: BTreeMap<Uuid, Value>,
+    /// Arrivals in the order of their keys, so that two processes never deadlock.
+    pub arrivals: BTreeMap<(i64, String), ArrivalsRow>,
+    /// How many arrivals were dropped.
+    pub dropped: u64,
+}
+
+/// Adds an acknowledgement to those of its stream. An older one is kept only for the failures that it names.
+fn push_ack(acks: &mut Vec<v1::Ack>, ack: v1::Ack) {
+    let names_failures = |ack: &v1::Ack| ack.replicas.iter().any(|r| r.state() == State::Failed);
+    if acks.last().is_some_and(|last| !names_failures(last) || last.replicas == ack.replicas) {
+        acks.pop();
+    }
+    acks.push(ack);
+    if acks.len() > ACKS_MAX {
+        acks.remove(0);
+    }
+}
+
+impl Unsaved {
+    fn add_arrivals(&mut self, row: &ArrivalsRow) {
+        let key = (row.second, row.pipeline.clone());
+        let sum = self.arrivals.entry(key).or_insert_with(|| ArrivalsRow {
+            pipeline: row.pipeline.clone(),
+            second: row.second,
+            ..ArrivalsRow::default()
+        });
+        sum.offered += row.offered;
+        sum.ok += row.ok;
+        sum.late += row.late;
+        sum.dropped += row.dropped;
+        sum.failed += row.failed;
+        while self.arrivals.len() > ARRIVALS_MAX {
+            self.arrivals.pop_first();
+            self.dropped += 1;
+        }
+    }
+
+    /// Whether there is nothing to store.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.acks.is_empty() && self.devices.is_empty() && self.arrivals.is_empty()
+    }
+
+    /// Adds records that could not be stored; records that came since are newer.
+    fn put_back(&mut self, earlier: Self) {
+        for (session, mut acks) in earlier.acks {
+            let later = self.acks.remove(&session).unwrap_or_default();
+            later.into_iter().for_each(|ack| push_ack(&mut acks, ack));
+            self.acks.insert(session, acks);
+        }
+        for (session, devices) in earlier.devices {
+            self.devices.entry(session).or_insert(devices);
+        }
+        earlier.arrivals.values().for_each(|row| self.add_arrivals(row));
+    }
+}
+
+impl AgentRecords {
+    fn with_unsaved<T>(&self, change: impl FnOnce(&mut Unsaved) -> T) -> T {
+        change(&mut self.unsaved.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds an acknowledgement from a stream's agent.
+    pub fn add_ack(&self, session: Uuid, ack: v1::Ack) {
+        self.with_unsaved(|unsaved| push_ack(unsaved.acks.entry(session).or_default(), ack));
+        self.added.notify_one();
+    }
+
+    /// Adds a report from a stream's agent.
+    pub fn add_report(&self, session: Uuid, devices: Option<Value>, arrivals: &[ArrivalsRow]) {
+        if devices.is_none() && arrivals.is_empty() {
+            return;
+        }
+        self.with_unsaved(|unsaved| {
+            devices.into_iter().for_each(|devices| {
+                unsaved.devices.insert(session, devices);
+            });
+            arrivals.iter().for_each(|row| unsaved.add_arrivals(row));
+        });
+        self.added.notify_one();
+    }
+
+    /// Waits until a record is added.
+    pub async fn added(&self) {
+        self.added.notified().await;
+    }
+
+    /// Takes all records, to store them.
+    pub fn take(&self) -> Unsaved {
+        self.with_unsaved(std::mem::take)
+    }
+
+    /// Puts records back that could not be stored.
+    pub fn put_back(&self, records: Unsaved) {
+        self.with_unsaved(|unsaved| unsaved.put_back(records));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn row(second: i64, offered: i64) -> ArrivalsRow {
+        ArrivalsRow { pipeline: "p".into(), second, offered, ..ArrivalsRow::default() }
+    }
+
+    #[test]
+    fn records_that_failed_are_stored_later_without_stale_ones() {
+        let (records, session) = (AgentRecords::default(), Uuid::from_u128(1));
+        let ack = |error: &str| v1::Ack { error: error.into(), ..v1::Ack::default() };
+        records.add_ack(session, ack("old"));
+        records.add_report(session, None, &[row(1, 5), row(1, 2), row(2, 1)]);
+        let failed = records.take();
+        records.add_ack(session, ack("new"));
+        records.add_report(session, Some(json!([])), &[row(2, 3)]);
+        records.put_back(failed);
+        let all = records.take();
+        let errors: Vec<_> = all.acks[&session].iter().map(|ack| ack.error.as_str()).collect();
+        assert_eq!(errors, ["new"]);
+        let sums: Vec<_> = all.arrivals.values().map(|row| (row.second, row.offered)).collect();
+        assert_eq!(sums, [(1, 7), (2, 4)]);
+    }
+
+    #[test]
+    fn an_acknowledgement_that_names_a_failure_is_kept() {
+        let (records, session) = (AgentRecords::default(), Uuid::from_u128(1));
+        let ack = |replica, state: State| {
+            let replicas = vec![v1::ReplicaState { replica, state: state.into(), ..Default::default() }];
+            v1::Ack { replicas, ..Default::default() }
+        };
+        let states = [(1, State::Ready), (1, State::Failed), (1, State::Failed), (2, State::Loading), (2, State::Ready)];
+        states.into_iter().for_each(|(replica, state)| records.add_ack(session, ack(replica, state)));
+        let all = records.take();
+        let kept: Vec<_> =
+            all.acks[&session].iter().map(|ack| (ack.replicas[0].replica, ack.replicas[0].state())).collect();
+        assert_eq!(kept, [(1, State::Failed), (2, State::Ready)]);
+        (0..100).for_each(|replica| records.add_ack(session, ack(replica, State::Failed)));
+        assert_eq!(records.take().acks[&session].len(), ACKS_MAX);
+    }
+
+    #[test]
+    fn a_long_stall_drops_and_counts_the_oldest_seconds() {
+        let mut unsaved = Unsaved::default();
+        (0..ARRIVALS_MAX as i64 + 3).for_each(|second| unsaved.add_arrivals(&row(second, 1)));
+        assert_eq!((unsaved.arrivals.len(), unsaved.dropped), (ARRIVALS_MAX, 3));
+        assert_eq!(unsaved.arrivals.first_key_value().map(|(key, _)| key.0), Some(3));
+    }
+}

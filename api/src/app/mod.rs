@@ -1,0 +1,102 @@
+//! What do the parts of one service process share?
+
+pub mod agent_records;
+pub mod clock;
+pub mod heartbeats;
+pub mod parts;
+
+use agent_records::AgentRecords;
+use apportion_protocol::v1;
+use heartbeats::Heartbeats;
+use parts::{Part, Parts};
+use sqlx::PgPool;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+/// Shared by handlers, workers and the control loop.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+/// Fields of [`App`].
+pub struct Inner {
+    /// The database.
+    pub pool: PgPool,
+    /// Files that are not in the database: model files, the token.
+    pub data_dir: PathBuf,
+    /// The token that agents must send.
+    pub token: String,
+    /// The URL from which agents fetch model files by HTTP; empty: they fetch them over gRPC.
+    pub files_url: String,
+    /// Permits for files that agents fetch over gRPC.
+    pub fetch_permits: Arc<tokio::sync::Semaphore>,
+    /// Woken when this process enqueues a job.
+    pub job_enqueued: Notify,
+    /// Woken when an agent joins or leaves this process.
+    pub fleet_changed: Notify,
+    /// The heartbeats of the agents whose streams this process holds.
+    pub heartbeats: Heartbeats,
+    /// Messages of agents that wait for the database.
+    pub records: AgentRecords,
+    /// The parts of the service and their health.
+    pub parts: Parts,
+    /// The target in force, as agents receive it; `None` before the first.
+    pub target: watch::Sender<Option<Arc<v1::Target>>>,
+    /// True once the service stops.
+    pub stopping: watch::Sender<bool>,
+}
+
+impl App {
+    /// Shares `inner`.
+    #[must_use]
+    pub fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
+    }
+
+    /// Runs a part that works until the service stops. If it panics or ends earlier, the service fails.
+    pub fn run(&self, part: Part, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        let app = self.clone();
+        tokio::spawn(async move {
+            if app.parts.watch(part, work).await.is_some() && !app.is_stopping() {
+                app.parts.fail(part, "it ended by itself");
+            }
+        })
+    }
+
+    /// Runs work of a part that may end at any time. If it panics, the service fails.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        part: Part,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        let app = self.clone();
+        tokio::spawn(async move { app.parts.watch(part, work).await })
+    }
+
+    /// Waits until the service stops.
+    pub async fn stopped(&self) {
+        let mut stopping = self.stopping.subscribe();
+        // An error means that the sender is gone, and the service with it.
+        let _gone = stopping.wait_for(|&stop| stop).await;
+    }
+
+    /// Whether the service stops.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+}
+
+impl std::ops::Deref for App {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// Now, by the database's clock, for rows and decisions. All processes of the service have the same time.
+#[must_use]
+pub fn now() -> crate::store::Time {
+    clock::now()
+}

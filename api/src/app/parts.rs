@@ -1,0 +1,212 @@
+//! Do all parts of the service still work?
+//!
+//! If a part panics or ends early, the service fails: [`Parts::broken`] returns the part, and the process ends with an
+//! error. A part that loops gives a sign of life in each turn. `/readyz` names the parts that give none.
+
+use futures::FutureExt;
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// A part without a sign of life for this long does not work.
+pub const SIGN_MAX: Duration = Duration::from_secs(10);
+/// With debug assertions, the part that this variable names panics. Tests use it.
+#[cfg(debug_assertions)]
+const FAULT_VARIABLE: &str = "APPORTION_TEST_PANIC_IN";
+
+/// A part of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Answers HTTP.
+    Http,
+    /// Takes agents' connections.
+    AgentsServer,
+    /// One agent's stream.
+    Session,
+    /// Sends targets to agents.
+    Push,
+    /// Writes heartbeats and finds silent agents.
+    Heartbeats,
+    /// Stores the messages of agents.
+    Records,
+    /// Solves plans.
+    Jobs,
+    /// Watches fleet and load.
+    Leader,
+    /// A round of replanning.
+    Round,
+    /// The private PostgreSQL.
+    Database,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Http,
+        Self::AgentsServer,
+        Self::Session,
+        Self::Push,
+        Self::Heartbeats,
+        Self::Records,
+        Self::Jobs,
+        Self::Leader,
+        Self::Round,
+        Self::Database,
+    ];
+
+    /// Its name in logs and in `/readyz`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::AgentsServer => "agents-server",
+            Self::Session => "session",
+            Self::Push => "push",
+            Self::Heartbeats => "heard",
+            Self::Records => "records",
+            Self::Jobs => "jobs",
+            Self::Leader => "leader",
+            Self::Round => "round",
+            Self::Database => "database",
+        }
+    }
+}
+
+/// A part that failed, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The part.
+    pub part: Part,
+    /// The reason.
+    pub why: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "part {} broke down: {}", self.part.name(), self.why)
+    }
+}
+
+/// The parts of one service process.
+#[derive(Debug)]
+pub struct Parts {
+    signs: Mutex<BTreeMap<Part, Instant>>,
+    broken: watch::Sender<Option<Broken>>,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { signs: Mutex::default(), broken: watch::Sender::new(None) }
+    }
+}
+
+impl Parts {
+    /// Notes a sign of life of a part.
+    pub fn sign(&self, part: Part) {
+        self.signs.lock().unwrap_or_else(PoisonError::into_inner).insert(part, Instant::now());
+    }
+
+    /// The parts without a sign of life for [`SIGN_MAX`], each with the time since its last one.
+    #[must_use]
+    pub fn silent(&self, at: Instant) -> Vec<(Part, Duration)> {
+        let signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = signs.iter().map(|(part, sign)| (*part, at.saturating_duration_since(*sign)));
+        since.filter(|(_, since)| *since > SIGN_MAX).collect()
+    }
+
+    /// Reports that a part failed. [`Parts::broken`] returns the first report.
+    pub fn fail(&self, part: Part, why: impl Into<String>) {
+        let broken = Broken { part, why: why.into() };
+        tracing::error!(part = part.name(), why = broken.why, "a part of the service broke down; the service ends");
+        self.broken.send_if_modified(|first| {
+            let is_first = first.is_none();
+            first.get_or_insert(broken);
+            is_first
+        });
+    }
+
+    /// The part that failed, if one did.
+    #[must_use]
+    pub fn failure(&self) -> Option<Broken> {
+        self.broken.borrow().clone()
+    }
+
+    /// Waits until a part fails.
+    pub async fn broken(&self) -> Broken {
+        let mut broken = self.broken.subscribe();
+        let found = broken.wait_for(Option::is_some).await.map(|found| found.clone());
+        match found {
+            Ok(Some(found)) => found,
+            // The sender is a field of `self`, so it cannot be gone.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Runs work that may end at any time, and reports its part as failed if it panics.
+    pub async fn watch<T>(&self, part: Part, work: impl Future<Output = T>) -> Option<T> {
+        let work = async {
+            #[cfg(debug_assertions)]
+            panic_if_named(part);
+            work.await
+        };
+        match AssertUnwindSafe(work).catch_unwind().await {
+            Ok(value) => Some(value),
+            Err(panic) => {
+                self.fail(part, panic_message(&*panic));
+                None
+            }
+        }
+    }
+}
+
+/// The message of a panic.
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.map_or_else(|| "it panicked".into(), |text| format!("it panicked: {text}"))
+}
+
+#[cfg(debug_assertions)]
+fn panic_if_named(part: Part) {
+    if std::env::var(FAULT_VARIABLE).is_ok_and(|named| named == part.name()) {
+        panic!("{FAULT_VARIABLE} names this part");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_reported_with_its_part_and_message() {
+        let parts = Parts::default();
+        assert_eq!(parts.watch(Part::Push, async { 7 }).await, Some(7));
+        assert_eq!(parts.failure(), None);
+        let came: Option<()> = parts.watch(Part::Leader, async { panic!("no {}", "way") }).await;
+        assert_eq!(came, None);
+        parts.fail(Part::Push, "later");
+        let broken = parts.broken().await;
+        assert_eq!(broken.to_string(), "part leader broke down: it panicked: no way", "the first counts");
+    }
+
+    #[test]
+    fn a_part_without_a_sign_of_life_is_named() {
+        let parts = Parts::default();
+        parts.sign(Part::Push);
+        let now = Instant::now();
+        assert_eq!(parts.silent(now), []);
+        let later = parts.silent(now + 2 * SIGN_MAX);
+        assert_eq!(later.iter().map(|(part, _)| *part).collect::<Vec<_>>(), [Part::Push]);
+    }
+
+    #[test]
+    fn part_names_are_unique() {
+        let names: std::collections::BTreeSet<_> = Part::ALL.iter().map(|part| part.name()).collect();
+        assert_eq!(names.len(), Part::ALL.len());
+    }
+}

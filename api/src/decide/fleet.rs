@@ -1,0 +1,105 @@
+//! Which agents and devices does the fleet have?
+
+use super::placement::Device;
+use apportion_protocol::v1;
+use apportion_wire::AgentState;
+use chrono::{DateTime, Utc};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// The facts about one agent.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Its state.
+    pub state: AgentState,
+    /// Its number, name, addresses and devices, as other agents receive them.
+    pub peer: v1::Peer,
+    /// The identifier of its process.
+    pub process_id: String,
+    /// The time of its last heartbeat.
+    pub seen_at: DateTime<Utc>,
+    /// Its replicas that could not be loaded, or died.
+    pub failed: BTreeSet<u64>,
+}
+
+/// The agents that a target is made for.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet(Vec<Agent>);
+
+/// The part of an agent on which the target depends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentSignature {
+    peer: v1::Peer,
+    process_id: String,
+}
+
+impl Fleet {
+    /// The live ones of `agents`.
+    #[must_use]
+    pub fn live(agents: Vec<Agent>) -> Self {
+        Self(agents.into_iter().filter(|a| a.state == AgentState::Live).collect())
+    }
+
+    /// Those of `agents` with these numbers, live or not.
+    #[must_use]
+    pub fn members(agents: Vec<Agent>, numbers: &BTreeSet<u64>) -> Self {
+        Self(agents.into_iter().filter(|a| numbers.contains(&a.peer.agent)).collect())
+    }
+
+    /// Their numbers.
+    #[must_use]
+    pub fn numbers(&self) -> BTreeSet<u64> {
+        self.0.iter().map(|a| a.peer.agent).collect()
+    }
+
+    /// The longest time since the last heartbeat of an agent.
+    #[must_use]
+    pub fn longest_silence(&self, now: DateTime<Utc>) -> Duration {
+        let ages = self.0.iter().map(|a| (now - a.seen_at).to_std().unwrap_or_default());
+        ages.max().unwrap_or_default()
+    }
+
+    /// Two fleets with equal signatures can have the same target.
+    #[must_use]
+    pub fn signature(&self) -> Vec<AgentSignature> {
+        self.0.iter().map(|a| AgentSignature { peer: a.peer.clone(), process_id: a.process_id.clone() }).collect()
+    }
+
+    /// Every device.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        let of_agent = |a: &Agent| {
+            let (agent, hardware) = (a.peer.agent, a.peer.hardware.clone());
+            (0..a.peer.devices).map(move |device| Device { agent, device, hardware: hardware.clone() })
+        };
+        self.0.iter().flat_map(of_agent).collect()
+    }
+
+    /// How many devices there are of each hardware type.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, u32> {
+        let mut counts = BTreeMap::new();
+        for agent in &self.0 {
+            *counts.entry(agent.peer.hardware.clone()).or_default() += agent.peer.devices;
+        }
+        counts
+    }
+
+    /// The agents as other agents receive them.
+    #[must_use]
+    pub fn peers(&self) -> Vec<v1::Peer> {
+        self.0.iter().map(|a| a.peer.clone()).collect()
+    }
+
+    /// Replicas that could not be loaded, or died, by the agents' last acknowledgements.
+    #[must_use]
+    pub fn failed(&self) -> BTreeSet<u64> {
+        self.0.iter().flat_map(|a| &a.failed).copied().collect()
+    }
+
+    /// Whether there is no agent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,23 @@
+//! Which target should the fleet have, and when is it time for another one?
+//!
+//! Example: agent 3 is silent for three seconds. [`heartbeat`] says that it is lost, [`membership`] that the next target
+//! leaves it out, [`placement`] on which devices its replicas stand now, and [`target`] composes the message for all
+//! agents.
+//!
+//! What belongs here: decisions as pure functions and machines. Facts and moments are arguments. What never does: clocks,
+//! the database, tokio. `act` reads the facts, asks this module, and carries the answers out.
+
+pub mod broken_variants;
+mod combinations;
+pub mod demand;
+pub mod fleet;
+pub mod heartbeat;
+pub mod load_failures;
+pub mod membership;
+pub mod placement;
+pub mod replacement;
+pub mod replan;
+pub mod report_delay;
+pub mod seconds;
+pub mod shares;
+pub mod target;

@@ -1,0 +1,206 @@
+//! When is a pipeline planned again, for which demand, and which plan does it ask for?
+
+use super::demand::Demand;
+use apportion_domain::{Constraint, Problem, Shortfall};
+use apportion_planning::change::Loads;
+use apportion_wire::{ObjectiveSpec, PipelineSpec, ReplanSpec};
+use std::time::{Duration, Instant};
+
+/// Seconds of Poisson arrivals on which a plan must hold. 20 s show queues that build up; more would make a round slow.
+pub const TRACE_S: u64 = 20;
+/// How often a round lowers a demand that the devices cannot serve.
+pub const LOWER_MAX: u32 = 8;
+/// A plan in force that still holds is not improved before this age. A load that has just fallen may be back: InferLine's
+/// tuner scales down after 15 s without a change (section 5).
+const IMPROVE_AFTER: Duration = Duration::from_secs(15);
+/// Plans are made with all of the headroom, and stay while they hold with this share of it. In between, the load may move
+/// without a change of plan.
+const KEEP_HEADROOM: f64 = 0.5;
+/// A large change of the load that moves the planned demand by less than this share changes no plan: the demand may have a
+/// floor.
+const DEMAND_CHANGE_MIN: f64 = 0.1;
+
+/// What happens when a better plan is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBetterPlan {
+    /// It is deployed.
+    Apply,
+    /// It is only stored, for people to read.
+    Advise,
+}
+
+/// A pipeline to be planned.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Its spec with profiles.
+    pub spec: PipelineSpec,
+    /// The demand to plan for.
+    pub demand_qps: f64,
+    /// The demand at which the plan in force must still hold to stay. It is lower than `demand_qps`: otherwise a small
+    /// change of the load would replace a plan that was made for exactly that demand.
+    pub keep_qps: f64,
+    /// The last loads, by which costs are compared.
+    pub loads: Loads,
+    /// What happens when a better plan is found.
+    pub on_better_plan: OnBetterPlan,
+    /// Whether a better plan may replace one that still holds: not right after a change. Where costs decide, the change has
+    /// a price instead.
+    pub may_improve: bool,
+}
+
+impl Wish {
+    /// The replan settings of the pipeline.
+    #[must_use]
+    pub fn settings(&self) -> ReplanSpec {
+        self.spec.replan.clone().unwrap_or_default()
+    }
+
+    /// The objective of its plans.
+    #[must_use]
+    pub fn objective(&self) -> ObjectiveSpec {
+        self.settings().objective.unwrap_or_default()
+    }
+}
+
+/// One pipeline between two rounds of replanning.
+#[derive(Debug, Default)]
+pub struct Watched {
+    /// Its load.
+    pub demand: Demand,
+    /// All seconds before this unix second were observed; 0 before the first observation.
+    pub observed_until: i64,
+    /// The version of its row.
+    pub version: i64,
+    due_at: Option<Instant>,
+    changed_at: Option<Instant>,
+    planned_qps: f64,
+}
+
+impl Watched {
+    /// Whether it is time for a round.
+    #[must_use]
+    pub fn is_due(&self, at: Instant) -> bool {
+        self.due_at.is_none_or(|due| due <= at)
+    }
+
+    /// Makes the pipeline due at once.
+    pub fn make_due(&mut self) {
+        self.due_at = None;
+    }
+
+    /// Notes that the plan in force came into force at this moment.
+    pub fn plan_changed(&mut self, at: Instant) {
+        self.changed_at = Some(at);
+    }
+
+    /// Waits for one period before the first round, because the plan in force is another leader's.
+    pub fn inherit_plan(&mut self, at: Instant, settings: &ReplanSpec) {
+        self.due_at = Some(at + period(settings));
+        self.changed_at = Some(at);
+    }
+
+    /// Takes one more second into account; returns whether a large change of the load needs another plan.
+    pub fn observe(&mut self, at: Instant, offered: u64, settings: &ReplanSpec) -> bool {
+        let is_large = self.demand.observe(offered);
+        let demand_qps = self.demand.planned_qps(settings.headroom, settings.min_qps);
+        let has_moved = (demand_qps - self.planned_qps).abs() > DEMAND_CHANGE_MIN * self.planned_qps;
+        if is_large && has_moved {
+            self.due_at = Some(at);
+        }
+        is_large && has_moved
+    }
+
+    /// The demand of the last round.
+    #[must_use]
+    pub fn planned_qps(&self) -> f64 {
+        self.planned_qps
+    }
+
+    /// Begins a round: the pipeline's wish, with the next round one period later.
+    pub fn begin_round(&mut self, at: Instant, spec: PipelineSpec, settings: &ReplanSpec, cause: Cause) -> Wish {
+        let demand_qps = self.demand.planned_qps(settings.headroom, settings.min_qps);
+        let keep_headroom = 1.0 + (settings.headroom - 1.0) * KEEP_HEADROOM;
+        let keep_qps = self.demand.planned_qps(keep_headroom, settings.min_qps);
+        self.planned_qps = demand_qps;
+        self.demand.set_planned_rate(demand_qps / settings.headroom.max(1.0));
+        self.due_at = Some(at + period(settings));
+        let changed_at = self.changed_at;
+        let is_old = changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER);
+        let on_better_plan = if settings.mode == "apply" { OnBetterPlan::Apply } else { OnBetterPlan::Advise };
+        let may_improve = cause == Cause::Change || is_old;
+        Wish { spec, demand_qps, keep_qps, loads: self.demand.loads(), on_better_plan, may_improve }
+    }
+}
+
+/// Why a round begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The fleet or the load has changed.
+    Change,
+    /// The period is over.
+    Period,
+}
+
+/// Time from one round to the next.
+fn period(settings: &ReplanSpec) -> Duration {
+    Duration::from_secs_f64(settings.period_s.clamp(0.5, 86_400.0))
+}
+
+/// Why no demand was found that the devices can serve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no plan exists: {0}")]
+pub struct NoPlan(pub String);
+
+/// A lower demand after the devices could not serve `demand_qps`: the highest that they can serve, if the shortfalls name
+/// it.
+///
+/// # Errors
+/// If a lower demand does not help.
+pub fn lower_demand(demand_qps: f64, shortfalls: &[Shortfall]) -> Result<f64, NoPlan> {
+    if !shortfalls.iter().any(|s| s.constraint == Constraint::Capacity) {
+        let all: Vec<_> = shortfalls.iter().map(|s| format!("{} at {}", s.constraint, s.place)).collect();
+        return Err(NoPlan(all.join(", ")));
+    }
+    let relaxed = shortfalls.iter().filter_map(|s| s.relax.as_ref());
+    let highest = relaxed.filter(|r| r.pointer.ends_with("/demand_qps")).map(|r| r.to * 0.999).next();
+    Ok(highest.unwrap_or(demand_qps * 0.85).min(demand_qps * 0.999))
+}
+
+/// The addition to a reason if the demand was lowered.
+#[must_use]
+pub fn describe_lowered(problem: &Problem, asked_qps: f64) -> String {
+    let budget = problem.objective.budget_per_hour.map_or("", |_| " within the budget");
+    format!("; the devices cannot serve {asked_qps:.1}/s{budget}, so it is made for the most they can")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipeline_is_due_again_after_its_period() {
+        let (begin, settings) = (Instant::now(), ReplanSpec::default());
+        let mut watched = Watched::default();
+        assert!(watched.is_due(begin));
+        let spec = PipelineSpec { name: "p".into(), ..Default::default() };
+        let wish = watched.begin_round(begin, spec, &settings, Cause::Period);
+        assert_eq!((wish.demand_qps, wish.on_better_plan), (settings.min_qps, OnBetterPlan::Advise));
+        assert!(!watched.is_due(begin) && watched.is_due(begin + period(&settings)));
+    }
+
+    #[test]
+    fn a_young_plan_is_improved_only_after_a_change() {
+        let (begin, settings) = (Instant::now(), ReplanSpec::default());
+        let spec = || PipelineSpec { name: "p".into(), ..Default::default() };
+        let mut watched = Watched::default();
+        watched.plan_changed(begin);
+        assert!(!watched.begin_round(begin, spec(), &settings, Cause::Period).may_improve);
+        assert!(watched.begin_round(begin, spec(), &settings, Cause::Change).may_improve);
+        assert!(watched.begin_round(begin + IMPROVE_AFTER, spec(), &settings, Cause::Period).may_improve);
+    }
+
+    #[test]
+    fn a_demand_without_a_capacity_shortfall_is_not_lowered() {
+        assert_eq!(lower_demand(10.0, &[]), Err(NoPlan(String::new())));
+    }
+}

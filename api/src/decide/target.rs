@@ -1,0 +1,495 @@
+//! Which message does every agent receive for a target?
+//!
+//! The message is composed of the plans, the facts about their pipelines, and the placement.
+
+use super::combinations::combinations;
+use super::placement::{GroupKey, PlacedGroup, Placement, Wanted};
+use apportion_domain::{
+    Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
+    RoutingPolicy, Span, Task, TaskIndex, TaskKind, Variant,
+};
+use apportion_protocol::v1;
+use apportion_serving::most_accurate_first;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The facts about a pipeline that a target needs beyond its plan.
+#[derive(Clone, Debug)]
+pub struct PipelineFacts {
+    /// Its graph and profiles.
+    pub pipeline: Pipeline,
+    /// The hardware types of its profiles.
+    pub hardware: Vec<Hardware>,
+    /// The tensors of each task, in the pipeline's order.
+    pub tensors: Vec<TaskTensors>,
+    /// SHA-256 of the model file by (task, variant).
+    pub digests: BTreeMap<(String, String), String>,
+}
+
+/// The tensors of one task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskTensors {
+    /// Its inputs.
+    pub inputs: Vec<v1::TensorSpec>,
+    /// Its outputs.
+    pub outputs: Vec<v1::TensorSpec>,
+}
+
+/// Why plans and pipelines do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComposeError {
+    /// The pipeline is not registered.
+    #[error("pipeline {0} is not registered")]
+    Pipeline(String),
+    /// The plan names a task, a variant or a profile that the pipeline does not have.
+    #[error("pipeline {pipeline} has no {what}")]
+    Unknown {
+        /// The pipeline.
+        pipeline: String,
+        /// The missing thing.
+        what: String,
+    },
+    /// Two plans have the same pipeline.
+    #[error("pipeline {0} is in more than one of the plans")]
+    Twice(String),
+}
+
+fn unknown(pipeline: &str, what: String) -> ComposeError {
+    ComposeError::Unknown { pipeline: pipeline.to_string(), what }
+}
+
+/// The groups that these plans want, in the plans' order.
+///
+/// # Errors
+/// If the pipeline of a plan is unknown, or two plans have the same pipeline.
+pub fn wanted(plans: &[PipelinePlan], facts: &BTreeMap<String, PipelineFacts>) -> Result<Vec<Wanted>, ComposeError> {
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    for plan in plans {
+        if !seen.insert(plan.name.as_str()) {
+            return Err(ComposeError::Twice(plan.name.clone()));
+        }
+        let known = facts.get(&plan.name).ok_or_else(|| ComposeError::Pipeline(plan.name.clone()))?;
+        let want = |a: &Assignment| Wanted { key: key(plan, known, &a.group), replicas: a.replicas };
+        all.extend(plan.assignments.iter().map(want));
+    }
+    Ok(all)
+}
+
+fn key(plan: &PipelinePlan, facts: &PipelineFacts, group: &GroupName) -> GroupKey {
+    let digest = facts.digests.get(&(group.task.clone(), group.variant.clone())).cloned().unwrap_or_default();
+    GroupKey { pipeline: plan.name.clone(), group: group.clone(), digest }
+}
+
+/// Composes the message.
+///
+/// # Errors
+/// If a plan names a task, variant or profile that its pipeline does not have.
+pub fn compose(
+    fence: Fence,
+    agents: Vec<v1::Peer>,
+    plans: &[PipelinePlan],
+    facts: &BTreeMap<String, PipelineFacts>,
+    placement: &Placement,
+) -> Result<v1::Target, ComposeError> {
+    let part = |plan: &PipelinePlan| {
+        let known = facts.get(&plan.name).ok_or_else(|| ComposeError::Pipeline(plan.name.clone()))?;
+        pipeline_target(plan, known, placement)
+    };
+    let pipelines = plans.iter().map(part).collect::<Result<_, _>>()?;
+    Ok(v1::Target { fence: Some(fence.into()), agents, pipelines })
+}
+
+fn pipeline_target(
+    plan: &PipelinePlan,
+    facts: &PipelineFacts,
+    placement: &Placement,
+) -> Result<v1::PipelineTarget, ComposeError> {
+    let pipeline = &facts.pipeline;
+    let plan = &*with_tables(plan, facts)?;
+    let ids: BTreeMap<GroupKey, u64> = placement
+        .groups
+        .iter()
+        .filter(|g| g.pipeline == plan.name)
+        .filter_map(|g: &PlacedGroup| Some((g.key()?, g.id)))
+        .collect();
+    let id = |group: &GroupName| ids.get(&key(plan, facts, group)).copied();
+    let groups = plan.assignments.iter().filter_map(|a| Some((a, id(&a.group)?)));
+    let groups: Vec<_> = groups.map(|(a, id)| group_target(plan, facts, a, id)).collect::<Result<_, _>>()?;
+    let replicas: Vec<_> = placement
+        .replicas
+        .iter()
+        .filter(|r| groups.iter().any(|g| g.group == r.group))
+        .map(|r| v1::ReplicaTarget { replica: r.id, group: r.group, agent: r.agent, device: r.device })
+        .collect();
+    let with_replicas: BTreeSet<u64> = replicas.iter().map(|r| r.group).collect();
+    Ok(v1::PipelineTarget {
+        name: plan.name.clone(),
+        slo_ns: Span::from_millis(pipeline.slo_ms).as_nanos(),
+        network_ns: Span::from_millis(pipeline.network_ms).as_nanos(),
+        serving: Some(serving(plan)),
+        tasks: pipeline.tasks.iter().zip(&facts.tensors).map(|(task, tensors)| task_target(task, tensors)).collect(),
+        root: pipeline.root().0 as u32,
+        edges: pipeline.edges.iter().map(edge_target).collect(),
+        tables: tables(plan, facts, &|g| id(g).filter(|i| with_replicas.contains(i))),
+        backup: plan.routing.backup.iter().filter(|b| b.capacity_qps > 0.0).filter_map(|b| id(&b.group)).collect(),
+        partial: pipeline.partial == Partial::Allow,
+        queue_factor: pipeline.queue_factor,
+        demand_qps: plan.demand_qps,
+        choices: combinations(pipeline, &groups, &with_replicas),
+        ladder: ladder(plan, |a| id(&a.group).is_some()),
+        groups,
+        replicas,
+    })
+}
+
+fn serving(plan: &PipelinePlan) -> v1::Serving {
+    v1::Serving {
+        queueing: plan.serving.queueing.name().into(),
+        batching: plan.serving.batching.name().into(),
+        routing: plan.serving.routing.name().into(),
+        dropping: plan.serving.dropping.name().into(),
+    }
+}
+
+fn task_target(task: &Task, tensors: &TaskTensors) -> v1::TaskTarget {
+    v1::TaskTarget {
+        name: task.name.clone(),
+        inputs: tensors.inputs.clone(),
+        outputs: tensors.outputs.clone(),
+        one_of: task.route == Route::OneOf,
+        continuous: task.kind == TaskKind::Continuous,
+    }
+}
+
+fn edge_target(edge: &Edge) -> v1::EdgeTarget {
+    v1::EdgeTarget {
+        from: edge.from.0 as u32,
+        to: edge.to.0 as u32,
+        map: edge.map.clone().into_iter().collect(),
+        delays: !edge.primary,
+        ratio: edge.ratio,
+    }
+}
+
+/// The plan with the tables that the estimator adds, too. A plan without tables gets those of `most_accurate_first` if it
+/// asks for that routing, and the backup table if its dropping policy reroutes queries.
+fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<'p, PipelinePlan>, ComposeError> {
+    let asks = plan.serving.routing == RoutingPolicy::MostAccurateFirst;
+    let needs_backup = plan.serving.dropping.reroutes() && plan.routing.backup.is_empty();
+    if !plan.routing.tables.is_empty() || !(asks || needs_backup) {
+        return Ok(Cow::Borrowed(plan));
+    }
+    let routing = most_accurate_first(&facts.pipeline, &facts.hardware, &plan.assignments, plan.demand_qps);
+    let mut routing = routing.map_err(|e| unknown(&plan.name, e.to_string()))?;
+    if !asks {
+        routing.tables.clear();
+    }
+    Ok(Cow::Owned(PipelinePlan { routing, ..plan.clone() }))
+}
+
+/// The plan's ladder, with the groups that are placed.
+fn ladder(plan: &PipelinePlan, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
+    let step = |step: &LadderStep| {
+        let placed = plan.assignments.iter().zip(&step.replicas).filter(|(a, _)| is_placed(a));
+        v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).collect() }
+    };
+    plan.ladder.iter().map(step).collect()
+}
+
+fn group_target(
+    plan: &PipelinePlan,
+    facts: &PipelineFacts,
+    a: &Assignment,
+    id: u64,
+) -> Result<v1::GroupTarget, ComposeError> {
+    let (pipeline, group) = (&facts.pipeline, &a.group);
+    let task = pipeline.task_named(&group.task).ok_or_else(|| unknown(&plan.name, format!("task {}", group.task)))?;
+    let variant = pipeline.task(task).variants.iter().find(|v| v.name == group.variant);
+    let variant =
+        variant.ok_or_else(|| unknown(&plan.name, format!("variant {} of task {}", group.variant, group.task)))?;
+    let hardware = facts.hardware.iter().position(|h| h.name == group.hardware).map(HardwareIndex);
+    let rows = hardware.map(|h| variant.profile.on(h, group.share)).unwrap_or_default();
+    if rows.is_empty() {
+        return Err(unknown(&plan.name, format!("profile of {group}")));
+    }
+    let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
+        batch: r.batch,
+        latency_ns: Span::from_millis(r.latency_ms).as_nanos(),
+    };
+    Ok(v1::GroupTarget {
+        group: id,
+        task: task.0 as u32,
+        variant: group.variant.clone(),
+        hardware: group.hardware.clone(),
+        share: group.share.value(),
+        batch: a.batch,
+        accuracy: variant.accuracy,
+        file_digest: key(plan, facts, group).digest,
+        service: rows.iter().map(point).collect(),
+        memory_mib: variant.memory_mib.unwrap_or(0.0),
+        device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
+        price_per_hour: hardware.map_or(0.0, |h| facts.hardware[h.0].price_per_hour * group.share.value()),
+        fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
+    })
+}
+
+/// The distribution of the children that an emulated query makes over an edge. It is the profile's if the profile has one,
+/// else the two whole numbers around the mean, as in the estimator. With `one_of`, it is conditional: the edge was chosen.
+fn fanout(route: Route, edge: &Edge, variant: &Variant) -> v1::Fanout {
+    let count = |(children, probability)| v1::FanoutCount { children, probability };
+    let counts = match variant.fanout_counts.get(&edge.to) {
+        Some(counts) => counts.0.iter().copied().map(count).collect(),
+        None => {
+            let mean = variant.fanout_to.get(&edge.to).copied().unwrap_or(variant.fanout * edge.ratio);
+            let mean = if route == Route::OneOf && edge.ratio > 0.0 { mean / edge.ratio } else { mean };
+            let floor = mean.floor().min(f64::from(u32::MAX - 1));
+            let rest = mean - floor;
+            let both = [(floor as u32, 1.0 - rest), (floor as u32 + 1, rest)];
+            both.into_iter().filter(|(_, p)| *p > 0.0).map(count).collect()
+        }
+    };
+    v1::Fanout { to_task: edge.to.0 as u32, counts }
+}
+
+/// The tables of every sender that has replicas, one for each task that it sends to. A table is the plan's own if the plan
+/// has one, else proportional to the groups' traffic. Groups without replicas are left out, and the others share their
+/// part.
+fn tables(plan: &PipelinePlan, facts: &PipelineFacts, id: &dyn Fn(&GroupName) -> Option<u64>) -> Vec<v1::Table> {
+    let pipeline = &facts.pipeline;
+    let root = pipeline.root();
+    let mut all = vec![table(plan, pipeline, None, root, id)];
+    for a in &plan.assignments {
+        let (Some(from), Some(task)) = (id(&a.group), pipeline.task_named(&a.group.task)) else { continue };
+        for edge in pipeline.edges_from(task) {
+            all.push(table(plan, pipeline, Some((from, &a.group)), edge.to, id));
+        }
+    }
+    all
+}
+
+fn table(
+    plan: &PipelinePlan,
+    pipeline: &Pipeline,
+    from: Option<(u64, &GroupName)>,
+    to: TaskIndex,
+    id: &dyn Fn(&GroupName) -> Option<u64>,
+) -> v1::Table {
+    let to_task = &pipeline.task(to).name;
+    let sender = from.map(|(_, group)| group);
+    let planned = plan.routing.tables.iter().find(|t| t.from.as_ref() == sender && &t.to_task == to_task);
+    let from_table = planned.into_iter().flat_map(|t| &t.entries).map(|e| (&e.to, e.fraction));
+    let mut entries: Vec<_> = from_table.filter_map(|(group, f)| Some((id(group)?, f))).filter(|e| e.1 > 0.0).collect();
+    if entries.is_empty() {
+        let groups = plan.assignments.iter().filter(|a| &a.group.task == to_task);
+        let share = |a: &Assignment| Some((id(&a.group)?, a.traffic_share));
+        entries = groups.filter_map(share).collect();
+        if entries.iter().all(|e| e.1 <= 0.0) {
+            entries.iter_mut().for_each(|e| e.1 = 1.0);
+        }
+    }
+    let total: f64 = entries.iter().map(|e| e.1).sum();
+    let entry = |(group, fraction): (u64, f64)| v1::TableEntry { group, fraction: fraction / total };
+    v1::Table { from: from.map(|(id, _)| id), to_task: to.0 as u32, entries: entries.into_iter().map(entry).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::placement::{Device, place_replicas};
+    use super::*;
+    use apportion_domain::{
+        AccuracyModel, Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable,
+        ServingPolicy, ServingWishes, Share,
+    };
+
+    fn variant(name: &str, latency_ms: f64) -> Variant {
+        let row = |batch: u32| ProfileRow {
+            hardware: HardwareIndex(0),
+            share: Share::WHOLE,
+            batch,
+            latency_ms: latency_ms * f64::from(batch),
+            p99_ms: None,
+        };
+        Variant {
+            name: name.into(),
+            accuracy: 0.9,
+            fanout: 2.0,
+            fanout_to: BTreeMap::new(),
+            fanout_counts: BTreeMap::new(),
+            load_ms: 0.0,
+            memory_mib: None,
+            profile: Profile::new(vec![row(1), row(4)]),
+        }
+    }
+
+    fn facts() -> PipelineFacts {
+        let task = |name: &str, variants: Vec<Variant>| Task {
+            name: name.into(),
+            kind: TaskKind::Batch,
+            route: Route::All,
+            min_replicas: 1,
+            variants,
+        };
+        let hardware = vec![Hardware { name: "h".into(), price_per_hour: 1.0, count: None, memory_mib: None }];
+        let draft = PipelineDraft {
+            name: "p".into(),
+            demand_qps: 10.0,
+            slo_ms: 250.0,
+            percentile: 99.0,
+            queue_factor: 2.0,
+            network_ms: 0.5,
+            weight: 1.0,
+            min_accuracy: None,
+            accuracy_model: AccuracyModel::Product,
+            path_accuracy: vec![],
+            leaf_weights: BTreeMap::new(),
+            survive: 0,
+            partial: Partial::Deny,
+            serving: ServingWishes::default(),
+            tasks: vec![
+                task("find", vec![variant("f", 10.0)]),
+                task("read", vec![variant("slow", 8.0), variant("fast", 2.0)]),
+            ],
+            edges: vec![Edge {
+                from: TaskIndex(0),
+                to: TaskIndex(1),
+                ratio: 1.0,
+                primary: true,
+                map: [("image".to_string(), "crops".to_string())].into(),
+            }],
+        };
+        let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
+        let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
+        PipelineFacts { pipeline, hardware, tensors: vec![TaskTensors::default(); 2], digests }
+    }
+
+    fn group(task: &str, variant: &str) -> GroupName {
+        GroupName { task: task.into(), variant: variant.into(), hardware: "h".into(), share: Share::WHOLE }
+    }
+
+    fn plan() -> PipelinePlan {
+        let assignment = |task: &str, variant: &str, traffic_share| Assignment {
+            group: group(task, variant),
+            batch: 4,
+            replicas: 1,
+            traffic_share,
+            latency_budget_ms: 0.0,
+            utilisation: 0.0,
+        };
+        PipelinePlan {
+            name: "p".into(),
+            demand_qps: 10.0,
+            accuracy: 0.81,
+            serving: ServingPolicy::default(),
+            assignments: vec![
+                assignment("find", "f", 1.0),
+                assignment("read", "slow", 0.25),
+                assignment("read", "fast", 0.75),
+            ],
+            flows: vec![],
+            routing: Routing::default(),
+            ladder: vec![],
+        }
+    }
+
+    fn composed(plan: &PipelinePlan, devices: u32) -> v1::PipelineTarget {
+        let facts: BTreeMap<_, _> = [("p".to_string(), facts())].into();
+        let devices: Vec<_> = (0..devices).map(|device| Device { agent: 7, device, hardware: "h".into() }).collect();
+        let wanted = wanted(std::slice::from_ref(plan), &facts).expect("a known pipeline");
+        let (placement, _) = place_replicas(&Placement::default(), &wanted, &devices);
+        let fence = Fence { incarnation: 5, generation: Generation(2) };
+        let target = compose(fence, vec![], std::slice::from_ref(plan), &facts, &placement).expect("a target");
+        assert_eq!(target.fence, Some(v1::Fence { incarnation: 5, generation: 2 }));
+        target.pipelines.into_iter().next().expect("one pipeline")
+    }
+
+    fn fractions(target: &v1::PipelineTarget, table: usize) -> Vec<(String, f64)> {
+        let name = |id| target.groups.iter().find(|g| g.group == id).expect("a group of the target").variant.clone();
+        target.tables[table].entries.iter().map(|e| (name(e.group), e.fraction)).collect()
+    }
+
+    #[test]
+    fn tables_follow_traffic_shares_by_default() {
+        let target = composed(&plan(), 3);
+        assert_eq!(target.slo_ns, 250_000_000);
+        assert_eq!(target.groups[0].file_digest, "ab".repeat(32));
+        assert_eq!(
+            target.groups[0].service,
+            [(1, 10), (4, 40)].map(|(batch, ms)| v1::ServicePoint { batch, latency_ns: ms * 1_000_000 })
+        );
+        assert_eq!(target.edges[0].map["image"], "crops");
+        assert_eq!((target.tables[0].from, target.tables[0].to_task), (None, 0));
+        assert_eq!(fractions(&target, 1), [("slow".to_string(), 0.25), ("fast".to_string(), 0.75)]);
+        assert_eq!(target.tables[1].from, Some(target.groups[0].group));
+    }
+
+    #[test]
+    fn requests_choose_among_combinations_of_groups_with_replicas() {
+        let target = composed(&plan(), 3);
+        let [f, slow, fast] = ["f", "slow", "fast"]
+            .map(|v| target.groups.iter().find(|g| g.variant == v).map(|g| g.group).expect("a group of the target"));
+        let seen: Vec<_> = target.choices.iter().map(|c| c.groups.clone()).collect();
+        assert_eq!(seen, [vec![f, slow], vec![f, fast]]);
+        assert!(target.choices.iter().all(|c| (c.accuracy - 0.81).abs() < 1e-9), "the product of 0.9 and 0.9");
+        assert!(target.groups.iter().all(|g| g.price_per_hour == 1.0));
+        assert_eq!(composed(&plan(), 2).choices.len(), 1, "a group without replicas is no choice");
+        assert_eq!(composed(&plan(), 0).choices, []);
+    }
+
+    #[test]
+    fn tables_of_the_plan_have_precedence() {
+        let mut plan = plan();
+        let entries = [("slow", 0.4), ("fast", 0.6)].map(|(v, fraction)| RoutingEntry { to: group("read", v), fraction });
+        plan.routing.tables.push(RoutingTable {
+            from: Some(group("find", "f")),
+            to_task: "read".into(),
+            entries: entries.into(),
+        });
+        assert_eq!(fractions(&composed(&plan, 3), 1), [("slow".to_string(), 0.4), ("fast".to_string(), 0.6)]);
+    }
+
+    #[test]
+    fn a_group_without_replicas_gets_no_traffic() {
+        let target = composed(&plan(), 2);
+        assert_eq!(target.replicas.len(), 2);
+        assert_eq!(fractions(&target, 1), [("slow".to_string(), 1.0)]);
+    }
+
+    #[test]
+    fn unknown_names_are_named_in_errors() {
+        let facts: BTreeMap<_, _> = [("p".to_string(), facts())].into();
+        let mut plan = plan();
+        plan.assignments[0].group.variant = "gone".into();
+        let wanted_list = wanted(std::slice::from_ref(&plan), &facts).expect("only names are looked at");
+        let devices: Vec<_> = (0..3).map(|device| Device { agent: 1, device, hardware: "h".into() }).collect();
+        let (placement, _) = place_replicas(&Placement::default(), &wanted_list, &devices);
+        let error = compose(Fence::default(), vec![], std::slice::from_ref(&plan), &facts, &placement)
+            .expect_err("no such variant");
+        assert_eq!(error.to_string(), "pipeline p has no variant gone of task find");
+        let twice = [plan.clone(), plan];
+        assert_eq!(wanted(&twice, &facts), Err(ComposeError::Twice("p".into())));
+    }
+
+    #[test]
+    fn policies_and_joins_are_those_of_the_plan() {
+        let mut plan = plan();
+        plan.serving.dropping = Dropping::Reroute;
+        plan.assignments[1].replicas = 9;
+        let target = composed(&plan, 11);
+        // At 10 queries a second of which 2 children each, the slow group serves all and the fast one has capacity to
+        // spare.
+        let name = |id: &u64| target.groups.iter().find(|g| g.group == *id).expect("a group").variant.as_str();
+        assert_eq!(target.backup.iter().map(name).collect::<BTreeSet<_>>(), ["f", "slow", "fast"].into());
+        assert_eq!((target.partial, target.queue_factor), (false, 2.0));
+        assert!(!target.edges[0].delays && !target.tasks[0].one_of);
+        let counts = &target.groups[0].fanout[0];
+        assert_eq!((counts.to_task, &counts.counts), (1, &vec![v1::FanoutCount { children: 2, probability: 1.0 }]));
+        let halves = fanout(
+            Route::All,
+            &Edge { from: TaskIndex(0), to: TaskIndex(1), ratio: 0.75, primary: true, map: BTreeMap::new() },
+            &variant("f", 1.0),
+        );
+        let half = |children| v1::FanoutCount { children, probability: 0.5 };
+        assert_eq!(halves.counts, [half(1), half(2)]);
+    }
+}

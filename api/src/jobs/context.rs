@@ -1,0 +1,64 @@
+//! What do the jobs of one process share?
+
+use super::places::Places;
+use crate::app::App;
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// A lease ends after this time without renewal: its worker is dead.
+pub(super) const LEASE: Duration = Duration::from_secs(15);
+/// After the database was unavailable, expired leases are left alone for this time: their workers come back, too.
+const CALM: Duration = Duration::from_secs(2);
+
+/// The state that all jobs of one process share.
+pub(super) struct JobContext {
+    pub(super) app: App,
+    pub(super) places: Places,
+    own: Mutex<BTreeSet<Uuid>>,
+    outage: Mutex<Option<Instant>>,
+}
+
+/// A plan that this process solves, until it is dropped.
+pub(super) struct OwnPlan<'a> {
+    context: &'a JobContext,
+    plan: Uuid,
+}
+
+impl Drop for OwnPlan<'_> {
+    fn drop(&mut self) {
+        self.context.lock_own().remove(&self.plan);
+    }
+}
+
+impl JobContext {
+    pub(super) fn new(app: App) -> Self {
+        Self { app, places: Places::new(), own: Mutex::default(), outage: Mutex::default() }
+    }
+
+    fn lock_own(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The plans that this process solves.
+    pub(super) fn own_plans(&self) -> Vec<Uuid> {
+        self.lock_own().iter().copied().collect()
+    }
+
+    /// Notes that this process solves a plan.
+    pub(super) fn own(&self, plan: Uuid) -> OwnPlan<'_> {
+        self.lock_own().insert(plan);
+        OwnPlan { context: self, plan }
+    }
+
+    /// Notes that the database was unavailable.
+    pub(super) fn note_outage(&self) {
+        *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether the database has been available for a while.
+    pub(super) fn is_calm(&self) -> bool {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|at| at.elapsed() > CALM)
+    }
+}

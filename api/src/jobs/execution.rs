@@ -1,0 +1,300 @@
+//! How does one job go, from its claim to its end?
+//!
+//! The plan is solved, the job is watched meanwhile, and the outcome is stored or the job put back.
+
+use super::context::{JobContext, LEASE};
+use super::counts;
+use super::places::{Place, QUICK_MAX};
+use super::retry::{attempt, retry};
+use super::solve::{PlanOptions, SolveError, SolveRequest, Solved, solve_in_place};
+use crate::app::now;
+use crate::documents;
+use crate::store::{self, jobs::JobRow, plans::Outcome, plans::PlanRow};
+use apportion_domain::{PlanOutcome, Problem, StopReason, Trace};
+use apportion_planning::{Incumbent, Listener};
+use apportion_wire::{BadInput, PlanState};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Pause between two renewals of the lease, each with a check for a cancellation.
+const RENEW_EVERY: Duration = Duration::from_millis(200);
+/// How long a cancelled planner may take to end. Then the job goes on without it.
+const END_MAX: Duration = Duration::from_secs(2);
+/// A planner is cancelled after twice its limit plus this time. It may plan twice for a ladder, and the last replay takes
+/// time.
+const OVERRUN_MAX: Duration = Duration::from_secs(30);
+
+/// Why a planner is cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopCause {
+    /// The plan was cancelled.
+    Cancelled,
+    /// Another worker has the job by now.
+    Lost,
+    /// The service stops.
+    Stopping,
+    /// The planner has exceeded its limit.
+    Overran,
+}
+
+/// The end of a job.
+#[derive(Debug, PartialEq)]
+enum Conclusion {
+    /// The plan is over, and its outcome is stored.
+    Store { state: PlanState, plan: Option<Value>, error: Option<String> },
+    /// The next worker begins again.
+    PutBack,
+    /// Another worker has the job.
+    Leave,
+}
+
+/// Solves a plan and stores the outcome.
+pub(super) async fn execute(context: Arc<JobContext>, job: JobRow, row: Box<PlanRow>, place: Place) {
+    let _own = context.own(job.plan);
+    match solve_watched(&context, &job, &row, place).await {
+        Conclusion::Leave => tracing::warn!(plan = %job.plan, "another worker has this job by now"),
+        Conclusion::PutBack => put_back(&context, &job).await,
+        Conclusion::Store { state, plan, error } => {
+            store(&context, &job, Outcome { state, plan: plan.as_ref(), error: error.as_deref() }).await
+        }
+    }
+}
+
+async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place: Place) -> Conclusion {
+    let begun = Instant::now();
+    let problem = match documents::problem(&row.problem) {
+        Ok(problem) => problem,
+        Err(error) => return failed(&error),
+    };
+    let options: PlanOptions = match serde_json::from_value(row.options.clone()) {
+        Ok(options) => options,
+        Err(error) => return failed(&error),
+    };
+    let traces = match traces(context, &problem, &options).await {
+        None => return Conclusion::PutBack,
+        Some(Err(error)) => return failed(&error),
+        Some(Ok(traces)) => traces,
+    };
+    let limit = options.time_limit();
+    let cancel = Arc::new(AtomicBool::new(false));
+    let (sender, progress) = watch::channel(None);
+    let listener: Listener = Arc::new(move |now: Incumbent| {
+        sender.send_replace(Some(now));
+    });
+    let listener = Some(listener);
+    let request = SolveRequest { problem, options, traces, cancel: cancel.clone(), explain: true, listener };
+    let solving = solve_in_place(request, place.clone());
+    tokio::pin!(solving);
+    let cause = tokio::select! {
+        solved = &mut solving => return conclude(None, Some(solved), limit),
+        cause = watch_job(context, job, &place, progress, begun + 2 * limit + OVERRUN_MAX) => cause,
+    };
+    cancel.store(true, Ordering::Relaxed);
+    let solved = tokio::time::timeout(END_MAX, &mut solving).await.ok();
+    if solved.is_none() {
+        counts::ABANDONED.increment();
+        tracing::error!(plan = %job.plan, ?cause, "the planner does not end; the job goes on without it");
+    }
+    conclude(Some(cause), solved, limit)
+}
+
+/// The end of a job, by the cause of its cancellation, if any, and the answer of its planner, if any.
+fn conclude(cause: Option<StopCause>, solved: Option<Result<Solved, SolveError>>, limit: Duration) -> Conclusion {
+    let is_cut_short = matches!(&solved, Some(Ok(s)) if s.outcome.stopped() == Some(StopReason::Cancelled));
+    let cancelled = Conclusion::Store { state: PlanState::Cancelled, plan: None, error: None };
+    match (cause, solved) {
+        (Some(StopCause::Lost), _) => Conclusion::Leave,
+        (Some(StopCause::Cancelled), _) => cancelled,
+        (Some(StopCause::Stopping), None) => Conclusion::PutBack,
+        (Some(StopCause::Stopping), Some(_)) if is_cut_short => Conclusion::PutBack,
+        (Some(StopCause::Overran), Some(Ok(solved))) if solved.outcome.plan().is_some() => outcome(solved),
+        (None, Some(Ok(_))) if is_cut_short => cancelled,
+        (Some(StopCause::Overran), Some(Ok(_))) | (Some(StopCause::Overran) | None, None) => {
+            failed(&format!("the planner did not keep its limit of {} s", limit.as_secs_f64()))
+        }
+        (_, Some(Ok(solved))) => outcome(solved),
+        (_, Some(Err(error))) => failed(&error),
+    }
+}
+
+fn failed(error: &dyn std::fmt::Display) -> Conclusion {
+    Conclusion::Store { state: PlanState::Failed, plan: None, error: Some(error.to_string()) }
+}
+
+fn outcome(solved: Solved) -> Conclusion {
+    let (state, error) = match &solved.outcome {
+        PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => (PlanState::Succeeded, None),
+        PlanOutcome::Infeasible { .. } => (PlanState::Infeasible, None),
+        PlanOutcome::Unknown { .. } => {
+            (PlanState::Failed, Some("stopped before a plan was found or proven impossible".to_owned()))
+        }
+    };
+    Conclusion::Store { state, plan: Some(solved.document), error }
+}
+
+/// Renews the lease, stores the progress and moves a slow plan to a long place, until there is a cause to cancel it. An
+/// unavailable database is no cause.
+async fn watch_job(
+    context: &JobContext,
+    job: &JobRow,
+    place: &Place,
+    mut progress: watch::Receiver<Option<Incumbent>>,
+    until: Instant,
+) -> StopCause {
+    let begun = Instant::now();
+    let watching = async {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            if begun.elapsed() > QUICK_MAX {
+                context.places.move_to_long(place);
+            }
+            if Instant::now() > until {
+                return StopCause::Overran;
+            }
+            let incumbent = if progress.has_changed().unwrap_or(false) { *progress.borrow_and_update() } else { None };
+            match attempt(context, renew_lease(context, job, incumbent)).await {
+                Ok(None) => {}
+                Ok(Some(cause)) => return cause,
+                Err(error) => tracing::warn!(plan = %job.plan, %error, "a lease could not be renewed"),
+            }
+        }
+    };
+    tokio::select! {
+        () = context.app.stopped() => StopCause::Stopping,
+        cause = watching => cause,
+    }
+}
+
+/// Renews the lease once; returns the cause to cancel the planner, if there is one.
+async fn renew_lease(context: &JobContext, job: &JobRow, incumbent: Option<Incumbent>) -> store::Result<Option<StopCause>> {
+    let mut db = context.app.pool.acquire().await?;
+    if let Some(now) = incumbent {
+        let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
+        store::plans::write_progress(&mut db, job.plan, &progress).await?;
+    }
+    if !store::jobs::renew(&mut db, job, LEASE).await? {
+        return Ok(Some(StopCause::Lost));
+    }
+    Ok(store::plans::cancel_asked(&mut db, job.plan).await?.then_some(StopCause::Cancelled))
+}
+
+/// Why a plan has no trace to hold on.
+#[derive(Debug, thiserror::Error)]
+enum TraceError {
+    #[error(transparent)]
+    Database(#[from] store::Error),
+    #[error("trace {0} is gone")]
+    Gone(uuid::Uuid),
+    #[error(transparent)]
+    Unreadable(#[from] BadInput),
+}
+
+/// The trace of each pipeline; `None`: the service stops before the database is back.
+async fn traces(context: &JobContext, problem: &Problem, options: &PlanOptions) -> Option<Result<Vec<Trace>, TraceError>> {
+    const DEFAULT_TRACE_S: u64 = 60;
+    let Some(id) = options.trace else {
+        return Some(Ok(problem.pipelines.iter().map(|p| documents::steady(p.demand_qps, DEFAULT_TRACE_S)).collect()));
+    };
+    let read = || async move { store::traces::csv(&mut *context.app.pool.acquire().await?, id).await };
+    let csv = match retry(context, "reading a trace", read).await? {
+        Err(error) => return Some(Err(error.into())),
+        Ok(None) => return Some(Err(TraceError::Gone(id))),
+        Ok(Some(csv)) => csv,
+    };
+    let trace = apportion_wire::read_trace("trace", csv.as_bytes(), None);
+    Some(trace.map(|trace| vec![trace; problem.pipelines.len()]).map_err(TraceError::from))
+}
+
+/// Stores the outcome of a plan and deletes its job, unless another worker has it by now. If the database refuses the
+/// outcome, the plan fails.
+async fn store(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) {
+    tracing::info!(plan = %job.plan, state = outcome.state.name(), error = outcome.error, "job over");
+    let stored = match write_outcome(context, job, outcome).await {
+        Some(Err(refused)) => {
+            tracing::error!(plan = %job.plan, error = %refused, "the outcome is refused by the database");
+            let failed = Outcome::failed("its outcome could not be stored; the service's log says why");
+            write_outcome(context, job, failed).await
+        }
+        stored => stored,
+    };
+    if !matches!(stored, Some(Ok(()))) {
+        tracing::error!(plan = %job.plan, "not stored: it is begun again when the lease has expired");
+    }
+}
+
+async fn write_outcome(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) -> Option<store::Result<()>> {
+    let write = || async move {
+        let mut tx = context.app.pool.begin().await?;
+        if store::jobs::delete(&mut tx, job).await? {
+            store::plans::finish(&mut tx, job.plan, outcome, now()).await?;
+        }
+        tx.commit().await
+    };
+    retry(context, "storing a plan", write).await
+}
+
+/// Puts a job back, so that the next worker begins it at once.
+async fn put_back(context: &JobContext, job: &JobRow) {
+    let back = retry(context, "putting a job back", || async {
+        let mut tx = context.app.pool.begin().await?;
+        if store::jobs::put_back(&mut tx, job).await? {
+            store::plans::requeue(&mut tx, job.plan).await?;
+        }
+        tx.commit().await
+    });
+    match back.await {
+        Some(Ok(())) => tracing::info!(plan = %job.plan, "put back"),
+        _ => tracing::error!(plan = %job.plan, "not put back: it is begun again when the lease has expired"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn solved(outcome: PlanOutcome) -> Option<Result<Solved, SolveError>> {
+        Some(Ok(Solved { outcome, attainment: None, document: json!("a plan") }))
+    }
+
+    fn unknown(stopped: StopReason) -> PlanOutcome {
+        PlanOutcome::Unknown { stopped }
+    }
+
+    #[test]
+    fn every_cause_has_its_conclusion() {
+        let limit = Duration::from_secs(5);
+        let stored = |state, plan: Option<&str>, error: Option<&str>| Conclusion::Store {
+            state,
+            plan: plan.map(|p| json!(p)),
+            error: error.map(str::to_owned),
+        };
+        let infeasible = || solved(PlanOutcome::Infeasible { shortfalls: Vec::new() });
+        let (cut, late) = (|| solved(unknown(StopReason::Cancelled)), || solved(unknown(StopReason::TimeLimit)));
+        let without = "stopped before a plan was found or proven impossible";
+        let overran = "the planner did not keep its limit of 5 s";
+        let table = [
+            (None, infeasible(), stored(PlanState::Infeasible, Some("a plan"), None)),
+            (None, late(), stored(PlanState::Failed, Some("a plan"), Some(without))),
+            (
+                None,
+                Some(Err(SolveError::NoAnswer("it"))),
+                stored(PlanState::Failed, None, Some("it ended without an answer")),
+            ),
+            (Some(StopCause::Cancelled), infeasible(), stored(PlanState::Cancelled, None, None)),
+            (Some(StopCause::Cancelled), None, stored(PlanState::Cancelled, None, None)),
+            (Some(StopCause::Stopping), cut(), Conclusion::PutBack),
+            (Some(StopCause::Stopping), None, Conclusion::PutBack),
+            (Some(StopCause::Stopping), infeasible(), stored(PlanState::Infeasible, Some("a plan"), None)),
+            (Some(StopCause::Lost), infeasible(), Conclusion::Leave),
+            (Some(StopCause::Overran), cut(), stored(PlanState::Failed, None, Some(overran))),
+            (Some(StopCause::Overran), None, stored(PlanState::Failed, None, Some(overran))),
+        ];
+        for (cause, solved, expected) in table {
+            let shown = format!("{cause:?}");
+            assert_eq!(conclude(cause, solved, limit), expected, "{shown}");
+        }
+    }
+}

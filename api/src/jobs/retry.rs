@@ -1,0 +1,84 @@
+//! How are database operations tried again while the database is unavailable?
+
+use super::context::JobContext;
+use super::counts;
+use crate::store;
+use std::time::Duration;
+
+/// The first pause. Each further one is twice as long.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A longer try has failed: the connection may be gone for good.
+const TRY_MAX: Duration = Duration::from_secs(10);
+/// Longest try while the service stops.
+const TRY_STOPPING_MAX: Duration = Duration::from_secs(2);
+
+/// Pauses that grow.
+pub(super) struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSE)
+    }
+}
+
+impl Pauses {
+    /// The next pause.
+    pub(super) fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (2 * pause).min(PAUSE_MAX);
+        pause
+    }
+}
+
+/// One try with a time limit. An outage of the database is noted.
+pub(super) async fn attempt<T>(context: &JobContext, work: impl Future<Output = store::Result<T>>) -> store::Result<T> {
+    let limit = if context.app.is_stopping() { TRY_STOPPING_MAX } else { TRY_MAX };
+    let done = tokio::time::timeout(limit, work).await.unwrap_or(Err(store::Error::PoolTimedOut));
+    if done.as_ref().err().is_some_and(store::is_unavailable) {
+        context.note_outage();
+    }
+    done
+}
+
+/// Tries until the database has answered, with growing pauses. `None`: the service stops and the database is still
+/// unavailable.
+///
+/// # Errors
+/// The errors that another try would return, too.
+pub(super) async fn retry<T, F>(context: &JobContext, what: &str, mut work: impl FnMut() -> F) -> Option<store::Result<T>>
+where
+    F: Future<Output = store::Result<T>>,
+{
+    let mut pauses = Pauses::default();
+    loop {
+        let was_stopping = context.app.is_stopping();
+        match attempt(context, work()).await {
+            Err(error) if store::is_unavailable(&error) => {
+                if was_stopping {
+                    return None;
+                }
+                counts::RETRIES.increment();
+                tracing::warn!(%error, what, "the database is unavailable; trying again");
+            }
+            done => return Some(done),
+        }
+        tokio::select! {
+            () = context.app.stopped() => {}
+            () = tokio::time::sleep(pauses.next()) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound() {
+        let mut pauses = Pauses::default();
+        let seconds: Vec<f64> = (0..8).map(|_| pauses.next().as_secs_f64()).collect();
+        assert_eq!(seconds, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]);
+    }
+}

@@ -1,0 +1,68 @@
+//! What do the tables share: connections, errors, conditions of writes.
+
+pub use sqlx::{Error, PgConnection, PgPool};
+
+/// Moments as PostgreSQL keeps them.
+pub type Time = chrono::DateTime<chrono::Utc>;
+/// Result of every query.
+pub type Result<T> = std::result::Result<T, Error>;
+/// Most rows that a list answers with.
+pub const LIST_MAX: i64 = 1_000;
+
+/// Whether the database was unavailable, or in a state that passes: a second try may succeed.
+#[must_use]
+pub fn is_unavailable(error: &Error) -> bool {
+    /// Classes of SQLSTATE: connection, resources, operator's intervention (as at a shutdown), system, rollback in favour
+    /// of another transaction. The last is one state: a read-only database, as a standby is before it takes over.
+    const PASSING: [&str; 6] = ["08", "53", "57", "58", "40", "25006"];
+    match error {
+        Error::Io(_)
+        | Error::Tls(_)
+        | Error::PoolTimedOut
+        | Error::PoolClosed
+        | Error::WorkerCrashed
+        | Error::Protocol(_) => true,
+        Error::Database(error) => error.code().is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class))),
+        _ => false,
+    }
+}
+
+/// The versions of a row that a write may change. The statement that writes checks the condition, so that of two writes
+/// with the same condition one fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Any version; there may be no row.
+    Any,
+    /// Any version; there must be a row.
+    Exists,
+    /// One of these versions.
+    Versions(Vec<i64>),
+}
+
+impl Condition {
+    /// The versions allowed; `None`: every one.
+    #[must_use]
+    pub fn versions(&self) -> Option<&[i64]> {
+        match self {
+            Self::Any | Self::Exists => None,
+            Self::Versions(versions) => Some(versions),
+        }
+    }
+
+    /// Whether there must be a row.
+    #[must_use]
+    pub fn needs_row(&self) -> bool {
+        *self != Self::Any
+    }
+}
+
+/// The result of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The row is gone.
+    Done,
+    /// There was no row.
+    Missing,
+    /// The row has a version that the condition does not allow.
+    OtherVersion,
+}

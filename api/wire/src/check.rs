@@ -1,0 +1,131 @@
+//! What is wrong with a file's keys and values?
+//!
+//! A tree is compared with its record before it is deserialised. So everything that is wrong is found at once, each with
+//! its pointer, its value and the nearest known key.
+
+use crate::bad_input::{BadInput, near, near_named, shown};
+use crate::record::{FileKind, Key, Record, Shape};
+use crate::tree::pointer;
+use apportion_domain::Invalid;
+use apportion_domain::pipeline::escape;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Checks a tree against a record, then reads it.
+pub(crate) fn read<T: DeserializeOwned>(
+    file: &str,
+    tree: Value,
+    kind: FileKind,
+    record: &'static Record,
+) -> Result<T, BadInput> {
+    let mut check = Check { kind, problems: Vec::new() };
+    check.value(&tree, Shape::Record(record), "");
+    if !check.problems.is_empty() {
+        return Err(BadInput { file: file.to_owned(), problems: check.problems });
+    }
+    serde_path_to_error::deserialize(tree).map_err(|e| {
+        let at = pointer(e.path());
+        BadInput::one(file, at, e.into_inner(), "a value of the right type")
+    })
+}
+
+/// A check of one file, with the problems so far.
+struct Check {
+    kind: FileKind,
+    problems: Vec<Invalid>,
+}
+
+impl Check {
+    fn value(&mut self, value: &Value, shape: Shape, at: &str) {
+        match (shape, value) {
+            (Shape::Any, _)
+            | (Shape::Text, Value::String(_))
+            | (Shape::Flag, Value::Bool(_))
+            | (Shape::Number, Value::Number(_)) => {}
+            (Shape::Count, v) if v.as_u64().is_some_and(|n| u32::try_from(n).is_ok()) => {}
+            (Shape::Large, v) if v.is_u64() => {}
+            (Shape::Integer, v) if v.is_i64() => {}
+            (Shape::Word { words, aliases }, Value::String(word)) => {
+                let known = words.iter().chain(aliases).copied();
+                if !known.clone().any(|k| k == word) {
+                    self.problems.push(Invalid::new(at, shown(value), near(word, known)));
+                }
+            }
+            (Shape::List(item), Value::Array(items)) => {
+                for (i, value) in items.iter().enumerate() {
+                    self.value(value, *item, &format!("{at}/{i}"));
+                }
+            }
+            (Shape::Table(item), Value::Object(entries)) => {
+                for (key, value) in entries {
+                    self.value(value, *item, &format!("{at}/{}", escape(key)));
+                }
+            }
+            (Shape::Distribution, Value::Object(entries)) => self.distribution(entries, at),
+            (Shape::Record(record), Value::Object(entries)) => self.record(entries, record, at),
+            (shape, v) => self.problems.push(Invalid::new(at, shown(v), self.describe(shape))),
+        }
+    }
+
+    fn record(&mut self, entries: &Map<String, Value>, record: &Record, at: &str) {
+        let kind = self.kind;
+        let known = || record.keys.iter().filter(move |key| key.is_known(kind));
+        for (name, value) in entries {
+            let place = format!("{at}/{}", escape(name));
+            match known().find(|key| key.name == name) {
+                Some(key) => self.keyed(value, key, &place),
+                None => {
+                    let expected = near_named("key", name, known().map(|key| key.name));
+                    self.problems.push(Invalid::new(place, format!("unknown key {name:?}"), expected));
+                }
+            }
+        }
+        for key in record.keys.iter().filter(|k| k.is_required(kind) && !entries.contains_key(k.name)) {
+            self.problems.push(Invalid::new(format!("{at}/{}", key.name), "missing", self.describe_key(key)));
+        }
+    }
+
+    /// Checks the value of a key.
+    fn keyed(&mut self, value: &Value, key: &Key, at: &str) {
+        if !(value.is_null() && key.is_nullable(self.kind)) {
+            self.value(value, key.shape, at);
+        }
+    }
+
+    fn distribution(&mut self, entries: &Map<String, Value>, at: &str) {
+        for (key, item) in entries {
+            let place = format!("{at}/{}", escape(key));
+            if key.parse::<u32>().ok().is_none_or(|n| n.to_string() != *key) {
+                self.problems.push(Invalid::new(&place, format!("{key:?}"), "a whole number of at least 0 as key"));
+            }
+            self.value(item, Shape::Number, &place);
+        }
+    }
+
+    fn describe_key(&self, key: &Key) -> String {
+        let value = self.describe(key.shape);
+        if key.is_nullable(self.kind) { format!("{value}, or null") } else { value }
+    }
+
+    /// What would be right.
+    fn describe(&self, shape: Shape) -> String {
+        match shape {
+            Shape::Any => "a value".to_owned(),
+            Shape::Text => "text".to_owned(),
+            Shape::Flag => "true or false".to_owned(),
+            Shape::Number => "a number".to_owned(),
+            Shape::Count => "a whole number from 0 to 4294967295".to_owned(),
+            Shape::Large => "a whole number of at least 0".to_owned(),
+            Shape::Integer => "a whole number".to_owned(),
+            Shape::Word { words, .. } => near("", words.iter().copied()),
+            Shape::List(_) => "a list".to_owned(),
+            Shape::Table(_) => "an object".to_owned(),
+            Shape::Distribution => "an object of probabilities by count".to_owned(),
+            Shape::Record(record) => {
+                let names: Vec<_> =
+                    record.keys.iter().filter(|key| key.is_required(self.kind)).map(|key| key.name).collect();
+                if names.is_empty() { "an object".to_owned() } else { format!("an object with {}", names.join(", ")) }
+            }
+        }
+    }
+}

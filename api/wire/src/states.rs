@@ -1,0 +1,156 @@
+//! The states that the service's resources are in, each with its one text.
+//!
+//! A state has the same text in the database, in JSON and in the OpenAPI document. `name` makes the text, and
+//! `TryFrom<String>` reads it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A text that names no state.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no {what}: expected one of {expected}")]
+pub struct UnknownState {
+    /// The kind of state that was expected.
+    pub what: &'static str,
+    /// The text.
+    pub text: String,
+    /// The texts that would be right.
+    pub expected: String,
+}
+
+/// Defines an enum of states from its variants and their texts.
+macro_rules! states {
+    ($(#[$about:meta])* $name:ident, $what:literal, { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+        pub enum $name {
+            $($(#[$doc])* #[serde(rename = $text)] $variant,)*
+        }
+
+        impl $name {
+            /// All states, in the order of their life.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+            /// Their texts.
+            pub const NAMES: &[&str] = &[$($text,)*];
+
+            /// Its text in the database and in JSON.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = UnknownState;
+
+            fn try_from(text: String) -> Result<Self, UnknownState> {
+                let found = Self::ALL.iter().find(|state| state.name() == text);
+                found.copied().ok_or_else(|| UnknownState { what: $what, text, expected: Self::NAMES.join(", ") })
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+states! {
+    /// The state of a plan.
+    PlanState, "state of a plan", {
+        /// It waits for a worker.
+        Queued = "queued",
+        /// A worker solves it.
+        Solving = "solving",
+        /// There is a plan.
+        Succeeded = "succeeded",
+        /// No plan exists; the plan file says why.
+        Infeasible = "infeasible",
+        /// It could not be solved; `error` says why.
+        Failed = "failed",
+        /// A client cancelled it.
+        Cancelled = "cancelled",
+    }
+}
+
+impl PlanState {
+    /// The states of plans that are not over.
+    pub const OPEN: [Self; 2] = [Self::Queued, Self::Solving];
+
+    /// Whether the plan is not over: it waits or is being solved.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        Self::OPEN.contains(&self)
+    }
+}
+
+states! {
+    /// The state of an agent.
+    AgentState, "state of an agent", {
+        /// It reports.
+        Live = "live",
+        /// It has not reported for some seconds.
+        Lost = "lost",
+        /// It left on purpose.
+        Left = "left",
+    }
+}
+
+states! {
+    /// The decision of one round of replanning for one pipeline.
+    DecisionKind, "decision", {
+        /// Another plan is in force.
+        Applied = "applied",
+        /// The plan in force stays.
+        Kept = "kept",
+        /// Another plan would be better, and the pipeline's settings do not allow to deploy it.
+        Advised = "advised",
+        /// No plan could be made.
+        Failed = "failed",
+    }
+}
+
+states! {
+    /// How the service replans a pipeline.
+    ReplanMode, "replan mode", {
+        /// Not at all.
+        Off = "off",
+        /// It makes plans and deploys none.
+        Advisory = "advisory",
+        /// It makes plans and deploys them.
+        Apply = "apply",
+    }
+}
+
+states! {
+    /// The rows of a trace.
+    TraceKind, "kind of trace", {
+        /// Moments at which a query arrives.
+        Arrivals = "arrivals",
+        /// A rate for each second.
+        Rates = "rates",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_has_one_text_everywhere() {
+        for state in PlanState::ALL {
+            assert_eq!(serde_json::to_value(state).expect("JSON"), state.name());
+            assert_eq!(PlanState::try_from(state.name().to_owned()), Ok(*state));
+        }
+    }
+
+    #[test]
+    fn an_unknown_state_is_refused_with_the_known_ones() {
+        let error = AgentState::try_from("gone".to_owned()).expect_err("no such state");
+        assert_eq!(error.to_string(), "\"gone\" is no state of an agent: expected one of live, lost, left");
+    }
+}
