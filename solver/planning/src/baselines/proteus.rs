@@ -14,17 +14,19 @@
 //! It scales no hardware: devices that no task needs get replicas of the busiest group (Loki, section 6.2: it uses the whole
 //! cluster throughout).
 
-use super::assemble::{self, Group};
-use super::{Found, answer, demands, largest_part, no_plan, with_part};
-use crate::PlanOptions;
-use crate::limits::Limits;
-use crate::report::{self, Attempt};
-use crate::tightening::Tightening;
+use super::assemble;
+use super::assemble::BaselineGroup;
+use super::common::{BaselinePlan, answer, demands, largest_part, no_plan, with_part};
+use crate::answer::report;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::attempt::{Attempt, attempt};
+use crate::options::PlanOptions;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{
     AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, PlanOutcome, PlanningReport,
     Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
 };
+use apportion_mip::Limits;
 use std::collections::BTreeMap;
 
 /// Most rounds of planning and observing.
@@ -44,7 +46,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     let limits = options.limits().for_search();
     let whole = match settled(problem, options.gap, &limits, Until::Settled) {
         Ok(whole) => whole,
-        Err(stopped) => return report::unknown(options, stopped),
+        Err(stopped) => return report::report_unknown(options, stopped),
     };
     let found = match whole {
         Some(groups) => Ok(Some((1.0, groups))),
@@ -53,7 +55,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     let (part, mut groups) = match found {
         Ok(Some(found)) => found,
         Ok(None) => return no_plan(problem, options, Vec::new()),
-        Err(stopped) => return report::unknown(options, stopped),
+        Err(stopped) => return report::report_unknown(options, stopped),
     };
     let served = with_part(problem, part);
     if part < 1.0
@@ -63,8 +65,8 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     }
     fill_devices(&served, &observed(&served, &groups), &mut groups, &limits);
     match assemble::plan(problem, &groups, &demands(&served)) {
-        Some(plan) => answer(problem, options, Found { plan, part, rates: demands(problem) }),
-        None => report::unknown(options, StopReason::Unsupported),
+        Some(plan) => answer(problem, options, BaselinePlan { plan, part, rates: demands(problem) }),
+        None => report::report_unknown(options, StopReason::Unsupported),
     }
 }
 
@@ -79,7 +81,12 @@ enum Until {
 
 /// What each task runs once estimates have settled, or the last that carries its load if they never do; `None` if nothing
 /// does. The first estimates are with the most accurate variants, or with the least accurate where those are too many.
-fn settled(problem: &Problem, gap: f64, limits: &Limits, until: Until) -> Result<Option<Vec<Vec<Group>>>, StopReason> {
+fn settled(
+    problem: &Problem,
+    gap: f64,
+    limits: &Limits,
+    until: Until,
+) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
     for most in [true, false] {
         let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, most)).collect();
         let mut kept = None;
@@ -105,13 +112,13 @@ fn settled(problem: &Problem, gap: f64, limits: &Limits, until: Until) -> Result
 }
 
 /// What each task sees, by pipeline: its queries for one of the root's.
-fn observed(problem: &Problem, groups: &[Vec<Group>]) -> Vec<Vec<f64>> {
+fn observed(problem: &Problem, groups: &[Vec<BaselineGroup>]) -> Vec<Vec<f64>> {
     problem.pipelines.iter().zip(groups).map(|(p, own)| assemble::visits(p, own)).collect()
 }
 
 /// The largest utilisation of any group.
-fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<Group>]) -> f64 {
-    let of = |(p, own): (usize, &Vec<Group>)| {
+fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<BaselineGroup>]) -> f64 {
+    let of = |(p, own): (usize, &Vec<BaselineGroup>)| {
         own.iter().map(|g| utilisation(problem, PipelineIndex(p), visits[p][g.task.get()], g)).fold(0.0, f64::max)
     };
     groups.iter().enumerate().map(of).fold(0.0, f64::max)
@@ -128,7 +135,7 @@ fn first_estimate(pipeline: &Pipeline, most: bool) -> Vec<f64> {
         let variant = variant.expect("a task has variants");
         let row = &pipeline.variant(task, variant).profile.rows()[0];
         let (hardware, share, batch) = (row.hardware, row.share, row.batch);
-        Group { task, variant, hardware, share, batch, replicas: 1, traffic: 1.0 }
+        BaselineGroup { task, variant, hardware, share, batch, replicas: 1, traffic: 1.0 }
     };
     assemble::visits(pipeline, &(0..pipeline.tasks.len()).map(one).collect::<Vec<_>>())
 }
@@ -184,17 +191,22 @@ fn alone_pipeline(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64
 }
 
 /// What each task runs when it plans for itself, by pipeline.
-fn alone(problem: &Problem, visits: &[Vec<f64>], gap: f64, limits: &Limits) -> Result<Option<Vec<Vec<Group>>>, StopReason> {
+fn alone(
+    problem: &Problem,
+    visits: &[Vec<f64>],
+    gap: f64,
+    limits: &Limits,
+) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
     // A task may be asked for more than a pipeline may demand.
     let is_beyond = |(p, of): (&Pipeline, &Vec<f64>)| of.iter().any(|visits| p.demand_qps * visits > NUMBER_MAX);
     if problem.pipelines.iter().zip(visits).any(is_beyond) {
         return Err(StopReason::Unsupported);
     }
     let sub = tasks_alone(problem, visits);
-    let plan = match report::attempt(&sub, &Tightening::none(&sub), gap, limits) {
+    let plan = match attempt(&sub, &Tightening::none(&sub), gap, limits) {
         Attempt::Plan(candidate) => candidate.plan,
         Attempt::Infeasible => return Ok(None),
-        Attempt::Unknown(stopped) if limits.stopped() => return Err(stopped),
+        Attempt::Unknown(stopped) if limits.exceeded() => return Err(stopped),
         Attempt::Unknown(_) => return Ok(None),
     };
     let mut parts = plan.pipelines.iter();
@@ -206,12 +218,12 @@ fn alone(problem: &Problem, visits: &[Vec<f64>], gap: f64, limits: &Limits) -> R
 }
 
 /// The groups of a task's own plan; without traffic, the first takes what may come.
-fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &PipelinePlan) -> Vec<Group> {
+fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &PipelinePlan) -> Vec<BaselineGroup> {
     let idle = part.assignments.iter().all(|a| a.traffic_share <= 0.0);
     let group = |(i, a): (usize, &apportion_domain::Assignment)| {
         let variant = pipeline.task(task).variants.iter().position(|v| v.name == a.group.variant);
         let traffic = if idle && i == 0 { 1.0 } else { a.traffic_share };
-        Group {
+        BaselineGroup {
             task,
             variant: VariantIndex(variant.expect("a plan of this task names its variants")),
             hardware: problem.hardware_named(&a.group.hardware).expect("a plan of this problem names its hardware"),
@@ -226,16 +238,16 @@ fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &Pip
 
 /// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A budget is a wish
 /// for fewer: then they stay unused.
-fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>], limits: &Limits) {
+fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &Limits) {
     if problem.objective.budget_per_hour.is_some() {
         return;
     }
     for (h, hardware) in problem.hardware.iter().enumerate() {
         let Some(count) = hardware.count else { continue };
-        let on = |g: &Group| g.hardware == HardwareIndex(h);
+        let on = |g: &BaselineGroup| g.hardware == HardwareIndex(h);
         let used: u64 = groups.iter().flatten().filter(|g| on(g)).map(eighths).sum();
         for filled in 0..u64::from(count).saturating_sub(used.div_ceil(8)).min(FILLED_MAX) {
-            if filled.is_multiple_of(FILLED_AT_ONCE) && limits.stopped() {
+            if filled.is_multiple_of(FILLED_AT_ONCE) && limits.exceeded() {
                 return;
             }
             let mut busiest: Option<(f64, usize, usize)> = None;
@@ -254,11 +266,11 @@ fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>
     }
 }
 
-fn eighths(g: &Group) -> u64 {
+fn eighths(g: &BaselineGroup) -> u64 {
     u64::from(g.replicas) * u64::from(Share::eighths(g.share))
 }
 
-fn utilisation(problem: &Problem, p: PipelineIndex, visits: f64, g: &Group) -> f64 {
+fn utilisation(problem: &Problem, p: PipelineIndex, visits: f64, g: &BaselineGroup) -> f64 {
     let pipeline = problem.pipeline(p);
     let row = pipeline.variant(g.task, g.variant).profile.row(g.hardware, g.share, g.batch);
     let qps = row.expect("groups run measured batches only").throughput_qps();

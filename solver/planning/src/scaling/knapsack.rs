@@ -4,8 +4,8 @@
 //! knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by price for each
 //! query per second; what is still missing costs at least what it costs at the items left, taken in that order in fractions.
 
-use super::program::{Counts, Cover};
-use crate::limits::Limits;
+use super::program::{ApplicationNumbers, Counts};
+use apportion_mip::Limits;
 use std::ops::ControlFlow;
 
 /// The load that a search covers exceeds the needed one by this, relative: sums in another order must not fall below it.
@@ -34,7 +34,7 @@ impl<'a> Steps<'a> {
     /// Takes another step; whether the search is over.
     fn are_over(&mut self) -> bool {
         self.taken += 1;
-        self.taken > STEPS_MAX || (self.taken.is_multiple_of(STEPS_AT_ONCE) && self.limits.stopped())
+        self.taken > STEPS_MAX || (self.taken.is_multiple_of(STEPS_AT_ONCE) && self.limits.exceeded())
     }
 }
 
@@ -52,7 +52,7 @@ struct Item {
 
 /// A cover of one application's load.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Choice {
+pub(crate) struct LoadCover {
     /// Replicas by variant.
     pub counts: Vec<u32>,
     /// Its price without the resources.
@@ -86,7 +86,7 @@ fn fractional(items: &[Item], mut missing: f64) -> f64 {
 }
 
 impl Knapsack {
-    fn load(&mut self, cover: &Cover, prices: &[f64]) -> f64 {
+    fn load(&mut self, cover: &ApplicationNumbers, prices: &[f64]) -> f64 {
         self.items.clear();
         for (kind, k) in cover.kinds.iter().enumerate() {
             let resources: f64 = k.uses.iter().zip(prices).map(|(r, u)| r * u).sum();
@@ -110,7 +110,12 @@ impl Knapsack {
     }
 
     /// The cheapest cover at these prices; `None` if nothing covers the load.
-    pub fn cheapest(&mut self, cover: &Cover, prices: &[f64], limits: &Limits) -> Result<Option<Choice>, Ended> {
+    pub fn cheapest(
+        &mut self,
+        cover: &ApplicationNumbers,
+        prices: &[f64],
+        limits: &Limits,
+    ) -> Result<Option<LoadCover>, Ended> {
         let needed = self.load(cover, prices);
         let mut best = std::mem::take(&mut self.best);
         best.clear();
@@ -132,11 +137,11 @@ impl Knapsack {
     /// every resource; `None` if there are more than `most`, or the limits end the search.
     pub fn within(
         &mut self,
-        cover: &Cover,
+        cover: &ApplicationNumbers,
         prices: &[f64],
         (limit, most): (f64, usize),
         limits: &Limits,
-    ) -> Option<Vec<Choice>> {
+    ) -> Option<Vec<LoadCover>> {
         let needed = self.load(cover, prices);
         let mut found = Vec::new();
         let items = &self.items;
@@ -193,20 +198,20 @@ fn descend(
     ControlFlow::Continue(limit)
 }
 
-fn choice(items: &[Item], cover: &Cover, of_items: &[u32], priced: f64) -> Choice {
+fn choice(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: f64) -> LoadCover {
     let mut counts = vec![0; cover.kinds.len()];
     for (item, &n) in items.iter().zip(of_items) {
         counts[item.kind] += n;
     }
     let resources = cover.kinds.first().map_or(0, |k| k.uses.len());
     let use_of = |t: usize| cover.kinds.iter().zip(&counts).map(|(k, &n)| k.uses[t] * f64::from(n)).sum();
-    Choice { price: cover.price(&counts), uses: (0..resources).map(use_of).collect(), counts, priced }
+    LoadCover { price: cover.price(&counts), uses: (0..resources).map(use_of).collect(), counts, priced }
 }
 
 /// Drops what another is no dearer than and uses no more of anything than.
-fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
+fn undominated(mut choices: Vec<LoadCover>) -> Vec<LoadCover> {
     choices.sort_by(|a, b| a.price.total_cmp(&b.price));
-    let mut kept: Vec<Choice> = Vec::with_capacity(choices.len());
+    let mut kept: Vec<LoadCover> = Vec::with_capacity(choices.len());
     for c in choices {
         let dominated = kept.iter().any(|k| k.uses.iter().zip(&c.uses).all(|(a, b)| a <= b));
         if !dominated {
@@ -218,7 +223,7 @@ fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
 }
 
 /// The replicas of choices, one for each application.
-pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a Choice>) -> Counts {
+pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a LoadCover>) -> Counts {
     choices.map(|c| c.counts.clone()).collect()
 }
 
@@ -236,16 +241,16 @@ mod tests {
         // subset sums that only ever nearly fit, all at the same price for each query per second: no bound prunes anything
         let kind = |k: u32| {
             let qps = 1.0 + f64::from(k) * 1e-3;
-            crate::scaling::program::Kind { qps, keep: qps, add: qps, uses: vec![], running: 0, most: 7 }
+            crate::scaling::program::VariantNumbers { qps, keep: qps, add: qps, uses: vec![], running: 0, most: 7 }
         };
-        let cover = Cover { needed: 100.000_5, kinds: (0..40).map(kind).collect() };
+        let cover = ApplicationNumbers { needed: 100.000_5, kinds: (0..40).map(kind).collect() };
         let limits = Limits::new(std::sync::Arc::new(std::time::Duration::default));
         limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(Ended));
     }
 
     /// Every vector of counts up to what one variant alone would need.
-    fn all(cover: &Cover) -> Vec<Vec<u32>> {
+    fn all(cover: &ApplicationNumbers) -> Vec<Vec<u32>> {
         let mut all = vec![Vec::new()];
         for kind in &cover.kinds {
             let most = ((cover.needed / kind.qps).ceil().max(0.0) as u32).min(kind.most);
@@ -254,7 +259,7 @@ mod tests {
         all.into_iter().filter(|n| cover.admits(n)).collect()
     }
 
-    fn priced(cover: &Cover, prices: &[f64], n: &[u32]) -> f64 {
+    fn priced(cover: &ApplicationNumbers, prices: &[f64], n: &[u32]) -> f64 {
         let uses = |t: usize| cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum::<f64>();
         cover.price(n) + prices.iter().enumerate().map(|(t, u)| u * uses(t)).sum::<f64>()
     }
@@ -294,7 +299,7 @@ mod tests {
                 let limit = best.priced * 1.4 + 0.1;
                 let listed = knapsack.within(cover, &prices, (limit, 100_000), &unlimited()).expect("few");
                 for n in all(cover).iter().filter(|n| priced(cover, &prices, n) < limit - 1e-9) {
-                    let no_worse = |c: &Choice| {
+                    let no_worse = |c: &LoadCover| {
                         let uses =
                             |t: usize| cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum::<f64>();
                         c.price <= cover.price(n) + 1e-9 && (0..prices.len()).all(|t| c.uses[t] <= uses(t) + 1e-9)
