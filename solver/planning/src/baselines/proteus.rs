@@ -44,13 +44,15 @@ const SETTLED: f64 = 1e-6;
 /// Plans each task for itself.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits().for_search();
-    let whole = match settled(problem, options.gap, &limits, Until::Settled) {
+    let whole = match settled(problem, options.gap, &limits, StopRule::Settled) {
         Ok(whole) => whole,
         Err(stopped) => return report::report_unknown(options, stopped),
     };
     let found = match whole {
         Some(groups) => Ok(Some((1.0, groups))),
-        None => largest_part(PART_PRECISION, |part| settled(&with_part(problem, part), PART_GAP, &limits, Until::Carried)),
+        None => {
+            largest_part(PART_PRECISION, |part| settled(&with_part(problem, part), PART_GAP, &limits, StopRule::Carried))
+        }
     };
     let (part, mut groups) = match found {
         Ok(Some(found)) => found,
@@ -59,7 +61,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     };
     let served = with_part(problem, part);
     if part < 1.0
-        && let Ok(Some(better)) = settled(&served, options.gap, &limits, Until::Settled)
+        && let Ok(Some(better)) = settled(&served, options.gap, &limits, StopRule::Settled)
     {
         groups = better;
     }
@@ -70,9 +72,16 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     }
 }
 
+/// The variants of the first estimate.
+#[derive(Clone, Copy)]
+enum StartVariants {
+    MostAccurate,
+    LeastAccurate,
+}
+
 /// When to stop planning and observing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
+enum StopRule {
     /// When estimates no longer change.
     Settled,
     /// As soon as a plan carries its load.
@@ -85,10 +94,10 @@ fn settled(
     problem: &Problem,
     gap: f64,
     limits: &Limits,
-    until: Until,
+    rule: StopRule,
 ) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
-    for most in [true, false] {
-        let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, most)).collect();
+    for start in [StartVariants::MostAccurate, StartVariants::LeastAccurate] {
+        let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, start)).collect();
         let mut kept = None;
         for _ in 0..ROUNDS_MAX {
             let Some(groups) = alone(problem, &visits, gap, limits)? else { break };
@@ -100,7 +109,7 @@ fn settled(
                 kept = Some(groups);
             }
             visits = seen;
-            if same || (carried && until == Until::Carried) {
+            if same || (carried && rule == StopRule::Carried) {
                 break;
             }
         }
@@ -124,14 +133,17 @@ fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<BaselineGroup>]
     groups.iter().enumerate().map(of).fold(0.0, f64::max)
 }
 
-/// Queries at each task for one of the root's, with the `most` or the least accurate variants above.
-fn first_estimate(pipeline: &Pipeline, most: bool) -> Vec<f64> {
+/// Queries at each task for one of the root's, with the variants of `start` above.
+fn first_estimate(pipeline: &Pipeline, start: StartVariants) -> Vec<f64> {
     let one = |t: usize| {
         let task = TaskIndex(t);
         let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
         let accuracy = |v: &VariantIndex| pipeline.variant(task, *v).accuracy;
         let best = pipeline.most_accurate(task).next();
-        let variant = if most { best } else { variants.min_by(|a, b| accuracy(a).total_cmp(&accuracy(b))) };
+        let variant = match start {
+            StartVariants::MostAccurate => best,
+            StartVariants::LeastAccurate => variants.min_by(|a, b| accuracy(a).total_cmp(&accuracy(b))),
+        };
         let variant = variant.expect("a task has variants");
         let row = &pipeline.variant(task, variant).profile.rows()[0];
         let (hardware, share, batch) = (row.hardware, row.share, row.batch);

@@ -63,6 +63,15 @@ pub(crate) struct LoadCover {
     pub priced: f64,
 }
 
+/// Which covers a list may contain.
+#[derive(Clone, Copy)]
+pub(crate) struct ListLimits {
+    /// Only covers with a lower price, resources included.
+    pub price_below: f64,
+    /// Most covers.
+    pub covers_max: usize,
+}
+
 /// The search of one application at a time; keeps its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Knapsack {
@@ -127,7 +136,7 @@ impl Knapsack {
             ControlFlow::Continue(priced)
         };
         let steps = &mut Steps::new(limits);
-        let ended = descend(&self.items, &mut self.counts, (0, needed, 0.0), f64::INFINITY, (steps, &mut visit));
+        let ended = descend(&self.items, &mut self.counts, Position::start(needed), f64::INFINITY, steps, &mut visit);
         let choice = least.is_finite().then(|| choice(&self.items, cover, &best, least));
         self.best = best;
         if ended.is_break() { Err(Ended) } else { Ok(choice) }
@@ -139,9 +148,10 @@ impl Knapsack {
         &mut self,
         cover: &ApplicationNumbers,
         prices: &[f64],
-        (limit, most): (f64, usize),
+        list: ListLimits,
         limits: &Limits,
     ) -> Option<Vec<LoadCover>> {
+        let ListLimits { price_below: limit, covers_max: most } = list;
         let needed = self.load(cover, prices);
         let mut found = Vec::new();
         let items = &self.items;
@@ -154,20 +164,39 @@ impl Knapsack {
             }
             if found.len() > most || steps > 16 * most { ControlFlow::Break(()) } else { ControlFlow::Continue(limit) }
         };
-        let ended = descend(items, &mut self.counts, (0, needed, 0.0), limit, (&mut Steps::new(limits), &mut visit));
+        let ended = descend(items, &mut self.counts, Position::start(needed), limit, &mut Steps::new(limits), &mut visit);
         ended.is_continue().then(|| undominated(found))
     }
 }
 
-/// Visits covers below item `j` with what is `missing` and the `price` so far. A visit returns the price that further covers
-/// must stay below. A break is the visit's, or the steps'.
+/// Where a depth-first search stands.
+#[derive(Clone, Copy)]
+struct Position {
+    /// The next item.
+    item: usize,
+    /// Load that is not covered yet.
+    missing: f64,
+    /// Price of the items taken.
+    price: f64,
+}
+
+impl Position {
+    fn start(needed: f64) -> Self {
+        Self { item: 0, missing: needed, price: 0.0 }
+    }
+}
+
+/// Visits the covers below a position. A visit returns the price that further covers must stay below. A break comes from a
+/// visit, or from the limit of steps.
 fn descend(
     items: &[Item],
     counts: &mut [u32],
-    (j, missing, price): (usize, f64, f64),
+    at: Position,
     mut limit: f64,
-    (steps, visit): (&mut Steps<'_>, &mut impl FnMut(&[u32], f64, f64) -> ControlFlow<(), f64>),
+    steps: &mut Steps<'_>,
+    visit: &mut impl FnMut(&[u32], f64, f64) -> ControlFlow<(), f64>,
 ) -> ControlFlow<(), f64> {
+    let Position { item: j, missing, price } = at;
     if missing <= 0.0 {
         return if price < limit { visit(counts, missing, price) } else { ControlFlow::Continue(limit) };
     }
@@ -186,7 +215,7 @@ fn descend(
             break;
         }
         counts[j] = n;
-        limit = match descend(items, counts, (j + 1, missing, price), limit, (&mut *steps, &mut *visit)) {
+        limit = match descend(items, counts, Position { item: j + 1, missing, price }, limit, steps, visit) {
             ControlFlow::Continue(limit) => limit,
             ended => {
                 counts[j] = 0;
@@ -297,7 +326,9 @@ mod tests {
                 let prices = [draw.below(3) as f64, draw.below(30) as f64 / 10.0];
                 let Ok(Some(best)) = knapsack.cheapest(cover, &prices, &unlimited()) else { continue };
                 let limit = best.priced * 1.4 + 0.1;
-                let listed = knapsack.within(cover, &prices, (limit, 100_000), &unlimited()).expect("few");
+                let listed = knapsack
+                    .within(cover, &prices, ListLimits { price_below: limit, covers_max: 100_000 }, &unlimited())
+                    .expect("few");
                 for n in all(cover).iter().filter(|n| priced(cover, &prices, n) < limit - 1e-9) {
                     let no_worse = |c: &LoadCover| {
                         let uses =

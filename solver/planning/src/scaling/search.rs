@@ -10,7 +10,7 @@ use super::dual;
 use super::dual::{Dual, Prices};
 use super::ilp;
 use super::ilp::IlpGoal;
-use super::knapsack::{Knapsack, LoadCover, counts_of};
+use super::knapsack::{Knapsack, ListLimits, LoadCover, counts_of};
 use super::program::{Counts, Program};
 use apportion_domain::StopReason;
 use apportion_mip::Limits;
@@ -141,8 +141,8 @@ impl Near<'_> {
         for reach in [gap.min(8.0 * own), gap.min(own), gap.min(0.1 * own)] {
             let mut knapsack = Knapsack::default();
             let list = |(cover, cheapest): (_, &LoadCover)| {
-                let limit = cheapest.priced + reach;
-                knapsack.within(cover, &self.prices.of, (limit, COVERS_MAX), self.limits)
+                let list = ListLimits { price_below: cheapest.priced + reach, covers_max: COVERS_MAX };
+                knapsack.within(cover, &self.prices.of, list, self.limits)
             };
             let lists: Option<Vec<_>> = self.program.covers.iter().zip(&self.prices.choices).map(list).collect();
             if let Some(lists) = lists

@@ -138,8 +138,8 @@ fn changed(problem: &Problem, ask: Variation) -> Option<Problem> {
             let relaxed = problem.pipeline(p).changed(&problem.hardware, |d| d.slo_ms += MORE_MS).ok()?;
             problem.changed(|d| d.pipelines[p.get()] = relaxed).ok()
         }
-        Variation::Variant(p, t, v) => restricted(problem, (p, t), &|other, _| other == v),
-        Variation::Hardware(p, t, h) => restricted(problem, (p, t), &|_, other| other == h),
+        Variation::Variant(p, t, v) => restricted(problem, p, t, &|other, _| other == v),
+        Variation::Hardware(p, t, h) => restricted(problem, p, t, &|_, other| other == h),
     }
 }
 
@@ -184,7 +184,8 @@ fn alternative(problem: &Problem, ask: Variation) -> Option<(PipelineIndex, Task
 /// The problem in which a task runs only what `keeps` admits; `None` if it has nothing to run then.
 fn restricted(
     problem: &Problem,
-    (p, t): (PipelineIndex, TaskIndex),
+    p: PipelineIndex,
+    t: TaskIndex,
     keeps: &dyn Fn(VariantIndex, HardwareIndex) -> bool,
 ) -> Option<Problem> {
     let pipeline = problem.pipeline(p);

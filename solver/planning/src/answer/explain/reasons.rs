@@ -65,9 +65,18 @@ fn binding(
     }
     let Some((task, variant)) = located(pipeline, &a.group) else { return all };
     let Some(hardware) = problem.hardware_named(&a.group.hardware) else { return all };
-    all.extend(larger_batch(problem, pipeline, part, a, (task, variant, hardware)));
-    all.extend(memory(problem, pipeline, a, (task, variant, hardware)));
+    let place = GroupPlace { task, variant, hardware };
+    all.extend(larger_batch(problem, pipeline, part, a, place));
+    all.extend(memory(problem, pipeline, a, place));
     all
+}
+
+/// The task, the variant and the hardware of a group.
+#[derive(Clone, Copy)]
+struct GroupPlace {
+    task: TaskIndex,
+    variant: VariantIndex,
+    hardware: HardwareIndex,
 }
 
 /// The SLO, where the next batch size that would serve more does not fit into it.
@@ -76,25 +85,22 @@ fn larger_batch(
     pipeline: &Pipeline,
     part: &PipelinePlan,
     a: &Assignment,
-    (task, variant, hardware): (TaskIndex, VariantIndex, HardwareIndex),
+    place: GroupPlace,
 ) -> Option<Binding> {
+    let GroupPlace { task, variant, hardware } = place;
     let profile = &pipeline.variant(task, variant).profile;
     let now = profile.row(hardware, a.group.share, a.batch)?.throughput_qps();
     let next = profile.on(hardware, a.group.share).iter().find(|r| r.batch > a.batch && r.throughput_qps() > now)?;
     let charge = pipeline.hop_charge_ms(next.latency_ms);
     let longest = longest_ms(problem.objective.latency_rule, pipeline, part, Some((&a.group, charge)));
-    let place = format!("{}/{} at batch {}", part.name, a.group, next.batch);
-    let binding = Binding { constraint: Constraint::Latency, place, used: longest, limit: pipeline.slo_ms };
+    let name = format!("{}/{} at batch {}", part.name, a.group, next.batch);
+    let binding = Binding { constraint: Constraint::Latency, place: name, used: longest, limit: pipeline.slo_ms };
     (!in_time(longest, pipeline.slo_ms)).then_some(binding)
 }
 
 /// The memory of the device, where a more accurate variant of the task does not fit into it.
-fn memory(
-    problem: &Problem,
-    pipeline: &Pipeline,
-    a: &Assignment,
-    (task, variant, hardware): (TaskIndex, VariantIndex, HardwareIndex),
-) -> Option<Binding> {
+fn memory(problem: &Problem, pipeline: &Pipeline, a: &Assignment, place: GroupPlace) -> Option<Binding> {
+    let GroupPlace { task, variant, hardware } = place;
     let own = pipeline.variant(task, variant).accuracy;
     let better = pipeline.task(task).variants.iter().filter(|v| v.accuracy > own);
     let there = problem.hardware_at(hardware).memory_mib? * a.group.share.value();

@@ -5,6 +5,7 @@
 //! master, whose duals are the next prices. Where prices swing, they are drawn towards the best ones so far (Wentges 1997).
 
 use super::joint::JointProblem;
+use super::master::MasterGoal;
 use super::sub::{PricedColumn, PricedQuestion};
 use crate::exact::model::goal::Goal;
 use rayon::prelude::*;
@@ -14,7 +15,7 @@ const ROUNDS_MAX: usize = 80;
 /// Weight of the best prices so far in the next ones.
 const PULL: f64 = 0.4;
 /// Least violation of the device rows, relative, that proves a joint problem infeasible.
-const LACKING_MIN: f64 = 1e-5;
+const SHORTAGE_MIN: f64 = 1e-5;
 /// PipelineSpace of the gap asked for at which the bound is good enough.
 const BOUND_GAP: f64 = 0.1;
 
@@ -37,42 +38,43 @@ struct RoundResult {
 
 impl JointProblem<'_> {
     /// Looks for columns that fit together, whatever they are worth.
-    pub fn make_fit(&mut self) -> PhaseEnd {
-        self.phase(true)
+    pub fn find_fitting_columns(&mut self) -> PhaseEnd {
+        self.run_phase(MasterGoal::Shortage)
     }
 
     /// Raises the bound and adds columns until the relaxation is solved.
-    pub fn generate(&mut self) -> PhaseEnd {
-        self.phase(false)
+    pub fn generate_columns(&mut self) -> PhaseEnd {
+        self.run_phase(MasterGoal::Cost)
     }
 
-    fn phase(&mut self, lacking: bool) -> PhaseEnd {
+    fn run_phase(&mut self, goal: MasterGoal) -> PhaseEnd {
+        let is_shortage = goal == MasterGoal::Shortage;
         // (bound, prices) of the best round
         let mut center: Option<(f64, Vec<f64>)> = None;
         let mut pull = 0.0;
         for round in 0..ROUNDS_MAX {
-            let Some(duals) = self.master.relax(lacking, self.limits) else { return PhaseEnd::Stopped };
+            let Some(duals) = self.master.relax(goal, self.limits) else { return PhaseEnd::Stopped };
             let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.0);
-            let best = if lacking { best } else { best.max(self.bound) };
-            tracing::debug!(round, lacking, value = duals.value, bound = best, lambda = ?duals.lambda, "columns");
-            if lacking && duals.value <= 1e-9 {
+            let best = if is_shortage { best } else { best.max(self.bound) };
+            tracing::debug!(round, ?goal, value = duals.value, bound = best, lambda = ?duals.lambda, "columns");
+            if is_shortage && duals.value <= 1e-9 {
                 return PhaseEnd::Solved;
             }
-            if !lacking && duals.value - best <= (BOUND_GAP * self.gap * duals.value.abs()).max(1e-9) {
+            if !is_shortage && duals.value - best <= (BOUND_GAP * self.gap * duals.value.abs()).max(1e-9) {
                 return PhaseEnd::Solved;
             }
             let lambda = match &center {
                 Some((_, at)) => duals.lambda.iter().zip(at).map(|(l, c)| pull * c + (1.0 - pull) * l).collect(),
                 None => duals.lambda,
             };
-            let Some(found) = self.round(&lambda, lacking) else { return PhaseEnd::Infeasible };
-            if lacking && found.bound > LACKING_MIN {
+            let Some(found) = self.price_pipelines(&lambda, goal) else { return PhaseEnd::Infeasible };
+            if is_shortage && found.bound > SHORTAGE_MIN {
                 return PhaseEnd::Infeasible;
             }
             if center.as_ref().is_none_or(|c| found.bound > c.0) {
                 center = Some((found.bound, lambda));
             }
-            if !lacking {
+            if !is_shortage {
                 self.bound = self.bound.max(found.bound);
             }
             if self.limits.exceeded() {
@@ -80,7 +82,7 @@ impl JointProblem<'_> {
             }
             match (found.new, pull > 0.0) {
                 (0, true) => pull = 0.0,
-                (0, false) => return if lacking { PhaseEnd::Stopped } else { PhaseEnd::Solved },
+                (0, false) => return if is_shortage { PhaseEnd::Stopped } else { PhaseEnd::Solved },
                 _ => pull = PULL,
             }
         }
@@ -88,8 +90,9 @@ impl JointProblem<'_> {
     }
 
     /// Asks every pipeline at these prices; `None` if one of them has no plan at all.
-    fn round(&mut self, lambda: &[f64], lacking: bool) -> Option<RoundResult> {
-        let goal = if lacking { Goal::Nothing } else { self.goal };
+    fn price_pipelines(&mut self, lambda: &[f64], master_goal: MasterGoal) -> Option<RoundResult> {
+        let is_shortage = master_goal == MasterGoal::Shortage;
+        let goal = if is_shortage { Goal::Nothing } else { self.goal };
         let ask = PricedQuestion {
             goal,
             worth: self.goal,
@@ -101,7 +104,7 @@ impl JointProblem<'_> {
         };
         let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| sub.ask(ask, self.limits)).collect();
         let mut shared = self.master.shared.clone();
-        if lacking {
+        if is_shortage {
             shared.cost.iter_mut().for_each(|c| *c = 0.0);
         }
         let mut bound = shared.least(lambda);
@@ -111,12 +114,12 @@ impl JointProblem<'_> {
                 return None;
             }
             bound += answer.bound;
-            if !lacking {
+            if !is_shortage {
                 self.cuts[p].push((lambda.to_vec(), answer.bound));
             }
             new += usize::from(answer.column.is_some_and(|c| self.master.add(p, c)));
         }
-        if lacking {
+        if is_shortage {
             // prices above a type's own weight in the violation bound nothing
             let over = lambda.iter().zip(&shared.most).any(|(l, most)| *l > 1.0 / most.max(1.0) + 1e-12);
             bound = if over { f64::NEG_INFINITY } else { bound };

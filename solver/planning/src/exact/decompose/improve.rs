@@ -36,14 +36,14 @@ impl JointProblem<'_> {
             for p in 0..self.subs.len() {
                 best = self.best_response(best, p);
             }
-            if let Some(combined) = self.combined().filter(|c| c.value < best.value - 1e-12) {
+            if let Some(combined) = self.best_combination().filter(|c| c.value < best.value - 1e-12) {
                 best = combined;
             }
             if best.value >= before - (0.01 * self.gap * before.abs()).max(1e-12) {
                 break;
             }
         }
-        if self.limits.exceeded() { best } else { self.tied(best) }
+        if self.limits.exceeded() { best } else { self.break_ties(best) }
     }
 
     /// The same plan with the best one for a pipeline on what the others leave.
@@ -67,7 +67,7 @@ impl JointProblem<'_> {
     }
 
     /// The least of what ties are broken by, one pipeline after the other.
-    fn tied(&self, mut whole: JointPlan) -> JointPlan {
+    fn break_ties(&self, mut whole: JointPlan) -> JointPlan {
         if self.second.is_none() {
             return whole;
         }

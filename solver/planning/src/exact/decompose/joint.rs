@@ -113,7 +113,7 @@ impl<'a> JointProblem<'a> {
     }
 
     /// The best combination of the columns known.
-    pub(super) fn combined(&self) -> Option<JointPlan> {
+    pub(super) fn best_combination(&self) -> Option<JointPlan> {
         let finishing = self.limits.for_finishing();
         let (gap, limits) =
             if self.limits.exceeded() { (LATE_GAP.max(self.gap), &finishing) } else { (0.1 * self.gap, self.limits) };
@@ -134,7 +134,7 @@ impl<'a> JointProblem<'a> {
         whole.value - self.bound <= self.gap * whole.value.abs() + 1e-9
     }
 
-    pub(super) fn found(&self, whole: JointPlan, stopped: Option<StopReason>) -> StageResult {
+    pub(super) fn to_result(&self, whole: JointPlan, stopped: Option<StopReason>) -> StageResult {
         let stopped = stopped.filter(|_| !self.is_proven(&whole));
         let choice = Choice { groups: whole.columns.into_iter().map(|c| c.groups).collect() };
         StageResult::Found { choice, value: whole.value, bound: self.bound.min(whole.value), stopped }

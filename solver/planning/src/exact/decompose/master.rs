@@ -67,6 +67,22 @@ pub(super) struct Duals {
     pub lambda: Vec<f64>,
 }
 
+/// What the relaxed master programme minimises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MasterGoal {
+    /// The goal of the joint problem.
+    Cost,
+    /// The violation of the device counts, each type's relative to its count.
+    Shortage,
+}
+
+/// Whether columns are chosen as wholes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Integrality {
+    Whole,
+    Relaxed,
+}
+
 /// The columns known, by pipeline.
 pub(super) struct Master {
     pub shared: Shared,
@@ -89,10 +105,9 @@ impl Master {
         true
     }
 
-    /// Prices at the optimum of the relaxation; with `lacking`, of the least violation of the devices' counts instead, each
-    /// type's relative to its count. `None` if some pipeline has no column, or the relaxation has no solution.
-    pub fn relax(&self, lacking: bool, limits: &Limits) -> Option<Duals> {
-        let (formulation, rows) = self.write(false, lacking)?;
+    /// Prices at the optimum of the relaxation. `None` if some pipeline has no column, or the relaxation has no solution.
+    pub fn relax(&self, goal: MasterGoal, limits: &Limits) -> Option<Duals> {
+        let (formulation, rows) = self.write(Integrality::Relaxed, goal)?;
         let solved = highs::solve_linear(&formulation, limits)?;
         let lambda = rows.iter().map(|&r| (-solved.duals[r]).max(0.0)).collect();
         Some(Duals { value: solved.cost, lambda })
@@ -100,7 +115,7 @@ impl Master {
 
     /// The best combination of known columns: positions by pipeline, and its value. `None` if none fits or none was found.
     pub fn combine(&self, gap: f64, limits: &Limits) -> Option<(Vec<usize>, f64)> {
-        let (formulation, _) = self.write(true, false)?;
+        let (formulation, _) = self.write(Integrality::Whole, MasterGoal::Cost)?;
         let solved =
             highs::solve(&formulation, Settings { nodes_max: Some(NODES_MAX), ..Settings::mip(gap) }, limits, None);
         let values = match solved.ending {
@@ -119,7 +134,8 @@ impl Master {
     }
 
     /// The programme, and the positions of the device rows in it.
-    fn write(&self, whole: bool, lacking: bool) -> Option<(Formulation, Vec<usize>)> {
+    fn write(&self, integrality: Integrality, goal: MasterGoal) -> Option<(Formulation, Vec<usize>)> {
+        let is_whole = integrality == Integrality::Whole;
         if self.columns.iter().any(Vec::is_empty) {
             return None;
         }
@@ -129,8 +145,8 @@ impl Master {
         for known in &self.columns {
             let mut ones = Vec::with_capacity(known.len());
             for column in known {
-                let y = if whole { f.integer(0.0, 1.0) } else { f.continuous(0.0, f64::INFINITY) };
-                if !lacking {
+                let y = if is_whole { f.integer(0.0, 1.0) } else { f.continuous(0.0, f64::INFINITY) };
+                if goal == MasterGoal::Cost {
                     f.add_cost(y, column.goal);
                 }
                 ones.push((y, 1.0));
@@ -144,9 +160,9 @@ impl Master {
         let mut priced = Vec::new();
         for (h, mut terms) in device_terms.into_iter().enumerate() {
             let most = self.shared.most[h];
-            let d = if whole && self.shared.split[h] { f.integer(0.0, most) } else { f.continuous(0.0, most) };
+            let d = if is_whole && self.shared.split[h] { f.integer(0.0, most) } else { f.continuous(0.0, most) };
             terms.push((d, -1.0));
-            if lacking {
+            if goal == MasterGoal::Shortage {
                 let s = f.continuous(0.0, f64::INFINITY);
                 f.add_cost(s, 1.0 / most.max(1.0));
                 terms.push((s, -1.0));
@@ -189,7 +205,7 @@ mod tests {
             assert!(!master.add(p, column(-4.0, 3.0)), "a worse plan with as many devices");
         }
         // both take 2 devices of slope 2 beyond the first, one of them only half: 3 + 2 devices
-        let duals = master.relax(false, &limits()).expect("a relaxation");
+        let duals = master.relax(MasterGoal::Cost, &limits()).expect("a relaxation");
         assert!((duals.value + 8.0).abs() < 1e-9 && (duals.lambda[0] - 2.0).abs() < 1e-9, "{}", duals.value);
         let (chosen, value) = master.combine(0.0, &limits()).expect("a combination");
         assert!((value + 6.0).abs() < 1e-9, "3 + 1 devices: {chosen:?} {value}");

@@ -70,25 +70,25 @@ pub(crate) fn solve_apart(
 impl JointProblem<'_> {
     /// `ears` hears how far it is; the questions to single pipelines are nobody's business.
     fn solve(&mut self, ears: &Limits) -> StageResult {
-        let alone = match self.alone() {
+        let alone = match self.solve_separately() {
             Ok(alone) => alone,
             Err(answer) => return answer,
         };
         if let Some(whole) = &alone
             && self.is_proven(whole)
         {
-            return self.found(whole.clone(), None);
+            return self.to_result(whole.clone(), None);
         }
-        self.quick();
-        match self.make_fit() {
+        self.add_rounded_columns();
+        match self.find_fitting_columns() {
             PhaseEnd::Infeasible => return StageResult::Infeasible,
             PhaseEnd::Solved | PhaseEnd::Stopped => {}
         }
-        let ended = self.generate();
+        let ended = self.generate_columns();
         if ended == PhaseEnd::Infeasible {
             return StageResult::Infeasible;
         }
-        let mut best = better(alone, self.combined());
+        let mut best = better(alone, self.best_combination());
         self.report_progress(ears, best.as_ref());
         best = match shares::refine(self, best.as_ref()) {
             Some(refined) => better(best, Some(refined)),
@@ -99,13 +99,13 @@ impl JointProblem<'_> {
             && size(self.space) <= self.finish_max
             && !self.limits.exceeded()
         {
-            match self.finish(best.as_ref()) {
+            match self.solve_whole(best.as_ref()) {
                 Some(StageResult::Infeasible) if best.is_none() => return StageResult::Infeasible,
                 Some(StageResult::Found { choice, value, bound, stopped }) => {
                     self.bound = self.bound.max(bound);
                     if best.as_ref().is_none_or(|b| value < b.value) {
                         let whole = self.whole(choice, value);
-                        return self.found(whole, stopped);
+                        return self.to_result(whole, stopped);
                     }
                 }
                 // nothing is better than what is known
@@ -114,14 +114,14 @@ impl JointProblem<'_> {
             }
         }
         match best {
-            Some(whole) => self.found(whole, self.limits.stop_reason()),
+            Some(whole) => self.to_result(whole, self.limits.stop_reason()),
             None => StageResult::Unknown(self.limits.stop_reason().unwrap_or(StopReason::Finished)),
         }
     }
 
     /// Each pipeline as if it were alone: its bound counts, and its plan if all of them fit together.
-    fn alone(&mut self) -> Result<Option<JointPlan>, StageResult> {
-        let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| self.best_alone(sub)).collect();
+    fn solve_separately(&mut self) -> Result<Option<JointPlan>, StageResult> {
+        let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| self.solve_one(sub)).collect();
         let cost = self.master.shared.cost.clone();
         let mut bound = 0.0;
         let mut columns = Vec::with_capacity(answers.len());
@@ -140,7 +140,7 @@ impl JointProblem<'_> {
         Ok((columns.len() == self.subs.len()).then(|| self.joined(columns)).flatten())
     }
 
-    fn best_alone(&self, sub: &Subproblem) -> PricedColumn {
+    fn solve_one(&self, sub: &Subproblem) -> PricedColumn {
         let prices = &self.master.shared.cost;
         if self.goal == Goal::Accuracy
             && sub.weight > 0.0
@@ -170,7 +170,7 @@ impl JointProblem<'_> {
     }
 
     /// Plans that take no solver: the fewest devices, and the best for the goal.
-    fn quick(&mut self) {
+    fn add_rounded_columns(&mut self) {
         let shared = &self.master.shared;
         let few: Vec<f64> = shared.most.iter().map(|m| 1.0 / m.max(1.0)).collect();
         let cost = shared.cost.clone();
@@ -178,8 +178,8 @@ impl JointProblem<'_> {
             .subs
             .par_iter()
             .map(|sub| {
-                let mut found = sub.quick(Goal::Nothing, &few, self.goal, self.limits);
-                found.extend(sub.quick(self.goal, &cost, self.goal, self.limits));
+                let mut found = sub.rounded_columns(Goal::Nothing, &few, self.goal, self.limits);
+                found.extend(sub.rounded_columns(self.goal, &cost, self.goal, self.limits));
                 found
             })
             .collect();
@@ -191,7 +191,7 @@ impl JointProblem<'_> {
     }
 
     /// The whole formulation, between the bound and the plan that is known. `Infeasible`: nothing is better.
-    fn finish(&self, best: Option<&JointPlan>) -> Option<StageResult> {
+    fn solve_whole(&self, best: Option<&JointPlan>) -> Option<StageResult> {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         let mut built = build(self.problem, self.space, Stage::new(goal));
         let f = &mut built.formulation;

@@ -138,19 +138,21 @@ impl Subproblem {
         let problem = ask.room.unwrap_or(&self.problem);
         let stage = Stage { accuracy_min: ask.accuracy_min, prices: Some(&prices), free: ask.free, ..Stage::new(goal) };
         let listed = self.by_vectors(problem, stage, ask.gap, limits);
-        let answer = if self.complete { listed } else { self.beyond(problem, stage, listed, ask.gap, limits) };
+        let answer = if self.complete { listed } else { self.search_all_budgets(problem, stage, listed, ask.gap, limits) };
         match answer {
             StageResult::Found { choice, value, bound, .. } => {
                 let own = (goal == Goal::Accuracy).then(|| self.spent(&choice.groups[0], &prices) - value);
                 PricedColumn { column: self.column(choice, ask.worth, own, limits), bound: bound * scale }
             }
             StageResult::Infeasible => PricedColumn { column: None, bound: f64::INFINITY },
-            StageResult::Unknown(_) => PricedColumn { column: None, bound: self.floor(goal, &prices, limits) * scale },
+            StageResult::Unknown(_) => {
+                PricedColumn { column: None, bound: self.bound_without_solver(goal, &prices, limits) * scale }
+            }
         }
     }
 
     /// A bound on any answer, without a solver.
-    fn floor(&self, goal: Goal, prices: &[f64], limits: &Limits) -> f64 {
+    fn bound_without_solver(&self, goal: Goal, prices: &[f64], limits: &Limits) -> f64 {
         if !self.complete || limits.for_finishing().exceeded() {
             return if goal == Goal::Accuracy { -1.0 } else { 0.0 };
         }
@@ -233,7 +235,14 @@ impl Subproblem {
 
     /// Looks for a better plan than the listed vectors have, in the formulation with level binaries; what is proven comes from
     /// there. Its nodes are limited: a bound that is not the best is a bound all the same.
-    fn beyond(&self, problem: &Problem, stage: Stage<'_>, listed: StageResult, gap: f64, limits: &Limits) -> StageResult {
+    fn search_all_budgets(
+        &self,
+        problem: &Problem,
+        stage: Stage<'_>,
+        listed: StageResult,
+        gap: f64,
+        limits: &Limits,
+    ) -> StageResult {
         let (known, value) = match listed {
             StageResult::Found { choice, value, .. } => (Some(choice), value),
             _ => (None, f64::INFINITY),
@@ -251,7 +260,7 @@ impl Subproblem {
         // not the whole time that is left: the other pipelines and the master programme want theirs
         let solved = highs::solve(&built.formulation, settings, &limits.with_share_of_time(LEVEL_TIME), None);
         let stopped = || limits.stop_reason().unwrap_or(StopReason::Finished);
-        let bound = solved.bound.max(self.least(&stage, limits));
+        let bound = solved.bound.max(self.stage_bound(&stage, limits));
         match (solved.ending, solved.values, known) {
             (Ending::Infeasible, _, None) => StageResult::Infeasible,
             (Ending::Infeasible, _, Some(choice)) => {
@@ -263,9 +272,12 @@ impl Subproblem {
                 bound: bound.min(solved.cost),
                 stopped: (solved.ending == Ending::Stopped).then(stopped),
             },
-            (Ending::Failed, _, Some(choice)) => {
-                StageResult::Found { choice, value, bound: self.least(&stage, limits), stopped: Some(StopReason::Numerics) }
-            }
+            (Ending::Failed, _, Some(choice)) => StageResult::Found {
+                choice,
+                value,
+                bound: self.stage_bound(&stage, limits),
+                stopped: Some(StopReason::Numerics),
+            },
             (_, _, Some(choice)) => {
                 StageResult::Found { choice, value, bound: bound.min(cutoff), stopped: Some(stopped()) }
             }
@@ -274,8 +286,8 @@ impl Subproblem {
     }
 
     /// A bound on a stage without a solver.
-    fn least(&self, stage: &Stage<'_>, limits: &Limits) -> f64 {
-        self.floor(stage.goal, stage.prices.unwrap_or_default(), limits) - self.rebate(stage)
+    fn stage_bound(&self, stage: &Stage<'_>, limits: &Limits) -> f64 {
+        self.bound_without_solver(stage.goal, stage.prices.unwrap_or_default(), limits) - self.rebate(stage)
     }
 
     /// Most that free parts of devices can save.
@@ -320,7 +332,7 @@ impl Subproblem {
 
     /// Plans without a solver: for each budget vector the cheapest strategy for the goal at these prices, rounded up. They
     /// are valued by `worth`.
-    pub fn quick(&self, goal: Goal, prices: &[f64], worth: Goal, limits: &Limits) -> Vec<Column> {
+    pub fn rounded_columns(&self, goal: Goal, prices: &[f64], worth: Goal, limits: &Limits) -> Vec<Column> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let tariff = self.tariff(goal, prices);
         let mut columns: Vec<Column> = Vec::new();

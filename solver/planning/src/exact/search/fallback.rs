@@ -1,10 +1,9 @@
-//! A plan when there is no time, or no room, for a search: one variant for each task, found by local search.
+//! Which plan is there when the time is up, or the formulation is too large? One variant for each task, by local search.
 //!
-//! A state is a variant and a time budget for each task. Given them, everything else is arithmetic: each task's load, its
-//! replicas on the hardware that serves a query for the least, within the counts, and what is left unserved. Budgets start
-//! at the fastest and grow where a millisecond saves most. From the most accurate variants and from the cheapest ones, the
-//! best change of one task is taken until none helps or the time is up. What it finds is a plan like any other: the
-//! checker and the estimator see it.
+//! A state is a variant and a time budget for each task. Everything else follows by arithmetic: the load of each task, its
+//! replicas on the cheapest hardware within the counts, and the unserved load. Budgets start at the fastest point and grow
+//! where a millisecond saves most. The search starts from the most accurate variants, and again from the cheapest ones. It
+//! takes the best change of one task until none helps or the time is up. Checker and estimator see its plan as any other.
 
 use crate::exact::model::bounds;
 use crate::exact::model::groups::{Group, usable_groups};
@@ -27,15 +26,24 @@ const UNSERVED_MAX: f64 = 1e-9;
 /// The variant of every task of every pipeline.
 type Variants = Vec<Vec<VariantIndex>>;
 
-/// What a state comes to; less is better, in this order.
+/// Score of a state; less is better, in the order of the fields.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 struct Score {
     /// How far counts, floors and the budget are missed, relative.
     missed: f64,
     /// The objective, to be minimised.
     objective: f64,
-    /// What breaks ties.
+    /// Breaks ties of the objective.
     second: f64,
+}
+
+/// The needs of one task in one state of the search.
+struct TaskNeeds {
+    task: TaskIndex,
+    variant: VariantIndex,
+    load_qps: f64,
+    min_replicas: u32,
+    budget_ms: f64,
 }
 
 struct LocalSearch<'a> {
@@ -45,7 +53,7 @@ struct LocalSearch<'a> {
     limits: &'a Limits,
 }
 
-/// A valid plan that is not proven, and a bound that holds; `None` if this search finds none.
+/// A valid plan without a proof, and a valid bound; `None` if the local search finds no plan.
 pub(crate) fn plan_by_local_search(
     problem: &Problem,
     tightening: &Tightening,
@@ -56,15 +64,15 @@ pub(crate) fn plan_by_local_search(
     let groups: Vec<Vec<Group>> = indices.map(|p| usable_groups(problem, p, tightening, |_, _| true)).collect();
     let headroom = tightening.parts.iter().map(|p| p.headroom.as_slice()).collect();
     let search = LocalSearch { problem, headroom, groups, limits };
-    let thrift = search.thrift();
+    let rates = search.queries_per_price();
     let accuracy = |p: usize, t: TaskIndex, v: VariantIndex| problem.pipelines[p].variant(t, v).accuracy;
-    let starts = [search.start(accuracy), search.start(|p, t, v| thrift[p][t.get()][v.get()])];
+    let starts = [search.start(accuracy), search.start(|p, t, v| rates[p][t.get()][v.get()])];
     let mut best: Option<(Variants, Score)> = None;
     for start in starts.into_iter().flatten() {
         if best.as_ref().is_some_and(|b| b.1.missed <= UNSERVED_MAX) && limits.exceeded() {
             break;
         }
-        let found = search.descend(start);
+        let found = search.improve_variants(start);
         if best.as_ref().is_none_or(|b| found.1 < b.1) {
             best = Some(found);
         }
@@ -89,29 +97,29 @@ impl LocalSearch<'_> {
         (0..self.problem.pipelines.len()).map(of_pipeline).collect()
     }
 
-    /// By pipeline, task and variant: queries that its best replica serves for each unit of price (or replica).
-    fn thrift(&self) -> Vec<Vec<Vec<f64>>> {
+    /// By pipeline, task and variant: queries per second that its best replica serves for each unit of price.
+    fn queries_per_price(&self) -> Vec<Vec<Vec<f64>>> {
         let of_pipeline = |(p, groups): (&Pipeline, &Vec<Group>)| {
-            let mut thrift: Vec<Vec<f64>> = p.tasks.iter().map(|t| vec![0.0; t.variants.len()]).collect();
+            let mut rates: Vec<Vec<f64>> = p.tasks.iter().map(|t| vec![0.0; t.variants.len()]).collect();
             for g in groups {
-                let best = &mut thrift[g.task.get()][g.variant.get()];
-                *best = g.points.iter().map(|point| point.qps / self.unit(g)).fold(*best, f64::max);
+                let best = &mut rates[g.task.get()][g.variant.get()];
+                *best = g.points.iter().map(|point| point.qps / self.replica_price(g)).fold(*best, f64::max);
             }
-            thrift
+            rates
         };
         self.problem.pipelines.iter().zip(&self.groups).map(of_pipeline).collect()
     }
 
-    /// What one replica of a group counts for: its price where cost matters, else the devices it takes.
-    fn unit(&self, group: &Group) -> f64 {
+    /// Price of one replica of a group where cost matters, else the devices that it takes.
+    fn replica_price(&self, group: &Group) -> f64 {
         let price = self.problem.hardware_at(group.hardware).price_per_hour;
         let by_price = self.problem.objective.mode == Mode::MinCost || self.problem.objective.budget_per_hour.is_some();
         group.share.value() * if by_price { price.max(1e-9) } else { 1.0 }
     }
 
-    /// Takes the best change of one task's variant until none helps; when the time is up, the first that helps, and none
-    /// once the plan is valid, or nothing more may be worked on.
-    fn descend(&self, mut variants: Variants) -> (Variants, Score) {
+    /// Takes the best change of one task's variant until none helps. When the time is up, it takes the first change that
+    /// helps, until the plan is valid or the time for finishing is up.
+    fn improve_variants(&self, mut variants: Variants) -> (Variants, Score) {
         let mut score = self.score(&variants);
         loop {
             let mut best: Option<(Variants, Score)> = None;
@@ -119,9 +127,9 @@ impl LocalSearch<'_> {
                 if v == variants[p][t] {
                     continue;
                 }
-                let hurry = self.limits.exceeded();
-                let is_over = hurry && self.limits.for_finishing().exceeded();
-                if is_over || hurry && (score.missed <= UNSERVED_MAX || best.is_some()) {
+                let is_late = self.limits.exceeded();
+                let is_over = is_late && self.limits.for_finishing().exceeded();
+                if is_over || is_late && (score.missed <= UNSERVED_MAX || best.is_some()) {
                     break;
                 }
                 let mut changed = variants.clone();
@@ -179,7 +187,7 @@ impl LocalSearch<'_> {
         Score { missed, objective, second }
     }
 
-    /// `(replicas, point)` of every group, and the part of the demand that nobody serves.
+    /// The choice of every group, and the unserved share of the demand.
     fn choose(&self, variants: &Variants) -> (Vec<Vec<GroupChoice>>, f64) {
         // devices that are left
         let mut left: Vec<f64> = self.problem.hardware.iter().map(|h| h.count.map_or(f64::INFINITY, f64::from)).collect();
@@ -192,8 +200,14 @@ impl LocalSearch<'_> {
             match self.budgets(p, variants, &loads) {
                 Some(budgets) => {
                     for t in (0..pipeline.tasks.len()).map(TaskIndex) {
-                        let needs = (loads[t.get()], pipeline.task(t).min_replicas);
-                        unserved += self.fill(p, (t, variants[t.get()]), needs, budgets[t.get()], &mut left, &mut chosen);
+                        let needs = TaskNeeds {
+                            task: t,
+                            variant: variants[t.get()],
+                            load_qps: loads[t.get()],
+                            min_replicas: pipeline.task(t).min_replicas,
+                            budget_ms: budgets[t.get()],
+                        };
+                        unserved += self.place_replicas(p, needs, &mut left, &mut chosen);
                     }
                 }
                 None => unserved += 1.0,
@@ -203,21 +217,15 @@ impl LocalSearch<'_> {
         (all, unserved)
     }
 
-    /// Places one task's replicas; answers the part of its load that found no device.
-    fn fill(
-        &self,
-        p: usize,
-        (task, variant): (TaskIndex, VariantIndex),
-        (load, min_replicas): (f64, u32),
-        budget: f64,
-        left: &mut [f64],
-        chosen: &mut [GroupChoice],
-    ) -> f64 {
+    /// Places one task's replicas on the devices that are left. Returns the share of its load that found no device, plus
+    /// the replicas that it lacks.
+    fn place_replicas(&self, p: usize, needs: TaskNeeds, left: &mut [f64], chosen: &mut [GroupChoice]) -> f64 {
+        let TaskNeeds { task, variant, load_qps: load, min_replicas, budget_ms } = needs;
         let groups = &self.groups[p];
         let here = groups.iter().enumerate().filter(|(_, g)| g.task == task && g.variant == variant);
-        let mut here: Vec<(usize, usize)> = here.filter_map(|(i, g)| Some((i, g.best_within(budget)?))).collect();
+        let mut here: Vec<(usize, usize)> = here.filter_map(|(i, g)| Some((i, g.best_within(budget_ms)?))).collect();
         let price = |&(i, point): &(usize, usize)| {
-            self.unit(&groups[i]) * f64::from(replicas_for(load, groups[i].points[point].qps))
+            self.replica_price(&groups[i]) * f64::from(replicas_for(load, groups[i].points[point].qps))
         };
         here.sort_by(|a, b| price(a).total_cmp(&price(b)));
         let survive = self.problem.pipelines[p].survive;
@@ -254,7 +262,7 @@ impl LocalSearch<'_> {
                 let of = self.groups[p].iter().filter(|g| g.task.get() == t && g.variant == variants[t]);
                 let mut steps: Vec<(f64, f64)> = Vec::new();
                 let mut points: Vec<(f64, f64)> =
-                    of.flat_map(|g| g.points.iter().map(|b| (b.charge_ms, self.unit(g) / b.qps))).collect();
+                    of.flat_map(|g| g.points.iter().map(|b| (b.charge_ms, self.replica_price(g) / b.qps))).collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
                 for (charge, price) in points {
                     if steps.last().is_none_or(|&(_, last)| price < last) {
