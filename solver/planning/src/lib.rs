@@ -1,15 +1,25 @@
-//! Planners: which variants run on which hardware, with which batch size and how many replicas.
+//! Planners: which variants run on which hardware, with which batch size and how many replicas?
 //!
-//! What belongs here: formulations, searches over them, the check loop that makes plans hold on a trace, and the words that
-//! explain a plan or say why there is none. What never does: clocks (the caller passes one), I/O, databases, how a plan is
-//! carried out.
+//! What belongs here: formulations, searches over them, the check of a plan on a trace, and the explanation of a plan or of
+//! its absence. What never does: clocks (the caller passes one), input and output, databases, the execution of a plan.
 //!
-//! The exact planner is the module `milp`, whose documentation is the formulation; the greedy one is `greedy` (InferLine);
-//! `baselines` are what the papers compare themselves with. [`frontier`] plans along one value of a problem.
-//! Every plan is confirmed by the independent checker and replayed by the estimator before it is returned.
+//! The rooms, from the bottom up. A room imports only from the rooms before it:
 //!
-//! The commonest addition is a rule that plans must obey: add it to the checker with a fixture that it must reject, then
-//! its row to `milp::constraints`, then a tiny problem to the brute-force test that only the rule decides.
+//! - `options`, `replay`, `routing`: the settings of a run, replays on the estimator, routing tables;
+//! - `exact`: the exact planner. Its documentation is the formulation;
+//! - `answer`: outcome, report, explanation, shortfalls;
+//! - `trace_check`: does a plan hold on the trace?
+//! - `greedy` (InferLine) and `baselines` (the planners that the papers compare themselves with);
+//! - [`ladder`]: replica counts at other rates;
+//! - `planners`: the choice of the planner, [`plan`];
+//! - `along`: many plans along an axis ([`frontier`], [`compare`], [`change`]);
+//! - [`scaling`]: INFaaS's scaling problem, beside all these.
+//!
+//! The independent checker confirms every plan, and the estimator replays it, before a caller sees it.
+//!
+//! The commonest addition is a rule that plans must obey. Add it to the checker with a fixture that the checker must reject.
+//! Then add its row to `exact::model::constraints`. Then add a tiny problem to the brute-force test that only the rule
+//! decides.
 
 mod along;
 mod answer;

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// is not lost.
 const FINISH_TIME: Duration = Duration::from_millis(300);
 
-/// Which planner.
+/// A planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Planner {
     /// Mixed-integer programming: Loki's two steps, least cost, or highest accuracy.
@@ -63,34 +63,34 @@ impl Planner {
     }
 }
 
-/// Settings of one run. Planning reads no clock: `elapsed` does.
+/// Settings of one run. Planning reads no clock; the caller passes `elapsed`.
 #[derive(Clone)]
 pub struct PlanOptions {
     /// Which planner.
     pub planner: Planner,
     /// Relative gap at which a plan counts as optimal.
     pub gap: f64,
-    /// Limit of `elapsed` on everything: formulation, search, replays, explanation, ladder. What was found by then may be worked on
-    /// for some tenths of a second more.
+    /// Limit of `elapsed` for the whole run: formulation, search, replays, explanation, ladder. Work on a solution that was
+    /// found in time may take some tenths of a second more.
     pub time_limit: Option<Duration>,
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
-    /// Set it to stop the run.
+    /// The caller sets it to stop the run.
     pub cancel: Arc<AtomicBool>,
-    /// The plan must hold on it (check loop); `None` plans the formulation's own optimum.
+    /// The plan must hold on this load (check loop); `None` plans the optimum of the formulation.
     pub trace: Option<Workload>,
-    /// Whether alternatives and prices are worked out once the plan is settled; what binds is always said.
+    /// Whether alternatives and prices are searched for after the plan is known. Binding limits are always reported.
     pub explain: bool,
-    /// Hears of every better plan and bound while the search runs.
+    /// Receives every better plan and bound while the search runs.
     pub listener: Option<Listener>,
-    /// The plan's ladders are made up to so many times its demand: `ladder::with_ladders`. Where the exact planner plans
-    /// for least cost on a trace, the greedy one then plans too, in what is left of the time limit, and the plan whose ladders are
-    /// cheaper at the demand is answered.
+    /// Makes ladders up to this many times the plan's demand ([`ladder`](crate::ladder)). If the exact planner plans for
+    /// least cost on a trace, the greedy planner then plans too, within the remaining time. The result is the plan whose
+    /// ladders are cheaper at the demand.
     pub ladder: Option<f64>,
 }
 
 impl PlanOptions {
-    /// The exact planner with gap 1e-4, without limit and trace, with explanations.
+    /// The exact planner with a gap of 1e-4, with explanations, without a limit and a trace.
     #[must_use]
     pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
         let cancel = Arc::default();
@@ -119,7 +119,7 @@ impl PlanOptions {
         }
     }
 
-    /// The same within a part of the time that is left.
+    /// These options with a share of the remaining time.
     pub(crate) fn with_share_of_time(&self, share: f64) -> Self {
         Self { time_limit: self.limits().with_share_of_time(share).deadline, ..self.clone() }
     }

@@ -8,18 +8,20 @@ use crate::{greedy, ladder};
 use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
 use std::sync::Arc;
 
-/// Part of the time left that a plan gets where something comes after it: its ladders, or another planner.
-const FIRST_PART: f64 = 0.5;
+/// Share of the remaining time for a plan if its ladders or another planner follow.
+const FIRST_SHARE: f64 = 0.5;
 
-/// Plans: the outcome and how it came about. Ends within the time limit, and soon after it was cancelled; a plan whose replay was cut
-/// short is [`PlanOutcome::Feasible`] with the reason, and has no estimate.
+/// Plans a problem. Returns the outcome and a report on the run.
+///
+/// The run ends within the time limit, or soon after it was cancelled. A plan whose replay was cut short is
+/// [`PlanOutcome::Feasible`] with the reason, and has no estimate.
 pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let Some(up_to) = options.ladder else { return plan_without_ladders(problem, options) };
     let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
     if !has_rival {
         return with_ladders(problem, options, up_to);
     }
-    let exact = with_ladders(problem, &options.with_share_of_time(FIRST_PART), up_to);
+    let exact = with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
     let Some(plan) = exact.0.plan().filter(|_| !options.limits().exceeded()) else { return exact };
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
@@ -27,16 +29,16 @@ pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningR
     let rival = PlanOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
     let greedy = with_ladders(problem, &rival, up_to);
     let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
-    // One without ladders knows nothing but its demand.
+    // A plan without ladders has a price at its demand only.
     let has_ladders = |plan: &&Plan| plan.pipelines.iter().all(|part| !part.ladder.is_empty());
     let is_cheaper = greedy.0.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
-    // One whose replay was cut short has not been seen to hold.
+    // A plan without an estimate is not known to hold.
     if is_cheaper && greedy.1.estimate.is_some() { greedy } else { exact }
 }
 
-/// A plan of one planner with its ladders.
+/// The plan of one planner, with ladders.
 fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
-    let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_PART));
+    let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
     let outcome = outcome.map(|plan| {
         let (plan, left_out) = ladder::with_ladders(problem, plan, up_to, &limits);
@@ -46,7 +48,7 @@ fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOu
     (outcome, report)
 }
 
-/// A plan without ladders.
+/// The plan of one planner, without ladders.
 fn plan_without_ladders(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     match (options.planner, &options.trace) {
         (Planner::Greedy, _) => greedy::plan(problem, options),

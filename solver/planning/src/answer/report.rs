@@ -6,7 +6,7 @@ use crate::options::PlanOptions;
 use crate::replay::ReplayFailure;
 use apportion_domain::{Estimate, Explanation, ObjectiveValue, PlanOutcome, PlanningReport, Problem, Round, StopReason};
 
-/// A report with nothing in it yet.
+/// A report without a plan and an explanation.
 pub(crate) fn empty_report(options: &PlanOptions) -> PlanningReport {
     PlanningReport {
         planner: options.planner.name().into(),
@@ -18,7 +18,7 @@ pub(crate) fn empty_report(options: &PlanOptions) -> PlanningReport {
     }
 }
 
-/// The answer for a plan with its estimate, or with why there is none: then nothing is proven of how the plan fares.
+/// Outcome and report for a plan, with its estimate or with the reason why there is none.
 pub(crate) fn report_plan(
     problem: &Problem,
     options: &PlanOptions,
@@ -26,10 +26,10 @@ pub(crate) fn report_plan(
     replayed: Result<Estimate, ReplayFailure>,
     rounds: Vec<Round>,
 ) -> (PlanOutcome, PlanningReport) {
-    let Candidate { plan, objective, stopped, basis } = candidate;
-    // what explaining takes is not the planner's time
+    let Candidate { plan, objective, stopped, provenance } = candidate;
+    // the time of the explanation does not count as planning time
     let seconds = (options.elapsed)().as_secs_f64();
-    let mut explanation = explain::explain(problem, &plan, objective, basis.as_ref(), options);
+    let mut explanation = explain::explain(problem, &plan, objective, provenance.as_ref(), options);
     let cut = replayed.as_ref().err().and_then(|no| no.stopped);
     explanation.left_out.extend(replayed.as_ref().err().map(ReplayFailure::sentence));
     let gap = objective.gap().unwrap_or(f64::INFINITY);
@@ -45,7 +45,7 @@ pub(crate) fn report_plan(
     (outcome, PlanningReport { objective, seconds, rounds, explanation, estimate: replayed.ok(), ..empty_report(options) })
 }
 
-/// The answer for a problem without a plan.
+/// Outcome and report for an infeasible problem.
 pub(crate) fn report_infeasible(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let shortfalls = infeasible::shortfalls(problem, &options.limits());
     let mut report = empty_report(options);
@@ -54,11 +54,11 @@ pub(crate) fn report_infeasible(problem: &Problem, options: &PlanOptions) -> (Pl
     (PlanOutcome::Infeasible { shortfalls }, report)
 }
 
-/// The answer when there is neither plan nor proof.
+/// Outcome and report without a plan and without a proof.
 pub(crate) fn report_unknown(options: &PlanOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
     let mut report = empty_report(options);
     report.seconds = (options.elapsed)().as_secs_f64();
-    // whatever else kept it from an answer, it was not to look for one any longer
+    // a cancelled run reports the cancellation, whatever else went wrong
     let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { stopped };
     (PlanOutcome::Unknown { stopped }, report)
 }

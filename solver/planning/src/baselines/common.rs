@@ -71,8 +71,12 @@ pub(super) fn answer(problem: &Problem, options: &PlanOptions, found: BaselinePl
     let workload = options.trace.as_ref().unwrap_or(&default);
     let estimate = replay::replay(problem, &found.plan, workload, &options.limits().for_finishing()).map(|s| s.total);
     let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
-    let candidate =
-        Candidate { objective: objective(problem, &found.plan), plan: found.plan, stopped: Some(stopped), basis: None };
+    let candidate = Candidate {
+        objective: objective(problem, &found.plan),
+        plan: found.plan,
+        stopped: Some(stopped),
+        provenance: None,
+    };
     let (outcome, mut report) = report::report_plan(problem, options, candidate, estimate, Vec::new());
     if found.part < 1.0 {
         report.explanation.shortfalls = missing(problem, &found.rates, found.part);

@@ -48,7 +48,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     };
     let Some(plan) = greedy.plan(&settings) else { return report::report_unknown(options, StopReason::Numerics) };
     let estimate = replay::replay(problem, &plan, greedy.workload, &limits.for_finishing()).map(|s| s.total);
-    let candidate = Candidate { objective: objective(problem, &plan), plan, stopped: Some(stopped), basis: None };
+    let candidate = Candidate { objective: objective(problem, &plan), plan, stopped: Some(stopped), provenance: None };
     report::report_plan(problem, options, candidate, estimate, Vec::new())
 }
 

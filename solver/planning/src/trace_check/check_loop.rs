@@ -1,9 +1,9 @@
-//! The check loop: solve, replay on the trace, give what was measured back to the formulation, solve again.
+//! The check loop: solve, replay on the trace, tighten the formulation by the measurements, solve again.
 //!
-//! A formulation that fills replicas to the brim misses its tail under random arrivals. So where the percentile is missed,
-//! each task at which queries waited longer than the queue factor allows gets headroom (its load counts for more) and, where
-//! its replicas were not even busy (a parent's batch arrives at once), a charge on its time. A tightening that no plan can
-//! meet, or under which the plan holds, is an upper end: the next one lies half-way to the last that missed.
+//! A formulation that uses replicas fully misses its tail under random arrivals. So a missed percentile tightens each task
+//! at which queries waited longer than the queue factor allows. The task gets headroom: its load counts for more. If its
+//! replicas were not busy (a parent's batch arrives at once), it also gets a charge on its time. A tightening is an upper
+//! end if no plan meets it, or if the plan holds under it. The next tightening lies half-way to the last one that missed.
 
 use super::tighten::{MissedPlan, tighten};
 use crate::answer::report;
@@ -19,7 +19,7 @@ use apportion_mip::Limits;
 pub(crate) const ROUNDS_MAX: u32 = 8;
 /// Most rounds spent on a better plan once one holds.
 const REFINEMENTS_MAX: u32 = 3;
-/// A plan with how it fared.
+/// A plan with its replay.
 struct Replayed {
     candidate: Candidate,
     simulation: Simulation,
@@ -31,7 +31,7 @@ struct Replayed {
 struct Progress {
     held: Option<Replayed>,
     missed: Option<Replayed>,
-    /// The last tightening that missed, and the least that holds or that nothing meets.
+    /// The last tightening that missed. `high` is the least that holds or that no plan meets.
     low: Option<Tightening>,
     high: Option<Tightening>,
     refinements: u32,
@@ -61,7 +61,7 @@ pub(crate) fn plan_on_trace(
             Attempt::Plan(candidate) => {
                 let simulation = match replay::replay(problem, &candidate.plan, workload, &limits.for_finishing()) {
                     Ok(simulation) => simulation,
-                    // what an earlier round has seen says more than a plan that nobody has seen
+                    // a replayed plan of an earlier round is worth more than a plan without a replay
                     Err(no) if progress.held.is_some() || progress.missed.is_some() => {
                         progress.stopped = Some(no.reason());
                         break;
@@ -70,19 +70,19 @@ pub(crate) fn plan_on_trace(
                 };
                 progress.rounds.push(record(problem, round, &tightening, &candidate, &simulation));
                 let replayed = Replayed { candidate: *candidate, simulation, tightening: tightening.clone() };
-                progress.add(problem, replayed);
+                progress.record_replay(problem, replayed);
             }
         }
-        match progress.next(problem, workload, &search) {
+        match progress.next_tightening(problem, workload, &search) {
             Some(next) => tightening = next,
             None => break,
         }
     }
-    progress.answer(problem, options)
+    progress.into_report(problem, options)
 }
 
 impl Progress {
-    fn add(&mut self, problem: &Problem, replayed: Replayed) {
+    fn record_replay(&mut self, problem: &Problem, replayed: Replayed) {
         let miss = worst_miss(problem, &replayed.simulation);
         if miss <= 0.0 {
             self.high = Some(replayed.tightening.clone());
@@ -98,8 +98,8 @@ impl Progress {
         }
     }
 
-    /// What to try next; `None` when nothing better is to be expected.
-    fn next(&self, problem: &Problem, workload: &Workload, limits: &Limits) -> Option<Tightening> {
+    /// The next tightening to try; `None` if no better plan is expected.
+    fn next_tightening(&self, problem: &Problem, workload: &Workload, limits: &Limits) -> Option<Tightening> {
         if limits.exceeded() {
             return None;
         }
@@ -118,14 +118,14 @@ impl Progress {
         }
     }
 
-    fn answer(self, problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    fn into_report(self, problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
         match (self.held, self.missed) {
             (Some(held), _) => {
                 report::report_plan(problem, options, held.candidate, Ok(held.simulation.total), self.rounds)
             }
             (None, Some(missed)) => {
                 let reason = self.stopped.unwrap_or(StopReason::TraceNotMet);
-                // a run that was told to stop has not tried all that it would have
+                // a cancelled run has not tried everything
                 let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { StopReason::TraceNotMet };
                 let candidate = Candidate { stopped: Some(stopped), ..missed.candidate };
                 tracing::info!(%reason, "no plan holds on the trace");
@@ -140,7 +140,7 @@ fn worst_miss(problem: &Problem, simulation: &Simulation) -> f64 {
     replay::percentile_misses(problem, &simulation.pipelines).into_iter().fold(0.0, f64::max)
 }
 
-/// Which of two plans that hold is kept: the cheaper or the more accurate, then the one with fewer replicas.
+/// Whether plan `a` is kept instead of `b`, if both hold: cheaper or more accurate, then fewer replicas.
 fn is_better(problem: &Problem, a: &Candidate, b: &Candidate) -> bool {
     let value = |c: &Candidate| c.objective.value.unwrap_or(f64::NEG_INFINITY);
     let score = |c: &Candidate| -> (f64, f64) {

@@ -5,10 +5,10 @@ use crate::replay;
 use apportion_domain::{Moment, Pipeline, PipelinePlan, Plan, Problem, TaskWaiting, Trace};
 use apportion_estimator::{Simulation, Workload};
 
-/// Least and most that one round adds to a task's headroom, relative: small enough not to overshoot by a whole variant, large
-/// enough to reach twice the load within the rounds.
+/// Least and most that one round adds to a task's headroom, relative. The least is too small to overshoot by a whole
+/// variant. The most is large enough to reach twice the load within the rounds.
 const HEADROOM_STEP: (f64, f64) = (0.06, 0.5);
-/// Replicas below this utilisation did not wait for lack of capacity but because queries came in bursts.
+/// Queries that wait at replicas below this utilisation wait because of bursts, not because of missing capacity.
 const BUSY: f64 = 0.75;
 /// Length of the window over which a trace's peak is taken: InferLine's tuner looks at 5 s (section 5).
 const PEAK_WINDOW_SECONDS: u64 = 5;
@@ -48,14 +48,14 @@ pub(super) fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, 
     next
 }
 
-/// What a query may wait at a task by the queue factor: `(queue_factor - 1) * latency` of its slowest group.
+/// Allowed waiting of a query at a task: `(queue_factor - 1) * latency` of its slowest group, in milliseconds.
 fn allowed_ms(pipeline: &Pipeline, part: &PipelinePlan, task: &str) -> f64 {
     let budgets = part.assignments.iter().filter(|a| a.group.task == task).map(|a| a.latency_budget_ms);
     let latency = (budgets.fold(0.0, f64::max) - pipeline.network_ms) / pipeline.queue_factor;
     (pipeline.queue_factor - 1.0) * latency
 }
 
-/// Measured waiting (99th percentile) of a task over what it is allowed.
+/// Measured waiting of a task (99th percentile) over its allowed waiting.
 fn overrun(pipeline: &Pipeline, part: &PipelinePlan, waiting: &[TaskWaiting], task: &str) -> f64 {
     let measured = waiting.iter().find(|w| w.task == task).map_or(0.0, |w| w.p99_ms);
     let floor = 0.01 * pipeline.slo_ms;
@@ -89,7 +89,7 @@ fn peak_over(trace: &Trace, demand_qps: f64) -> f64 {
             if length < nanos { demand_qps } else { most as f64 / PEAK_WINDOW_SECONDS as f64 }
         }
     };
-    // a window of few arrivals is above the mean by chance; only a clear excess counts
+    // a window of few arrivals exceeds the mean by chance, so only a clear excess counts
     let ratio = peak / demand_qps;
     if ratio > 1.25 { ratio } else { 1.0 }
 }

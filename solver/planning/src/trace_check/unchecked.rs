@@ -7,7 +7,7 @@ use crate::options::PlanOptions;
 use crate::replay;
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};
 
-/// One search, its plan replayed on the default trace: reported, not enforced.
+/// Searches once and replays the plan on the default trace. The percentile is reported, but not enforced.
 pub(crate) fn plan_unchecked(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits();
     match attempt(problem, &Tightening::none(problem), options.gap, &limits.for_search()) {

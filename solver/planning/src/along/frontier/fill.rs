@@ -99,7 +99,7 @@ fn blank(value: f64, status: PlanStatus) -> FrontierPoint {
 }
 
 fn solved(problem: &Problem, value: f64, candidate: Candidate, gap: f64) -> FrontierPoint {
-    let Candidate { plan, objective, stopped, basis: _ } = candidate;
+    let Candidate { plan, objective, stopped, provenance: _ } = candidate;
     let mut point = FrontierPoint {
         objective,
         accuracy: Some(accuracy(problem, &plan)),

@@ -54,7 +54,7 @@ struct Variations<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
     objective: ObjectiveValue,
-    basis: &'a Provenance,
+    provenance: &'a Provenance,
     gap: f64,
     limits: Limits,
 }
@@ -64,23 +64,23 @@ pub(super) fn add(
     problem: &Problem,
     plan: &Plan,
     objective: ObjectiveValue,
-    basis: Option<&Provenance>,
+    provenance: Option<&Provenance>,
     options: &PlanOptions,
     explanation: &mut Explanation,
 ) {
     let mut asks = asks(problem, plan);
     let total = asks.len();
-    let reason = match basis {
+    let reason = match provenance {
         None => Some("this planner does not search".to_owned()),
-        Some(basis) if !basis.complete => Some("the search for the plan itself was cut short".to_owned()),
-        Some(basis) if basis.took * 2 > TIME_MAX => Some(format!(
+        Some(provenance) if !provenance.complete => Some("the search for the plan itself was cut short".to_owned()),
+        Some(provenance) if provenance.took * 2 > TIME_MAX => Some(format!(
             "one search takes {:.1} s, and all may take {:.1} s",
-            basis.took.as_secs_f64(),
+            provenance.took.as_secs_f64(),
             TIME_MAX.as_secs_f64()
         )),
         Some(_) => None,
     };
-    let (Some(basis), None) = (basis, &reason) else {
+    let (Some(provenance), None) = (provenance, &reason) else {
         explanation.left_out.extend(reason.map(|why| sentence(total, &why)));
         return;
     };
@@ -88,7 +88,7 @@ pub(super) fn add(
     let now = (options.elapsed)();
     let until = options.time_limit.map_or(now + TIME_MAX, |limit| limit.min(now + TIME_MAX));
     let limits = options.limits().without_listener().ending_at(until);
-    let again = Variations { problem, plan, objective, basis, gap: options.gap, limits };
+    let again = Variations { problem, plan, objective, provenance, gap: options.gap, limits };
     let answers: Vec<VariationResult> = asks.into_par_iter().map(|ask| again.answer(ask)).collect();
     let found = answers.iter().filter(|a| !matches!(a, VariationResult::None)).count();
     if found < total {
@@ -212,7 +212,7 @@ impl Variations<'_> {
             return VariationResult::None;
         }
         let Some(changed) = changed(self.problem, ask) else { return VariationResult::Void };
-        let attempted = attempt(&changed, &self.basis.tightening, self.gap, &self.limits);
+        let attempted = attempt(&changed, &self.provenance.tightening, self.gap, &self.limits);
         match (attempted, priced(self.problem, ask), alternative(self.problem, ask)) {
             (Attempt::Unknown(_), ..) => VariationResult::None,
             (Attempt::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => VariationResult::None,

@@ -11,7 +11,13 @@ use apportion_domain::{
 use apportion_mip::Limits;
 
 /// Adds the next smaller and the next larger batch size to the decision on each group that serves any traffic.
-pub(super) fn add(problem: &Problem, plan: &Plan, basis: Option<&Provenance>, decisions: &mut [Decision], limits: &Limits) {
+pub(super) fn add(
+    problem: &Problem,
+    plan: &Plan,
+    provenance: Option<&Provenance>,
+    decisions: &mut [Decision],
+    limits: &Limits,
+) {
     let mut decisions = decisions.iter_mut();
     for (p, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {
         for (a, decision) in part.assignments.iter().zip(&mut decisions) {
@@ -22,7 +28,7 @@ pub(super) fn add(problem: &Problem, plan: &Plan, basis: Option<&Provenance>, de
             let Some(hardware) = problem.hardware_named(&a.group.hardware) else { continue };
             let rows = pipeline.variant(task, variant).profile.on(hardware, a.group.share);
             let Some(at) = rows.iter().position(|r| r.batch == a.batch) else { continue };
-            let headroom = basis.map_or(1.0, |b| b.tightening.parts[p].headroom[task.get()]);
+            let headroom = provenance.map_or(1.0, |b| b.tightening.parts[p].headroom[task.get()]);
             let what_if = WhatIf { problem, plan, pipeline, part, a, task, hardware, now: &rows[at], headroom };
             let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|i| rows.get(i));
             decision.alternatives.extend(neighbours.map(|row| Alternative {

@@ -17,12 +17,12 @@ use crate::exact::search::attempt::Provenance;
 use crate::options::PlanOptions;
 use apportion_domain::{Explanation, ObjectiveValue, Plan, Problem};
 
-/// Explains a plan. Without a `basis` (a planner that does not search) nothing is searched for again.
+/// Explains a plan. Without a `provenance` (a planner that does not search) nothing is searched for again.
 pub(crate) fn explain(
     problem: &Problem,
     plan: &Plan,
     objective: ObjectiveValue,
-    basis: Option<&Provenance>,
+    provenance: Option<&Provenance>,
     options: &PlanOptions,
 ) -> Explanation {
     let mut explanation = Explanation { binding: binding(problem, plan), ..Explanation::default() };
@@ -35,8 +35,8 @@ pub(crate) fn explain(
     }
     // what is worked out beyond that is a reader's comfort, and none is there who told it to stop
     if options.explain && !limits.is_cancelled() {
-        batches::add(problem, plan, basis, &mut explanation.decisions, &limits);
-        again::add(problem, plan, objective, basis, options, &mut explanation);
+        batches::add(problem, plan, provenance, &mut explanation.decisions, &limits);
+        again::add(problem, plan, objective, provenance, options, &mut explanation);
     }
     explanation
 }

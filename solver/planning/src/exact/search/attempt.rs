@@ -9,28 +9,28 @@ use apportion_domain::{ObjectiveValue, Plan, Problem, StopReason};
 use apportion_mip::Limits;
 use std::time::Duration;
 
-/// How a plan was found, so that it can be found again on a changed problem.
+/// How a plan was found. It allows the same search on a changed problem.
 #[derive(Clone, Debug)]
 pub(crate) struct Provenance {
     pub tightening: Tightening,
     /// How long the search took.
     pub took: Duration,
-    /// Whether it ran to its end.
+    /// Whether the search ran to its end.
     pub complete: bool,
 }
 
-/// A plan that the checker accepts, with what is proven about it.
+/// A plan that the checker accepts, with its proven bound.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub plan: Plan,
     pub objective: ObjectiveValue,
     /// Why the search ended before its proof.
     pub stopped: Option<StopReason>,
-    /// How it was found; `None` if not by a search that can be repeated.
-    pub basis: Option<Provenance>,
+    /// How it was found; `None` if the search cannot be repeated.
+    pub provenance: Option<Provenance>,
 }
 
-/// One search, turned into a plan.
+/// Result of one search, as a plan.
 #[derive(Clone, Debug)]
 pub(crate) enum Attempt {
     Plan(Box<Candidate>),
@@ -38,7 +38,7 @@ pub(crate) enum Attempt {
     Unknown(StopReason),
 }
 
-/// Searches once; its plan has routing tables and is confirmed by the checker.
+/// Searches once. The plan has routing tables, and the checker accepts it.
 pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Attempt {
     if let Some(reason) = limits.for_finishing().stop_reason() {
         return Attempt::Unknown(reason);
@@ -70,11 +70,11 @@ fn candidate(
         return Err(StopReason::Numerics);
     }
     let objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
-    let basis = Provenance { tightening: tightening.clone(), took, complete: found.stopped.is_none() };
-    Ok(Candidate { plan, objective, stopped: found.stopped, basis: Some(basis) })
+    let provenance = Provenance { tightening: tightening.clone(), took, complete: found.stopped.is_none() };
+    Ok(Candidate { plan, objective, stopped: found.stopped, provenance: Some(provenance) })
 }
 
-/// Whether the checker accepts a plan of ours; it always should.
+/// Whether the checker accepts our plan. It always should.
 pub(crate) fn is_clean(problem: &Problem, plan: &Plan) -> bool {
     let findings = apportion_checker::check(problem, plan);
     for finding in &findings {
