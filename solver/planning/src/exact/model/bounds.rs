@@ -1,4 +1,4 @@
-//! Bounds that need no search: what no plan can beat, because each task alone could not.
+//! Which bound holds without a search? The sum of what each task alone can reach at best.
 
 use super::groups::{Group, usable_groups};
 use super::tightening::Tightening;
@@ -11,8 +11,8 @@ pub(crate) fn is_maximised(problem: &Problem, step: Option<ObjectiveStep>) -> bo
     step == Some(ObjectiveStep::Accuracy) || problem.objective.mode == Mode::MaxAccuracy
 }
 
-/// The bound of a mode and step: most accuracy of any path, or the sum over tasks of what the least load costs at the
-/// best throughput, whatever its latency.
+/// The bound of a mode and step: the highest accuracy of any path, or a sum over tasks. Each task counts the cost of its
+/// least load at its best throughput, whatever the latency.
 pub(crate) fn bound(problem: &Problem, tightening: &Tightening, step: Option<ObjectiveStep>) -> f64 {
     if is_maximised(problem, step) {
         let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
@@ -23,7 +23,7 @@ pub(crate) fn bound(problem: &Problem, tightening: &Tightening, step: Option<Obj
     (0..problem.pipelines.len()).map(|p| least(problem, tightening, PipelineIndex(p), replicas)).sum()
 }
 
-/// No path is more accurate.
+/// The highest accuracy of any path.
 pub(crate) fn accuracy_max(pipeline: &Pipeline) -> f64 {
     let best = |t: TaskIndex| pipeline.task(t).variants.iter().map(|v| v.accuracy).fold(0.0, f64::max);
     let all = (0..pipeline.tasks.len()).map(TaskIndex);
@@ -37,7 +37,7 @@ pub(crate) fn accuracy_max(pipeline: &Pipeline) -> f64 {
             route.push(edge.from);
         }
         route.reverse();
-        // a path may end early where a variant makes no queries, so every length counts
+        // a path may end early at a variant that makes no queries, so every length counts
         let ends = |n: usize| {
             let stages = route[..n].iter().map(|&t| best(t));
             match pipeline.accuracy_model {

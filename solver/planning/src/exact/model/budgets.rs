@@ -1,17 +1,19 @@
-//! Budget vectors: how the SLO is divided among the tasks. Only maximal ones matter, since a larger budget never hurts.
+//! How can the SLO be divided among the tasks? By budget vectors, one budget for each task.
+//!
+//! Only maximal vectors matter, because a larger budget never hurts.
 
 use super::latency::{finish_times, optional_tasks};
 use super::space::PipelineSpace;
 use apportion_domain::{LatencyRule, Pipeline, SLACK, TaskIndex};
 use apportion_mip::Limits;
 
-/// Most vectors that are enumerated; beyond it the formulation chooses budgets with binaries.
+/// Most vectors that are enumerated. Beyond it the formulation chooses budgets with binaries.
 pub(crate) const VECTORS_MAX: usize = 400;
-/// Most candidates that are looked at for maximality.
+/// Most candidates that are tested for maximality.
 const CANDIDATES_MAX: usize = 200_000;
 
-/// Candidates between two looks at the limits.
-const CANDIDATES_AT_ONCE: usize = 256;
+/// Candidates between two checks of the limits.
+const CANDIDATES_PER_CHECK: usize = 256;
 
 /// All maximal budget vectors in charges by task, or `None` if there are more than [`VECTORS_MAX`], or time is up first.
 pub(crate) fn maximal(pipeline: &Pipeline, part: &PipelineSpace, limits: &Limits) -> Option<Vec<Vec<f64>>> {
@@ -37,7 +39,7 @@ pub(crate) fn at_most(
     }
     let mut vectors = Vec::new();
     for code in 0..candidates {
-        if code.is_multiple_of(CANDIDATES_AT_ONCE) && limits.exceeded() {
+        if code.is_multiple_of(CANDIDATES_PER_CHECK) && limits.exceeded() {
             return None;
         }
         if let Some(vector) = complete(pipeline, part, &inner, code)
@@ -52,8 +54,8 @@ pub(crate) fn at_most(
     Some(vectors)
 }
 
-/// A few maximal vectors where there are too many to list: from the least charges on, each task in turn is raised as far as it
-/// goes before the others, and then all of them level by level. Tasks that may be left out keep a budget too.
+/// A few maximal vectors, if there are too many to list. From the least charges on, each task in turn is raised as far as
+/// possible before the others, and then all tasks level by level. Optional tasks keep a budget too.
 pub(crate) fn some(pipeline: &Pipeline, part: &PipelineSpace) -> Vec<Vec<f64>> {
     let tasks = pipeline.tasks.len();
     let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
@@ -81,7 +83,7 @@ pub(crate) fn some(pipeline: &Pipeline, part: &PipelineSpace) -> Vec<Vec<f64>> {
     vectors
 }
 
-/// The vector whose inner levels have this code in the mixed radix of their counts; tasks at the end take the rest.
+/// The vector whose inner levels have this code in the mixed radix of their counts. Tasks at the end take the rest.
 fn complete(pipeline: &Pipeline, part: &PipelineSpace, inner: &[TaskIndex], mut code: usize) -> Option<Vec<f64>> {
     let mut charges = vec![0.0; pipeline.tasks.len()];
     for t in inner {

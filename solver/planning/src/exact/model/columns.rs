@@ -1,4 +1,4 @@
-//! Columns of the formulation.
+//! Which columns does the formulation have?
 
 use super::groups::Group;
 use super::space::PipelineSpace;
@@ -11,7 +11,7 @@ pub(crate) struct PartColumns {
     pub flow: Vec<ColumnId>,
     /// Replicas X of each group.
     pub replicas: Vec<ColumnId>,
-    /// Replicas n of each group by point, continuous. With given budgets one column where replicas may be lost, else none.
+    /// Replicas n of each group by point, continuous. With given budgets: one column if replicas may be lost, else none.
     pub running: Vec<Vec<ColumnId>>,
     /// Whether a group is used, where replicas may be lost (`survive > 0`).
     pub used: Vec<Option<ColumnId>>,
@@ -30,7 +30,7 @@ pub(crate) struct Columns {
     pub devices: Vec<ColumnId>,
 }
 
-/// Most load that a group can ever get.
+/// The largest load that a group can get.
 pub(crate) fn load_max(part: &PipelineSpace, group: &Group) -> f64 {
     let of_group = part.trie.nodes.iter().filter(|n| n.lane == group.lane);
     if part.trie.merged {
@@ -40,7 +40,7 @@ pub(crate) fn load_max(part: &PipelineSpace, group: &Group) -> f64 {
     of_group.map(|n| n.load_qps).fold(0.0, f64::max)
 }
 
-/// Most replicas of a group worth having at a point of throughput `qps`, within the devices that there are.
+/// Most replicas of a group that can be useful at a point of throughput `qps`, within the device counts.
 pub(crate) fn replicas_max(problem: &Problem, part: &PipelineSpace, group: &Group, qps: f64) -> f64 {
     let pipeline = problem.pipeline(part.index);
     let needed = (load_max(part, group) / qps - SLACK).ceil().max(1.0) + f64::from(pipeline.survive);
@@ -73,7 +73,7 @@ pub(crate) fn add_part(
         columns.replicas.push(formulation.integer(0.0, most));
         columns.used.push((survive > 0).then(|| formulation.integer(0.0, 1.0)));
         if columns.fixed.is_some() {
-            // without losses to survive every replica counts
+            // if no loss must be survived, every replica counts
             let counted = (survive > 0).then(|| formulation.continuous(0.0, most));
             columns.running.push(counted.into_iter().collect());
         } else {

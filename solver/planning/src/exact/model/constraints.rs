@@ -1,13 +1,14 @@
-//! Rows and objectives of the formulation.
+//! Which rows and which objective does the formulation have?
 //!
 //! With X replicas and n running replicas by point, f shares of root queries, w budgets, rule `task_budget`:
 //!
 //! - flow: `sum f(root) = 1`, `sum f(children of p over one edge) = f(p)`;
 //! - load of (task i, variant k): `sum D m(p) f(p) <= sum over its groups and points of q n`, divided by the largest q;
-//! - `sum n <= X`, and where replicas may be lost `sum n <= X - survive * y` and `sum n <= U * y`, y saying that the group is
+//! - `sum n <= X`. Where replicas may be lost: `sum n <= X - survive * y` and `sum n <= U * y`. Here y says that the group is
 //!   used;
-//! - `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`, with U the largest replica count worth having: the batch must fit the task's budget;
-//! - `sum f at (i, k) <= sum X`: what carries traffic has a replica (it also tightens the relaxation);
+//! - `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`, with U the largest useful replica count: the batch must fit
+//!   the task's budget;
+//! - `sum f at (i, k) <= sum X`: a group with traffic has a replica (the row also tightens the relaxation);
 //! - latency: `F_j >= F_i + sum theta w_j(theta)`, `F <= SLO`, divided by the SLO, over every edge of the graph;
 //! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
 
@@ -25,7 +26,7 @@ pub(crate) struct Built {
     pub columns: Columns,
 }
 
-/// Writes one stage down.
+/// Writes the formulation of one stage.
 pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built {
     let mut formulation = Formulation::default();
     let parts: Vec<PartColumns> =
@@ -86,8 +87,8 @@ fn cost_terms(problem: &Problem, columns: &Columns) -> Vec<(ColumnId, f64)> {
     problem.hardware.iter().zip(&columns.devices).map(|(h, &d)| (d, h.price_per_hour)).collect()
 }
 
-/// What is minimised: `sum of X` (Loki equation 11), `-sum of weight A(p) f(p)` (equation 12), `sum of price d`, with
-/// `c_g p_g, p_g >= X_g - deployed_g, p_g >= 0` for switching, or what an explanation asks for.
+/// Adds the costs of a goal: `sum of X` (Loki equation 11), `-sum of weight A(p) f(p)` (equation 12), `sum of price d`, or the
+/// goal of an explanation. Switching adds `c_g p_g` with `p_g >= X_g - deployed_g, p_g >= 0`.
 fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, formulation: &mut Formulation) {
     match goal {
         Goal::Replicas => {
@@ -118,7 +119,7 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
     if matches!(goal, Goal::CostAndSwitching | Goal::Switching) {
         for (part, own) in space.parts.iter().zip(&columns.parts) {
             for (group, &x) in part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.switch_cost > 0.0) {
-                // p >= X - X0, p >= 0: loading is paid for, unloading is free
+                // p >= X - X0, p >= 0: loading costs, unloading is free
                 let most = formulation.columns[x.0].upper;
                 let p = formulation.continuous(0.0, most);
                 formulation.at_most(f64::from(group.deployed), vec![(x, 1.0), (p, -1.0)]);
@@ -128,9 +129,11 @@ fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, for
     }
 }
 
-/// `sum over groups on h of share_g X_g <= d_h <= count_h` (Loki equation 3 for many kinds of device). Shares divide each other, so
-/// first-fit decreasing packs them and the one row is exact; `d` is integer only where shares are mixed. The columns exist only where something is said about them: otherwise the counts
-/// bound the replicas directly, and the list is empty.
+/// `sum over groups on h of share_g X_g <= d_h <= count_h` (Loki equation 3 for many kinds of device).
+///
+/// Shares divide each other, so first-fit decreasing packs them, and the one row is exact. `d` is integer only where shares
+/// are mixed. The columns exist only if the goal or a budget counts devices. Otherwise the counts bound the replicas
+/// directly, and the list is empty.
 fn add_devices(
     problem: &Problem,
     space: &Space,
@@ -165,9 +168,10 @@ fn add_devices(
     devices
 }
 
-/// `sum_k f(root, k) = 1`; for each prefix p and each child task j, `sum_k f(p, (j, k)) = f(p)`. Loki's shares c(p) are those of the
-/// whole paths; the paper leaves out that they sum to 1, without which no replica is needed at all. With `scale`, 1 becomes
-/// the part of the demand that can be served.
+/// `sum_k f(root, k) = 1`; for each prefix p and each child task j, `sum_k f(p, (j, k)) = f(p)`.
+///
+/// Loki's shares c(p) belong to whole paths. The paper leaves out that they sum to 1; without this row no replica is needed
+/// at all. With `scale`, 1 becomes the share of the demand that can be served.
 fn add_flow(part: &PipelineSpace, own: &PartColumns, scale: Option<ColumnId>, formulation: &mut Formulation) {
     for split in &part.trie.splits {
         let mut terms: Vec<_> = split.to.iter().map(|&n| (own.flow[n], 1.0)).collect();
@@ -187,9 +191,9 @@ fn add_flow(part: &PipelineSpace, own: &PartColumns, scale: Option<ColumnId>, fo
     }
 }
 
-/// `sum over p that end at a lane of D m(p) f(p) <= sum over its groups and points of q_gb n_gb`, divided by the largest q (Loki
-/// equation 2; m is equation 1 over the **ancestors** only), and `sum of f(p) <= sum of X_g`: a replica wherever there is traffic.
-/// The second is implied for integers and tightens the relaxation.
+/// `sum over p that end at a lane of D m(p) f(p) <= sum over its groups and points of q_gb n_gb`, divided by the largest q
+/// (Loki equation 2; m is equation 1 over the **ancestors** only). And `sum of f(p) <= sum of X_g`: a replica wherever there
+/// is traffic. The second row is implied for integers and tightens the relaxation.
 fn add_load(part: &PipelineSpace, own: &PartColumns, formulation: &mut Formulation) {
     for (lane, groups) in part.lanes.iter().enumerate() {
         let nodes = || part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| n.lane == lane);
@@ -217,15 +221,15 @@ fn add_load(part: &PipelineSpace, own: &PartColumns, formulation: &mut Formulati
     }
 }
 
-/// `sum_b n_gb + survive y_g <= X_g`, `X_g >= (survive + 1) y_g` and `sum_b n_gb <= U y_g` where replicas may be lost; and for every point b0,
-/// `sum over b >= b0 of n_gb <= U_b0 sum of w_i(theta >= e_g(b0))`: a batch runs only where its task's budget admits it. U is the
-/// largest replica count worth having, `D m / q`.
+/// Where replicas may be lost: `sum_b n_gb + survive y_g <= X_g`, `X_g >= (survive + 1) y_g` and `sum_b n_gb <= U y_g`.
+/// For every point b0: `sum over b >= b0 of n_gb <= U_b0 sum of w_i(theta >= e_g(b0))`. So a batch runs only if its task's
+/// budget admits it. U is the largest useful replica count, `D m / q`.
 fn add_links(problem: &Problem, part: &PipelineSpace, own: &PartColumns, formulation: &mut Formulation) {
     let survive = f64::from(problem.pipeline(part.index).survive);
     for (g, group) in part.groups.iter().enumerate() {
         let x = own.replicas[g];
         if let Some(y) = own.used[g] {
-            // a group that is used keeps more replicas than it may lose, and one that is not used carries nothing
+            // a used group keeps more replicas than it may lose, and an unused group carries nothing
             formulation.at_least(0.0, vec![(x, 1.0), (y, -(survive + 1.0))]);
             let most = replicas_max(problem, part, group, group.points[0].qps);
             let running = own.running[g].iter().map(|&n| (n, 1.0));
@@ -262,9 +266,9 @@ fn add_links(problem: &Problem, part: &PipelineSpace, own: &PartColumns, formula
 }
 
 /// Rule `task_budget`: `sum over theta of w_i(theta) = 1`, `F_j >= F_i + sum of theta w_j(theta) / SLO` over every edge, `F <= 1`. It
-/// stands for Loki's equations 5 to 7 with the slowest group of each task in place of each path's own.
+/// replaces Loki's equations 5 to 7, with the slowest group of each task in place of each path's own.
 ///
-/// With `minimise`, the SLO is not a limit but what is made as small as possible.
+/// With `minimise`, the SLO is the objective and not a limit.
 fn add_latency(
     pipeline: &Pipeline,
     part: &PipelineSpace,

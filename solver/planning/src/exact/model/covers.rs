@@ -16,21 +16,21 @@ use super::trie::Trie;
 use apportion_domain::{Pipeline, SLACK, StopReason};
 use apportion_mip::Limits;
 
-/// Most rows of latency of one pipeline.
+/// Most latency rows of one pipeline.
 pub(crate) const COVERS_MAX: usize = 60_000;
 
-/// Most combinations of batch sizes of one pipeline that are looked at for rows.
-const LOOKED_AT_MAX: usize = 20_000_000;
-/// Combinations between two looks at the limits.
-const LOOKED_AT_ONCE: usize = 4_096;
+/// Most combinations of batch sizes of one pipeline that are tested.
+const TESTED_MAX: usize = 20_000_000;
+/// Combinations between two checks of the limits.
+const TESTED_PER_CHECK: usize = 4_096;
 
-/// Why there are no rows of latency.
+/// Why there are no latency rows.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CoversError {
-    /// There would be more than [`COVERS_MAX`], or they are among too many.
-    #[error("more than {COVERS_MAX} combinations of batch sizes that are late, or {LOOKED_AT_MAX} to look at")]
+    /// There are more than [`COVERS_MAX`] rows, or too many combinations to test.
+    #[error("more than {COVERS_MAX} late combinations of batch sizes, or more than {TESTED_MAX} to test")]
     TooMany,
-    /// Time was up first.
+    /// The limits ended the search for them.
     #[error("stopped: {0}")]
     Stopped(StopReason),
 }
@@ -43,7 +43,7 @@ pub(crate) struct PathView<'a> {
     pub groups: &'a [Group],
 }
 
-/// A prefix that carries traffic only if one of these groups runs a batch before its position.
+/// A late combination: the prefix carries traffic only if one of these groups runs a batch before its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LateCombination {
     /// The last node of the prefix.
@@ -66,7 +66,7 @@ fn parents(view: &PathView<'_>) -> Vec<Option<usize>> {
     parents
 }
 
-/// The least time from the end of each node to the end of the last query below it; infinite where there is no way on.
+/// The least time from the end of each node to the end of the last query below it; infinite if no path continues.
 fn rests(view: &PathView<'_>, charge: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut rests = vec![0.0_f64; view.trie.nodes.len()];
     for split in view.trie.splits.iter().rev() {
@@ -82,19 +82,19 @@ fn slo(pipeline: &Pipeline) -> f64 {
     pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0)
 }
 
-/// All rows of latency.
+/// All latency rows.
 pub(crate) fn covers(
     pipeline: &Pipeline,
     view: &PathView<'_>,
     limits: &Limits,
 ) -> Result<Vec<LateCombination>, CoversError> {
-    let mut looked_at = 0;
-    let mut look = || {
-        looked_at += 1;
-        if looked_at > LOOKED_AT_MAX {
+    let mut tested = 0;
+    let mut check_limits = || {
+        tested += 1;
+        if tested > TESTED_MAX {
             return Err(CoversError::TooMany);
         }
-        let stopped = if looked_at.is_multiple_of(LOOKED_AT_ONCE) { limits.stop_reason() } else { None };
+        let stopped = if tested.is_multiple_of(TESTED_PER_CHECK) { limits.stop_reason() } else { None };
         stopped.map_or(Ok(()), |reason| Err(CoversError::Stopped(reason)))
     };
     let rests = rests(view, |g| view.groups[g].points[0].charge_ms);
@@ -110,7 +110,7 @@ pub(crate) fn covers(
         path.reverse();
         let rest_of_parent = parents[node].map_or(f64::NEG_INFINITY, |p| rests[p]);
         let late = Late { slo: slo(pipeline), rest: rests[node], rest_of_parent, most: COVERS_MAX - covers.len() };
-        let levels = minimal_late(view, &path, &late, &mut look)?;
+        let levels = minimal_late(view, &path, &late, &mut check_limits)?;
         covers.extend(
             levels.into_iter().map(|l| LateCombination { node, faster_than: path.iter().copied().zip(l).collect() }),
         );
@@ -128,13 +128,13 @@ struct Late {
     most: usize,
 }
 
-/// The minimal batch positions along a path that are late with `rest` to come, without those late at the parent already. `look` is asked
-/// at each combination whether to go on.
+/// The minimal batch positions along a path that are late with `rest` to come, without those late at the parent already. `check_limits` decides
+/// at each combination whether to continue.
 fn minimal_late(
     view: &PathView<'_>,
     path: &[usize],
     late: &Late,
-    look: &mut impl FnMut() -> Result<(), CoversError>,
+    check_limits: &mut impl FnMut() -> Result<(), CoversError>,
 ) -> Result<Vec<Vec<usize>>, CoversError> {
     let &Late { slo, rest, rest_of_parent, most } = late;
     let charge = |i: usize, level: usize| view.groups[path[i]].points[level].charge_ms;
@@ -142,7 +142,7 @@ fn minimal_late(
     let mut found = Vec::new();
     let mut levels = vec![0; path.len()];
     loop {
-        look()?;
+        check_limits()?;
         let total = sum(&levels);
         let late = total + rest > slo;
         let minimal = || {
@@ -175,8 +175,8 @@ fn minimal_late(
     }
 }
 
-/// Whether a query may be at each node of the trie, its groups running at these points: so far it is in time, and below it
-/// there is a way that stays so.
+/// Whether a query may be at each node of the trie if the groups run at these points. It is in time so far, and some path
+/// below stays in time.
 pub(crate) fn in_time(pipeline: &Pipeline, view: &PathView<'_>, points: &[Option<usize>]) -> Vec<bool> {
     let parents = parents(view);
     let charge = |g: usize| points[g].map_or(f64::INFINITY, |point| view.groups[g].points[point].charge_ms);

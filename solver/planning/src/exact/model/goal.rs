@@ -3,7 +3,7 @@
 use apportion_domain::{HardwareIndex, PipelineIndex};
 use apportion_mip::highs::ReportedGoal;
 
-/// What is optimised in one stage.
+/// Goal of one stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Goal {
     /// Fewest replicas.
@@ -14,21 +14,21 @@ pub(crate) enum Goal {
     Cost,
     /// Highest weighted accuracy.
     Accuracy,
-    /// Fewest devices of one hardware type: what would be needed.
+    /// Fewest devices of one hardware type: the needed count.
     Devices(HardwareIndex),
-    /// Largest part of one pipeline's demand, 0 to 1: what could be served. Its value is negated.
+    /// Largest share of one pipeline's demand that can be served, 0 to 1. Its value is negated.
     Demand(PipelineIndex),
-    /// Smallest SLO of one pipeline, as a part of the one it has.
+    /// Smallest SLO of one pipeline, as a share of its present SLO.
     Slo(PipelineIndex),
     /// Highest accuracy of one pipeline.
     AccuracyOf(PipelineIndex),
-    /// Least cost of switching alone; the devices' prices come from elsewhere ([`Stage::prices`]).
+    /// Least cost of switching alone. [`Stage::prices`] gives the prices of devices.
     Switching,
-    /// Nothing but what [`Stage::prices`] asks for.
+    /// Only the prices of [`Stage::prices`].
     Nothing,
 }
 
-/// What one stage is built for.
+/// One stage: its goal and its conditions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stage<'a> {
     pub goal: Goal,
@@ -36,11 +36,11 @@ pub(crate) struct Stage<'a> {
     pub budgets: Option<&'a [f64]>,
     /// Weighted accuracy of at least this.
     pub accuracy_min: Option<f64>,
-    /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it: what a decomposition
-    /// charges for resources that pipelines share. A replica pays for its share of a device.
+    /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it. A decomposition charges
+    /// it for devices that pipelines share. A replica pays for its share of a device.
     pub prices: Option<&'a [f64]>,
-    /// Devices of each type, or parts of one, that are there for nothing and count for nothing: what others left of the whole
-    /// devices that they pay for.
+    /// Free devices of each type, or parts of them: the unused parts of whole devices that other pipelines pay for. They
+    /// count for nothing.
     pub free: Option<&'a [f64]>,
 }
 

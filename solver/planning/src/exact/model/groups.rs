@@ -6,12 +6,12 @@ use apportion_domain::{
     HardwareIndex, LatencyRule, Pipeline, PipelineIndex, Problem, ProfileRow, SLACK, Share, TaskIndex, VariantIndex,
 };
 
-/// One batch size of a group that no other of the group beats in both latency and throughput.
+/// A batch size of a group. No other batch size of the group is better in both latency and throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Point {
     pub batch: u32,
     pub latency_ms: f64,
-    /// `queue_factor * latency + network`, plus what the check loop charges.
+    /// `queue_factor * latency + network`, plus the charge of the check loop.
     pub charge_ms: f64,
     pub qps: f64,
 }
@@ -27,16 +27,16 @@ pub(crate) struct Group {
     pub points: Vec<Point>,
     /// Position of its lane.
     pub lane: usize,
-    /// Replicas that run now.
+    /// Deployed replicas.
     pub deployed: u32,
-    /// The batch size that runs now.
+    /// The deployed batch size.
     pub deployed_batch: Option<u32>,
-    /// Cost of loading one replica more, for the objective of `min_cost`.
+    /// Cost of loading one more replica, for the objective of `min_cost`.
     pub switch_cost: f64,
 }
 
 impl Group {
-    /// The fastest-serving point that a budget admits.
+    /// The point of highest throughput that a budget admits.
     pub fn best_within(&self, budget_ms: f64) -> Option<usize> {
         let slack = SLACK * budget_ms.abs().max(1.0);
         self.points.iter().rposition(|p| p.charge_ms <= budget_ms + slack)
@@ -57,8 +57,8 @@ pub(crate) fn usable_groups(
     groups
 }
 
-/// The fastest that a pipeline can answer, at any load and with any number of replicas, and the task, if any, that fits
-/// into no memory.
+/// The least time in which a pipeline can answer, at any load and with any number of replicas. The error is a task that
+/// fits into no memory.
 pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
     let pipeline = problem.pipeline(index);
     let optional = optional_tasks(pipeline);
@@ -102,7 +102,7 @@ fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) 
     groups
 }
 
-/// The points that no other beats: latency and throughput both increase along them.
+/// The points that no other point beats. Latency and throughput both increase along them.
 fn frontier(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<Point> {
     let point = |r: &ProfileRow| Point {
         batch: r.batch,
@@ -121,7 +121,7 @@ fn frontier(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<Poin
     points
 }
 
-/// The least that each task can charge: its fastest point; nothing where it can be left out.
+/// The least charge of each task: its fastest point, or 0 if the task is optional.
 pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Group]) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; pipeline.tasks.len()];
     for group in groups {
@@ -132,7 +132,7 @@ pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Gr
     least
 }
 
-/// Drops the points that miss the SLO even beside the fastest of everything else, then groups without points.
+/// Removes the points that miss the SLO even if all other tasks run at their fastest, and then the groups without points.
 fn prune_slow(pipeline: &Pipeline, optional: &[bool], rule: LatencyRule, groups: &mut Vec<Group>) {
     let least = least_charges(pipeline, optional, groups);
     let finish = finish_times(pipeline, rule, &least);

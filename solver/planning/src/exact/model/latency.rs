@@ -2,7 +2,7 @@
 
 use apportion_domain::{Edge, LatencyRule, Pipeline, VariantIndex};
 
-/// Tasks that some choice of variants makes no queries for.
+/// Which tasks are optional: some choice of variants makes no queries for them.
 pub(crate) fn optional_tasks(pipeline: &Pipeline) -> Vec<bool> {
     let mut optional = vec![false; pipeline.tasks.len()];
     for &t in pipeline.order() {
@@ -18,13 +18,13 @@ pub(crate) fn makes_none(pipeline: &Pipeline, edge: &Edge, variant: VariantIndex
     pipeline.fanout(edge, variant) <= 0.0
 }
 
-/// Whether an edge delays what comes after it: rule `path` speaks of the ways that queries take, and over an edge that is
-/// not primary none is made.
+/// Whether an edge delays the tasks after it. Rule `path` counts the paths of queries, and an edge that is not primary makes
+/// no query.
 pub(crate) fn delays(rule: LatencyRule, edge: &Edge) -> bool {
     edge.primary || rule == LatencyRule::TaskBudget
 }
 
-/// Longest way from the root to the end of each task, each task charging what `charges` says.
+/// Longest time from the root to the end of each task, given the charge of each task.
 pub(crate) fn finish_times(pipeline: &Pipeline, rule: LatencyRule, charges: &[f64]) -> Vec<f64> {
     let mut finish = vec![0.0; pipeline.tasks.len()];
     for &t in pipeline.order() {
@@ -35,7 +35,7 @@ pub(crate) fn finish_times(pipeline: &Pipeline, rule: LatencyRule, charges: &[f6
     finish
 }
 
-/// Longest way from the end of each task to the end of the pipeline.
+/// Longest time from the end of each task to the end of the pipeline.
 pub(crate) fn remaining_times(pipeline: &Pipeline, rule: LatencyRule, charges: &[f64]) -> Vec<f64> {
     let mut remaining = vec![0.0; pipeline.tasks.len()];
     for &t in pipeline.order().iter().rev() {

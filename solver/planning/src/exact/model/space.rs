@@ -1,4 +1,4 @@
-//! What a plan may be made of: the groups that can ever meet the SLO, with their (latency, throughput) frontiers.
+//! What may a plan consist of? The groups that can meet the SLO, their operating points, and the paths of queries.
 
 use super::covers::{CoversError, LateCombination, PathView, covers};
 use super::groups::{Group, usable_groups};
@@ -7,25 +7,25 @@ use super::trie::{TRIE_NODES_ALL_MAX, Trie, TrieError, TrieInputs};
 use apportion_domain::{LatencyRule, Pipeline, PipelineIndex, Problem, StopReason, TaskIndex, VariantIndex};
 use apportion_mip::Limits;
 
-/// Everything about one pipeline that the formulation needs.
+/// The search space of one pipeline.
 #[derive(Clone, Debug)]
 pub(crate) struct PipelineSpace {
     pub index: PipelineIndex,
     pub groups: Vec<Group>,
     /// Positions of the groups of each variant of each task.
     pub by_variant: Vec<Vec<Vec<usize>>>,
-    /// Groups that the queries of one node of the trie may go to, in proportion to their capacity: all those of a variant
-    /// under rule `task_budget`; one alone under rule `path`, where it matters which group a query has been at.
+    /// By lane, the groups that share the queries of a node in proportion to their capacity. Under rule `task_budget` a lane
+    /// has all groups of a variant. Under rule `path` it has one group, because the group of a query decides its time.
     pub lanes: Vec<Vec<usize>>,
     /// Which latency rule the space is for.
     pub rule: LatencyRule,
-    /// Rule `path`: its rows of latency.
+    /// Rule `path`: its latency rows.
     pub covers: Vec<LateCombination>,
-    /// Where queries may go.
+    /// The paths of queries.
     pub trie: Trie,
-    /// Share of this pipeline in the objective of accuracy.
+    /// Weight of this pipeline in the objective of accuracy.
     pub weight: f64,
-    /// Distinct charges of each task, increasing; what a budget may be.
+    /// Distinct charges of each task, increasing: the possible budgets.
     pub levels: Vec<Vec<f64>>,
     /// Factor on the load of each task that the trie contains.
     pub headroom: Vec<f64>,
@@ -38,13 +38,13 @@ impl PipelineSpace {
     }
 }
 
-/// The parts of all pipelines of a problem.
+/// The search spaces of all pipelines of a problem.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     pub parts: Vec<PipelineSpace>,
 }
 
-/// Why there is no space to search.
+/// Why there is no search space.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpaceError {
     /// No path of this pipeline is fast enough, however many replicas run.
@@ -53,7 +53,7 @@ pub(crate) enum SpaceError {
     /// A formulation would be too large.
     #[error("{0}")]
     TooLarge(String),
-    /// Time was up first.
+    /// The limits ended the construction.
     #[error("stopped: {0}")]
     Stopped(StopReason),
 }
@@ -163,7 +163,7 @@ fn by_variant(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<Vec<usize>>> {
     positions
 }
 
-/// Makes the lanes and tells every group which is its own.
+/// Makes the lanes and sets the lane of every group.
 fn lanes(rule: LatencyRule, by_variant: &[Vec<Vec<usize>>], groups: &mut [Group]) -> Vec<Vec<usize>> {
     let of_variants = by_variant.iter().flatten().filter(|of| !of.is_empty());
     let lanes: Vec<Vec<usize>> = match rule {

@@ -1,8 +1,8 @@
-//! What the check loop adds to a formulation: more load and more time for tasks at which queries waited too long.
+//! What does the check loop add to a formulation? More load and more time for tasks at which queries waited too long.
 
 use apportion_domain::Problem;
 
-/// Of one pipeline, by task.
+/// Tightening of one pipeline, by task.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PartTightening {
     /// Factor on the task's load, at least 1.
@@ -11,14 +11,14 @@ pub(crate) struct PartTightening {
     pub charge_ms: Vec<f64>,
 }
 
-/// Of all pipelines of a problem.
+/// Tightening of all pipelines of a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tightening {
     pub parts: Vec<PartTightening>,
 }
 
 impl Tightening {
-    /// The problem as it is written.
+    /// No tightening: the problem as it is stated.
     pub fn none(problem: &Problem) -> Self {
         let part = |p: &apportion_domain::Pipeline| PartTightening {
             headroom: vec![1.0; p.tasks.len()],
@@ -38,7 +38,7 @@ impl Tightening {
         Self { parts: self.parts.iter().zip(&other.parts).map(part).collect() }
     }
 
-    /// Whether another differs by less than 3 % of load and 1 ms everywhere: no plan will tell them apart usefully.
+    /// Whether another differs by less than 3 % of load and 1 ms everywhere. Plans for both are alike in practice.
     pub fn is_near(&self, other: &Tightening) -> bool {
         self.parts.iter().zip(&other.parts).all(|(a, b)| {
             a.headroom.iter().zip(&b.headroom).all(|(a, b)| (a / b - 1.0).abs() < 0.03)

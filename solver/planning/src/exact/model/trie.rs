@@ -1,11 +1,11 @@
-//! Where queries may go: shares f(prefix) of root queries on the trie of variants.
+//! Which paths may queries take? A trie of variants, with the share f(prefix) of root queries at each prefix.
 //!
-//! The root's shares sum to 1; for each child task, the shares of a prefix's children sum to the prefix's own, which makes
-//! the branches of a tree agree about what they share. The load of a prefix counts the factors of its **ancestors** only
+//! The root's shares sum to 1. For each child task, the shares of a prefix's children sum to the prefix's own share. So the
+//! branches of a tree agree about their common prefix. The load of a prefix counts the factors of its **ancestors** only
 //! (Loki equation 1 as printed multiplies the node's own factor too).
 //!
-//! Where accuracy is additive over tasks and no factor depends on the variant, history does not matter and one node for
-//! each (task, variant) does.
+//! If accuracy is additive over tasks and no factor depends on the variant, the history of a query does not matter. Then
+//! one node for each (task, variant) is enough.
 
 use super::latency::makes_none;
 use apportion_domain::{AccuracyModel, Edge, LatencyRule, Pipeline, StopReason, TaskIndex, VariantIndex};
@@ -18,16 +18,16 @@ pub(crate) const TRIE_NODES_MAX: usize = 20_000;
 pub(crate) const TRIE_NODES_ALL_MAX: usize = 400_000;
 /// Most entries of measured path accuracies that are compared for one trie, over all its nodes.
 const COMPARED_MAX: usize = 100_000_000;
-/// Nodes between two looks at the limits.
-const NODES_AT_ONCE: usize = 64;
+/// Nodes between two checks of the limits.
+const NODES_PER_CHECK: usize = 64;
 
 /// Why there is no trie.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrieError {
-    /// It would be larger than [`TRIE_NODES_MAX`], all together than [`TRIE_NODES_ALL_MAX`].
+    /// It would have more than [`TRIE_NODES_MAX`] nodes, or all tries together more than [`TRIE_NODES_ALL_MAX`].
     #[error("more than {TRIE_NODES_MAX} prefixes of variants in a pipeline, or {TRIE_NODES_ALL_MAX} in all")]
     TooLarge,
-    /// Time was up first.
+    /// The limits ended the construction.
     #[error("stopped: {0}")]
     Stopped(StopReason),
 }
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub lane: usize,
     /// Queries per second there if all root queries took this prefix.
     pub load_qps: f64,
-    /// What a whole share adds to the pipeline's accuracy.
+    /// A share of 1 adds this to the pipeline's accuracy.
     pub accuracy: f64,
     /// Whether some sink's path ends here.
     pub ends: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Split {
     pub to: Vec<usize>,
 }
 
-/// What a trie is made for.
+/// Inputs of a trie.
 pub(crate) struct TrieInputs<'a> {
     pub pipeline: &'a Pipeline,
     pub rule: LatencyRule,
@@ -104,7 +104,7 @@ impl Trie {
                 if node == nodes_max {
                     return Err(TrieError::TooLarge);
                 }
-                if node.is_multiple_of(NODES_AT_ONCE) {
+                if node.is_multiple_of(NODES_PER_CHECK) {
                     limits.stop_reason().map_or(Ok(()), |reason| Err(TrieError::Stopped(reason)))?;
                 }
                 to.push(node);
@@ -213,7 +213,7 @@ fn ends(pipeline: &Pipeline, task: TaskIndex, variant: VariantIndex) -> bool {
     children.peek().is_none() || children.any(|e| makes_none(pipeline, e, variant))
 }
 
-/// What the prefix `stages` adds to the accuracy: the path accuracy, weighted by the sinks whose paths end there.
+/// The accuracy that the prefix `stages` adds: the path accuracy, weighted by the sinks whose paths end there.
 pub(crate) fn accuracy(pipeline: &Pipeline, stages: &[(TaskIndex, VariantIndex)]) -> f64 {
     let (task, variant) = stages[stages.len() - 1];
     if pipeline.accuracy_model == AccuracyModel::TaskMean {

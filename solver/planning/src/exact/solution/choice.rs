@@ -27,7 +27,7 @@ impl Choice {
     }
 }
 
-/// Reads the integers of a solution; budgets that no binary chose are those of the fixed points.
+/// Reads the integers of a solution. Budgets without a binary are those of the fixed points.
 pub(crate) fn read_choice(space: &Space, columns: &[PartColumns], values: &[f64]) -> Choice {
     let of_part = |(part, own): (&PipelineSpace, &PartColumns)| {
         let budget = |t: usize| {
@@ -49,7 +49,7 @@ pub(crate) fn read_choice(space: &Space, columns: &[PartColumns], values: &[f64]
     Choice { groups: space.parts.iter().zip(columns).map(of_part).collect() }
 }
 
-/// Capacity of a group that may be counted on: `(replicas - survive) * q`.
+/// Reliable capacity of a group in queries per second: `(replicas - survive) * q`.
 pub(crate) fn capacity(problem: &Problem, part: &PipelineSpace, g: usize, choice: GroupChoice) -> f64 {
     let survive = problem.pipeline(part.index).survive;
     f64::from(choice.replicas.saturating_sub(survive)) * part.groups[g].points[choice.point].qps

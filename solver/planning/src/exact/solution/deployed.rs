@@ -10,7 +10,7 @@ use crate::exact::model::tolerances::ACCURACY_SLACK;
 use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, SLACK, TaskIndex};
 use apportion_mip::Limits;
 
-/// What runs now instead of what was found, if it is as good: planning again from one's own plan changes nothing.
+/// Replaces the solution by the deployed plan, if that is as good.
 pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &Limits) -> BestFound {
     let Some(choice) = deployed_choice(problem, &found.space) else { return found };
     if choice == found.choice || !fits(problem, &found.space, &choice) {
@@ -35,7 +35,7 @@ pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &Limi
     if floors_met && tied { BestFound { choice, flows, value, ..found } } else { found }
 }
 
-/// The deployed groups as a choice; `None` if any of them is no longer worth running, or nothing is deployed.
+/// The deployed groups as a choice; `None` if one of them is not in the space, or if nothing is deployed.
 fn deployed_choice(problem: &Problem, space: &Space) -> Option<Choice> {
     let running: u64 = problem.deployed.iter().map(|d| u64::from(d.replicas)).sum();
     if running == 0 {
@@ -73,7 +73,7 @@ fn fits(problem: &Problem, space: &Space, choice: &Choice) -> bool {
         }
         let enough = (0..replicas.len()).all(|t| replicas[t] >= pipeline.task(TaskIndex(t)).min_replicas);
         let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
-        // under rule `path` it is the flows that keep to the SLO
+        // under rule `path` the flows keep to the SLO
         let in_time = || finish_times(pipeline, part.rule, &charges).iter().all(|&f| f <= slo);
         enough && (part.rule == LatencyRule::Path || in_time())
     });

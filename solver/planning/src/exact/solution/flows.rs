@@ -10,7 +10,7 @@ use apportion_mip::{Ending, Formulation, Limits};
 /// Shares below this are noise of the solver.
 pub(crate) const FLOW_MIN: f64 = 1e-12;
 
-/// The flows of highest weighted accuracy that a choice can carry; `None` if it can carry none.
+/// The flows of highest weighted accuracy that a choice can carry; `None` if it can carry the demand in no way.
 pub(crate) fn flows(
     problem: &Problem,
     space: &Space,
@@ -77,7 +77,7 @@ fn part_flows(
     }
 }
 
-/// Makes the children of every prefix sum to it exactly, parents first.
+/// Scales the children of every prefix so that they sum to its share exactly, parents first.
 fn normalise(part: &PipelineSpace, shares: &mut [f64]) {
     shares.iter_mut().for_each(|s| *s = if *s < FLOW_MIN { 0.0 } else { *s });
     for split in &part.trie.splits {
@@ -89,7 +89,7 @@ fn normalise(part: &PipelineSpace, shares: &mut [f64]) {
     }
 }
 
-/// Accuracy that shares give one pipeline.
+/// Accuracy of one pipeline under these shares.
 pub(crate) fn accuracy(part: &PipelineSpace, shares: &[f64]) -> f64 {
     part.trie.nodes.iter().zip(shares).map(|(n, s)| n.accuracy * s).sum()
 }

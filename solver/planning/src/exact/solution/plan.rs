@@ -5,7 +5,8 @@ use super::flows::{FLOW_MIN, accuracy};
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing};
 
-/// Most stages of all paths that a plan lists for one pipeline: each is a name of a hundred bytes, which the checker follows.
+/// Most stages of all paths that a plan lists for one pipeline. Each stage is a name of about a hundred bytes, and the checker
+/// follows it.
 pub(crate) const FLOW_STAGES_MAX: usize = 50_000;
 /// The plan of a choice with its flows; `None` if it would list too many paths.
 pub(crate) fn plan_of(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>]) -> Option<Plan> {
@@ -16,7 +17,7 @@ pub(crate) fn plan_of(problem: &Problem, space: &Space, choice: &Choice, flows: 
     Some(plan)
 }
 
-/// Price of the whole devices of a plan.
+/// Price of the whole devices of a plan per hour.
 pub(crate) fn cost_per_hour(problem: &Problem, plan: &Plan) -> f64 {
     let price = |name: &str| problem.hardware_named(name).map_or(0.0, |h| problem.hardware_at(h).price_per_hour);
     plan.devices().into_iter().map(|(name, devices)| price(name) * devices as f64).sum()
@@ -45,7 +46,7 @@ fn part_plan(problem: &Problem, part: &PipelineSpace, groups: &[GroupChoice], sh
         let GroupChoice { replicas, point } = groups[g];
         let (group, point) = (&part.groups[g], &part.groups[g].points[point]);
         let total = of_task[group.task.get()];
-        // what the check loop added to the load is not the plan's own
+        // the headroom of the check loop is not a part of the plan's load
         let headroom = part.headroom[group.task.get()];
         Assignment {
             group: name(g),
@@ -68,7 +69,7 @@ fn part_plan(problem: &Problem, part: &PipelineSpace, groups: &[GroupChoice], sh
     })
 }
 
-/// How the load of a lane splits over its groups: in proportion to the capacity that may be counted on.
+/// How the load of a lane splits over its groups: in proportion to their reliable capacity.
 fn group_fractions(problem: &Problem, part: &PipelineSpace, groups: &[GroupChoice]) -> Vec<f64> {
     let mut fractions = vec![0.0; groups.len()];
     for lane in &part.lanes {

@@ -19,12 +19,12 @@ fn loads(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>], 
     loads
 }
 
-/// Fewest replicas that carry a load, at least one where there is traffic.
+/// Fewest replicas that carry a load; at least one.
 pub(crate) fn replicas_for(load: f64, qps: f64) -> u32 {
     ((load / qps - SLACK).ceil().max(1.0)) as u32
 }
 
-/// Takes away replicas that the flows do not need, keeping `survive` and `min_replicas`.
+/// Removes replicas that the flows do not need, but keeps `survive` and `min_replicas`.
 pub(crate) fn trim(problem: &Problem, space: &Space, mut choice: Choice, flows: &[Vec<f64>]) -> Choice {
     for (p, part) in space.parts.iter().enumerate() {
         let pipeline = problem.pipeline(part.index);

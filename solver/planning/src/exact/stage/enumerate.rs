@@ -1,8 +1,8 @@
-//! One pipeline on one kind of device: enumerate the maximal budget vectors in the order of their bounds.
+//! How is one pipeline on one kind of device solved? By its maximal budget vectors, in the order of their bounds.
 //!
-//! With a vector given, every variant's operating point is fixed and what is left is a small programme over replicas and
-//! flows, whose linear relaxation has a closed form ([`Envelope`]). A vector is looked at only while its bound beats the
-//! incumbent, so most are never solved.
+//! A budget vector fixes the operating point of every variant. The rest is a small programme over replicas and flows. Its
+//! linear relaxation has a closed form ([`Envelope`]). A vector is solved only if its bound beats the incumbent, so most
+//! vectors are never solved.
 
 use super::envelope::Envelope;
 use super::solve::{StageResult, solve_stage};
@@ -15,7 +15,7 @@ use crate::exact::solution::trim::replicas_for;
 use apportion_domain::{LatencyRule, Problem, Share, StopReason};
 use apportion_mip::Limits;
 
-/// One budget vector with what it implies.
+/// One budget vector with its bound.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub budgets: Vec<f64>,
@@ -24,15 +24,15 @@ pub(crate) struct Candidate {
     pub accuracy_max: f64,
 }
 
-/// The number of devices, if the short way applies: one pipeline, one group for each variant, whole devices of one
-/// counted kind, nothing to survive, no budget.
+/// The number of devices, if enumeration applies: one pipeline, one group for each variant, whole devices of one counted
+/// kind, no losses to survive, no budget.
 pub(crate) fn devices_if_applicable(problem: &Problem, space: &Space) -> Option<f64> {
     let [part] = space.parts.as_slice() else { return None };
     let first = part.groups.first()?;
     let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
     let single = part.by_variant.iter().flatten().all(|groups| groups.len() <= 1);
     let pipeline = problem.pipeline(part.index);
-    // where every edge makes queries and each task has one variant, both latency rules say the same
+    // if every edge makes queries and each task has one variant, both latency rules are equal
     let same_rule = part.rule == LatencyRule::TaskBudget
         || (part.trie.nodes.len() == pipeline.tasks.len() && pipeline.edges.iter().all(|e| e.primary));
     let plain = pipeline.survive == 0 && problem.objective.budget_per_hour.is_none() && same_rule;
@@ -44,7 +44,7 @@ fn points(part: &PipelineSpace, budgets: &[f64]) -> Vec<Option<usize>> {
 }
 
 /// Step 1 in closed form: with one best variant for each task, a vector needs `sum of ceil(D m_i / q_i)` replicas.
-/// `None` where the short way does not apply.
+/// `None` if enumeration does not apply.
 pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits) -> Option<StageResult> {
     let devices = devices_if_applicable(problem, space)?;
     let part = &space.parts[0];
@@ -78,7 +78,7 @@ pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits)
 }
 
 /// Steps 2 and 3: the highest accuracy, then the fewest replicas that keep it. Value and bound are negated accuracies.
-/// `None` where the short way does not apply.
+/// `None` if enumeration does not apply.
 pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: &Limits) -> Option<StageResult> {
     let devices = devices_if_applicable(problem, space)?;
     let part = &space.parts[0];
@@ -131,7 +131,7 @@ pub(crate) fn search_highest_accuracy(
                     limits.report_progress("accuracy", -value, candidates[0].accuracy_max);
                 }
             }
-            // nothing there beats the incumbent by more than the gap
+            // no solution there beats the incumbent by more than the gap
             StageResult::Infeasible => {
                 bound = best.map_or(bound, |best| bound.max(candidate.accuracy_max.min(best * (1.0 + small))));
             }
@@ -147,7 +147,8 @@ pub(crate) fn search_highest_accuracy(
     StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
 }
 
-/// The budget vectors that carry the demand on this many devices, most accurate bound first; `None` if there are too many, or no time.
+/// The budget vectors that carry the demand on this many devices, the most accurate bound first. `None` if there are too
+/// many, or if the time is up.
 pub(crate) fn budget_candidates(
     problem: &Problem,
     part: &PipelineSpace,

@@ -1,9 +1,9 @@
-//! Bounds without a solver: the linear relaxation of one pipeline on one kind of device, for given budgets.
+//! Which bound does the linear relaxation give, without a solver? For one pipeline on one kind of device and given budgets.
 //!
 //! With fixed operating points a path strategy has a price in workers per unit of root traffic, the sum of
 //! `D m(p) / q`, and an accuracy. The relaxation has one resource row, so its optimum lies on the upper concave envelope
-//! of these points, which a walk up the trie builds: over a variant's child tasks the envelopes add (Minkowski sum),
-//! over the variants of a task they unite (upper hull).
+//! of these points. A walk up the trie builds the envelope. Over a variant's child tasks the envelopes add (Minkowski sum).
+//! Over the variants of a task they unite (upper hull).
 
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::SLACK;
@@ -18,7 +18,7 @@ impl Envelope {
     pub fn new(part: &PipelineSpace, points: &[Option<usize>]) -> Option<Envelope> {
         debug_assert!(!part.trie.merged || part.trie.splits.iter().all(|s| s.from.is_none()));
         let nodes = part.trie.nodes.len();
-        // what lies below each node; None: some child task has no way on
+        // the envelope below each node; `None`: some child task has no path
         let mut below: Vec<Option<Envelope>> = vec![Some(Envelope(vec![(0.0, 0.0)])); nodes];
         let mut whole = Some(Envelope(vec![(0.0, 0.0)]));
         for split in part.trie.splits.iter().rev() {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hull_keeps_what_is_above_every_mix() {
+    fn a_hull_keeps_points_above_every_mix() {
         let points = vec![(4.0, 1.0), (1.0, 0.5), (2.0, 0.6), (2.5, 0.9), (3.0, 0.8), (1.0, 0.4)];
         assert_eq!(hull(points).0, [(1.0, 0.5), (2.5, 0.9), (4.0, 1.0)]);
     }

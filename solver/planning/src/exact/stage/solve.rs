@@ -9,7 +9,7 @@ use apportion_domain::{Problem, StopReason};
 use apportion_mip::highs::{self, Settings};
 use apportion_mip::{Ending, Limits, Solved, branch};
 
-/// One stage's answer.
+/// Result of one stage.
 pub(crate) enum StageResult {
     /// A choice; its goal's value and bound, both to be minimised; why it ended early.
     Found {
@@ -22,9 +22,9 @@ pub(crate) enum StageResult {
     Unknown(StopReason),
 }
 
-/// Builds and solves one stage. With an `incumbent` cost only what is cheaper counts.
+/// Builds and solves one stage. With the cost of an `incumbent`, only cheaper solutions count.
 ///
-/// Stages with given budgets are small and go to our own branch and bound first, then to HiGHS.
+/// Stages with given budgets are small. They go to our own branch and bound first, and then to HiGHS.
 pub(crate) fn solve_stage(
     problem: &Problem,
     space: &Space,
@@ -33,7 +33,7 @@ pub(crate) fn solve_stage(
     limits: &Limits,
     incumbent: Option<f64>,
 ) -> StageResult {
-    // a stage with given budgets is small, and may be all that there will be
+    // a stage with given budgets is small, and may give the only solution of the run
     let late = if stage.budgets.is_some() { limits.for_finishing() } else { limits.clone() };
     if let Some(reason) = late.stop_reason() {
         return StageResult::Unknown(reason);
