@@ -4,7 +4,7 @@
 //! compiling it takes longer than compiling the rest of the script. The root `Cargo.toml` puts this crate in bindgen's place
 //! (`[patch.crates-io]`). It has the part of bindgen's interface that the build script of `highs-sys` uses, and nothing else.
 //!
-//! `solver/planning/tests/bindings/main.rs` compares `bindings.rs` with the header of HiGHS that is compiled. The same file says
+//! `solver/mip/tests/bindings/main.rs` compares `bindings.rs` with the header of HiGHS that is compiled. The same file says
 //! how to write `bindings.rs` again when the version of `highs-sys` changes.
 
 use std::path::Path;

@@ -3,11 +3,12 @@
 pub mod cluster;
 pub mod drawn;
 
-use crate::limits::Limits;
-use crate::milp::space::Space;
-use crate::milp::{self, Search, enumerate};
-use crate::tightening::Tightening;
+use crate::exact::model::space::Space;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::modes::{SearchResult, search};
+use crate::exact::stage::enumerate;
 use apportion_domain::{ObjectiveStep, Problem, StopReason};
+use apportion_mip::Limits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,12 +74,12 @@ pub fn demand_levels(problem: &Problem, now: &Arc<dyn Fn() -> Duration + Send + 
         let level = LEVEL_FIRST + (LEVEL_LAST - LEVEL_FIRST) * i as f64 / (LEVELS - 1) as f64;
         let at = with_demand(problem, level * demand_max_qps);
         let start = now();
-        let search = milp::search(&at, &Tightening::none(&at), GAP, &limits);
+        let result = search(&at, &Tightening::none(&at), GAP, &limits);
         let elapsed = now().saturating_sub(start);
-        let (outcome, value) = match &search {
-            Search::Found(found) => (found.step.map_or("optimal", ObjectiveStep::name), Some(found.value)),
-            Search::Infeasible => ("infeasible", None),
-            Search::Unknown(_) => ("unknown", None),
+        let (outcome, value) = match &result {
+            SearchResult::Found(found) => (found.step.map_or("optimal", ObjectiveStep::name), Some(found.value)),
+            SearchResult::Infeasible => ("infeasible", None),
+            SearchResult::Unknown(_) => ("unknown", None),
         };
         rows.push(BenchRow { level, demand_qps: level * demand_max_qps, outcome, value, elapsed });
     }
@@ -101,10 +102,10 @@ fn with_demand(problem: &Problem, demand_qps: f64) -> Problem {
 fn demand_max(problem: &Problem, limits: &Limits) -> Result<f64, StopReason> {
     let servable = |demand: f64| {
         let at = with_demand(problem, demand);
-        match milp::search(&at, &Tightening::none(&at), 0.5, limits) {
-            Search::Found(_) => Ok(true),
-            Search::Infeasible => Ok(false),
-            Search::Unknown(stopped) => Err(stopped),
+        match search(&at, &Tightening::none(&at), 0.5, limits) {
+            SearchResult::Found(_) => Ok(true),
+            SearchResult::Infeasible => Ok(false),
+            SearchResult::Unknown(stopped) => Err(stopped),
         }
     };
     let (mut low, mut high) = (0.0, 1.0);
@@ -138,7 +139,7 @@ pub fn hardware_step(
     let mut times = Vec::with_capacity(HARDWARE_STEPS);
     for _ in 0..HARDWARE_STEPS {
         let start = now();
-        let space = Space::restricted(&problem, &tightening, true, &limits).ok()?;
+        let space = Space::of_most_accurate(&problem, &tightening, &limits).ok()?;
         std::hint::black_box(enumerate::fewest_replicas(&problem, &space, &limits)?);
         times.push(now().saturating_sub(start));
     }

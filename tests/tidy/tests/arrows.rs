@@ -10,7 +10,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("serving", &["domain"]),
     ("checker", &["domain"]),
     ("estimator", &["domain", "serving"]),
-    ("planning", &["domain", "serving", "estimator", "checker"]),
+    ("mip", &["domain"]),
+    ("planning", &["domain", "serving", "estimator", "checker", "mip"]),
     ("protocol", &["domain"]),
     ("executor", &["serving", "protocol", "domain"]),
     ("profiler", &["domain", "executor"]),
@@ -29,7 +30,8 @@ const PURE: &[(&str, &[&str])] = &[
     ("serving", &["thiserror", "serde"]),
     ("checker", &["thiserror"]),
     ("estimator", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "hdrhistogram"]),
-    ("planning", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "petgraph", "tracing", "highs", "highs-sys"]),
+    ("mip", &["tracing", "highs", "highs-sys"]),
+    ("planning", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "petgraph", "tracing"]),
 ];
 
 /// What the agent's binary must do without: it is small, and has neither solver nor database.

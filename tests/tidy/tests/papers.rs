@@ -21,7 +21,7 @@ use Evidence::{In, Nowhere};
 
 /// Paper, column, a phrase of that cell, and its evidence. A row that fails wants another table, not another row.
 const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
-    ("InferLine", There, "greedy planner (Algorithms 1 and 2)", In("solver/planning/src/greedy.rs", "Algorithms 1 and 2")),
+    ("InferLine", There, "greedy planner (Algorithms 1 and 2)", In("solver/planning/src/greedy/mod.rs", "Algorithms 1 and 2")),
     ("InferLine", There, "in the estimator against the trace", In("solver/estimator/src/controllers/tuner.rs", "Envelope")),
     ("InferLine", There, "in the agents against the plan's demand", In("executor/src/steering.rs", "Scaler::Tuner")),
     (
@@ -33,7 +33,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("InferLine", There, "CG-Mean and CG-Peak", In("solver/planning/src/baselines/coarse.rs", "CG-Peak")),
     ("InferLine", NotYet, "a central queue", In("executor/src/layout/read.rs", "queueing central")),
     ("InferLine", NotYet, "recorded trace", In("executor/src/steering.rs", "no trace of the load")),
-    ("Loki", There, "both latency rules", In("solver/planning/src/milp/paths.rs", "Rule `path`")),
+    ("Loki", There, "both latency rules", In("solver/planning/src/exact/model/covers.rs", "Rule `path`")),
     ("Loki", There, "tables from observed load", In("executor/src/steering.rs", "RoutingPolicy::MostAccurateFirst")),
     ("Loki", There, "backup tables", In("executor/src/node/route.rs", "with_backup")),
     ("Loki", There, "Proteus", In("solver/planning/src/baselines/proteus.rs", "Proteus")),

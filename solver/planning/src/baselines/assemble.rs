@@ -1,7 +1,7 @@
 //! A plan from what each task runs, where routing knows nothing of a query's past: every sender splits its queries for a
 //! task in the same way.
 
-use crate::milp::extract::{FLOW_STAGES_MAX, cost_per_hour};
+use crate::exact::solution::plan::{FLOW_STAGES_MAX, cost_per_hour};
 use apportion_domain::{
     AccuracyModel, Assignment, Flow, GroupName, HardwareIndex, Pipeline, PipelinePlan, Plan, Problem, Routing,
     RoutingEntry, RoutingTable, Share, TaskIndex, VariantIndex,
@@ -9,7 +9,7 @@ use apportion_domain::{
 
 /// One group of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Group {
+pub(super) struct BaselineGroup {
     pub task: TaskIndex,
     pub variant: VariantIndex,
     pub hardware: HardwareIndex,
@@ -22,18 +22,18 @@ pub(super) struct Group {
 }
 
 /// Mean queries that reach each task for one of the root's, given the traffic of the groups above it.
-pub(super) fn visits(pipeline: &Pipeline, groups: &[Group]) -> Vec<f64> {
+pub(super) fn visits(pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<f64> {
     follow(pipeline, groups, |edge, variant| pipeline.fanout(edge, variant))
 }
 
 /// Part of the root's queries that reach each task at all.
-fn reach(pipeline: &Pipeline, groups: &[Group]) -> Vec<f64> {
+fn reach(pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<f64> {
     follow(pipeline, groups, |edge, variant| if pipeline.fanout(edge, variant) > 0.0 { 1.0 } else { 0.0 })
 }
 
 fn follow(
     pipeline: &Pipeline,
-    groups: &[Group],
+    groups: &[BaselineGroup],
     factor: impl Fn(&apportion_domain::Edge, VariantIndex) -> f64,
 ) -> Vec<f64> {
     let mut at = vec![0.0; pipeline.tasks.len()];
@@ -47,7 +47,7 @@ fn follow(
 }
 
 /// The plan in which pipeline `p` runs `groups[p]`, ordered by task; `None` if it would list too many paths.
-pub(super) fn plan(problem: &Problem, groups: &[Vec<Group>], demands: &[f64]) -> Option<Plan> {
+pub(super) fn plan(problem: &Problem, groups: &[Vec<BaselineGroup>], demands: &[f64]) -> Option<Plan> {
     let parts = problem.pipelines.iter().zip(groups).zip(demands);
     let pipelines = parts.map(|((p, own), &demand)| part(problem, p, own, demand)).collect::<Option<_>>()?;
     let mut plan = Plan { pipelines, cost_per_hour: 0.0 };
@@ -55,9 +55,9 @@ pub(super) fn plan(problem: &Problem, groups: &[Vec<Group>], demands: &[f64]) ->
     Some(plan)
 }
 
-fn part(problem: &Problem, pipeline: &Pipeline, groups: &[Group], demand_qps: f64) -> Option<PipelinePlan> {
+fn part(problem: &Problem, pipeline: &Pipeline, groups: &[BaselineGroup], demand_qps: f64) -> Option<PipelinePlan> {
     let visits = visits(pipeline, groups);
-    let assignment = |g: &Group| {
+    let assignment = |g: &BaselineGroup| {
         let row = pipeline.variant(g.task, g.variant).profile.row(g.hardware, g.share, g.batch);
         let row = row.expect("groups run measured batches only");
         let load = demand_qps * visits[g.task.get()] * g.traffic;
@@ -83,7 +83,7 @@ fn part(problem: &Problem, pipeline: &Pipeline, groups: &[Group], demand_qps: f6
     })
 }
 
-fn name(problem: &Problem, pipeline: &Pipeline, g: &Group) -> GroupName {
+fn name(problem: &Problem, pipeline: &Pipeline, g: &BaselineGroup) -> GroupName {
     GroupName {
         task: pipeline.task(g.task).name.clone(),
         variant: pipeline.variant(g.task, g.variant).name.clone(),
@@ -93,7 +93,7 @@ fn name(problem: &Problem, pipeline: &Pipeline, g: &Group) -> GroupName {
 }
 
 /// Every path of groups with its share, and the accuracy that they give.
-fn flows(problem: &Problem, pipeline: &Pipeline, groups: &[Group]) -> Option<(Vec<Flow>, f64)> {
+fn flows(problem: &Problem, pipeline: &Pipeline, groups: &[BaselineGroup]) -> Option<(Vec<Flow>, f64)> {
     let mut flows: Vec<Flow> = Vec::new();
     let mut accuracy = 0.0;
     let mut ended: Vec<Vec<usize>> = Vec::new();
@@ -113,14 +113,14 @@ fn flows(problem: &Problem, pipeline: &Pipeline, groups: &[Group]) -> Option<(Ve
     }
     if pipeline.accuracy_model == AccuracyModel::TaskMean {
         let reach = reach(pipeline, groups);
-        let one = |g: &Group| reach[g.task.get()] * g.traffic * pipeline.variant(g.task, g.variant).accuracy;
+        let one = |g: &BaselineGroup| reach[g.task.get()] * g.traffic * pipeline.variant(g.task, g.variant).accuracy;
         accuracy = groups.iter().map(one).sum::<f64>() / pipeline.tasks.len() as f64;
     }
     Some((flows, accuracy))
 }
 
 /// The paths of groups towards a sink, as far as queries get, with their shares.
-fn paths(pipeline: &Pipeline, groups: &[Group], sink: TaskIndex) -> Option<Vec<(Vec<usize>, f64)>> {
+fn paths(pipeline: &Pipeline, groups: &[BaselineGroup], sink: TaskIndex) -> Option<Vec<(Vec<usize>, f64)>> {
     let mut tasks = vec![sink];
     while let Some(edge) = pipeline.primary_parent(tasks[tasks.len() - 1]) {
         tasks.push(edge.from);
@@ -153,10 +153,10 @@ fn paths(pipeline: &Pipeline, groups: &[Group], sink: TaskIndex) -> Option<Vec<(
 }
 
 /// Every sender's split of its queries for each task below it, most accurate first.
-fn tables(problem: &Problem, pipeline: &Pipeline, groups: &[Group]) -> Vec<RoutingTable> {
+fn tables(problem: &Problem, pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<RoutingTable> {
     let entries = |task: TaskIndex| {
-        let mut of: Vec<&Group> = groups.iter().filter(|g| g.task == task && g.traffic > 0.0).collect();
-        let accuracy = |g: &Group| pipeline.variant(g.task, g.variant).accuracy;
+        let mut of: Vec<&BaselineGroup> = groups.iter().filter(|g| g.task == task && g.traffic > 0.0).collect();
+        let accuracy = |g: &BaselineGroup| pipeline.variant(g.task, g.variant).accuracy;
         of.sort_by(|a, b| accuracy(b).total_cmp(&accuracy(a)));
         of.iter().map(|g| RoutingEntry { to: name(problem, pipeline, g), fraction: g.traffic }).collect()
     };

@@ -8,16 +8,19 @@
 //! was not measured at the unit's batch size runs its largest measured size below. Where several kinds of hardware exist, a
 //! unit is made of one kind, or of the fastest for each task, whichever serves the rate at the least cost.
 
-use super::assemble::{self, Group};
-use super::{Found, answer, missing, no_plan};
-use crate::limits::Limits;
-use crate::milp::space::finish_times;
-use crate::{PlanOptions, replay};
+use super::assemble;
+use super::assemble::BaselineGroup;
+use super::common::{BaselinePlan, PART_PRECISION, answer, largest_part, missing, no_plan};
+use crate::answer::report;
+use crate::exact::model::latency::finish_times;
+use crate::options::PlanOptions;
+use crate::replay;
 use apportion_domain::{
     Constraint, HardwareIndex, LatencyRule, Moment, Pipeline, PlanOutcome, PlanningReport, Problem, ProfileRow, Relaxation,
     SLACK, Share, Shortfall, StopReason, TaskIndex, Trace, VariantIndex,
 };
 use apportion_estimator::{Arrivals, Workload, expected_requests};
+use apportion_mip::Limits;
 use std::collections::VecDeque;
 
 /// Most units of one pipeline.
@@ -44,11 +47,11 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (Pla
             return no_plan(problem, options, too_slow(problem, p, pipeline));
         }
         if rate == Rate::Peak && expected_requests(&workload.traces[p]) > replay::REPLAY_VISITS_MAX as f64 {
-            return crate::report::unknown(options, StopReason::ReplayTooLarge);
+            return report::report_unknown(options, StopReason::ReplayTooLarge);
         }
         choices.push((units, rate_of(workload, p, pipeline, rate, &limits)));
-        if let Some(stopped) = limits.reason() {
-            return crate::report::unknown(options, stopped);
+        if let Some(stopped) = limits.stop_reason() {
+            return report::report_unknown(options, stopped);
         }
     }
     let rates: Vec<f64> = choices.iter().map(|&(_, rate)| rate).collect();
@@ -59,15 +62,15 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (Pla
     let served = rates.iter().zip(&problem.pipelines).map(|(rate, p)| (rate * part).min(p.demand_qps));
     let demands: Vec<f64> = served.collect();
     match assemble::plan(problem, &groups, &demands) {
-        Some(plan) => answer(problem, options, Found { plan, part, rates }),
-        None => crate::report::unknown(options, StopReason::Unsupported),
+        Some(plan) => answer(problem, options, BaselinePlan { plan, part, rates }),
+        None => report::report_unknown(options, StopReason::Unsupported),
     }
 }
 
 /// A pipeline as a unit: one group of one replica for each task, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unit {
-    pub groups: Vec<Group>,
+    pub groups: Vec<BaselineGroup>,
     /// Queries of the root per second.
     pub qps: f64,
 }
@@ -102,7 +105,7 @@ fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Op
         finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max) <= slo
     };
     let chosen = batches.iter().rev().find_map(|&batch| at(batch).filter(|rows| fits(rows)))?;
-    let group = |(p, row): (&Place, &&ProfileRow)| Group {
+    let group = |(p, row): (&Place, &&ProfileRow)| BaselineGroup {
         task: p.task,
         variant: p.variant,
         hardware: p.hardware,
@@ -111,7 +114,7 @@ fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Op
         replicas: 1,
         traffic: 1.0,
     };
-    let groups: Vec<Group> = places.iter().zip(&chosen).map(group).collect();
+    let groups: Vec<BaselineGroup> = places.iter().zip(&chosen).map(group).collect();
     let visits = assemble::visits(pipeline, &groups);
     let per_task = chosen.iter().zip(&visits).filter(|(_, v)| **v > 0.0).map(|(row, v)| row.throughput_qps() / v);
     Some(Unit { qps: per_task.fold(f64::INFINITY, f64::min), groups })
@@ -154,7 +157,7 @@ pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: 
         Rate::Mean => mean_rate(trace),
         Rate::Peak => {
             let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &pipeline.name);
-            let counted = (1_u64..).zip(arrivals).take_while(|(n, _)| n % COUNTED_AT_ONCE != 0 || !limits.stopped());
+            let counted = (1_u64..).zip(arrivals).take_while(|(n, _)| n % COUNTED_AT_ONCE != 0 || !limits.exceeded());
             // A window longer than the trace sees less than the mean.
             peak_rate(counted.map(|(_, moment)| moment), pipeline.slo_ms).max(mean_rate(trace))
         }
@@ -193,17 +196,17 @@ pub(super) fn peak_rate(arrivals: impl Iterator<Item = Moment>, window_ms: f64) 
 type Choices = [(Vec<Unit>, f64)];
 
 /// The largest part, 0 to 1, of all rates that the devices serve, with the groups that do.
-fn largest_part_of(problem: &Problem, choices: &Choices) -> Option<(f64, Vec<Vec<Group>>)> {
-    super::largest_part(super::PART_PRECISION, |part| Ok(replicated(problem, choices, part))).ok().flatten()
+fn largest_part_of(problem: &Problem, choices: &Choices) -> Option<(f64, Vec<Vec<BaselineGroup>>)> {
+    largest_part(PART_PRECISION, |part| Ok(replicated(problem, choices, part))).ok().flatten()
 }
 
 /// The groups of all pipelines for a part of their rates: each takes, in order, the unit that is cheapest and still fits.
-fn replicated(problem: &Problem, choices: &Choices, part: f64) -> Option<Vec<Vec<Group>>> {
+fn replicated(problem: &Problem, choices: &Choices, part: f64) -> Option<Vec<Vec<BaselineGroup>>> {
     let mut eighths = vec![0_u64; problem.hardware.len()];
     let mut all = Vec::with_capacity(choices.len());
     let mut cost = 0.0;
     for (pipeline, (units, rate)) in problem.pipelines.iter().zip(choices) {
-        let mut best: Option<(f64, Vec<Group>, Vec<u64>)> = None;
+        let mut best: Option<(f64, Vec<BaselineGroup>, Vec<u64>)> = None;
         for unit in units {
             let Some(groups) = times(pipeline, unit, rate * part) else { continue };
             let mut used = eighths.clone();
@@ -228,14 +231,14 @@ fn replicated(problem: &Problem, choices: &Choices, part: f64) -> Option<Vec<Vec
 }
 
 /// A unit as often as a rate takes; and as every task's minimum and the replicas that may be lost ask for.
-fn times(pipeline: &Pipeline, unit: &Unit, rate: f64) -> Option<Vec<Group>> {
+fn times(pipeline: &Pipeline, unit: &Unit, rate: f64) -> Option<Vec<BaselineGroup>> {
     let units = (rate / unit.qps * (1.0 - SLACK)).ceil();
     if units > UNITS_MAX {
         return None;
     }
     let least = pipeline.tasks.iter().map(|t| t.min_replicas).max().unwrap_or(1).max(1);
     let replicas = (units as u32).max(1).saturating_add(pipeline.survive).max(least);
-    Some(unit.groups.iter().map(|g| Group { replicas, ..g.clone() }).collect())
+    Some(unit.groups.iter().map(|g| BaselineGroup { replicas, ..g.clone() }).collect())
 }
 
 /// Why there is no unit: the smallest batch of the most accurate variants is too slow, or they run nowhere.

@@ -4,10 +4,14 @@
 //! It is planned exactly, on the problem without the other variants: fewest replicas in `hardware_then_accuracy`, least cost
 //! otherwise. So what it loses against the exact planner is accuracy scaling alone. With a trace it has the check loop too.
 
-use super::{Found, PART_PRECISION, answer, demands, largest_part, no_plan, with_part};
-use crate::report::{self, Attempt};
-use crate::tightening::Tightening;
-use crate::{PlanOptions, check_loop, infeasible, routing};
+use super::common::{BaselinePlan, PART_PRECISION, answer, demands, largest_part, no_plan, objective, with_part};
+use crate::answer::infeasible;
+use crate::answer::report;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::attempt::{Attempt, attempt};
+use crate::options::PlanOptions;
+use crate::routing;
+use crate::trace_check::check_loop;
 use apportion_domain::{
     Deployed, PathAccuracy, Pipeline, PipelineDraft, PlanOutcome, PlanningReport, Problem, TaskIndex, VariantIndex,
 };
@@ -18,24 +22,24 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     let limits = options.limits().for_search();
     let plan_for = |part: f64| {
         let at = with_part(&fixed, part);
-        match report::attempt(&at, &Tightening::none(&at), options.gap, &limits) {
+        match attempt(&at, &Tightening::none(&at), options.gap, &limits) {
             Attempt::Plan(candidate) => Ok(Some(candidate.plan)),
             Attempt::Infeasible => Ok(None),
             // the search under rule `path` calls what it does not find unknown, in no time
-            Attempt::Unknown(stopped) if limits.stopped() => Err(stopped),
+            Attempt::Unknown(stopped) if limits.exceeded() => Err(stopped),
             Attempt::Unknown(_) => Ok(None),
         }
     };
     let (part, mut plan) = match largest_part(PART_PRECISION, plan_for) {
         Ok(Some(found)) => found,
         Ok(None) => return no_plan(problem, options, infeasible::shortfalls(&fixed, &limits)),
-        Err(stopped) => return report::unknown(options, stopped),
+        Err(stopped) => return report::report_unknown(options, stopped),
     };
     match &options.trace {
-        Some(workload) if part >= 1.0 => unproven(problem, check_loop::hold(&fixed, options, workload)),
+        Some(workload) if part >= 1.0 => unproven(problem, check_loop::plan_on_trace(&fixed, options, workload)),
         _ => {
             routing::add_tables(&with_part(problem, part), &mut plan, &vec![1.0; problem.pipelines.len()]);
-            answer(problem, options, Found { plan, part, rates: demands(problem) })
+            answer(problem, options, BaselinePlan { plan, part, rates: demands(problem) })
         }
     }
 }
@@ -47,7 +51,7 @@ fn unproven(problem: &Problem, (outcome, mut report): (PlanOutcome, PlanningRepo
         other => other,
     };
     if let Some(plan) = outcome.plan() {
-        report.objective = super::objective(problem, plan);
+        report.objective = objective(problem, plan);
     }
     (outcome, report)
 }

@@ -14,17 +14,19 @@
 //! It scales no hardware: devices that no task needs get replicas of the busiest group (Loki, section 6.2: it uses the whole
 //! cluster throughout).
 
-use super::assemble::{self, Group};
-use super::{Found, answer, demands, largest_part, no_plan, with_part};
-use crate::PlanOptions;
-use crate::limits::Limits;
-use crate::report::{self, Attempt};
-use crate::tightening::Tightening;
+use super::assemble;
+use super::assemble::BaselineGroup;
+use super::common::{BaselinePlan, answer, demands, largest_part, no_plan, with_part};
+use crate::answer::report;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::attempt::{Attempt, attempt};
+use crate::options::PlanOptions;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{
     AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, PlanOutcome, PlanningReport,
     Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
 };
+use apportion_mip::Limits;
 use std::collections::BTreeMap;
 
 /// Most rounds of planning and observing.
@@ -42,35 +44,44 @@ const SETTLED: f64 = 1e-6;
 /// Plans each task for itself.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits().for_search();
-    let whole = match settled(problem, options.gap, &limits, Until::Settled) {
+    let whole = match settled(problem, options.gap, &limits, StopRule::Settled) {
         Ok(whole) => whole,
-        Err(stopped) => return report::unknown(options, stopped),
+        Err(stopped) => return report::report_unknown(options, stopped),
     };
     let found = match whole {
         Some(groups) => Ok(Some((1.0, groups))),
-        None => largest_part(PART_PRECISION, |part| settled(&with_part(problem, part), PART_GAP, &limits, Until::Carried)),
+        None => {
+            largest_part(PART_PRECISION, |part| settled(&with_part(problem, part), PART_GAP, &limits, StopRule::Carried))
+        }
     };
     let (part, mut groups) = match found {
         Ok(Some(found)) => found,
         Ok(None) => return no_plan(problem, options, Vec::new()),
-        Err(stopped) => return report::unknown(options, stopped),
+        Err(stopped) => return report::report_unknown(options, stopped),
     };
     let served = with_part(problem, part);
     if part < 1.0
-        && let Ok(Some(better)) = settled(&served, options.gap, &limits, Until::Settled)
+        && let Ok(Some(better)) = settled(&served, options.gap, &limits, StopRule::Settled)
     {
         groups = better;
     }
     fill_devices(&served, &observed(&served, &groups), &mut groups, &limits);
     match assemble::plan(problem, &groups, &demands(&served)) {
-        Some(plan) => answer(problem, options, Found { plan, part, rates: demands(problem) }),
-        None => report::unknown(options, StopReason::Unsupported),
+        Some(plan) => answer(problem, options, BaselinePlan { plan, part, rates: demands(problem) }),
+        None => report::report_unknown(options, StopReason::Unsupported),
     }
+}
+
+/// The variants of the first estimate.
+#[derive(Clone, Copy)]
+enum StartVariants {
+    MostAccurate,
+    LeastAccurate,
 }
 
 /// When to stop planning and observing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Until {
+enum StopRule {
     /// When estimates no longer change.
     Settled,
     /// As soon as a plan carries its load.
@@ -79,9 +90,14 @@ enum Until {
 
 /// What each task runs once estimates have settled, or the last that carries its load if they never do; `None` if nothing
 /// does. The first estimates are with the most accurate variants, or with the least accurate where those are too many.
-fn settled(problem: &Problem, gap: f64, limits: &Limits, until: Until) -> Result<Option<Vec<Vec<Group>>>, StopReason> {
-    for most in [true, false] {
-        let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, most)).collect();
+fn settled(
+    problem: &Problem,
+    gap: f64,
+    limits: &Limits,
+    rule: StopRule,
+) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
+    for start in [StartVariants::MostAccurate, StartVariants::LeastAccurate] {
+        let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, start)).collect();
         let mut kept = None;
         for _ in 0..ROUNDS_MAX {
             let Some(groups) = alone(problem, &visits, gap, limits)? else { break };
@@ -93,7 +109,7 @@ fn settled(problem: &Problem, gap: f64, limits: &Limits, until: Until) -> Result
                 kept = Some(groups);
             }
             visits = seen;
-            if same || (carried && until == Until::Carried) {
+            if same || (carried && rule == StopRule::Carried) {
                 break;
             }
         }
@@ -105,30 +121,33 @@ fn settled(problem: &Problem, gap: f64, limits: &Limits, until: Until) -> Result
 }
 
 /// What each task sees, by pipeline: its queries for one of the root's.
-fn observed(problem: &Problem, groups: &[Vec<Group>]) -> Vec<Vec<f64>> {
+fn observed(problem: &Problem, groups: &[Vec<BaselineGroup>]) -> Vec<Vec<f64>> {
     problem.pipelines.iter().zip(groups).map(|(p, own)| assemble::visits(p, own)).collect()
 }
 
 /// The largest utilisation of any group.
-fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<Group>]) -> f64 {
-    let of = |(p, own): (usize, &Vec<Group>)| {
+fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<BaselineGroup>]) -> f64 {
+    let of = |(p, own): (usize, &Vec<BaselineGroup>)| {
         own.iter().map(|g| utilisation(problem, PipelineIndex(p), visits[p][g.task.get()], g)).fold(0.0, f64::max)
     };
     groups.iter().enumerate().map(of).fold(0.0, f64::max)
 }
 
-/// Queries at each task for one of the root's, with the `most` or the least accurate variants above.
-fn first_estimate(pipeline: &Pipeline, most: bool) -> Vec<f64> {
+/// Queries at each task for one of the root's, with the variants of `start` above.
+fn first_estimate(pipeline: &Pipeline, start: StartVariants) -> Vec<f64> {
     let one = |t: usize| {
         let task = TaskIndex(t);
         let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
         let accuracy = |v: &VariantIndex| pipeline.variant(task, *v).accuracy;
         let best = pipeline.most_accurate(task).next();
-        let variant = if most { best } else { variants.min_by(|a, b| accuracy(a).total_cmp(&accuracy(b))) };
+        let variant = match start {
+            StartVariants::MostAccurate => best,
+            StartVariants::LeastAccurate => variants.min_by(|a, b| accuracy(a).total_cmp(&accuracy(b))),
+        };
         let variant = variant.expect("a task has variants");
         let row = &pipeline.variant(task, variant).profile.rows()[0];
         let (hardware, share, batch) = (row.hardware, row.share, row.batch);
-        Group { task, variant, hardware, share, batch, replicas: 1, traffic: 1.0 }
+        BaselineGroup { task, variant, hardware, share, batch, replicas: 1, traffic: 1.0 }
     };
     assemble::visits(pipeline, &(0..pipeline.tasks.len()).map(one).collect::<Vec<_>>())
 }
@@ -184,17 +203,22 @@ fn alone_pipeline(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64
 }
 
 /// What each task runs when it plans for itself, by pipeline.
-fn alone(problem: &Problem, visits: &[Vec<f64>], gap: f64, limits: &Limits) -> Result<Option<Vec<Vec<Group>>>, StopReason> {
+fn alone(
+    problem: &Problem,
+    visits: &[Vec<f64>],
+    gap: f64,
+    limits: &Limits,
+) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
     // A task may be asked for more than a pipeline may demand.
     let is_beyond = |(p, of): (&Pipeline, &Vec<f64>)| of.iter().any(|visits| p.demand_qps * visits > NUMBER_MAX);
     if problem.pipelines.iter().zip(visits).any(is_beyond) {
         return Err(StopReason::Unsupported);
     }
     let sub = tasks_alone(problem, visits);
-    let plan = match report::attempt(&sub, &Tightening::none(&sub), gap, limits) {
+    let plan = match attempt(&sub, &Tightening::none(&sub), gap, limits) {
         Attempt::Plan(candidate) => candidate.plan,
         Attempt::Infeasible => return Ok(None),
-        Attempt::Unknown(stopped) if limits.stopped() => return Err(stopped),
+        Attempt::Unknown(stopped) if limits.exceeded() => return Err(stopped),
         Attempt::Unknown(_) => return Ok(None),
     };
     let mut parts = plan.pipelines.iter();
@@ -206,12 +230,12 @@ fn alone(problem: &Problem, visits: &[Vec<f64>], gap: f64, limits: &Limits) -> R
 }
 
 /// The groups of a task's own plan; without traffic, the first takes what may come.
-fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &PipelinePlan) -> Vec<Group> {
+fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &PipelinePlan) -> Vec<BaselineGroup> {
     let idle = part.assignments.iter().all(|a| a.traffic_share <= 0.0);
     let group = |(i, a): (usize, &apportion_domain::Assignment)| {
         let variant = pipeline.task(task).variants.iter().position(|v| v.name == a.group.variant);
         let traffic = if idle && i == 0 { 1.0 } else { a.traffic_share };
-        Group {
+        BaselineGroup {
             task,
             variant: VariantIndex(variant.expect("a plan of this task names its variants")),
             hardware: problem.hardware_named(&a.group.hardware).expect("a plan of this problem names its hardware"),
@@ -226,16 +250,16 @@ fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &Pip
 
 /// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A budget is a wish
 /// for fewer: then they stay unused.
-fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>], limits: &Limits) {
+fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &Limits) {
     if problem.objective.budget_per_hour.is_some() {
         return;
     }
     for (h, hardware) in problem.hardware.iter().enumerate() {
         let Some(count) = hardware.count else { continue };
-        let on = |g: &Group| g.hardware == HardwareIndex(h);
+        let on = |g: &BaselineGroup| g.hardware == HardwareIndex(h);
         let used: u64 = groups.iter().flatten().filter(|g| on(g)).map(eighths).sum();
         for filled in 0..u64::from(count).saturating_sub(used.div_ceil(8)).min(FILLED_MAX) {
-            if filled.is_multiple_of(FILLED_AT_ONCE) && limits.stopped() {
+            if filled.is_multiple_of(FILLED_AT_ONCE) && limits.exceeded() {
                 return;
             }
             let mut busiest: Option<(f64, usize, usize)> = None;
@@ -254,11 +278,11 @@ fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Group>
     }
 }
 
-fn eighths(g: &Group) -> u64 {
+fn eighths(g: &BaselineGroup) -> u64 {
     u64::from(g.replicas) * u64::from(Share::eighths(g.share))
 }
 
-fn utilisation(problem: &Problem, p: PipelineIndex, visits: f64, g: &Group) -> f64 {
+fn utilisation(problem: &Problem, p: PipelineIndex, visits: f64, g: &BaselineGroup) -> f64 {
     let pipeline = problem.pipeline(p);
     let row = pipeline.variant(g.task, g.variant).profile.row(g.hardware, g.share, g.batch);
     let qps = row.expect("groups run measured batches only").throughput_qps();

@@ -1,15 +1,15 @@
 //! What the baselines read off a problem and a trace, by hand.
 
 use super::coarse::{Rate, mean_rate, peak_rate, rate_of, units};
+use super::common::{PART_PRECISION, largest_part};
 use super::hardware_only::most_accurate_only;
 use super::proteus::{longest_path, tasks_alone};
-use super::*;
 use crate::fixtures::{chain, draft, problem, task, variant};
-use apportion_domain::{Mode, Moment, PathAccuracy, TaskIndex, Trace, VariantIndex};
+use apportion_domain::{Mode, Moment, PathAccuracy, StopReason, TaskIndex, Trace, VariantIndex};
 use apportion_estimator::{ArrivalProcess, Workload};
 
-fn unlimited() -> crate::limits::Limits {
-    crate::limits::Limits::new(std::sync::Arc::new(std::time::Duration::default))
+fn unlimited() -> apportion_mip::Limits {
+    apportion_mip::Limits::new(std::sync::Arc::new(std::time::Duration::default))
 }
 
 #[test]

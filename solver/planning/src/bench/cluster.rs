@@ -1,11 +1,12 @@
 //! Many pipelines that compete for the devices of one cluster: how long dividing them takes, and how good the proof is.
 
 use super::drawn::{Draw, Shape, problem as drawn_problem};
-use crate::limits::Limits;
-use crate::milp::space::Space;
-use crate::milp::{self, Search, enumerate};
-use crate::tightening::Tightening;
+use crate::exact::model::space::Space;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::modes::{SearchResult, search};
+use crate::exact::stage::enumerate;
 use apportion_domain::{Hardware, Mode, Objective, ObjectiveValue, Pipeline, Problem, ProblemDraft};
+use apportion_mip::Limits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,7 +84,7 @@ fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
     let problem = Problem::new(draft).expect("one pipeline on one kind of device");
     let limits = Limits::new(Arc::new(Duration::default));
     let Ok(space) = Space::new(&problem, &Tightening::none(&problem), &limits) else { return pipeline.demand_qps };
-    let candidates = enumerate::candidates(&problem, &space.parts[0], f64::INFINITY, &limits).unwrap_or_default();
+    let candidates = enumerate::budget_candidates(&problem, &space.parts[0], f64::INFINITY, &limits).unwrap_or_default();
     let most = candidates.iter().map(|c| c.accuracy_max).fold(0.0, f64::max);
     let least = candidates.iter().map(|c| c.envelope.workers_min()).fold(f64::INFINITY, f64::min);
     let full = candidates.iter().filter_map(|c| c.envelope.workers_for(most)).fold(f64::INFINITY, f64::min);
@@ -97,18 +98,18 @@ fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
 #[must_use]
 pub fn divide(problem: &Problem, gap: f64, limit: Duration, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ClusterRow {
     let start = now();
-    let limits = Limits::new(now.clone()).until(start + limit);
-    let search = milp::search(problem, &Tightening::none(problem), gap, &limits);
+    let limits = Limits::new(now.clone()).ending_at(start + limit);
+    let result = search(problem, &Tightening::none(problem), gap, &limits);
     let elapsed = now().saturating_sub(start);
     let none = ObjectiveValue { step: None, value: None, bound: None };
-    let (outcome, objective) = match search {
-        Search::Found(found) => {
+    let (outcome, objective) = match result {
+        SearchResult::Found(found) => {
             let objective = ObjectiveValue { step: None, value: Some(found.value), bound: Some(found.bound) };
             let proven = objective.gap().is_some_and(|g| g <= gap);
             (if proven { "optimal" } else { "feasible" }, objective)
         }
-        Search::Infeasible => ("infeasible", none),
-        Search::Unknown(_) => ("unknown", none),
+        SearchResult::Infeasible => ("infeasible", none),
+        SearchResult::Unknown(_) => ("unknown", none),
     };
     ClusterRow { outcome, objective, elapsed }
 }

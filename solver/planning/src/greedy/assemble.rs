@@ -1,32 +1,32 @@
 //! Settings as a plan: assignments, flows, accuracy, tables.
 
-use super::{Greedy, Setting};
+use super::search::{GreedySearch, TaskSetting};
 use crate::routing;
 use apportion_domain::{Assignment, Flow, GroupName, Pipeline, PipelinePlan, Plan, Routing, TaskIndex, VariantIndex};
 
-impl Greedy<'_> {
+impl GreedySearch<'_> {
     /// The plan of some settings; `None` if the checker rejects it.
-    pub(super) fn plan(&self, settings: &[Setting]) -> Option<Plan> {
+    pub(super) fn plan(&self, settings: &[TaskSetting]) -> Option<Plan> {
         let problem = self.problem;
         let part = |(p, pipeline): (usize, &Pipeline)| {
-            let own: Vec<&Setting> = settings.iter().filter(|s| s.pipeline.0 == p).collect();
+            let own: Vec<&TaskSetting> = settings.iter().filter(|s| s.pipeline.0 == p).collect();
             self.part(pipeline, &own, settings)
         };
         let pipelines: Vec<PipelinePlan> = problem.pipelines.iter().enumerate().map(part).collect();
         let mut plan = Plan { pipelines, cost_per_hour: 0.0 };
-        plan.cost_per_hour = crate::milp::extract::cost_per_hour(problem, &plan);
+        plan.cost_per_hour = crate::exact::solution::plan::cost_per_hour(problem, &plan);
         routing::add_tables(problem, &mut plan, &vec![1.0; problem.pipelines.len()]);
         apportion_checker::check(problem, &plan).is_empty().then_some(plan)
     }
 
-    fn part(&self, pipeline: &Pipeline, own: &[&Setting], settings: &[Setting]) -> PipelinePlan {
-        let name = |s: &Setting| GroupName {
+    fn part(&self, pipeline: &Pipeline, own: &[&TaskSetting], settings: &[TaskSetting]) -> PipelinePlan {
+        let name = |s: &TaskSetting| GroupName {
             task: pipeline.task(s.task).name.clone(),
             variant: pipeline.variant(s.task, s.variant).name.clone(),
             hardware: self.problem.hardware_at(s.hardware).name.clone(),
             share: s.share,
         };
-        let assignment = |s: &&Setting| {
+        let assignment = |s: &&TaskSetting| {
             let row = self.row(s);
             let load = self.load(s, settings);
             Assignment {

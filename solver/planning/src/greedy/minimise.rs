@@ -3,7 +3,7 @@
 //! Actions are tried in the order of what they can save at most, ties in the order of tasks and actions, so that the first
 //! feasible one is the one that judging all of them would choose.
 
-use super::{Greedy, Setting};
+use super::search::{GreedySearch, TaskSetting};
 use crate::replay::Verdict;
 use apportion_domain::{SLACK, StopReason};
 use std::cmp::Ordering;
@@ -15,7 +15,7 @@ struct Action {
     saving: f64,
     /// Its place among the actions of a round.
     order: usize,
-    settings: Vec<Setting>,
+    settings: Vec<TaskSetting>,
     /// The task that changes its hardware, and the batch that it starts with there.
     moved: Option<(usize, u32)>,
 }
@@ -40,9 +40,9 @@ impl PartialEq for Action {
 
 impl Eq for Action {}
 
-impl Greedy<'_> {
+impl GreedySearch<'_> {
     /// Algorithm 2.
-    pub(super) fn minimise(&self, mut settings: Vec<Setting>) -> (Vec<Setting>, StopReason) {
+    pub(super) fn minimise(&self, mut settings: Vec<TaskSetting>) -> (Vec<TaskSetting>, StopReason) {
         loop {
             match self.best_action(&settings) {
                 Ok(Some(better)) => settings = better,
@@ -52,17 +52,17 @@ impl Greedy<'_> {
         }
     }
 
-    fn best_action(&self, settings: &[Setting]) -> Result<Option<Vec<Setting>>, StopReason> {
+    fn best_action(&self, settings: &[TaskSetting]) -> Result<Option<Vec<TaskSetting>>, StopReason> {
         let before = self.cost(settings);
         let mut actions = self.actions(settings);
         while let Some(action) = actions.pop() {
-            if let Some(reason) = self.limits.reason() {
+            if let Some(reason) = self.limits.stop_reason() {
                 return Err(reason);
             }
-            match self.is_feasible_before(&action.settings, actions.peek().map(|next| next.settings.as_slice())) {
+            match self.check_settings_before(&action.settings, actions.peek().map(|next| next.settings.as_slice())) {
                 Verdict::Holds => return Ok(Some(action.settings)),
                 Verdict::Misses => {}
-                Verdict::Cut(reason) => return Err(reason),
+                Verdict::Unknown(reason) => return Err(reason),
             }
             actions.extend(self.after(before, action));
         }
@@ -70,7 +70,7 @@ impl Greedy<'_> {
     }
 
     /// What may be done: remove a replica, change the hardware, double the batch, of each task.
-    fn actions(&self, settings: &[Setting]) -> BinaryHeap<Action> {
+    fn actions(&self, settings: &[TaskSetting]) -> BinaryHeap<Action> {
         let mut actions = BinaryHeap::new();
         let before = self.cost(settings);
         let mut order = 0;
@@ -79,12 +79,12 @@ impl Greedy<'_> {
             order
         };
         for (i, s) in settings.iter().enumerate() {
-            let with = |changed: Setting| {
+            let with = |changed: TaskSetting| {
                 let mut all = settings.to_vec();
                 all[i] = changed;
                 all
             };
-            let at_once = |settings: Vec<Setting>, order: usize| {
+            let at_once = |settings: Vec<TaskSetting>, order: usize| {
                 let saving = before - self.cost(&settings);
                 (saving >= 0.0).then_some(Action { saving, order, settings, moved: None })
             };
@@ -99,27 +99,27 @@ impl Greedy<'_> {
         actions
     }
 
-    fn fewer(&self, s: &Setting) -> Option<Setting> {
-        (s.replicas > self.least(s)).then(|| Setting { replicas: s.replicas - 1, ..s.clone() })
+    fn fewer(&self, s: &TaskSetting) -> Option<TaskSetting> {
+        (s.replicas > self.least(s)).then(|| TaskSetting { replicas: s.replicas - 1, ..s.clone() })
     }
 
     /// The largest measured batch of at most twice the present one.
-    fn doubled(&self, s: &Setting) -> Option<Setting> {
+    fn doubled(&self, s: &TaskSetting) -> Option<TaskSetting> {
         let profile = &self.problem.pipeline(s.pipeline).variant(s.task, s.variant).profile;
         let rows = profile.on(s.hardware, s.share);
         let larger = rows.iter().rev().find(|r| r.batch <= s.batch.saturating_mul(2))?;
-        (larger.batch > s.batch).then(|| Setting { batch: larger.batch, ..s.clone() })
+        (larger.batch > s.batch).then(|| TaskSetting { batch: larger.batch, ..s.clone() })
     }
 
     /// The task initialised on every other place: its smallest batch, fewest replicas.
-    fn elsewhere(&self, s: &Setting) -> Vec<Setting> {
+    fn elsewhere(&self, s: &TaskSetting) -> Vec<TaskSetting> {
         let variant = self.problem.pipeline(s.pipeline).variant(s.task, s.variant);
         let others = variant.profile.places().filter(|&place| place != (s.hardware, s.share));
         let fitting = others.filter(|&(hardware, share)| self.problem.fits_memory(variant.memory_mib, hardware, share));
         fitting
             .map(|(hardware, share)| {
                 let batch = variant.profile.on(hardware, share)[0].batch;
-                Setting { hardware, share, batch, replicas: self.least(s), ..s.clone() }
+                TaskSetting { hardware, share, batch, replicas: self.least(s), ..s.clone() }
             })
             .collect()
     }
@@ -131,7 +131,7 @@ impl Greedy<'_> {
         let (i, _) = action.moved?;
         loop {
             action.saving = before - self.cost(&action.settings);
-            if action.saving <= 0.0 || !self.within_devices(&action.settings) || self.limits.stopped() {
+            if action.saving <= 0.0 || !self.within_devices(&action.settings) || self.limits.exceeded() {
                 return None;
             }
             let s = &action.settings[i];
@@ -153,7 +153,7 @@ impl Greedy<'_> {
             all
         });
         let pipeline = action.settings[i].pipeline;
-        let fits = |all: &Vec<Setting>| self.service_ms(pipeline, all) <= self.problem.pipeline(pipeline).slo_ms;
+        let fits = |all: &Vec<TaskSetting>| self.service_ms(pipeline, all) <= self.problem.pipeline(pipeline).slo_ms;
         match doubled.filter(fits) {
             Some(all) => action.settings = all,
             None => {

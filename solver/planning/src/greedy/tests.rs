@@ -1,26 +1,29 @@
 //! The search against the plain algorithm: every action of every round judged by a run of the whole workload.
 
-use super::*;
+use super::search::{GreedySearch, TaskSetting};
 use crate::fixtures::{chain, draft, problem, task, variant};
+use crate::replay;
 use apportion_domain::Trace;
-use apportion_estimator::ArrivalProcess;
+use apportion_domain::{HardwareIndex, PipelineIndex, Problem, SLACK, Share, StopReason, TaskIndex};
+use apportion_estimator::{ArrivalProcess, Workload};
+use apportion_mip::Limits;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The plain algorithm, as slow and obvious as it can be.
-struct Plain<'a>(&'a Greedy<'a>);
+struct Plain<'a>(&'a GreedySearch<'a>);
 
 impl Plain<'_> {
-    fn is_feasible(&self, settings: &[Setting]) -> bool {
+    fn is_feasible(&self, settings: &[TaskSetting]) -> bool {
         let greedy = self.0;
         greedy.within_devices(settings)
             && greedy.plan(settings).is_some_and(|plan| {
                 replay::replay(greedy.problem, &plan, greedy.workload, greedy.limits)
-                    .is_ok_and(|s| replay::misses(greedy.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
+                    .is_ok_and(|s| replay::percentile_misses(greedy.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
             })
     }
 
-    fn initialise(&self) -> Option<Vec<Setting>> {
+    fn initialise(&self) -> Option<Vec<TaskSetting>> {
         let greedy = self.0;
         let mut settings = Vec::new();
         for p in (0..greedy.problem.pipelines.len()).map(PipelineIndex) {
@@ -38,10 +41,10 @@ impl Plain<'_> {
         Some(settings)
     }
 
-    fn minimise(&self, mut settings: Vec<Setting>) -> Vec<Setting> {
+    fn minimise(&self, mut settings: Vec<TaskSetting>) -> Vec<TaskSetting> {
         loop {
             let before = self.0.cost(&settings);
-            let mut best: Option<(f64, Vec<Setting>)> = None;
+            let mut best: Option<(f64, Vec<TaskSetting>)> = None;
             for i in 0..settings.len() {
                 for candidate in self.actions(&settings, i) {
                     let saving = before - self.0.cost(&candidate);
@@ -58,16 +61,16 @@ impl Plain<'_> {
         }
     }
 
-    fn actions(&self, settings: &[Setting], i: usize) -> Vec<Vec<Setting>> {
-        let with = |changed: Setting| {
+    fn actions(&self, settings: &[TaskSetting], i: usize) -> Vec<Vec<TaskSetting>> {
+        let with = |changed: TaskSetting| {
             let mut all = settings.to_vec();
             all[i] = changed;
             all
         };
-        let mut actions: Vec<Vec<Setting>> = Vec::new();
+        let mut actions: Vec<Vec<TaskSetting>> = Vec::new();
         let s = &settings[i];
         if s.replicas > self.0.least(s) {
-            actions.push(with(Setting { replicas: s.replicas - 1, ..s.clone() }));
+            actions.push(with(TaskSetting { replicas: s.replicas - 1, ..s.clone() }));
         }
         let variant = self.0.problem.pipeline(s.pipeline).variant(s.task, s.variant);
         for (hardware, share) in variant.profile.places().filter(|&place| place != (s.hardware, s.share)) {
@@ -77,13 +80,13 @@ impl Plain<'_> {
         }
         let rows = variant.profile.on(s.hardware, s.share);
         if let Some(larger) = rows.iter().rfind(|r| r.batch > s.batch && r.batch <= 2 * s.batch) {
-            actions.push(with(Setting { batch: larger.batch, ..s.clone() }));
+            actions.push(with(TaskSetting { batch: larger.batch, ..s.clone() }));
         }
         actions
     }
 
     /// Every batch and count on another place by increasing cost, until one holds.
-    fn moved(&self, settings: &[Setting], i: usize, hardware: HardwareIndex, share: Share) -> Option<Vec<Setting>> {
+    fn moved(&self, settings: &[TaskSetting], i: usize, hardware: HardwareIndex, share: Share) -> Option<Vec<TaskSetting>> {
         let (greedy, s) = (self.0, &settings[i]);
         let pipeline = greedy.problem.pipeline(s.pipeline);
         let rows = pipeline.variant(s.task, s.variant).profile.on(hardware, share);
@@ -91,7 +94,7 @@ impl Plain<'_> {
             let mut batch = rows[0].batch;
             loop {
                 let mut all = settings.to_vec();
-                all[i] = Setting { hardware, share, batch, replicas, ..s.clone() };
+                all[i] = TaskSetting { hardware, share, batch, replicas, ..s.clone() };
                 if greedy.cost(&all) >= greedy.cost(settings) || !greedy.within_devices(&all) {
                     return None;
                 }
@@ -114,8 +117,7 @@ impl Plain<'_> {
 /// Both searches on one load; how many settings were simulated at most once.
 fn check(problem: &Problem, workload: &Workload, what: &str) {
     let limits = Limits::new(Arc::new(Duration::default));
-    let judge = Judge::new(problem, workload, &limits).expect("few requests");
-    let greedy = Greedy { problem, workload, limits: &limits, judge };
+    let greedy = GreedySearch::new(problem, workload, &limits).expect("few requests");
     let plain = Plain(&greedy);
     let expected = plain.initialise();
     let found = greedy.initialise().ok();
@@ -164,8 +166,7 @@ fn a_second_thread_changes_nothing() {
     let found = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         pool.install(|| {
-            let judge = Judge::new(&problem, &workload, &limits).expect("few requests");
-            let greedy = Greedy { problem: &problem, workload: &workload, limits: &limits, judge };
+            let greedy = GreedySearch::new(&problem, &workload, &limits).expect("few requests");
             let start = greedy.initialise().ok().expect("a start");
             greedy.minimise(start)
         })

@@ -2,9 +2,9 @@
 
 use super::greedy;
 use super::program::{Program, plan_of};
-use super::search::{Search, by_highs, minimise};
-use crate::limits::Limits;
+use super::search::{MinimumResult, by_highs, minimise};
 use apportion_domain::{Application, PlanStatus, ScalingProblem, ScalingVariant};
+use apportion_mip::Limits;
 use apportion_serving::mix::SplitMix;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,10 +41,10 @@ pub struct ScalingRow {
 #[must_use]
 pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ScalingRow {
     let limits = Limits::new(now.clone());
-    let value = |search: Search| match search {
-        Search::Found { counts, .. } => (PlanStatus::Optimal, Some(plan_of(problem, &counts).value)),
-        Search::Infeasible => (PlanStatus::Infeasible, None),
-        Search::Unknown(_) => (PlanStatus::Unknown, None),
+    let value = |search: MinimumResult| match search {
+        MinimumResult::Found { counts, .. } => (PlanStatus::Optimal, Some(plan_of(problem, &counts).value)),
+        MinimumResult::Infeasible => (PlanStatus::Infeasible, None),
+        MinimumResult::Unknown(_) => (PlanStatus::Unknown, None),
     };
     let start = now();
     let program = Program::new(problem);

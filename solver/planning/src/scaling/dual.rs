@@ -5,11 +5,11 @@
 //! than the plain relaxation, which also cuts replicas into fractions. The master programme mixes the answers seen so far; it
 //! has one row for each resource and one for the mixture, so a pivot costs nothing and its duals are the next prices.
 
-use super::knapsack::{Choice, Ended, Knapsack};
+use super::knapsack::{Ended, Knapsack, LoadCover};
 use super::program::{Program, fits};
-use crate::limits::Limits;
-use crate::milp::formulation::{Column, Formulation};
-use crate::milp::tableau::{End, Tableau};
+use apportion_mip::Limits;
+use apportion_mip::tableau::{End, Tableau};
+use apportion_mip::{ColumnId, Formulation};
 
 /// Most rounds of prices; the bound is valid after any of them.
 const ROUNDS_MAX: usize = 200;
@@ -31,7 +31,7 @@ pub(crate) struct Prices {
     /// No plan has a lower price.
     pub bound: f64,
     /// The cheapest covers at these prices.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<LoadCover>,
     /// The choices fit into the resources at no price: they are optimal.
     pub optimal: bool,
 }
@@ -47,7 +47,7 @@ pub(crate) enum Dual {
 }
 
 /// One answer of all applications together.
-struct Answer {
+struct Proposal {
     price: f64,
     uses: Vec<f64>,
 }
@@ -56,11 +56,11 @@ struct Answer {
 pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
     let mut knapsack = Knapsack::default();
     let Some(most) = price_max(program) else { return Dual::Infeasible };
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<Proposal> = Vec::new();
     let mut best: Option<Prices> = None;
     let mut prices = vec![0.0; program.totals.len()];
     for round in 0..ROUNDS_MAX {
-        if round > 0 && limits.stopped() {
+        if round > 0 && limits.exceeded() {
             break;
         }
         let choices = match cheapest(program, &mut knapsack, &prices, limits) {
@@ -68,7 +68,7 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
             Ok(None) => return Dual::Infeasible,
             Err(Ended) => break,
         };
-        let answer = Answer::of(&choices, prices.len());
+        let answer = Proposal::of(&choices, prices.len());
         // the differences first: prices of what cannot be had are large
         let over = prices.iter().zip(&answer.uses).zip(&program.totals).filter(|((u, _), _)| **u > 0.0);
         let bound = answer.price + over.map(|((u, used), total)| u * (used - total)).sum::<f64>();
@@ -99,9 +99,9 @@ fn cheapest(
     knapsack: &mut Knapsack,
     prices: &[f64],
     limits: &Limits,
-) -> Result<Option<Vec<Choice>>, Ended> {
+) -> Result<Option<Vec<LoadCover>>, Ended> {
     let each = program.covers.iter().map(|cover| knapsack.cheapest(cover, prices, limits).transpose());
-    each.collect::<Option<Result<Vec<Choice>, Ended>>>().transpose()
+    each.collect::<Option<Result<Vec<LoadCover>, Ended>>>().transpose()
 }
 
 /// An upper bound of the price of any cover of which no replica can be spared: such a cover's capacity is below the need and one
@@ -120,11 +120,11 @@ fn price_max(program: &Program) -> Option<f64> {
 }
 
 /// Mixes the answers within the resources, what exceeds them at a high price: the mixture's price and the resources' duals.
-fn master(program: &Program, answers: &[Answer], most: f64) -> Option<(f64, Vec<f64>)> {
+fn master(program: &Program, answers: &[Proposal], most: f64) -> Option<(f64, Vec<f64>)> {
     let rows: Vec<usize> = (0..program.totals.len()).filter(|&t| program.totals[t].is_finite()).collect();
     let scale = |t: usize| if program.totals[t] > 0.0 { program.totals[t] } else { 1.0 };
     let mut formulation = Formulation::default();
-    let shares: Vec<Column> = answers.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
+    let shares: Vec<ColumnId> = answers.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
     for (&share, answer) in shares.iter().zip(answers) {
         formulation.add_cost(share, answer.price);
     }
@@ -147,8 +147,8 @@ fn master(program: &Program, answers: &[Answer], most: f64) -> Option<(f64, Vec<
     Some((tableau.cost, prices))
 }
 
-impl Answer {
-    fn of(choices: &[Choice], resources: usize) -> Self {
+impl Proposal {
+    fn of(choices: &[LoadCover], resources: usize) -> Self {
         let use_of = |t: usize| choices.iter().map(|c| c.uses[t]).sum();
         Self { price: choices.iter().map(|c| c.price).sum(), uses: (0..resources).map(use_of).collect() }
     }

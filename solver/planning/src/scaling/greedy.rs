@@ -11,8 +11,8 @@
 //! over all applications in the file's order: first all scale down, which frees resources, then those that are short scale
 //! up. It proves nothing about what it does not find.
 
-use super::program::{Counts, Cover, Program, fits};
-use crate::limits::Limits;
+use super::program::{ApplicationNumbers, Counts, Program, fits};
+use apportion_mip::Limits;
 
 /// Savings below this, relative to the price, are rounding.
 const SAVING_MIN: f64 = 1e-12;
@@ -51,7 +51,7 @@ struct Greedy<'a> {
 }
 
 impl Greedy<'_> {
-    fn cover(&self, i: usize) -> &Cover {
+    fn cover(&self, i: usize) -> &ApplicationNumbers {
         &self.program.covers[i]
     }
 
@@ -79,7 +79,7 @@ impl Greedy<'_> {
     }
 
     fn scale_up(&mut self, i: usize) -> Result<(), usize> {
-        if self.limits.stopped() {
+        if self.limits.exceeded() {
             return Err(i);
         }
         let cover = self.cover(i);
@@ -100,7 +100,7 @@ impl Greedy<'_> {
     /// No whole action fits: replicas one by one, wherever a query per second is cheapest.
     fn add_singles(&mut self, i: usize) -> Result<(), usize> {
         for _ in 0..SINGLES_MAX {
-            if self.limits.stopped() {
+            if self.limits.exceeded() {
                 return Err(i);
             }
             let cover = self.cover(i);
@@ -121,7 +121,7 @@ impl Greedy<'_> {
 
     fn scale_down(&mut self, i: usize) {
         for _ in 0..DOWN_MAX {
-            if self.limits.stopped() {
+            if self.limits.exceeded() {
                 return;
             }
             let cover = self.cover(i);
@@ -146,20 +146,20 @@ fn with(counts: &[u32], v: usize, n: u32) -> Vec<u32> {
 }
 
 /// Replicas of a variant for a load, within what it may run.
-fn enough(cover: &Cover, v: usize, load: f64) -> Option<u32> {
+fn enough(cover: &ApplicationNumbers, v: usize, load: f64) -> Option<u32> {
     let n = (load / cover.kinds[v].qps).ceil().max(0.0);
     (n <= f64::from(cover.kinds[v].most)).then_some(n as u32)
 }
 
 /// Every variant that runs, replicated until the load is covered.
-fn replicated(cover: &Cover, now: &[u32]) -> Vec<Vec<u32>> {
+fn replicated(cover: &ApplicationNumbers, now: &[u32]) -> Vec<Vec<u32>> {
     let missing = cover.needed - cover.capacity(now);
     let more = |v: usize| Some(with(now, v, now[v].checked_add(enough(cover, v, missing)?)?));
     (0..now.len()).filter(|&v| now[v] > 0).filter_map(more).collect()
 }
 
 /// Every variant (with `higher` only those of a higher throughput than all that run), beside what runs and instead of it.
-fn upgraded(cover: &Cover, now: &[u32], higher: bool) -> Vec<Vec<u32>> {
+fn upgraded(cover: &ApplicationNumbers, now: &[u32], higher: bool) -> Vec<Vec<u32>> {
     let fastest = now.iter().zip(&cover.kinds).filter(|(n, _)| **n > 0).map(|(_, k)| k.qps).fold(0.0, f64::max);
     let missing = cover.needed - cover.capacity(now);
     let mut candidates = Vec::new();
@@ -172,7 +172,7 @@ fn upgraded(cover: &Cover, now: &[u32], higher: bool) -> Vec<Vec<u32>> {
 }
 
 /// Every variant with as many replicas removed as the load can spare.
-fn removed(cover: &Cover, now: &[u32]) -> Vec<Vec<u32>> {
+fn removed(cover: &ApplicationNumbers, now: &[u32]) -> Vec<Vec<u32>> {
     let spare = (cover.capacity(now) - cover.needed).max(0.0);
     let fewer = |v: usize| {
         let n = (spare / cover.kinds[v].qps).floor().min(f64::from(now[v])) as u32;
@@ -182,7 +182,7 @@ fn removed(cover: &Cover, now: &[u32]) -> Vec<Vec<u32>> {
 }
 
 /// Every variant that runs, unloaded for as many replicas of another as the load then needs.
-fn downgraded(cover: &Cover, now: &[u32]) -> Vec<Vec<u32>> {
+fn downgraded(cover: &ApplicationNumbers, now: &[u32]) -> Vec<Vec<u32>> {
     let mut candidates = Vec::new();
     for v in (0..now.len()).filter(|&v| now[v] > 0) {
         let without = with(now, v, 0);

@@ -5,13 +5,13 @@
 //! lower bound of `k`.
 
 use super::program::{Counts, Program, REPLICAS_MAX};
-use crate::limits::Limits;
-use crate::milp::formulation::{Column, Ending, Formulation};
-use crate::milp::highs::{self, Settings};
+use apportion_mip::Limits;
+use apportion_mip::highs::{self, Settings};
+use apportion_mip::{ColumnId, Ending, Formulation};
 
 /// What is minimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum IlpGoal {
     /// The price of all replicas (the objective without its constant).
     Price,
     /// Minus the capacity of one application, whose own load is then not asked for.
@@ -20,7 +20,7 @@ pub(crate) enum Goal {
 
 /// What HiGHS found.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct IlpResult {
     pub ending: Ending,
     pub counts: Option<Counts>,
     /// Nothing has a lower price.
@@ -30,25 +30,25 @@ pub(crate) struct Answer {
 struct Columns {
     formulation: Formulation,
     /// `(kept, added)` by application and variant.
-    of: Vec<Vec<(Option<Column>, Option<Column>)>>,
+    of: Vec<Vec<(Option<ColumnId>, Option<ColumnId>)>>,
 }
 
 /// Solves by HiGHS; `start` is a solution to begin with.
-pub(crate) fn solve(program: &Program, goal: Goal, limits: &Limits, start: Option<&Counts>) -> Answer {
+pub(crate) fn solve(program: &Program, goal: IlpGoal, limits: &Limits, start: Option<&Counts>) -> IlpResult {
     let Some(columns) = formulate(program, goal) else {
-        return Answer { ending: Ending::Infeasible, counts: None, bound: f64::INFINITY };
+        return IlpResult { ending: Ending::Infeasible, counts: None, bound: f64::INFINITY };
     };
     let start = start.map(|counts| columns.values(program, counts));
     let solved = highs::solve(&columns.formulation, Settings::mip(0.0), limits, start.as_deref());
     let counts = solved.values.map(|values| columns.counts(&values));
-    Answer { ending: solved.ending, counts, bound: solved.bound }
+    IlpResult { ending: solved.ending, counts, bound: solved.bound }
 }
 
 /// The programme; `None` where a load can be covered by nothing.
-fn formulate(program: &Program, goal: Goal) -> Option<Columns> {
+fn formulate(program: &Program, goal: IlpGoal) -> Option<Columns> {
     let mut columns = Columns { formulation: Formulation::default(), of: Vec::with_capacity(program.covers.len()) };
     for (i, _) in program.covers.iter().enumerate() {
-        let free = goal == Goal::Capacity(i);
+        let free = goal == IlpGoal::Capacity(i);
         columns.application(program, i, goal);
         if !free {
             columns.load(program, i)?;
@@ -61,7 +61,7 @@ fn formulate(program: &Program, goal: Goal) -> Option<Columns> {
 }
 
 impl Columns {
-    fn application(&mut self, program: &Program, i: usize, goal: Goal) {
+    fn application(&mut self, program: &Program, i: usize, goal: IlpGoal) {
         let cover = &program.covers[i];
         let mut of = Vec::with_capacity(cover.kinds.len());
         for kind in &cover.kinds {
@@ -69,15 +69,15 @@ impl Columns {
             let worth = (cover.needed / kind.qps).ceil().clamp(0.0, f64::from(REPLICAS_MAX));
             let held = kind.uses.iter().zip(&program.totals).filter(|(u, _)| **u > 0.0).map(|(u, total)| total / u);
             let held = (held.fold(f64::INFINITY, f64::min) + 1e-6).floor();
-            let most = if goal == Goal::Capacity(i) { held.min(worth) } else { worth.min(held) };
+            let most = if goal == IlpGoal::Capacity(i) { held.min(worth) } else { worth.min(held) };
             let (kept, added) = (most.min(f64::from(kind.running)), (kind.most > kind.running).then_some(most));
             let kept = (kept > 0.0).then(|| self.formulation.integer(0.0, kept));
             let added = added.filter(|most| *most > 0.0).map(|most| self.formulation.integer(0.0, most));
             for (column, price) in [(kept, kind.keep), (added, kind.add)] {
                 let cost = match goal {
-                    Goal::Price => price,
-                    Goal::Capacity(j) if i == j => -kind.qps,
-                    Goal::Capacity(_) => 0.0,
+                    IlpGoal::Price => price,
+                    IlpGoal::Capacity(j) if i == j => -kind.qps,
+                    IlpGoal::Capacity(_) => 0.0,
                 };
                 if let Some(column) = column {
                     self.formulation.add_cost(column, cost);
@@ -118,8 +118,8 @@ impl Columns {
         }
     }
 
-    fn terms<'a>(&'a self, i: usize, factor: impl Fn(usize) -> f64 + 'a) -> impl Iterator<Item = (Column, f64)> + 'a {
-        let both = move |(v, &(kept, added)): (usize, &(Option<Column>, Option<Column>))| {
+    fn terms<'a>(&'a self, i: usize, factor: impl Fn(usize) -> f64 + 'a) -> impl Iterator<Item = (ColumnId, f64)> + 'a {
+        let both = move |(v, &(kept, added)): (usize, &(Option<ColumnId>, Option<ColumnId>))| {
             let factor = factor(v);
             kept.into_iter().chain(added).map(move |column| (column, factor))
         };
@@ -127,7 +127,7 @@ impl Columns {
     }
 
     fn counts(&self, values: &[f64]) -> Counts {
-        let value = |column: Option<Column>| column.map_or(0.0, |c| values[c.0].round().max(0.0));
+        let value = |column: Option<ColumnId>| column.map_or(0.0, |c| values[c.0].round().max(0.0));
         self.of.iter().map(|of| of.iter().map(|&(k, a)| (value(k) + value(a)) as u32).collect()).collect()
     }
 
@@ -137,7 +137,7 @@ impl Columns {
             for ((&(kept, added), kind), &n) in of.iter().zip(&cover.kinds).zip(counts) {
                 let k = n.min(kind.running);
                 for (column, value) in [(kept, k), (added, n - k)] {
-                    if let Some(Column(c)) = column {
+                    if let Some(ColumnId(c)) = column {
                         values[c] = f64::from(value);
                     }
                 }

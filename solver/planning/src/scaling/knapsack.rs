@@ -4,8 +4,8 @@
 //! knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by price for each
 //! query per second; what is still missing costs at least what it costs at the items left, taken in that order in fractions.
 
-use super::program::{Counts, Cover};
-use crate::limits::Limits;
+use super::program::{ApplicationNumbers, Counts};
+use apportion_mip::Limits;
 use std::ops::ControlFlow;
 
 /// The load that a search covers exceeds the needed one by this, relative: sums in another order must not fall below it.
@@ -34,7 +34,7 @@ impl<'a> Steps<'a> {
     /// Takes another step; whether the search is over.
     fn are_over(&mut self) -> bool {
         self.taken += 1;
-        self.taken > STEPS_MAX || (self.taken.is_multiple_of(STEPS_AT_ONCE) && self.limits.stopped())
+        self.taken > STEPS_MAX || (self.taken.is_multiple_of(STEPS_AT_ONCE) && self.limits.exceeded())
     }
 }
 
@@ -52,7 +52,7 @@ struct Item {
 
 /// A cover of one application's load.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Choice {
+pub(crate) struct LoadCover {
     /// Replicas by variant.
     pub counts: Vec<u32>,
     /// Its price without the resources.
@@ -61,6 +61,15 @@ pub(crate) struct Choice {
     pub uses: Vec<f64>,
     /// Its price with the resources.
     pub priced: f64,
+}
+
+/// Which covers a list may contain.
+#[derive(Clone, Copy)]
+pub(crate) struct ListLimits {
+    /// Only covers with a lower price, resources included.
+    pub price_below: f64,
+    /// Most covers.
+    pub covers_max: usize,
 }
 
 /// The search of one application at a time; keeps its buffers.
@@ -86,7 +95,7 @@ fn fractional(items: &[Item], mut missing: f64) -> f64 {
 }
 
 impl Knapsack {
-    fn load(&mut self, cover: &Cover, prices: &[f64]) -> f64 {
+    fn load(&mut self, cover: &ApplicationNumbers, prices: &[f64]) -> f64 {
         self.items.clear();
         for (kind, k) in cover.kinds.iter().enumerate() {
             let resources: f64 = k.uses.iter().zip(prices).map(|(r, u)| r * u).sum();
@@ -110,7 +119,12 @@ impl Knapsack {
     }
 
     /// The cheapest cover at these prices; `None` if nothing covers the load.
-    pub fn cheapest(&mut self, cover: &Cover, prices: &[f64], limits: &Limits) -> Result<Option<Choice>, Ended> {
+    pub fn cheapest(
+        &mut self,
+        cover: &ApplicationNumbers,
+        prices: &[f64],
+        limits: &Limits,
+    ) -> Result<Option<LoadCover>, Ended> {
         let needed = self.load(cover, prices);
         let mut best = std::mem::take(&mut self.best);
         best.clear();
@@ -122,7 +136,7 @@ impl Knapsack {
             ControlFlow::Continue(priced)
         };
         let steps = &mut Steps::new(limits);
-        let ended = descend(&self.items, &mut self.counts, (0, needed, 0.0), f64::INFINITY, (steps, &mut visit));
+        let ended = descend(&self.items, &mut self.counts, Position::start(needed), f64::INFINITY, steps, &mut visit);
         let choice = least.is_finite().then(|| choice(&self.items, cover, &best, least));
         self.best = best;
         if ended.is_break() { Err(Ended) } else { Ok(choice) }
@@ -132,11 +146,12 @@ impl Knapsack {
     /// every resource; `None` if there are more than `most`, or the limits end the search.
     pub fn within(
         &mut self,
-        cover: &Cover,
+        cover: &ApplicationNumbers,
         prices: &[f64],
-        (limit, most): (f64, usize),
+        list: ListLimits,
         limits: &Limits,
-    ) -> Option<Vec<Choice>> {
+    ) -> Option<Vec<LoadCover>> {
+        let ListLimits { price_below: limit, covers_max: most } = list;
         let needed = self.load(cover, prices);
         let mut found = Vec::new();
         let items = &self.items;
@@ -149,20 +164,39 @@ impl Knapsack {
             }
             if found.len() > most || steps > 16 * most { ControlFlow::Break(()) } else { ControlFlow::Continue(limit) }
         };
-        let ended = descend(items, &mut self.counts, (0, needed, 0.0), limit, (&mut Steps::new(limits), &mut visit));
+        let ended = descend(items, &mut self.counts, Position::start(needed), limit, &mut Steps::new(limits), &mut visit);
         ended.is_continue().then(|| undominated(found))
     }
 }
 
-/// Visits covers below item `j` with what is `missing` and the `price` so far. A visit returns the price that further covers
-/// must stay below. A break is the visit's, or the steps'.
+/// Where a depth-first search stands.
+#[derive(Clone, Copy)]
+struct Position {
+    /// The next item.
+    item: usize,
+    /// Load that is not covered yet.
+    missing: f64,
+    /// Price of the items taken.
+    price: f64,
+}
+
+impl Position {
+    fn start(needed: f64) -> Self {
+        Self { item: 0, missing: needed, price: 0.0 }
+    }
+}
+
+/// Visits the covers below a position. A visit returns the price that further covers must stay below. A break comes from a
+/// visit, or from the limit of steps.
 fn descend(
     items: &[Item],
     counts: &mut [u32],
-    (j, missing, price): (usize, f64, f64),
+    at: Position,
     mut limit: f64,
-    (steps, visit): (&mut Steps<'_>, &mut impl FnMut(&[u32], f64, f64) -> ControlFlow<(), f64>),
+    steps: &mut Steps<'_>,
+    visit: &mut impl FnMut(&[u32], f64, f64) -> ControlFlow<(), f64>,
 ) -> ControlFlow<(), f64> {
+    let Position { item: j, missing, price } = at;
     if missing <= 0.0 {
         return if price < limit { visit(counts, missing, price) } else { ControlFlow::Continue(limit) };
     }
@@ -181,7 +215,7 @@ fn descend(
             break;
         }
         counts[j] = n;
-        limit = match descend(items, counts, (j + 1, missing, price), limit, (&mut *steps, &mut *visit)) {
+        limit = match descend(items, counts, Position { item: j + 1, missing, price }, limit, steps, visit) {
             ControlFlow::Continue(limit) => limit,
             ended => {
                 counts[j] = 0;
@@ -193,20 +227,20 @@ fn descend(
     ControlFlow::Continue(limit)
 }
 
-fn choice(items: &[Item], cover: &Cover, of_items: &[u32], priced: f64) -> Choice {
+fn choice(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: f64) -> LoadCover {
     let mut counts = vec![0; cover.kinds.len()];
     for (item, &n) in items.iter().zip(of_items) {
         counts[item.kind] += n;
     }
     let resources = cover.kinds.first().map_or(0, |k| k.uses.len());
     let use_of = |t: usize| cover.kinds.iter().zip(&counts).map(|(k, &n)| k.uses[t] * f64::from(n)).sum();
-    Choice { price: cover.price(&counts), uses: (0..resources).map(use_of).collect(), counts, priced }
+    LoadCover { price: cover.price(&counts), uses: (0..resources).map(use_of).collect(), counts, priced }
 }
 
 /// Drops what another is no dearer than and uses no more of anything than.
-fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
+fn undominated(mut choices: Vec<LoadCover>) -> Vec<LoadCover> {
     choices.sort_by(|a, b| a.price.total_cmp(&b.price));
-    let mut kept: Vec<Choice> = Vec::with_capacity(choices.len());
+    let mut kept: Vec<LoadCover> = Vec::with_capacity(choices.len());
     for c in choices {
         let dominated = kept.iter().any(|k| k.uses.iter().zip(&c.uses).all(|(a, b)| a <= b));
         if !dominated {
@@ -218,7 +252,7 @@ fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
 }
 
 /// The replicas of choices, one for each application.
-pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a Choice>) -> Counts {
+pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a LoadCover>) -> Counts {
     choices.map(|c| c.counts.clone()).collect()
 }
 
@@ -236,16 +270,16 @@ mod tests {
         // subset sums that only ever nearly fit, all at the same price for each query per second: no bound prunes anything
         let kind = |k: u32| {
             let qps = 1.0 + f64::from(k) * 1e-3;
-            crate::scaling::program::Kind { qps, keep: qps, add: qps, uses: vec![], running: 0, most: 7 }
+            crate::scaling::program::VariantNumbers { qps, keep: qps, add: qps, uses: vec![], running: 0, most: 7 }
         };
-        let cover = Cover { needed: 100.000_5, kinds: (0..40).map(kind).collect() };
+        let cover = ApplicationNumbers { needed: 100.000_5, kinds: (0..40).map(kind).collect() };
         let limits = Limits::new(std::sync::Arc::new(std::time::Duration::default));
         limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(Ended));
     }
 
     /// Every vector of counts up to what one variant alone would need.
-    fn all(cover: &Cover) -> Vec<Vec<u32>> {
+    fn all(cover: &ApplicationNumbers) -> Vec<Vec<u32>> {
         let mut all = vec![Vec::new()];
         for kind in &cover.kinds {
             let most = ((cover.needed / kind.qps).ceil().max(0.0) as u32).min(kind.most);
@@ -254,7 +288,7 @@ mod tests {
         all.into_iter().filter(|n| cover.admits(n)).collect()
     }
 
-    fn priced(cover: &Cover, prices: &[f64], n: &[u32]) -> f64 {
+    fn priced(cover: &ApplicationNumbers, prices: &[f64], n: &[u32]) -> f64 {
         let uses = |t: usize| cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum::<f64>();
         cover.price(n) + prices.iter().enumerate().map(|(t, u)| u * uses(t)).sum::<f64>()
     }
@@ -292,9 +326,11 @@ mod tests {
                 let prices = [draw.below(3) as f64, draw.below(30) as f64 / 10.0];
                 let Ok(Some(best)) = knapsack.cheapest(cover, &prices, &unlimited()) else { continue };
                 let limit = best.priced * 1.4 + 0.1;
-                let listed = knapsack.within(cover, &prices, (limit, 100_000), &unlimited()).expect("few");
+                let listed = knapsack
+                    .within(cover, &prices, ListLimits { price_below: limit, covers_max: 100_000 }, &unlimited())
+                    .expect("few");
                 for n in all(cover).iter().filter(|n| priced(cover, &prices, n) < limit - 1e-9) {
-                    let no_worse = |c: &Choice| {
+                    let no_worse = |c: &LoadCover| {
                         let uses =
                             |t: usize| cover.kinds.iter().zip(n).map(|(k, &n)| k.uses[t] * f64::from(n)).sum::<f64>();
                         c.price <= cover.price(n) + 1e-9 && (0..prices.len()).all(|t| c.uses[t] <= uses(t) + 1e-9)

@@ -30,11 +30,12 @@ mod shortfalls;
 #[cfg(test)]
 mod tests;
 
-use crate::limits::Limits;
-use crate::{PlanOptions, Planner, report};
+use crate::answer::report;
+use crate::options::{PlanOptions, Planner};
 use apportion_domain::{ObjectiveValue, PlanningReport, ScalingOutcome, ScalingPlan, ScalingProblem, StopReason};
+use apportion_mip::Limits;
 use program::{Counts, Program, plan_of};
-use search::Search;
+use search::MinimumResult;
 
 pub use explain::GREEDY;
 
@@ -58,12 +59,12 @@ fn exact(
     options: &PlanOptions,
     limits: &Limits,
 ) -> (ScalingOutcome, PlanningReport) {
-    let mut report = report::blank(options);
-    let greedy = greedy::counts(program, &limits.finishing()).ok();
+    let mut report = report::empty_report(options);
+    let greedy = greedy::counts(program, &limits.for_finishing()).ok();
     let (counts, bound, stopped) = match search::minimise(program, greedy.as_ref(), limits) {
-        Search::Found { counts, bound, stopped } => (counts, bound, stopped),
-        Search::Infeasible => return infeasible(problem, program, report, limits),
-        Search::Unknown(stopped) => return (ScalingOutcome::Unknown { stopped }, report),
+        MinimumResult::Found { counts, bound, stopped } => (counts, bound, stopped),
+        MinimumResult::Infeasible => return infeasible(problem, program, report, limits),
+        MinimumResult::Unknown(stopped) => return (ScalingOutcome::Unknown { stopped }, report),
     };
     let counts = prefer_running(program, counts);
     let plan = plan_of(problem, &counts);
@@ -89,12 +90,12 @@ fn heuristic(
     options: &PlanOptions,
     limits: &Limits,
 ) -> (ScalingOutcome, PlanningReport) {
-    let mut report = report::blank(options);
-    let Ok(counts) = greedy::counts(program, &limits.finishing()) else {
+    let mut report = report::empty_report(options);
+    let Ok(counts) = greedy::counts(program, &limits.for_finishing()) else {
         // that it finds nothing says nothing: the exact search says whether there is nothing
         return match search::minimise(program, None, limits) {
-            Search::Infeasible => infeasible(problem, program, report, limits),
-            _ => (ScalingOutcome::Unknown { stopped: limits.reason().unwrap_or(StopReason::Finished) }, report),
+            MinimumResult::Infeasible => infeasible(problem, program, report, limits),
+            _ => (ScalingOutcome::Unknown { stopped: limits.stop_reason().unwrap_or(StopReason::Finished) }, report),
         };
     };
     let plan = plan_of(problem, &counts);

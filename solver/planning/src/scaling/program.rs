@@ -11,7 +11,7 @@ pub(crate) const REPLICAS_MAX: u32 = 1_000_000_000;
 
 /// One variant of one application.
 #[derive(Clone, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct VariantNumbers {
     /// Saturation throughput `Q`.
     pub qps: f64,
     /// Price of a replica that runs already.
@@ -28,11 +28,11 @@ pub(crate) struct Kind {
 
 /// One application: cover a load.
 #[derive(Clone, Debug)]
-pub(crate) struct Cover {
+pub(crate) struct ApplicationNumbers {
     /// `L + slack`, less the tolerance of comparisons.
     pub needed: f64,
     /// By variant.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<VariantNumbers>,
 }
 
 /// The whole problem: covers joined by resource rows.
@@ -41,7 +41,7 @@ pub(crate) struct Program {
     /// Total of each resource, in the order of the names.
     pub totals: Vec<f64>,
     /// By application.
-    pub covers: Vec<Cover>,
+    pub covers: Vec<ApplicationNumbers>,
 }
 
 /// Replicas after the actions, by application and variant.
@@ -89,15 +89,17 @@ impl Program {
 
     /// Whether some load needs more replicas of a variant than searches consider: their "no" would prove nothing.
     pub fn is_out_of_range(&self) -> bool {
-        let far = |c: &Cover| c.kinds.iter().any(|k| k.most == REPLICAS_MAX && c.needed / k.qps > f64::from(REPLICAS_MAX));
+        let far = |c: &ApplicationNumbers| {
+            c.kinds.iter().any(|k| k.most == REPLICAS_MAX && c.needed / k.qps > f64::from(REPLICAS_MAX))
+        };
         self.covers.iter().any(far)
     }
 }
 
-impl Cover {
+impl ApplicationNumbers {
     /// Price of its replicas.
     pub fn price(&self, n: &[u32]) -> f64 {
-        let of = |(kind, &n): (&Kind, &u32)| {
+        let of = |(kind, &n): (&VariantNumbers, &u32)| {
             let kept = n.min(kind.running);
             kind.keep * f64::from(kept) + kind.add * f64::from(n - kept)
         };
@@ -132,9 +134,9 @@ pub(crate) fn fits(used: f64, total: f64) -> bool {
     used <= total + SLACK * total.abs().max(1.0)
 }
 
-fn cover(problem: &ScalingProblem, application: &Application) -> Cover {
+fn cover(problem: &ScalingProblem, application: &Application) -> ApplicationNumbers {
     let needed = application.needed_qps();
-    let kind = |v: &apportion_domain::ScalingVariant| Kind {
+    let kind = |v: &apportion_domain::ScalingVariant| VariantNumbers {
         qps: v.saturation_qps,
         keep: v.cost_per_s,
         add: v.cost_per_s * (1.0 + problem.lambda * v.load_s),
@@ -143,7 +145,7 @@ fn cover(problem: &ScalingProblem, application: &Application) -> Cover {
         most: if application.may_grow(v) { REPLICAS_MAX.max(v.running) } else { v.running },
     };
     // the slack of comparisons is relative to the capacity, which is at least the load
-    Cover { needed: needed - SLACK * needed.max(1.0), kinds: application.variants.iter().map(kind).collect() }
+    ApplicationNumbers { needed: needed - SLACK * needed.max(1.0), kinds: application.variants.iter().map(kind).collect() }
 }
 
 /// The plan of counts, with its value by the problem's own objective.

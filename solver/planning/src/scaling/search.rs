@@ -6,15 +6,17 @@
 //! whose relaxation is already as tight as the dual. It goes to the branch and bound for small programmes, and to HiGHS where
 //! that is not enough; where even the lists are too long, the whole integer programme goes to HiGHS.
 
-use super::dual::{self, Dual, Prices};
-use super::ilp::{self, Goal};
-use super::knapsack::{Choice, Knapsack, counts_of};
+use super::dual;
+use super::dual::{Dual, Prices};
+use super::ilp;
+use super::ilp::IlpGoal;
+use super::knapsack::{Knapsack, ListLimits, LoadCover, counts_of};
 use super::program::{Counts, Program};
-use crate::limits::Limits;
-use crate::milp::branch;
-use crate::milp::formulation::{Column, Ending, Formulation};
-use crate::milp::highs::{self, Settings};
 use apportion_domain::StopReason;
+use apportion_mip::Limits;
+use apportion_mip::branch;
+use apportion_mip::highs::{self, Settings};
+use apportion_mip::{ColumnId, Ending, Formulation};
 
 /// Most covers that one application may list.
 const COVERS_MAX: usize = 2_000;
@@ -31,7 +33,7 @@ const EQUAL: f64 = 1e-9;
 
 /// What a search knows when it ends.
 #[derive(Clone, Debug)]
-pub(crate) enum Search {
+pub(crate) enum MinimumResult {
     /// Counts that obey every constraint; nothing has a price below `bound`.
     Found {
         counts: Counts,
@@ -46,46 +48,48 @@ pub(crate) enum Search {
 type Incumbent = (f64, Counts);
 
 /// The cheapest counts; `start` is a plan in hand.
-pub(crate) fn minimise(program: &Program, start: Option<&Counts>, limits: &Limits) -> Search {
+pub(crate) fn minimise(program: &Program, start: Option<&Counts>, limits: &Limits) -> MinimumResult {
     let mut best: Option<Incumbent> = start.map(|counts| (program.price(counts), counts.clone()));
     match dual::price(program, limits) {
-        Dual::Infeasible if program.is_out_of_range() => Search::Unknown(StopReason::Numerics),
-        Dual::Infeasible => Search::Infeasible,
+        Dual::Infeasible if program.is_out_of_range() => MinimumResult::Unknown(StopReason::Numerics),
+        Dual::Infeasible => MinimumResult::Infeasible,
         Dual::Unknown => by_highs(program, best, f64::NEG_INFINITY, limits),
         Dual::Priced(prices) if prices.optimal => proven(counts_of(prices.choices.iter()), prices.bound),
         Dual::Priced(prices) => {
             let near = Near { program, prices: &prices, limits };
             match near.improve(&mut best) {
-                Ok(()) => best.map_or(Search::Unknown(StopReason::Numerics), |(price, counts)| proven(counts, price)),
+                Ok(()) => {
+                    best.map_or(MinimumResult::Unknown(StopReason::Numerics), |(price, counts)| proven(counts, price))
+                }
                 Err(NotProven) => by_highs(program, best, prices.bound, limits),
             }
         }
     }
 }
 
-fn proven(counts: Counts, bound: f64) -> Search {
-    Search::Found { counts, bound, stopped: None }
+fn proven(counts: Counts, bound: f64) -> MinimumResult {
+    MinimumResult::Found { counts, bound, stopped: None }
 }
 
 /// The whole integer programme by HiGHS, beginning with the plan in hand.
-pub(crate) fn by_highs(program: &Program, best: Option<Incumbent>, bound: f64, limits: &Limits) -> Search {
-    let answer = ilp::solve(program, Goal::Price, limits, best.as_ref().map(|b| &b.1));
-    let reason = limits.reason().unwrap_or(StopReason::TimeLimit);
+pub(crate) fn by_highs(program: &Program, best: Option<Incumbent>, bound: f64, limits: &Limits) -> MinimumResult {
+    let answer = ilp::solve(program, IlpGoal::Price, limits, best.as_ref().map(|b| &b.1));
+    let reason = limits.stop_reason_or_time_limit();
     let found = answer.counts.filter(|counts| program.admits(counts)).map(|counts| (program.price(&counts), counts));
     let cheaper = match (found, best) {
         (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
         (a, b) => a.or(b),
     };
     match (answer.ending, cheaper) {
-        (Ending::Infeasible, None) if program.is_out_of_range() => Search::Unknown(StopReason::Numerics),
-        (Ending::Infeasible, None) => Search::Infeasible,
+        (Ending::Infeasible, None) if program.is_out_of_range() => MinimumResult::Unknown(StopReason::Numerics),
+        (Ending::Infeasible, None) => MinimumResult::Infeasible,
         (Ending::Optimal, Some((_, counts))) => proven(counts, answer.bound),
         (Ending::Stopped, Some((_, counts))) => {
-            Search::Found { counts, bound: answer.bound.max(bound), stopped: Some(reason) }
+            MinimumResult::Found { counts, bound: answer.bound.max(bound), stopped: Some(reason) }
         }
-        (Ending::Stopped, None) => Search::Unknown(reason),
-        (_, Some((_, counts))) => Search::Found { counts, bound, stopped: Some(StopReason::Numerics) },
-        (_, None) => Search::Unknown(StopReason::Numerics),
+        (Ending::Stopped, None) => MinimumResult::Unknown(reason),
+        (_, Some((_, counts))) => MinimumResult::Found { counts, bound, stopped: Some(StopReason::Numerics) },
+        (_, None) => MinimumResult::Unknown(StopReason::Numerics),
     }
 }
 
@@ -130,15 +134,15 @@ impl Near<'_> {
     }
 
     /// Covers of each application up to a reach above its cheapest: the gap of the plan in hand, or as far as lists stay short.
-    fn lists(&self, best: &Option<Incumbent>) -> Result<(Vec<Vec<Choice>>, f64), NotProven> {
+    fn lists(&self, best: &Option<Incumbent>) -> Result<(Vec<Vec<LoadCover>>, f64), NotProven> {
         let cheapest: f64 = self.prices.choices.iter().map(|c| c.priced).sum();
         let own = FIRST_REACH * cheapest / self.prices.choices.len().max(1) as f64 + EQUAL;
         let gap = self.gap(best);
         for reach in [gap.min(8.0 * own), gap.min(own), gap.min(0.1 * own)] {
             let mut knapsack = Knapsack::default();
-            let list = |(cover, cheapest): (_, &Choice)| {
-                let limit = cheapest.priced + reach;
-                knapsack.within(cover, &self.prices.of, (limit, COVERS_MAX), self.limits)
+            let list = |(cover, cheapest): (_, &LoadCover)| {
+                let list = ListLimits { price_below: cheapest.priced + reach, covers_max: COVERS_MAX };
+                knapsack.within(cover, &self.prices.of, list, self.limits)
             };
             let lists: Option<Vec<_>> = self.program.covers.iter().zip(&self.prices.choices).map(list).collect();
             if let Some(lists) = lists
@@ -151,11 +155,11 @@ impl Near<'_> {
     }
 
     /// The best combination of the listed covers up to `reach`, if it is better than the plan in hand.
-    fn combine(&self, lists: &[Vec<Choice>], reach: f64, best: &mut Option<Incumbent>) -> Result<(), NotProven> {
-        let near = |(list, cheapest): (&Vec<Choice>, &Choice)| -> Vec<Choice> {
+    fn combine(&self, lists: &[Vec<LoadCover>], reach: f64, best: &mut Option<Incumbent>) -> Result<(), NotProven> {
+        let near = |(list, cheapest): (&Vec<LoadCover>, &LoadCover)| -> Vec<LoadCover> {
             list.iter().filter(|c| c.priced < cheapest.priced + reach).cloned().collect()
         };
-        let lists: Vec<Vec<Choice>> = lists.iter().zip(&self.prices.choices).map(near).collect();
+        let lists: Vec<Vec<LoadCover>> = lists.iter().zip(&self.prices.choices).map(near).collect();
         if lists.iter().any(Vec::is_empty) {
             return Ok(());
         }
@@ -183,8 +187,8 @@ impl Near<'_> {
 }
 
 /// How far above the cheapest covers the nearest `most` others reach.
-fn narrowest(lists: &[Vec<Choice>], prices: &Prices, most: usize) -> f64 {
-    let over = |(list, cheapest): (&Vec<Choice>, &Choice)| -> Vec<f64> {
+fn narrowest(lists: &[Vec<LoadCover>], prices: &Prices, most: usize) -> f64 {
+    let over = |(list, cheapest): (&Vec<LoadCover>, &LoadCover)| -> Vec<f64> {
         list.iter().skip(1).map(|c| c.priced - cheapest.priced).collect()
     };
     let mut all: Vec<f64> = lists.iter().zip(&prices.choices).flat_map(over).collect();
@@ -200,7 +204,7 @@ struct Programme {
 }
 
 impl Programme {
-    fn new(program: &Program, lists: &[Vec<Choice>]) -> Self {
+    fn new(program: &Program, lists: &[Vec<LoadCover>]) -> Self {
         let mut programme = Self { formulation: Formulation::default(), covers: Vec::new() };
         let f = &mut programme.formulation;
         for (i, list) in lists.iter().enumerate() {
@@ -220,7 +224,7 @@ impl Programme {
             let scale = if total > 0.0 { total } else { 1.0 };
             let more = |(c, &(i, k)): (usize, &(usize, usize))| {
                 let more = (lists[i][k].uses[t] - lists[i][0].uses[t]) / scale;
-                (more != 0.0).then_some((Column(c), more))
+                (more != 0.0).then_some((ColumnId(c), more))
             };
             let terms: Vec<_> = programme.covers.iter().enumerate().filter_map(more).collect();
             let room = (total - base) / scale;
@@ -231,7 +235,7 @@ impl Programme {
         programme
     }
 
-    fn counts(&self, lists: &[Vec<Choice>], values: &[f64]) -> Counts {
+    fn counts(&self, lists: &[Vec<LoadCover>], values: &[f64]) -> Counts {
         let mut chosen = vec![0; lists.len()];
         for (&(i, c), value) in self.covers.iter().zip(values) {
             if *value > 0.5 {
@@ -293,14 +297,14 @@ mod tests {
                 [minimise(&program, None, &unlimited()), by_highs(&program, None, f64::NEG_INFINITY, &unlimited())]
             {
                 match (expected, search) {
-                    (Some(expected), Search::Found { counts, bound, stopped: None }) => {
+                    (Some(expected), MinimumResult::Found { counts, bound, stopped: None }) => {
                         let price = program.price(&counts);
                         assert!(program.admits(&counts), "seed {seed}");
                         assert!((price - expected).abs() < 1e-7, "seed {seed}: {price} for {expected}");
                         assert!(bound <= price + 1e-7 && bound > price - 1e-6, "seed {seed}: {bound} for {price}");
                         feasible += 1;
                     }
-                    (None, Search::Infeasible) => infeasible += 1,
+                    (None, MinimumResult::Infeasible) => infeasible += 1,
                     (expected, found) => panic!("seed {seed}: {found:?} for {expected:?}"),
                 }
             }
@@ -328,8 +332,8 @@ mod tests {
         for seed in 0..200 {
             let program = program(&mut Draw::new(seed));
             let Ok(start) = crate::scaling::greedy::counts(&program, &unlimited()) else { continue };
-            let limits = Limits { until: Some(Duration::ZERO), ..unlimited() };
-            let Search::Found { counts, bound, stopped } = minimise(&program, Some(&start), &limits) else {
+            let limits = Limits { deadline: Some(Duration::ZERO), ..unlimited() };
+            let MinimumResult::Found { counts, bound, stopped } = minimise(&program, Some(&start), &limits) else {
                 panic!("seed {seed}: a plan was in hand")
             };
             let best = brute_force(&program).expect("the heuristic found a plan");

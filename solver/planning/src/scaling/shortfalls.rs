@@ -6,13 +6,14 @@
 //! whose growth makes room). All three ends are exact.
 
 use super::greedy;
-use super::ilp::{self, Goal};
+use super::ilp;
+use super::ilp::IlpGoal;
 use super::program::{Counts, Program};
-use super::search::{Search, minimise};
-use crate::limits::Limits;
-use crate::milp::formulation::Ending;
+use super::search::{MinimumResult, minimise};
 use apportion_domain::pipeline::escape;
 use apportion_domain::{Application, Constraint, Relaxation, ScalingProblem, Shortfall};
+use apportion_mip::Ending;
+use apportion_mip::Limits;
 use std::time::Duration;
 
 /// Most applications whose load and SLO are let go, those with the largest loads first.
@@ -25,9 +26,9 @@ const TIME_PART: f64 = 0.1;
 
 /// The shortfalls of an infeasible problem; never empty.
 pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &Limits) -> Vec<Shortfall> {
-    let left = limits.left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
-    let limits = limits.quiet().until((limits.elapsed)() + left);
-    let relax = Relax { problem, program, limits: &limits };
+    let left = limits.time_left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
+    let limits = limits.without_listener().ending_at((limits.elapsed)() + left);
+    let relax = ScalingRelaxations { problem, program, limits: &limits };
     let hopeless: Vec<usize> =
         (0..program.covers.len()).filter(|&i| program.covers[i].capacity_max() < program.covers[i].needed).collect();
     match hopeless.as_slice() {
@@ -37,13 +38,13 @@ pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &L
     }
 }
 
-struct Relax<'a> {
+struct ScalingRelaxations<'a> {
     problem: &'a ScalingProblem,
     program: &'a Program,
     limits: &'a Limits,
 }
 
-impl Relax<'_> {
+impl ScalingRelaxations<'_> {
     fn application(&self, i: usize) -> &Application {
         &self.problem.applications[i]
     }
@@ -115,10 +116,10 @@ impl Relax<'_> {
     /// The largest load of an application: its largest capacity beside the others, less its slack. Where the slack alone is more
     /// than that, the slack gives way.
     fn load(&self, i: usize) -> Option<Shortfall> {
-        if self.limits.stopped() || !self.is_feasible(&self.without_load(i)) {
+        if self.limits.exceeded() || !self.is_feasible(&self.without_load(i)) {
             return None;
         }
-        let answer = ilp::solve(self.program, Goal::Capacity(i), &self.limits.part(TIME_PART), None);
+        let answer = ilp::solve(self.program, IlpGoal::Capacity(i), &self.limits.with_share_of_time(TIME_PART), None);
         let counts = answer.counts.filter(|_| answer.ending == Ending::Optimal)?;
         let application = self.application(i);
         let capacity = self.program.covers[i].capacity(&counts[i]);
@@ -181,12 +182,12 @@ impl Relax<'_> {
     }
 
     fn solve(&self, program: &Program) -> Option<Counts> {
-        if self.limits.stopped() {
+        if self.limits.exceeded() {
             return None;
         }
         let start = greedy::counts(program, self.limits).ok();
-        match minimise(program, start.as_ref(), &self.limits.part(TIME_PART)) {
-            Search::Found { counts, stopped: None, .. } => Some(counts),
+        match minimise(program, start.as_ref(), &self.limits.with_share_of_time(TIME_PART)) {
+            MinimumResult::Found { counts, stopped: None, .. } => Some(counts),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 
 use super::drawn::{Draw, problem};
 use super::plan;
-use crate::{PlanOptions, Planner};
+use crate::options::{PlanOptions, Planner};
 use apportion_domain::{Constraint, Relaxation, ScalingOutcome, ScalingProblem};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,19 @@
+//! Mixed-integer linear programmes: how are they stated, and how are they solved?
+//!
+//! What belongs here: programmes as data ([`Formulation`]), the two solvers for them, and the limits of a run
+//! ([`Limits`]). What never does: pipelines, plans, or the meaning of a column. The callers know those.
+//!
+//! Small programmes go to [`branch`], a branch and bound on the dense dual simplex of [`tableau`]. All others go to
+//! HiGHS. The module [`highs`] is the only file of the project that names HiGHS.
+//!
+//! The commonest addition is a setting of HiGHS: add a field to [`highs::Settings`], and set the option where the
+//! solver is configured.
+
+pub mod branch;
+mod formulation;
+pub mod highs;
+mod limits;
+pub mod tableau;
+
+pub use formulation::{ColumnId, ColumnRange, Ending, Formulation, Row, Solved};
+pub use limits::{Incumbent, Limits, Listener};

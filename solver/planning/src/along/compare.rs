@@ -1,0 +1,98 @@
+//! Planners side by side: each plans the same problem for the same load, and the estimator replays each plan on it.
+//!
+//! They run one after the other, so that the time each takes is its own.
+
+use crate::options::{PlanOptions, Planner};
+use crate::planners::plan;
+use crate::replay;
+use apportion_domain::{Estimate, Plan, PlanOutcome, PlanningReport, Problem};
+use apportion_estimator::Workload;
+use std::sync::Arc;
+
+/// Who takes part in a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// A planner that is given the trace.
+    OnTrace(Planner),
+    /// The exact planner without the check loop: it knows the demand, not the trace.
+    WithoutCheckLoop,
+}
+
+/// Part of a contender's time that its planner gets; the rest is for the replay.
+const PLAN_PART: f64 = 0.8;
+/// The name of the exact planner without the check loop.
+const WITHOUT_CHECK_LOOP: &str = "milp-unchecked";
+
+impl Contender {
+    /// Every contender, in the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::OnTrace(Planner::Milp),
+        Self::WithoutCheckLoop,
+        Self::OnTrace(Planner::Greedy),
+        Self::OnTrace(Planner::HardwareOnly),
+        Self::OnTrace(Planner::Proteus),
+        Self::OnTrace(Planner::CgMean),
+        Self::OnTrace(Planner::CgPeak),
+    ];
+
+    /// The name in commands.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OnTrace(planner) => planner.name(),
+            Self::WithoutCheckLoop => WITHOUT_CHECK_LOOP,
+        }
+    }
+
+    /// The contender with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.name() == name)
+    }
+}
+
+/// How one contender fared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Who.
+    pub contender: Contender,
+    /// What it answered.
+    pub outcome: PlanOutcome,
+    /// How it came to that; its seconds are those of this contender alone, the replay of the plan by the planner included.
+    pub report: PlanningReport,
+    /// How the plan fares on the load, all pipelines together; `None` without a plan.
+    pub estimate: Option<Estimate>,
+    /// Whether every pipeline meets its percentile on the load.
+    pub holds: bool,
+}
+
+impl Comparison {
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> Option<&Plan> {
+        self.outcome.plan()
+    }
+}
+
+/// Plans with each contender and replays what it planned on `workload`, which takes the place of the options' trace. The
+/// time limit of `options` holds for each.
+#[must_use]
+pub fn compare(problem: &Problem, contenders: &[Contender], options: &PlanOptions, workload: &Workload) -> Vec<Comparison> {
+    contenders.iter().map(|&contender| one(problem, contender, options, workload)).collect()
+}
+
+fn one(problem: &Problem, contender: Contender, options: &PlanOptions, workload: &Workload) -> Comparison {
+    let (planner, trace) = match contender {
+        Contender::OnTrace(planner) => (planner, Some(workload.clone())),
+        Contender::WithoutCheckLoop => (Planner::Milp, None),
+    };
+    let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
+    let elapsed = Arc::new(move || clock().saturating_sub(start));
+    let options = PlanOptions { planner, trace, elapsed, ..options.clone() };
+    let (outcome, report) = plan(problem, &options.with_share_of_time(PLAN_PART));
+    let limits = options.limits().for_finishing();
+    let replayed = outcome.plan().and_then(|plan| replay::replay(problem, plan, workload, &limits).ok());
+    let holds =
+        replayed.as_ref().is_some_and(|s| replay::percentile_misses(problem, &s.pipelines).iter().all(|&miss| miss <= 0.0));
+    Comparison { contender, outcome, report, estimate: replayed.map(|s| s.total), holds }
+}

@@ -1,0 +1,150 @@
+//! Solves the points of a frontier, as few of them as will do.
+
+use super::point::{FrontierPoint, Origin, settle};
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::attempt::{Attempt, Candidate, attempt};
+use crate::options::PlanOptions;
+use crate::routing;
+use apportion_domain::{ObjectiveValue, Plan, PlanStatus, Problem, SLACK, StopReason};
+use apportion_mip::Limits;
+use std::sync::OnceLock;
+
+/// The points of problems that are ordered from the easiest to the hardest.
+pub(super) fn fill(problems: &[(f64, Problem)], options: &PlanOptions, on_point: &(dyn Fn() + Sync)) -> Vec<FrontierPoint> {
+    let known = problems.iter().map(|_| OnceLock::new()).collect();
+    let fill = Fill { problems, options, known, on_point };
+    if let Some(last) = problems.len().checked_sub(1) {
+        rayon::join(
+            || fill.solve(0),
+            || {
+                if last > 0 {
+                    fill.solve(last)
+                }
+            },
+        );
+        fill.between(0, last);
+    }
+    fill.known.into_iter().map(|point| point.into_inner().expect("every point between two known ones is filled")).collect()
+}
+
+/// Limits of one search: the time limit counts from now.
+pub(super) fn limits(options: &PlanOptions) -> Limits {
+    let limits = options.limits().without_listener();
+    options.time_limit.map_or(limits.clone(), |limit| limits.ending_at((options.elapsed)() + limit))
+}
+
+struct Fill<'a> {
+    problems: &'a [(f64, Problem)],
+    options: &'a PlanOptions,
+    known: Vec<OnceLock<FrontierPoint>>,
+    on_point: &'a (dyn Fn() + Sync),
+}
+
+impl Fill<'_> {
+    /// Fills what lies between two known points.
+    fn between(&self, easy: usize, hard: usize) {
+        if hard - easy < 2 {
+            return;
+        }
+        let (from, to) = (self.point(easy), self.point(hard));
+        if from.status == PlanStatus::Infeasible {
+            for i in easy + 1..hard {
+                let origin = Origin::Implied;
+                self.set(i, FrontierPoint { origin, ..blank(self.problems[i].0, PlanStatus::Infeasible) });
+            }
+            return;
+        }
+        let middle = easy + (hard - easy) / 2;
+        match agree(from, to).then(|| taken_over(&self.problems[middle], to)).flatten() {
+            Some(point) => self.set(middle, point),
+            None => self.solve(middle),
+        }
+        rayon::join(|| self.between(easy, middle), || self.between(middle, hard));
+    }
+
+    fn point(&self, i: usize) -> &FrontierPoint {
+        self.known[i].get().expect("both ends are known")
+    }
+
+    fn set(&self, i: usize, point: FrontierPoint) {
+        assert!(self.known[i].set(point).is_ok(), "each point is filled once");
+        (self.on_point)();
+    }
+
+    fn solve(&self, i: usize) {
+        let (value, problem) = &self.problems[i];
+        let limits = limits(self.options);
+        let point = match attempt(problem, &Tightening::none(problem), self.options.gap, &limits) {
+            Attempt::Plan(candidate) => solved(problem, *value, *candidate, self.options.gap),
+            Attempt::Infeasible => blank(*value, PlanStatus::Infeasible),
+            Attempt::Unknown(stopped) => FrontierPoint { stopped: Some(stopped), ..blank(*value, PlanStatus::Unknown) },
+        };
+        self.set(i, point);
+    }
+}
+
+/// A point without a plan.
+fn blank(value: f64, status: PlanStatus) -> FrontierPoint {
+    FrontierPoint {
+        value,
+        status,
+        objective: ObjectiveValue { step: None, value: None, bound: None },
+        accuracy: None,
+        plan: None,
+        binding: Vec::new(),
+        shortfalls: Vec::new(),
+        stopped: None,
+        origin: Origin::Solved,
+    }
+}
+
+fn solved(problem: &Problem, value: f64, candidate: Candidate, gap: f64) -> FrontierPoint {
+    let Candidate { plan, objective, stopped, provenance: _ } = candidate;
+    let mut point = FrontierPoint {
+        objective,
+        accuracy: Some(accuracy(problem, &plan)),
+        plan: Some(plan),
+        stopped: stopped.filter(|s| *s != StopReason::Finished),
+        ..blank(value, PlanStatus::Feasible)
+    };
+    settle(&mut point, gap);
+    point
+}
+
+/// Mean by weight over the pipelines.
+fn accuracy(problem: &Problem, plan: &Plan) -> f64 {
+    let weights: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+    let even = 1.0 / problem.pipelines.len() as f64;
+    let weight = |own: f64| if weights > 0.0 { own / weights } else { even };
+    problem.pipelines.iter().zip(&plan.pipelines).map(|(p, part)| weight(p.weight) * part.accuracy).sum()
+}
+
+/// Whether two proven points leave nothing to be found between them: by the mode's first criterion nothing there is better
+/// than the easier or worse than the harder; where these agree, the same holds of what breaks ties.
+fn agree(easy: &FrontierPoint, hard: &FrontierPoint) -> bool {
+    let same = |a: Option<f64>, b: Option<f64>| match (a, b) {
+        (Some(a), Some(b)) => (a - b).abs() <= SLACK * a.abs().max(1.0),
+        _ => false,
+    };
+    easy.is_proven()
+        && hard.is_proven()
+        && easy.objective.step == hard.objective.step
+        && same(easy.objective.value, hard.objective.value)
+        && same(easy.cost_per_hour(), hard.cost_per_hour())
+        && same(easy.accuracy, hard.accuracy)
+        && easy.replicas() == hard.replicas()
+}
+
+/// The point with the plan of a harder one; `None` if the checker does not accept it there.
+pub(super) fn taken_over((value, problem): &(f64, Problem), harder: &FrontierPoint) -> Option<FrontierPoint> {
+    let mut plan = harder.plan.clone()?;
+    for (pipeline, part) in problem.pipelines.iter().zip(&mut plan.pipelines) {
+        let factor = if part.demand_qps > 0.0 { pipeline.demand_qps / part.demand_qps } else { 1.0 };
+        part.demand_qps = pipeline.demand_qps;
+        part.assignments.iter_mut().for_each(|a| a.utilisation *= factor);
+    }
+    routing::add_tables(problem, &mut plan, &vec![1.0; problem.pipelines.len()]);
+    let clean = apportion_checker::check(problem, &plan).is_empty();
+    let taken = FrontierPoint { value: *value, plan: Some(plan), origin: Origin::Harder, ..harder.clone() };
+    clean.then_some(taken)
+}

@@ -1,0 +1,128 @@
+//! Frontiers: how cost, accuracy and replicas change while one value of a problem is varied.
+//!
+//! Along every [`Sweep`] one direction is harder: more demand, a smaller SLO, a smaller budget, fewer devices. A plan for a
+//! harder point is a plan for every easier one, and what is infeasible stays so where it is harder. Three things follow:
+//!
+//! - *No search where the answer is known.* Points are halved: both ends first, then the middle. Everything harder
+//!   than an infeasible point is infeasible; and between two proven points that agree in value, cost, accuracy and replicas
+//!   nothing can differ, so that the harder plan is the answer for all of them.
+//! - *Plans travel.* A point takes its harder neighbour's plan where that is better than what its own search found in time.
+//! - *Bounds travel the other way.* What no plan reaches at an easier point, none reaches at a harder one.
+//!
+//! Whatever was taken over was confirmed by the checker at its new point.
+
+mod fill;
+mod point;
+mod ranges;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub use point::{FrontierPoint, Origin};
+pub use ranges::{NoRange, POINTS_MAX, default_range, values};
+pub use sweep::Sweep;
+
+use crate::answer::{explain, infeasible};
+use crate::exact::model::tolerances::ACCURACY_SLACK;
+use crate::options::PlanOptions;
+use apportion_domain::{Invalids, Mode, ObjectiveStep, PlanStatus, Problem, SLACK};
+use point::settle;
+
+/// Plans a problem at every value of a sweep, in parallel; the points come back in the order of `values`. The time limit of
+/// `options` holds for each search; its planner and trace are not used: a frontier is one of the formulation.
+///
+/// `on_point` is called, from any thread, each time that a point becomes known.
+///
+/// # Errors
+/// Values that the problem refuses, with their pointers.
+pub fn frontier(
+    problem: &Problem,
+    sweep: Sweep,
+    values: &[f64],
+    options: &PlanOptions,
+    on_point: &(dyn Fn() + Sync),
+) -> Result<Vec<FrontierPoint>, Invalids> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    if !sweep.more_is_harder() {
+        order.reverse();
+    }
+    let at = |&i: &usize| Ok((values[i], sweep.at(problem, values[i])?));
+    let problems: Vec<(f64, Problem)> = order.iter().map(at).collect::<Result<_, Invalids>>()?;
+    let mut points = fill::fill(&problems, options, on_point);
+    pass_plans_on(&problems, &mut points, options.gap);
+    pass_bounds_on(&mut points, options.gap);
+    finish(&problems, &mut points, options);
+    let mut placed: Vec<(usize, FrontierPoint)> = order.into_iter().zip(points).collect();
+    placed.sort_by_key(|(i, _)| *i);
+    Ok(placed.into_iter().map(|(_, point)| point).collect())
+}
+
+/// Hands plans from harder to easier points where they are better than what was found there.
+fn pass_plans_on(problems: &[(f64, Problem)], points: &mut [FrontierPoint], gap: f64) {
+    for i in (1..points.len()).rev() {
+        let (easier, harder) = points.split_at_mut(i);
+        let (here, from) = (&mut easier[i - 1], &harder[0]);
+        let problem = &problems[i - 1].1;
+        if is_better(problem, from, here)
+            && let Some(mut taken) = fill::taken_over(&problems[i - 1], from)
+        {
+            // a bound of this point's own search still holds, if it speaks of the same step
+            let own = here.objective;
+            taken.objective.bound = own.bound.filter(|_| own.step == taken.objective.step);
+            settle(&mut taken, gap);
+            *here = taken;
+        }
+    }
+}
+
+/// Hands bounds from easier to harder points.
+fn pass_bounds_on(points: &mut [FrontierPoint], gap: f64) {
+    for i in 1..points.len() {
+        let (before, here) = (points[i - 1].objective, &mut points[i]);
+        let (Some(value), Some(bound)) = (here.objective.value, before.bound) else { continue };
+        if before.step != here.objective.step || here.is_proven() {
+            continue;
+        }
+        // the side of the value on which its own bound or the other's lies tells which of them is tighter
+        let tighter = here.objective.bound.is_none_or(|own| (bound - value).abs() < (own - value).abs());
+        if tighter {
+            here.objective.bound = Some(bound);
+            settle(here, gap);
+        }
+    }
+}
+
+/// Adds binding limits, and the shortfalls of the easiest infeasible point.
+fn finish(problems: &[(f64, Problem)], points: &mut [FrontierPoint], options: &PlanOptions) {
+    for ((_, problem), point) in problems.iter().zip(points.iter_mut()) {
+        if let Some(plan) = &point.plan {
+            point.binding = explain::binding(problem, plan);
+        }
+    }
+    if let Some(first) = points.iter().position(|p| p.status == PlanStatus::Infeasible) {
+        points[first].shortfalls = infeasible::shortfalls(&problems[first].1, &fill::limits(options));
+    }
+}
+
+/// Whether a plan beats another by the order of the problem's mode, ties included.
+fn is_better(problem: &Problem, a: &FrontierPoint, b: &FrontierPoint) -> bool {
+    let (Some(left), Some(right)) = (score(problem, a), score(problem, b)) else { return a.plan.is_some() };
+    // what the last stage may give up for fewer replicas is no difference
+    let least = 2.0 * ACCURACY_SLACK * right.0.abs().max(SLACK);
+    let first = left.0 - right.0;
+    first > least || (first.abs() <= least && left.1 > right.1 + SLACK * right.1.abs().max(1.0))
+}
+
+/// What a mode looks at first and second; more is better. In `hardware_then_accuracy` the step `hardware` comes first.
+fn score(problem: &Problem, point: &FrontierPoint) -> Option<(f64, f64)> {
+    let plan = point.plan.as_ref()?;
+    let (accuracy, replicas) = (point.accuracy?, plan.replicas() as f64);
+    Some(match problem.objective.mode {
+        Mode::HardwareThenAccuracy if point.step() == Some(ObjectiveStep::Hardware) => (2.0, -replicas),
+        Mode::HardwareThenAccuracy => (accuracy, -replicas),
+        Mode::MaxAccuracy => (accuracy, -plan.cost_per_hour),
+        // what breaks ties is the fewest changes, which a harder point knows nothing of
+        Mode::MinCost => (-point.objective.value?, 0.0),
+    })
+}

@@ -1,0 +1,84 @@
+//! What is known at one point of a frontier?
+
+use apportion_domain::{Binding, ObjectiveStep, ObjectiveValue, Plan, PlanStatus, Shortfall, StopReason};
+
+/// Where the answer of a point comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It was searched for.
+    Solved,
+    /// From a harder point, whose plan is at least as good as anything that was found here.
+    Harder,
+    /// An easier point is infeasible.
+    Implied,
+}
+
+impl Origin {
+    /// The name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Solved => "solved",
+            Self::Harder => "harder_point",
+            Self::Implied => "easier_point",
+        }
+    }
+}
+
+/// One point of a frontier.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrontierPoint {
+    /// The value that was varied, in the unit of [`Sweep::unit`](super::Sweep::unit).
+    pub value: f64,
+    /// What is known.
+    pub status: PlanStatus,
+    /// Value and bound of the objective.
+    pub objective: ObjectiveValue,
+    /// Accuracy, the mean by weight over the pipelines; `None` without a plan.
+    pub accuracy: Option<f64>,
+    /// The plan.
+    pub plan: Option<Plan>,
+    /// Limits with no room left in the plan.
+    pub binding: Vec<Binding>,
+    /// Why there is no plan: given for the easiest infeasible point alone.
+    pub shortfalls: Vec<Shortfall>,
+    /// Why the search ended before its proof.
+    pub stopped: Option<StopReason>,
+    /// Where the answer comes from.
+    pub origin: Origin,
+}
+
+impl FrontierPoint {
+    /// The step of `hardware_then_accuracy` in which the plan was found.
+    #[must_use]
+    pub fn step(&self) -> Option<ObjectiveStep> {
+        self.objective.step
+    }
+
+    /// Cost of the plan's devices.
+    #[must_use]
+    pub fn cost_per_hour(&self) -> Option<f64> {
+        self.plan.as_ref().map(|p| p.cost_per_hour)
+    }
+
+    /// Replicas of the plan.
+    #[must_use]
+    pub fn replicas(&self) -> Option<u64> {
+        self.plan.as_ref().map(Plan::replicas)
+    }
+
+    /// Whether `self` is proven within its gap.
+    pub(super) fn is_proven(&self) -> bool {
+        self.status == PlanStatus::Optimal
+    }
+}
+
+/// Says again what is known, after a plan or a bound has changed.
+pub(super) fn settle(point: &mut FrontierPoint, gap: f64) {
+    if point.objective.gap().is_some_and(|g| g <= gap) {
+        point.status = PlanStatus::Optimal;
+        point.stopped = None;
+    } else if point.plan.is_some() {
+        point.status = PlanStatus::Feasible;
+    }
+}

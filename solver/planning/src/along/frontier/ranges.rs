@@ -1,0 +1,157 @@
+//! The values of a sweep that are worth looking at.
+
+use super::fill::limits;
+use super::sweep::Sweep;
+use crate::answer::infeasible;
+use crate::exact::model::groups::fastest;
+use crate::exact::model::latency::finish_times;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::attempt::{Attempt, attempt};
+use crate::exact::search::modes::{SearchResult, search};
+use crate::options::PlanOptions;
+use apportion_domain::{HardwareIndex, Mode, PipelineIndex, Plan, Problem, Shortfall, StopReason};
+use apportion_mip::Limits;
+
+/// Most points of one frontier.
+pub const POINTS_MAX: usize = 10_000;
+/// Default range of demands, as parts of the largest that can be served.
+const DEMAND: (f64, f64) = (0.10, 1.15);
+/// How often a demand is doubled or halved in search of the largest; what is servable beyond that is called unlimited.
+const DOUBLINGS_MAX: u32 = 12;
+/// Relative precision of the largest demand.
+const DEMAND_PRECISION: f64 = 1e-3;
+/// An SLO this many times as large as the problem's, or as the smallest possible, is not worth a point by default.
+const SLO_FACTOR: f64 = 4.0;
+/// A feasibility question is answered by any plan.
+const ANY_GAP: f64 = 0.5;
+
+/// Why there is no default range.
+#[derive(Debug, thiserror::Error)]
+pub enum NoRange {
+    /// No value of the sweep makes the problem feasible.
+    #[error("infeasible at every value")]
+    Infeasible(Vec<Shortfall>),
+    /// A search stopped without an answer.
+    #[error("stopped without an answer: {0}")]
+    Stopped(StopReason),
+}
+
+/// `points` values from `from` to `to`, evenly spaced; whole numbers, each once, for a count.
+#[must_use]
+pub fn values(sweep: Sweep, (from, to): (f64, f64), points: usize) -> Vec<f64> {
+    let points = points.clamp(1, POINTS_MAX);
+    let last = (points - 1).max(1) as f64;
+    let at = |i: usize| if i + 1 == points && points > 1 { to } else { from + (to - from) * i as f64 / last };
+    let mut values: Vec<f64> = (0..points).map(at).collect();
+    if matches!(sweep, Sweep::Count(_)) {
+        values.iter_mut().for_each(|v| *v = v.round());
+    }
+    values.dedup();
+    values
+}
+
+/// The range in which something happens: see each sweep. The time limit of `options` holds for each search.
+///
+/// # Errors
+/// If nothing happens anywhere, why.
+pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+    match sweep {
+        Sweep::Demand(_) => demand(problem, sweep, options),
+        Sweep::Slo(p) => slo(problem, p, options),
+        Sweep::Budget => budget(problem, options),
+        Sweep::Count(h) => count(problem, h, options),
+    }
+}
+
+/// From 10 to 115 % of the largest demand that can be served; to twice the present one if there is no largest.
+fn demand(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+    let servable = |demand: f64| match sweep.at(problem, demand) {
+        Ok(at) => is_feasible(&at, &limits(options)),
+        // beyond what a problem file can say
+        Err(_) => Ok(false),
+    };
+    let present = sweep.present(problem).filter(|d| *d > 0.0).unwrap_or(1.0);
+    let (mut low, mut high) = (0.0, present);
+    if servable(present)? {
+        let mut doublings = 0;
+        while servable(high)? {
+            if doublings == DOUBLINGS_MAX {
+                return Ok((DEMAND.0 * present, 2.0 * present));
+            }
+            doublings += 1;
+            low = high;
+            high *= 2.0;
+        }
+    } else {
+        // find the first power of two below that works, so that a tiny capacity is found as precisely as a large one
+        low = present / 2.0;
+        let mut halvings = 0;
+        while !servable(low)? {
+            if halvings == DOUBLINGS_MAX {
+                return Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits(options))));
+            }
+            halvings += 1;
+            high = low;
+            low /= 2.0;
+        }
+    }
+    while high - low > DEMAND_PRECISION * high {
+        let middle = 0.5 * (low + high);
+        if servable(middle)? { low = middle } else { high = middle }
+    }
+    Ok((DEMAND.0 * low, DEMAND.1 * low))
+}
+
+fn is_feasible(problem: &Problem, limits: &Limits) -> Result<bool, NoRange> {
+    match search(problem, &Tightening::none(problem), ANY_GAP, limits) {
+        SearchResult::Found(_) => Ok(true),
+        SearchResult::Infeasible => Ok(false),
+        SearchResult::Unknown(stopped) => Err(NoRange::Stopped(stopped)),
+    }
+}
+
+/// From the smallest SLO that is possible at any load to where every batch is admitted, but at most four times the SLO.
+fn slo(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+    let Ok(smallest) = fastest(problem, p) else {
+        return Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits(options))));
+    };
+    let pipeline = problem.pipeline(p);
+    let slowest = |task: &apportion_domain::Task| {
+        let rows = task.variants.iter().flat_map(|v| v.profile.rows());
+        rows.map(|r| pipeline.hop_charge_ms(r.latency_ms)).fold(0.0, f64::max)
+    };
+    let charges: Vec<f64> = pipeline.tasks.iter().map(slowest).collect();
+    let loosest = finish_times(pipeline, problem.objective.latency_rule, &charges).into_iter().fold(0.0, f64::max);
+    let most = SLO_FACTOR * pipeline.slo_ms.max(smallest);
+    // a whole hundredth above, so that rounding does not make the first point impossible
+    let from = (smallest * 100.0).ceil() / 100.0;
+    Ok((from, loosest.min(most).max(from)))
+}
+
+/// From a little less than the cheapest plan costs to a little more than the best one does.
+fn budget(problem: &Problem, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+    let free = problem.changed(|d| d.objective.budget_per_hour = None).expect("no budget makes no problem invalid");
+    let cheapest = free.changed(|d| d.objective.mode = Mode::MinCost).expect("a mode makes no problem invalid");
+    let least = best(&cheapest, options)?.cost_per_hour;
+    let most = best(&free, options)?.cost_per_hour.max(least);
+    Ok((0.9 * least, 1.1 * most))
+}
+
+/// From one device (none, if that is enough) to what the best plan takes of an unlimited number.
+fn count(problem: &Problem, h: HardwareIndex, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+    let free = problem.changed(|d| d.hardware[h.get()].count = None).expect("no count makes no problem invalid");
+    let plan = best(&free, options)?;
+    let most = plan.devices().get(problem.hardware_at(h).name.as_str()).copied().unwrap_or(0) as f64;
+    let none = Sweep::Count(h).at(problem, 0.0).is_ok_and(|at| matches!(is_feasible(&at, &limits(options)), Ok(true)));
+    let from = if none { 0.0 } else { 1.0 };
+    Ok((from, (most + 1.0).max(from)))
+}
+
+fn best(problem: &Problem, options: &PlanOptions) -> Result<Plan, NoRange> {
+    let limits = limits(options);
+    match attempt(problem, &Tightening::none(problem), options.gap, &limits) {
+        Attempt::Plan(candidate) => Ok(candidate.plan),
+        Attempt::Infeasible => Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits))),
+        Attempt::Unknown(stopped) => Err(NoRange::Stopped(stopped)),
+    }
+}

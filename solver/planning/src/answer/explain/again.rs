@@ -1,0 +1,304 @@
+//! What else there was, and what more would buy: the problem planned again with one thing changed.
+//!
+//! A price is a finite difference, not a dual value: replicas are whole, so the dual of a linear relaxation would promise a
+//! fraction of what one device more can do. All searches share one deadline and run in parallel.
+
+use super::latency::located;
+use crate::answer::infeasible;
+use crate::exact::search::attempt::{Attempt, Candidate, Provenance, attempt};
+use crate::options::PlanOptions;
+use apportion_domain::{
+    Alternative, AlternativeKind, Change, Consequence, Explanation, HardwareIndex, Mode, ObjectiveStep, ObjectiveValue,
+    PipelineIndex, Plan, Price, Problem, Profile, ProfileRow, Relaxation, TaskIndex, VariantIndex,
+};
+use apportion_mip::Limits;
+use rayon::prelude::*;
+use std::time::Duration;
+
+/// Longest that all searches for alternatives and prices together may take: a reader waits for the plan, not for these.
+const TIME_MAX: Duration = Duration::from_millis(500);
+
+/// What more time is worth is asked for this much of it.
+const MORE_MS: f64 = 10.0;
+/// A latency that no SLO admits: how a profile row is taken out of a problem.
+const NEVER_MS: f64 = 1e12;
+/// Most alternatives and prices that are searched for; a plan of many pipelines has more than anyone reads.
+const SEARCHES_MAX: usize = 256;
+
+/// What is changed for one search.
+#[derive(Clone, Copy, Debug)]
+enum Variation {
+    /// One device more.
+    Count(HardwareIndex),
+    /// 1 per hour more.
+    Budget,
+    /// [`MORE_MS`] more.
+    Slo(PipelineIndex),
+    /// All of a task on one other variant.
+    Variant(PipelineIndex, TaskIndex, VariantIndex),
+    /// All of a task on one other hardware type.
+    Hardware(PipelineIndex, TaskIndex, HardwareIndex),
+}
+
+/// What one search answers.
+enum VariationResult {
+    Price(Price),
+    Instead(PipelineIndex, TaskIndex, Alternative),
+    /// There is nothing to ask for.
+    Void,
+    /// Time was up first.
+    None,
+}
+
+struct Variations<'a> {
+    problem: &'a Problem,
+    plan: &'a Plan,
+    objective: ObjectiveValue,
+    provenance: &'a Provenance,
+    gap: f64,
+    limits: Limits,
+}
+
+/// Adds prices, and alternatives in other variants and hardware, as far as time allows.
+pub(super) fn add(
+    problem: &Problem,
+    plan: &Plan,
+    objective: ObjectiveValue,
+    provenance: Option<&Provenance>,
+    options: &PlanOptions,
+    explanation: &mut Explanation,
+) {
+    let mut asks = asks(problem, plan);
+    let total = asks.len();
+    let reason = match provenance {
+        None => Some("this planner does not search".to_owned()),
+        Some(provenance) if !provenance.complete => Some("the search for the plan itself was cut short".to_owned()),
+        Some(provenance) if provenance.took * 2 > TIME_MAX => Some(format!(
+            "one search takes {:.1} s, and all may take {:.1} s",
+            provenance.took.as_secs_f64(),
+            TIME_MAX.as_secs_f64()
+        )),
+        Some(_) => None,
+    };
+    let (Some(provenance), None) = (provenance, &reason) else {
+        explanation.left_out.extend(reason.map(|why| sentence(total, &why)));
+        return;
+    };
+    asks.truncate(SEARCHES_MAX);
+    let now = (options.elapsed)();
+    let until = options.time_limit.map_or(now + TIME_MAX, |limit| limit.min(now + TIME_MAX));
+    let limits = options.limits().without_listener().ending_at(until);
+    let again = Variations { problem, plan, objective, provenance, gap: options.gap, limits };
+    let answers: Vec<VariationResult> = asks.into_par_iter().map(|ask| again.answer(ask)).collect();
+    let found = answers.iter().filter(|a| !matches!(a, VariationResult::None)).count();
+    if found < total {
+        explanation.left_out.push(sentence(total - found, "time was up"));
+    }
+    again.enter(answers, explanation);
+}
+
+fn sentence(count: usize, why: &str) -> String {
+    format!("{count} alternatives and prices that take a search each: {why}")
+}
+
+/// One device more of each counted type, one currency unit more of budget, 10 ms more for each pipeline; every other variant and hardware
+/// type for the tasks of a plan, alone.
+fn asks(problem: &Problem, plan: &Plan) -> Vec<Variation> {
+    let counted = (0..problem.hardware.len()).map(HardwareIndex).filter(|&h| problem.hardware_at(h).count.is_some());
+    let mut all: Vec<Variation> = counted.map(Variation::Count).collect();
+    all.extend(problem.objective.budget_per_hour.map(|_| Variation::Budget));
+    all.extend((0..problem.pipelines.len()).map(|p| Variation::Slo(PipelineIndex(p))));
+    for (p, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {
+        for (t, task) in pipeline.tasks.iter().enumerate() {
+            let running = || part.assignments.iter().filter(|a| a.group.task == task.name && a.traffic_share > 0.0);
+            if running().next().is_none() {
+                continue;
+            }
+            let (p, t) = (PipelineIndex(p), TaskIndex(t));
+            let others = task.variants.iter().enumerate().filter(|(_, v)| running().any(|a| a.group.variant != v.name));
+            all.extend(others.map(|(v, _)| Variation::Variant(p, t, VariantIndex(v))));
+            let others = problem.hardware.iter().enumerate().filter(|(_, h)| running().any(|a| a.group.hardware != h.name));
+            all.extend(others.map(|(h, _)| Variation::Hardware(p, t, HardwareIndex(h))));
+        }
+    }
+    all
+}
+
+/// The problem with what is asked for; `None` if there is nothing to run then. It is made when it is searched: many copies of a large
+/// problem would take more memory than they are worth.
+fn changed(problem: &Problem, ask: Variation) -> Option<Problem> {
+    match ask {
+        Variation::Count(h) => {
+            problem.changed(|d| d.hardware[h.get()].count = d.hardware[h.get()].count.map(more_devices)).ok()
+        }
+        Variation::Budget => {
+            problem.changed(|d| d.objective.budget_per_hour = d.objective.budget_per_hour.map(|b| b + 1.0)).ok()
+        }
+        Variation::Slo(p) => {
+            let relaxed = problem.pipeline(p).changed(&problem.hardware, |d| d.slo_ms += MORE_MS).ok()?;
+            problem.changed(|d| d.pipelines[p.get()] = relaxed).ok()
+        }
+        Variation::Variant(p, t, v) => restricted(problem, p, t, &|other, _| other == v),
+        Variation::Hardware(p, t, h) => restricted(problem, p, t, &|_, other| other == h),
+    }
+}
+
+fn more_devices(count: u32) -> u32 {
+    count.saturating_add(1)
+}
+
+/// The words for a price; `None` for what is no price.
+fn priced(problem: &Problem, ask: Variation) -> Option<(String, String, Relaxation)> {
+    let change = |pointer: String, from: f64, to: f64| Relaxation { pointer, from, to };
+    match ask {
+        Variation::Count(h) => {
+            let hardware = problem.hardware_at(h);
+            let count = hardware.count?;
+            let change = change(format!("/hardware/{}/count", h.get()), f64::from(count), f64::from(more_devices(count)));
+            Some((hardware.name.clone(), "1 device".into(), change))
+        }
+        Variation::Budget => {
+            let budget = problem.objective.budget_per_hour?;
+            Some(("budget".into(), "1 per hour".into(), change("/objective/budget_per_hour".into(), budget, budget + 1.0)))
+        }
+        Variation::Slo(p) => {
+            let slo_ms = problem.pipeline(p).slo_ms;
+            let change = change(format!("/pipelines/{}/slo_ms", p.get()), slo_ms, slo_ms + MORE_MS);
+            Some((problem.pipeline(p).name.clone(), format!("{MORE_MS} ms"), change))
+        }
+        Variation::Variant(..) | Variation::Hardware(..) => None,
+    }
+}
+
+/// Which alternative is asked for; `None` for a price.
+fn alternative(problem: &Problem, ask: Variation) -> Option<(PipelineIndex, TaskIndex, AlternativeKind, String)> {
+    match ask {
+        Variation::Variant(p, t, v) => {
+            Some((p, t, AlternativeKind::Variant, problem.pipeline(p).variant(t, v).name.clone()))
+        }
+        Variation::Hardware(p, t, h) => Some((p, t, AlternativeKind::Hardware, problem.hardware_at(h).name.clone())),
+        Variation::Count(_) | Variation::Budget | Variation::Slo(_) => None,
+    }
+}
+
+/// The problem in which a task runs only what `keeps` admits; `None` if it has nothing to run then.
+fn restricted(
+    problem: &Problem,
+    p: PipelineIndex,
+    t: TaskIndex,
+    keeps: &dyn Fn(VariantIndex, HardwareIndex) -> bool,
+) -> Option<Problem> {
+    let pipeline = problem.pipeline(p);
+    let variants = pipeline.task(t).variants.iter().enumerate();
+    let any = variants.flat_map(|(v, variant)| variant.profile.rows().iter().map(move |r| (VariantIndex(v), r.hardware)));
+    if !any.into_iter().any(|(v, h)| keeps(v, h)) {
+        return None;
+    }
+    let row = |v: usize, r: &ProfileRow| match keeps(VariantIndex(v), r.hardware) {
+        true => r.clone(),
+        false => ProfileRow { latency_ms: NEVER_MS, p99_ms: None, ..r.clone() },
+    };
+    let changed = pipeline.changed(&problem.hardware, |d| {
+        for (v, variant) in d.tasks[t.get()].variants.iter_mut().enumerate() {
+            variant.profile = Profile::new(variant.profile.rows().iter().map(|r| row(v, r)).collect());
+        }
+    });
+    problem.changed(|d| d.pipelines[p.get()] = changed.expect("slower rows are valid")).ok()
+}
+
+impl Variations<'_> {
+    fn answer(&self, ask: Variation) -> VariationResult {
+        if self.limits.exceeded() {
+            return VariationResult::None;
+        }
+        let Some(changed) = changed(self.problem, ask) else { return VariationResult::Void };
+        let attempted = attempt(&changed, &self.provenance.tightening, self.gap, &self.limits);
+        match (attempted, priced(self.problem, ask), alternative(self.problem, ask)) {
+            (Attempt::Unknown(_), ..) => VariationResult::None,
+            (Attempt::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => VariationResult::None,
+            (Attempt::Plan(candidate), Some((place, unit, change)), _) => {
+                let (gain, buys) = self.gain(&candidate);
+                VariationResult::Price(Price { place, unit, change, gain, buys })
+            }
+            (attempt, _, Some((pipeline, task, kind, to))) => {
+                let consequence = match attempt {
+                    Attempt::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
+                    _ => match infeasible::misses_by(&changed, pipeline) {
+                        // nothing is this slow but what was taken out: what is left does not fit
+                        Some(by_ms) if by_ms >= 0.5 * NEVER_MS => Consequence::TooLittleMemory,
+                        Some(by_ms) => Consequence::MissesSlo { by_ms },
+                        None => Consequence::NoPlan,
+                    },
+                };
+                VariationResult::Instead(pipeline, task, Alternative { kind, to, consequence })
+            }
+            // more cannot make it infeasible; a solver that says so is not believed
+            (Attempt::Infeasible, ..) => VariationResult::None,
+            (Attempt::Plan(_), None, None) => VariationResult::Void,
+        }
+    }
+
+    /// What a looser problem's plan has over ours. Ours is still a plan there: what is no better than the gap is no gain.
+    fn gain(&self, other: &Candidate) -> (Option<f64>, Change) {
+        let change = self.difference(&other.plan);
+        let (Some(ours), Some(theirs)) = (self.objective.value, other.objective.value) else { return (None, change) };
+        if self.objective.step != other.objective.step {
+            return (None, change);
+        }
+        let mode = self.problem.objective.mode;
+        let by_accuracy = mode == Mode::MaxAccuracy || self.objective.step == Some(ObjectiveStep::Accuracy);
+        let gain = if by_accuracy { theirs - ours } else { ours - theirs };
+        if gain > Change::NOISE.max(self.gap * ours.abs()) {
+            return (Some(gain), change);
+        }
+        // the objective is as good; then only what breaks its ties is a gain
+        let tie = match mode {
+            Mode::MaxAccuracy => change.cost_per_hour < -Change::NOISE,
+            Mode::HardwareThenAccuracy => by_accuracy && change.replicas < 0,
+            Mode::MinCost => false,
+        };
+        (Some(0.0), if tie { Change { accuracy: 0.0, ..change } } else { Change::default() })
+    }
+
+    fn difference(&self, other: &Plan) -> Change {
+        let weights: f64 = self.problem.pipelines.iter().map(|p| p.weight).sum();
+        let weight = |w: f64| if weights > 0.0 { w / weights } else { 1.0 / self.problem.pipelines.len() as f64 };
+        let accuracy = |plan: &Plan| -> f64 {
+            self.problem.pipelines.iter().zip(&plan.pipelines).map(|(p, part)| weight(p.weight) * part.accuracy).sum()
+        };
+        Change {
+            replicas: other.replicas() as i64 - self.plan.replicas() as i64,
+            cost_per_hour: other.cost_per_hour - self.plan.cost_per_hour,
+            accuracy: accuracy(other) - accuracy(self.plan),
+        }
+    }
+
+    /// Puts prices into their list and alternatives beside the decisions on the groups of their task.
+    fn enter(&self, answers: Vec<VariationResult>, explanation: &mut Explanation) {
+        let mut places = Vec::new();
+        for (p, part) in self.plan.pipelines.iter().enumerate() {
+            let pipeline = self.problem.pipeline(PipelineIndex(p));
+            places.extend(part.assignments.iter().map(|a| {
+                let task = located(pipeline, &a.group).map(|(t, _)| t).filter(|_| a.traffic_share > 0.0);
+                (PipelineIndex(p), task, &a.group)
+            }));
+        }
+        for answer in answers {
+            match answer {
+                VariationResult::Price(price) => explanation.prices.push(price),
+                VariationResult::Instead(p, t, alternative) => {
+                    for (decision, (pipeline, task, group)) in explanation.decisions.iter_mut().zip(&places) {
+                        let own = match alternative.kind {
+                            AlternativeKind::Variant => &group.variant,
+                            AlternativeKind::Hardware | AlternativeKind::Batch => &group.hardware,
+                        };
+                        if (*pipeline, *task) == (p, Some(t)) && *own != alternative.to {
+                            decision.alternatives.push(alternative.clone());
+                        }
+                    }
+                }
+                VariationResult::Void | VariationResult::None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a group's neighbouring batch sizes would cost, everything else as it is: by arithmetic alone.
+
+use super::binding::in_time;
+use super::latency::{located, longest_ms};
+use crate::exact::search::attempt::Provenance;
+use crate::exact::solution::trim::replicas_for;
+use apportion_domain::{
+    Alternative, AlternativeKind, Assignment, Change, Consequence, Decision, HardwareIndex, Pipeline, PipelinePlan, Plan,
+    Problem, ProfileRow, SLACK, TaskIndex,
+};
+use apportion_mip::Limits;
+
+/// Adds the next smaller and the next larger batch size to the decision on each group that serves any traffic.
+pub(super) fn add(
+    problem: &Problem,
+    plan: &Plan,
+    provenance: Option<&Provenance>,
+    decisions: &mut [Decision],
+    limits: &Limits,
+) {
+    let mut decisions = decisions.iter_mut();
+    for (p, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {
+        for (a, decision) in part.assignments.iter().zip(&mut decisions) {
+            if limits.exceeded() {
+                return;
+            }
+            let Some((task, variant)) = located(pipeline, &a.group).filter(|_| a.traffic_share > 0.0) else { continue };
+            let Some(hardware) = problem.hardware_named(&a.group.hardware) else { continue };
+            let rows = pipeline.variant(task, variant).profile.on(hardware, a.group.share);
+            let Some(at) = rows.iter().position(|r| r.batch == a.batch) else { continue };
+            let headroom = provenance.map_or(1.0, |b| b.tightening.parts[p].headroom[task.get()]);
+            let what_if = WhatIf { problem, plan, pipeline, part, a, task, hardware, now: &rows[at], headroom };
+            let neighbours = [at.checked_sub(1), Some(at + 1)].into_iter().flatten().filter_map(|i| rows.get(i));
+            decision.alternatives.extend(neighbours.map(|row| Alternative {
+                kind: AlternativeKind::Batch,
+                to: row.batch.to_string(),
+                consequence: what_if.with(row),
+            }));
+        }
+    }
+}
+
+/// One group of a plan that could run another batch size.
+struct WhatIf<'a> {
+    problem: &'a Problem,
+    plan: &'a Plan,
+    pipeline: &'a Pipeline,
+    part: &'a PipelinePlan,
+    a: &'a Assignment,
+    task: TaskIndex,
+    hardware: HardwareIndex,
+    now: &'a ProfileRow,
+    /// Factor on the load that the check loop asks for.
+    headroom: f64,
+}
+
+impl WhatIf<'_> {
+    fn with(&self, row: &ProfileRow) -> Consequence {
+        let charge = self.pipeline.hop_charge_ms(row.latency_ms);
+        let rule = self.problem.objective.latency_rule;
+        let longest = longest_ms(rule, self.pipeline, self.part, Some((&self.a.group, charge)));
+        if !in_time(longest, self.pipeline.slo_ms) {
+            return Consequence::MissesSlo { by_ms: longest - self.pipeline.slo_ms };
+        }
+        let replicas = self.replicas(row);
+        let added = i64::from(replicas) - i64::from(self.a.replicas);
+        let eighths: u64 = self.eighths().saturating_add_signed(added * i64::from(self.a.group.share.eighths()));
+        let devices = eighths.div_ceil(8);
+        let hardware = self.problem.hardware_at(self.hardware);
+        if let Some(count) = hardware.count.map(u64::from).filter(|&count| devices > count) {
+            return Consequence::TooFewDevices { hardware: hardware.name.clone(), missing: devices - count };
+        }
+        let more = devices as f64 - self.eighths().div_ceil(8) as f64;
+        let cost_per_hour = hardware.price_per_hour * more;
+        let budget = self.problem.objective.budget_per_hour.unwrap_or(f64::INFINITY);
+        if self.plan.cost_per_hour + cost_per_hour > budget + SLACK * budget.clamp(1.0, 1e9) {
+            return Consequence::NoPlan;
+        }
+        Consequence::Plan(Change { replicas: added, cost_per_hour, accuracy: 0.0 })
+    }
+
+    /// Replicas that carry the group's load, and what must be spare, and the task's minimum.
+    fn replicas(&self, row: &ProfileRow) -> u32 {
+        let load = self.a.utilisation * f64::from(self.a.replicas) * self.now.throughput_qps() * self.headroom;
+        let carrying = replicas_for(load, row.throughput_qps()) + self.pipeline.survive;
+        let of_task = self.part.assignments.iter().filter(|other| other.group.task == self.a.group.task);
+        let others = of_task.map(|other| other.replicas).sum::<u32>() - self.a.replicas;
+        carrying.max(self.pipeline.task(self.task).min_replicas.saturating_sub(others))
+    }
+
+    /// What the plan uses of this hardware type, in eighths of devices.
+    fn eighths(&self) -> u64 {
+        let all = self.plan.pipelines.iter().flat_map(|p| &p.assignments);
+        let here = all.filter(|other| other.group.hardware == self.a.group.hardware);
+        here.map(|other| u64::from(other.replicas) * u64::from(other.group.share.eighths())).sum()
+    }
+}

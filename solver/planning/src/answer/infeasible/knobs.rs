@@ -1,0 +1,145 @@
+//! What a user could change in a problem to make it feasible, one value at a time.
+
+use apportion_domain::{HardwareIndex, PipelineDraft, PipelineIndex, Problem, Share, TaskIndex};
+
+/// One value of a problem file that could give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProblemValue {
+    /// `/hardware/h/count`, upwards.
+    Count(HardwareIndex),
+    /// `/pipelines/p/demand_qps`, downwards.
+    Demand(PipelineIndex),
+    /// `/pipelines/p/slo_ms`, upwards.
+    Slo(PipelineIndex),
+    /// `/pipelines/p/min_accuracy`, downwards.
+    Floor(PipelineIndex),
+    /// `/objective/budget_per_hour`, upwards.
+    Budget,
+    /// `/hardware/h/memory_mib`, upwards.
+    Memory(HardwareIndex),
+    /// `/pipelines/p/tasks/t/min_replicas`, downwards.
+    MinReplicas(PipelineIndex, TaskIndex),
+    /// `/pipelines/p/survive`, downwards.
+    Survive(PipelineIndex),
+}
+
+/// An SLO that every plan meets.
+const SLO_FREE_MS: f64 = 1e12;
+
+/// All knobs of a problem that limit anything.
+pub(super) fn all(problem: &Problem) -> Vec<ProblemValue> {
+    let hardware = || (0..problem.hardware.len()).map(HardwareIndex);
+    let pipelines = || (0..problem.pipelines.len()).map(PipelineIndex);
+    let mut knobs: Vec<ProblemValue> = Vec::new();
+    knobs.extend(hardware().filter(|&h| problem.hardware_at(h).count.is_some()).map(ProblemValue::Count));
+    knobs.extend(pipelines().filter(|&p| problem.pipeline(p).demand_qps > 0.0).map(ProblemValue::Demand));
+    knobs.extend(pipelines().map(ProblemValue::Slo));
+    knobs.extend(pipelines().filter(|&p| problem.pipeline(p).min_accuracy.is_some()).map(ProblemValue::Floor));
+    knobs.extend(problem.objective.budget_per_hour.map(|_| ProblemValue::Budget));
+    knobs.extend(hardware().filter(|&h| problem.hardware_at(h).memory_mib.is_some()).map(ProblemValue::Memory));
+    knobs.extend(pipelines().filter(|&p| problem.pipeline(p).survive > 0).map(ProblemValue::Survive));
+    for p in pipelines() {
+        let tasks = problem.pipeline(p).tasks.iter().enumerate().filter(|(_, task)| task.min_replicas > 1);
+        knobs.extend(tasks.map(|(t, _)| ProblemValue::MinReplicas(p, TaskIndex(t))));
+    }
+    knobs
+}
+
+impl ProblemValue {
+    /// JSON pointer of the value.
+    pub fn pointer(self) -> String {
+        match self {
+            Self::Count(h) => format!("/hardware/{}/count", h.0),
+            Self::Demand(p) => format!("/pipelines/{}/demand_qps", p.0),
+            Self::Slo(p) => format!("/pipelines/{}/slo_ms", p.0),
+            Self::Floor(p) => format!("/pipelines/{}/min_accuracy", p.0),
+            Self::Budget => "/objective/budget_per_hour".into(),
+            Self::Memory(h) => format!("/hardware/{}/memory_mib", h.0),
+            Self::MinReplicas(p, t) => format!("/pipelines/{}/tasks/{}/min_replicas", p.0, t.0),
+            Self::Survive(p) => format!("/pipelines/{}/survive", p.0),
+        }
+    }
+
+    /// Whose value it is.
+    pub fn place(self, problem: &Problem) -> String {
+        match self {
+            Self::Count(h) | Self::Memory(h) => problem.hardware_at(h).name.clone(),
+            Self::Demand(p) | Self::Slo(p) | Self::Floor(p) | Self::Survive(p) => problem.pipeline(p).name.clone(),
+            Self::MinReplicas(p, t) => format!("{}/{}", problem.pipeline(p).name, problem.pipeline(p).task(t).name),
+            Self::Budget => "plan".into(),
+        }
+    }
+
+    /// The value that it has.
+    pub fn now(self, problem: &Problem) -> f64 {
+        match self {
+            Self::Count(h) => problem.hardware_at(h).count.map_or(f64::INFINITY, f64::from),
+            Self::Demand(p) => problem.pipeline(p).demand_qps,
+            Self::Slo(p) => problem.pipeline(p).slo_ms,
+            Self::Floor(p) => problem.pipeline(p).min_accuracy.unwrap_or(0.0),
+            Self::Budget => problem.objective.budget_per_hour.unwrap_or(f64::INFINITY),
+            Self::Memory(h) => problem.hardware_at(h).memory_mib.unwrap_or(f64::INFINITY),
+            Self::MinReplicas(p, t) => f64::from(problem.pipeline(p).task(t).min_replicas),
+            Self::Survive(p) => f64::from(problem.pipeline(p).survive),
+        }
+    }
+
+    /// The value at which it limits nothing.
+    pub fn loosest(self, problem: &Problem) -> f64 {
+        match self {
+            Self::Count(_) | Self::Budget | Self::Memory(_) => f64::INFINITY,
+            Self::Slo(p) => {
+                let pipeline = problem.pipeline(p);
+                let rows = pipeline.tasks.iter().flat_map(|t| &t.variants).flat_map(|v| v.profile.rows());
+                let slowest = rows.map(|r| pipeline.hop_charge_ms(r.latency_ms)).fold(0.0, f64::max);
+                (slowest * pipeline.tasks.len() as f64).clamp(pipeline.slo_ms, SLO_FREE_MS)
+            }
+            Self::Demand(_) | Self::Floor(_) | Self::Survive(_) | Self::MinReplicas(..) => 0.0,
+        }
+    }
+
+    /// The values that it can take between now (excluded) and its loosest, the smallest change first, where they are few;
+    /// infinity stands for no limit. `None` where any number will do.
+    pub fn steps(self, problem: &Problem) -> Option<Vec<f64>> {
+        let down = |least: u32, now: f64| (least..now as u32).rev().map(f64::from).collect();
+        match self {
+            Self::MinReplicas(..) => Some(down(0, self.now(problem))),
+            Self::Survive(_) => Some(down(0, self.now(problem))),
+            Self::Memory(h) => Some(memory_steps(problem, h, self.now(problem))),
+            Self::Count(_) | Self::Demand(_) | Self::Slo(_) | Self::Floor(_) | Self::Budget => None,
+        }
+    }
+
+    /// The problem with this value; `None` if it would not be valid.
+    pub fn set(self, problem: &Problem, value: f64) -> Option<Problem> {
+        let limit = value.is_finite().then_some(value);
+        let pipeline = |p: PipelineIndex, change: &dyn Fn(&mut PipelineDraft)| {
+            let changed = problem.pipeline(p).changed(&problem.hardware, change).ok()?;
+            problem.changed(|d| d.pipelines[p.0] = changed).ok()
+        };
+        match self {
+            Self::Count(h) => problem.changed(|d| d.hardware[h.0].count = limit.map(|v| v as u32)).ok(),
+            Self::Memory(h) => problem.changed(|d| d.hardware[h.0].memory_mib = limit).ok(),
+            Self::Budget => problem.changed(|d| d.objective.budget_per_hour = limit).ok(),
+            Self::Demand(p) => pipeline(p, &|d| d.demand_qps = value),
+            Self::Slo(p) => pipeline(p, &|d| d.slo_ms = value),
+            Self::Floor(p) => pipeline(p, &|d| d.min_accuracy = Some(value)),
+            Self::Survive(p) => pipeline(p, &|d| d.survive = value as u32),
+            Self::MinReplicas(p, t) => pipeline(p, &|d| d.tasks[t.0].min_replicas = value as u32),
+        }
+    }
+}
+
+/// The sizes of one device's memory at which another variant fits into one of the shares it was measured on.
+fn memory_steps(problem: &Problem, h: HardwareIndex, now: f64) -> Vec<f64> {
+    let variants = problem.pipelines.iter().flat_map(|p| &p.tasks).flat_map(|t| &t.variants);
+    let mut sizes: Vec<f64> = Vec::new();
+    for variant in variants {
+        let shares = variant.profile.places().filter(|(hardware, _)| *hardware == h).map(|(_, share)| share);
+        sizes.extend(shares.filter_map(|share| Some(variant.memory_mib? / Share::value(share))));
+    }
+    sizes.retain(|&size| size > now);
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    sizes
+}

@@ -1,0 +1,64 @@
+//! Which outcome and which report do callers get?
+
+use super::{explain, infeasible};
+use crate::exact::search::attempt::Candidate;
+use crate::options::PlanOptions;
+use crate::replay::ReplayFailure;
+use apportion_domain::{Estimate, Explanation, ObjectiveValue, PlanOutcome, PlanningReport, Problem, Round, StopReason};
+
+/// A report without a plan and an explanation.
+pub(crate) fn empty_report(options: &PlanOptions) -> PlanningReport {
+    PlanningReport {
+        planner: options.planner.name().into(),
+        objective: ObjectiveValue { step: None, value: None, bound: None },
+        seconds: 0.0,
+        rounds: Vec::new(),
+        explanation: Explanation::default(),
+        estimate: None,
+    }
+}
+
+/// Outcome and report for a plan, with its estimate or with the reason why there is none.
+pub(crate) fn report_plan(
+    problem: &Problem,
+    options: &PlanOptions,
+    candidate: Candidate,
+    replayed: Result<Estimate, ReplayFailure>,
+    rounds: Vec<Round>,
+) -> (PlanOutcome, PlanningReport) {
+    let Candidate { plan, objective, stopped, provenance } = candidate;
+    // the time of the explanation does not count as planning time
+    let seconds = (options.elapsed)().as_secs_f64();
+    let mut explanation = explain::explain(problem, &plan, objective, provenance.as_ref(), options);
+    let cut = replayed.as_ref().err().and_then(|no| no.stopped);
+    explanation.left_out.extend(replayed.as_ref().err().map(ReplayFailure::sentence));
+    let gap = objective.gap().unwrap_or(f64::INFINITY);
+    let outcome = match stopped {
+        Some(stopped @ (StopReason::TraceNotMet | StopReason::DemandNotMet | StopReason::Cancelled)) => {
+            PlanOutcome::Feasible { plan, stopped }
+        }
+        _ if cut.is_some() => PlanOutcome::Feasible { plan, stopped: cut.unwrap_or_default() },
+        _ if gap <= options.gap => PlanOutcome::Optimal(plan),
+        Some(stopped) => PlanOutcome::Feasible { plan, stopped },
+        None => PlanOutcome::Feasible { plan, stopped: StopReason::Finished },
+    };
+    (outcome, PlanningReport { objective, seconds, rounds, explanation, estimate: replayed.ok(), ..empty_report(options) })
+}
+
+/// Outcome and report for an infeasible problem.
+pub(crate) fn report_infeasible(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let shortfalls = infeasible::shortfalls(problem, &options.limits());
+    let mut report = empty_report(options);
+    report.explanation.shortfalls = shortfalls.clone();
+    report.seconds = (options.elapsed)().as_secs_f64();
+    (PlanOutcome::Infeasible { shortfalls }, report)
+}
+
+/// Outcome and report without a plan and without a proof.
+pub(crate) fn report_unknown(options: &PlanOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
+    let mut report = empty_report(options);
+    report.seconds = (options.elapsed)().as_secs_f64();
+    // a cancelled run reports the cancellation, whatever else went wrong
+    let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { stopped };
+    (PlanOutcome::Unknown { stopped }, report)
+}

@@ -1,0 +1,143 @@
+//! What do all baselines share: parts of the demand, shortfalls, the report?
+
+use crate::answer::{infeasible, report};
+use crate::exact::search::attempt::Candidate;
+use crate::options::PlanOptions;
+use crate::replay;
+use apportion_domain::{
+    Constraint, Mode, ObjectiveStep, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Shortfall,
+    StopReason,
+};
+
+/// Relative precision of the largest part of the demand that fits.
+pub(super) const PART_PRECISION: f64 = 1e-3;
+/// Parts of the demand below this are not worth a plan.
+const PART_MIN: f64 = 1e-6;
+
+/// What a baseline found.
+pub(super) struct BaselinePlan {
+    pub plan: Plan,
+    /// Part of the rates that it is for: 1, or less where more does not fit.
+    pub part: f64,
+    /// The rates that it would have planned for, in queries per second, by pipeline.
+    pub rates: Vec<f64>,
+}
+
+/// The demand of every pipeline.
+pub(super) fn demands(problem: &Problem) -> Vec<f64> {
+    problem.pipelines.iter().map(|p| p.demand_qps).collect()
+}
+
+/// The problem with this part of every demand.
+pub(super) fn with_part(problem: &Problem, part: f64) -> Problem {
+    let pipelines = problem.pipelines.iter().map(|p| p.with_demand(part * p.demand_qps)).collect();
+    problem.changed(|d| d.pipelines = pipelines).expect("less demand makes no problem invalid")
+}
+
+/// The largest part of the demand, from 0 to 1, for which there is a plan, to a relative precision; `None` if none is.
+pub(super) fn largest_part<T>(
+    precision: f64,
+    mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason>,
+) -> Result<Option<(f64, T)>, StopReason> {
+    if let Some(plan) = plan_for(1.0)? {
+        return Ok(Some((1.0, plan)));
+    }
+    let (mut low, mut high) = (0.5, 1.0);
+    let mut best = loop {
+        if let Some(plan) = plan_for(low)? {
+            break (low, plan);
+        }
+        high = low;
+        low *= 0.5;
+        if low < PART_MIN {
+            return Ok(None);
+        }
+    };
+    while high - best.0 > precision * high {
+        let middle = 0.5 * (best.0 + high);
+        match plan_for(middle) {
+            Ok(Some(plan)) => best = (middle, plan),
+            Ok(None) => high = middle,
+            // what was found is good enough to go on with
+            Err(_) => break,
+        }
+    }
+    Ok(Some(best))
+}
+
+/// The answer for what was found, replayed on the trace of the options or on the default one.
+pub(super) fn answer(problem: &Problem, options: &PlanOptions, found: BaselinePlan) -> (PlanOutcome, PlanningReport) {
+    let default = replay::default_workload(problem);
+    let workload = options.trace.as_ref().unwrap_or(&default);
+    let estimate = replay::replay(problem, &found.plan, workload, &options.limits().for_finishing()).map(|s| s.total);
+    let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
+    let candidate = Candidate {
+        objective: objective(problem, &found.plan),
+        plan: found.plan,
+        stopped: Some(stopped),
+        provenance: None,
+    };
+    let (outcome, mut report) = report::report_plan(problem, options, candidate, estimate, Vec::new());
+    if found.part < 1.0 {
+        report.explanation.shortfalls = missing(problem, &found.rates, found.part);
+    }
+    (outcome, report)
+}
+
+/// What a plan for a part of some rates leaves unserved.
+pub(super) fn missing(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
+    let shortfall = |(p, (pipeline, &asked)): (usize, (&apportion_domain::Pipeline, &f64))| Shortfall {
+        constraint: Constraint::Capacity,
+        place: pipeline.name.clone(),
+        asked,
+        best: part * asked,
+        // the rate of a trace is not in the problem, and with several pipelines no single demand would do
+        relax: (problem.pipelines.len() == 1 && asked == pipeline.demand_qps).then(|| Relaxation {
+            pointer: format!("/pipelines/{p}/demand_qps"),
+            from: asked,
+            to: part * asked,
+        }),
+    };
+    problem.pipelines.iter().zip(rates).enumerate().map(shortfall).collect()
+}
+
+/// The answer where a baseline has no plan at any load: infeasible only if the exact planner can prove it.
+pub(super) fn no_plan(
+    problem: &Problem,
+    options: &PlanOptions,
+    shortfalls: Vec<Shortfall>,
+) -> (PlanOutcome, PlanningReport) {
+    if infeasible::is_hopeless(problem) {
+        return report::report_infeasible(problem, options);
+    }
+    let (outcome, mut report) = report::report_unknown(options, StopReason::Finished);
+    report.explanation.shortfalls = shortfalls;
+    (outcome, report)
+}
+
+/// What the problem's mode says of a plan; a baseline has no bound.
+pub(super) fn objective(problem: &Problem, plan: &Plan) -> ObjectiveValue {
+    let weights: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+    let accuracy = || {
+        let weighted = problem.pipelines.iter().zip(&plan.pipelines).map(|(p, part)| p.weight * part.accuracy);
+        weighted.sum::<f64>() / weights.max(f64::MIN_POSITIVE)
+    };
+    let (step, value) = match problem.objective.mode {
+        Mode::HardwareThenAccuracy if only_most_accurate(problem, plan) => {
+            (Some(ObjectiveStep::Hardware), plan.replicas() as f64)
+        }
+        Mode::HardwareThenAccuracy => (Some(ObjectiveStep::Accuracy), accuracy()),
+        Mode::MinCost => (None, plan.cost_per_hour),
+        Mode::MaxAccuracy => (None, accuracy()),
+    };
+    ObjectiveValue { step, value: Some(value), bound: None }
+}
+
+fn only_most_accurate(problem: &Problem, plan: &Plan) -> bool {
+    problem.pipelines.iter().zip(&plan.pipelines).all(|(pipeline, part)| {
+        part.assignments.iter().all(|a| {
+            let Some(t) = pipeline.task_named(&a.group.task) else { return false };
+            pipeline.most_accurate(t).any(|v| pipeline.variant(t, v).name == a.group.variant)
+        })
+    })
+}

@@ -1,0 +1,151 @@
+//! Every planner ends within its time limit, or soon after it is cancelled, on problems that are made to last: with an answer, or with
+//! the reason why there is none.
+
+#![expect(clippy::disallowed_methods, reason = "these tests are about time")]
+
+mod nasty;
+
+use crate::fixtures::{chain, problem, variant};
+use crate::options::{PlanOptions, Planner};
+use crate::planners::plan;
+use apportion_domain::{Mode, PlanOutcome, PlanningReport, Problem, StopReason};
+use apportion_estimator::Workload;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_millis(300);
+/// How many times its limit a run may take on a machine that is busy with other work.
+const BUSY: u32 = 20;
+/// Most memory of a test, in MiB.
+const PEAK_MIB_MAX: u64 = 1_536;
+
+/// Plans, and answers how long that took.
+fn planned(problem: &Problem, options: impl FnOnce(PlanOptions) -> PlanOptions) -> (PlanOutcome, PlanningReport, Duration) {
+    let start = Instant::now();
+    let base = PlanOptions { time_limit: Some(LIMIT), ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let (outcome, report) = plan(problem, &options(base));
+    (outcome, report, start.elapsed())
+}
+
+/// The most memory that this process has had, in MiB.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("a peak");
+    peak.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") >> 10
+}
+
+fn judge(name: &str, problem: &Problem, (outcome, report, took): &(PlanOutcome, PlanningReport, Duration)) {
+    let stopped = outcome.stopped().map_or("-", StopReason::name);
+    eprintln!("{name}: {} ({stopped}) in {:.2} s, peak {} MiB", outcome.status(), took.as_secs_f64(), peak_mib());
+    assert!(*took < LIMIT * BUSY, "{name}: {took:?}");
+    assert!(peak_mib() < PEAK_MIB_MAX, "{name}: {} MiB", peak_mib());
+    match outcome {
+        PlanOutcome::Optimal(plan) | PlanOutcome::Feasible { plan, .. } => {
+            // the plan of a baseline may be for a part of the demand
+            if outcome.stopped() != Some(StopReason::DemandNotMet) {
+                assert_eq!(apportion_checker::check(problem, plan), [], "{name}");
+            }
+            let is_cut = report.estimate.is_none();
+            assert!(!is_cut || matches!(outcome, PlanOutcome::Feasible { .. }), "{name}: not seen to hold");
+            assert!(!is_cut || report.explanation.left_out.iter().any(|s| s.starts_with("the estimate: ")), "{name}");
+        }
+        PlanOutcome::Infeasible { shortfalls } => assert!(!shortfalls.is_empty(), "{name}"),
+        PlanOutcome::Unknown { .. } => assert!(report.estimate.is_none(), "{name}"),
+    }
+}
+
+#[test]
+fn the_exact_planner_ends_within_its_limit() {
+    for (name, problem) in nasty::problems() {
+        judge(name, &problem, &planned(&problem, |options| options));
+    }
+}
+
+#[test]
+fn so_it_does_with_a_trace_and_a_ladder() {
+    for (name, problem) in nasty::problems() {
+        let trace = Some(Workload::default_for(&problem));
+        judge(name, &problem, &planned(&problem, |options| PlanOptions { trace, ladder: Some(4.0), ..options }));
+    }
+}
+
+fn others_end(planner: Planner) {
+    for (name, problem) in nasty::problems() {
+        let name = format!("{}, {name}", planner.name());
+        judge(&name, &problem, &planned(&problem, |options| PlanOptions { planner, ..options }));
+    }
+}
+
+#[test]
+fn the_greedy_planner_ends_within_its_limit() {
+    others_end(Planner::Greedy);
+}
+
+#[test]
+fn the_baselines_of_loki_end_within_their_limit() {
+    others_end(Planner::HardwareOnly);
+    others_end(Planner::Proteus);
+}
+
+#[test]
+fn the_baselines_of_inferline_end_within_their_limit() {
+    others_end(Planner::CgMean);
+    others_end(Planner::CgPeak);
+}
+
+#[test]
+fn a_run_that_is_cancelled_ends_soon() {
+    for (name, problem) in nasty::problems() {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let start = Instant::now();
+        let (trace, ladder) = (Some(Workload::default_for(&problem)), Some(4.0));
+        let base = PlanOptions::new(Arc::new(move || start.elapsed()));
+        let options = PlanOptions { cancel: cancel.clone(), trace, ladder, ..base };
+        let (outcome, took) = std::thread::scope(|scope| {
+            let planning = scope.spawn(|| plan(&problem, &options).0);
+            while start.elapsed() < LIMIT / 3 && !planning.is_finished() {
+                std::thread::yield_now();
+            }
+            cancel.store(true, Ordering::Relaxed);
+            let asked = Instant::now();
+            (planning.join().expect("no panic"), asked.elapsed())
+        });
+        eprintln!(
+            "{name}: {} {:?} {:.2} s after it was cancelled",
+            outcome.status(),
+            outcome.stopped(),
+            took.as_secs_f64()
+        );
+        assert!(took < LIMIT * BUSY, "{name}: {took:?}");
+        if let PlanOutcome::Unknown { stopped } = outcome {
+            assert_eq!(stopped, StopReason::Cancelled, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_is_too_much_to_replay_says_so_and_claims_nothing() {
+    let mut draft = chain(250.0);
+    draft.tasks[0].variants = vec![variant("a", 1.0, 1e6, &[(0, 1, 4.0)])];
+    draft.demand_qps = 40.0;
+    let problem = problem(draft).changed(|d| d.objective.mode = Mode::MinCost).expect("valid");
+    let (outcome, report, _) = planned(&problem, |options| PlanOptions { time_limit: None, ..options });
+    assert!(matches!(outcome, PlanOutcome::Feasible { stopped: StopReason::ReplayTooLarge, .. }), "{outcome:?}");
+    assert_eq!(report.estimate, None);
+    let said = report.explanation.left_out.join("; ");
+    assert!(said.contains("more than"), "{said}");
+}
+
+#[test]
+fn a_replay_that_time_cuts_short_leaves_a_plan_without_an_estimate() {
+    let mut draft = chain(250.0);
+    draft.tasks[0].variants = vec![variant("a", 1.0, 1e4, &[(0, 8, 4.0)])];
+    draft.tasks[1].variants = vec![variant("b", 1.0, 1.0, &[(0, 1024, 4.0)])];
+    let problem = problem(draft);
+    let (outcome, report, took) = planned(&problem, |options| options);
+    assert!(matches!(outcome, PlanOutcome::Feasible { stopped: StopReason::TimeLimit, .. }), "{:?}", outcome.stopped());
+    assert_eq!(report.estimate, None);
+    assert!(report.objective.value.is_some() && took < LIMIT * BUSY, "{took:?}");
+    assert!(report.explanation.left_out.iter().any(|s| s.contains("it was stopped")), "{:?}", report.explanation.left_out);
+}

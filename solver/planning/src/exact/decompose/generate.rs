@@ -1,0 +1,129 @@
+//! Column generation: the Lagrangian dual of the joint problem, solved from both sides.
+//!
+//! At prices lambda, `L(lambda) = sum over g of min (v_g(x) + lambda a_g(x)) + min over d of (cost - lambda) d` bounds every joint plan
+//! from below (Lagrangian relaxation of the device rows; Geoffrion 1974). The pipelines' answers are new columns of the
+//! master, whose duals are the next prices. Where prices swing, they are drawn towards the best ones so far (Wentges 1997).
+
+use super::joint::JointProblem;
+use super::master::MasterGoal;
+use super::sub::{PricedColumn, PricedQuestion};
+use crate::exact::model::goal::Goal;
+use rayon::prelude::*;
+
+/// Most rounds of one phase.
+const ROUNDS_MAX: usize = 80;
+/// Weight of the best prices so far in the next ones.
+const PULL: f64 = 0.4;
+/// Least violation of the device rows, relative, that proves a joint problem infeasible.
+const SHORTAGE_MIN: f64 = 1e-5;
+/// PipelineSpace of the gap asked for at which the bound is good enough.
+const BOUND_GAP: f64 = 0.1;
+
+/// How a phase ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PhaseEnd {
+    /// The relaxation is solved, or as good as.
+    Solved,
+    /// Proven: no plans of the pipelines fit together.
+    Infeasible,
+    /// Stopped by the limits, or by its own count of rounds.
+    Stopped,
+}
+
+/// The prices of one round and what came of them.
+struct RoundResult {
+    bound: f64,
+    new: usize,
+}
+
+impl JointProblem<'_> {
+    /// Looks for columns that fit together, whatever they are worth.
+    pub fn find_fitting_columns(&mut self) -> PhaseEnd {
+        self.run_phase(MasterGoal::Shortage)
+    }
+
+    /// Raises the bound and adds columns until the relaxation is solved.
+    pub fn generate_columns(&mut self) -> PhaseEnd {
+        self.run_phase(MasterGoal::Cost)
+    }
+
+    fn run_phase(&mut self, goal: MasterGoal) -> PhaseEnd {
+        let is_shortage = goal == MasterGoal::Shortage;
+        // (bound, prices) of the best round
+        let mut center: Option<(f64, Vec<f64>)> = None;
+        let mut pull = 0.0;
+        for round in 0..ROUNDS_MAX {
+            let Some(duals) = self.master.relax(goal, self.limits) else { return PhaseEnd::Stopped };
+            let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.0);
+            let best = if is_shortage { best } else { best.max(self.bound) };
+            tracing::debug!(round, ?goal, value = duals.value, bound = best, lambda = ?duals.lambda, "columns");
+            if is_shortage && duals.value <= 1e-9 {
+                return PhaseEnd::Solved;
+            }
+            if !is_shortage && duals.value - best <= (BOUND_GAP * self.gap * duals.value.abs()).max(1e-9) {
+                return PhaseEnd::Solved;
+            }
+            let lambda = match &center {
+                Some((_, at)) => duals.lambda.iter().zip(at).map(|(l, c)| pull * c + (1.0 - pull) * l).collect(),
+                None => duals.lambda,
+            };
+            let Some(found) = self.price_pipelines(&lambda, goal) else { return PhaseEnd::Infeasible };
+            if is_shortage && found.bound > SHORTAGE_MIN {
+                return PhaseEnd::Infeasible;
+            }
+            if center.as_ref().is_none_or(|c| found.bound > c.0) {
+                center = Some((found.bound, lambda));
+            }
+            if !is_shortage {
+                self.bound = self.bound.max(found.bound);
+            }
+            if self.limits.exceeded() {
+                return PhaseEnd::Stopped;
+            }
+            match (found.new, pull > 0.0) {
+                (0, true) => pull = 0.0,
+                (0, false) => return if is_shortage { PhaseEnd::Stopped } else { PhaseEnd::Solved },
+                _ => pull = PULL,
+            }
+        }
+        PhaseEnd::Stopped
+    }
+
+    /// Asks every pipeline at these prices; `None` if one of them has no plan at all.
+    fn price_pipelines(&mut self, lambda: &[f64], master_goal: MasterGoal) -> Option<RoundResult> {
+        let is_shortage = master_goal == MasterGoal::Shortage;
+        let goal = if is_shortage { Goal::Nothing } else { self.goal };
+        let ask = PricedQuestion {
+            goal,
+            worth: self.goal,
+            prices: lambda,
+            accuracy_min: None,
+            room: None,
+            free: None,
+            gap: self.gap,
+        };
+        let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| sub.ask(ask, self.limits)).collect();
+        let mut shared = self.master.shared.clone();
+        if is_shortage {
+            shared.cost.iter_mut().for_each(|c| *c = 0.0);
+        }
+        let mut bound = shared.least(lambda);
+        let mut new = 0;
+        for (p, answer) in answers.into_iter().enumerate() {
+            if answer.bound == f64::INFINITY {
+                return None;
+            }
+            bound += answer.bound;
+            if !is_shortage {
+                self.cuts[p].push((lambda.to_vec(), answer.bound));
+            }
+            new += usize::from(answer.column.is_some_and(|c| self.master.add(p, c)));
+        }
+        if is_shortage {
+            // prices above a type's own weight in the violation bound nothing
+            let over = lambda.iter().zip(&shared.most).any(|(l, most)| *l > 1.0 / most.max(1.0) + 1e-12);
+            bound = if over { f64::NEG_INFINITY } else { bound };
+        }
+        Some(RoundResult { bound, new })
+    }
+}

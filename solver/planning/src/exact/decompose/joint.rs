@@ -1,0 +1,151 @@
+//! What is known while the pipelines of a joint problem are solved one by one?
+
+use super::master::{Master, Shared};
+use super::sub::{Column, Subproblem};
+use crate::exact::model::goal::Goal;
+use crate::exact::model::space::{PipelineSpace, Space};
+use crate::exact::solution::choice::{Choice, GroupChoice};
+use crate::exact::stage::solve::StageResult;
+use apportion_domain::{Problem, Share, StopReason};
+use apportion_mip::Limits;
+use apportion_mip::highs::ReportedGoal;
+use rayon::prelude::*;
+
+/// The whole formulation is only asked to close a gap if it has no more integers and points than this.
+pub(super) const FINISH_MAX: usize = 900;
+/// Gap at which a last combination of columns is searched once time is up.
+const LATE_GAP: f64 = 1e-2;
+
+/// A joint problem in parts.
+pub(super) struct JointProblem<'a> {
+    pub problem: &'a Problem,
+    pub space: &'a Space,
+    /// `Accuracy`, `Replicas` or `Switching`.
+    pub goal: Goal,
+    /// What ties are broken by: `Cost` or `Replicas`.
+    pub second: Option<Goal>,
+    pub gap: f64,
+    pub limits: &'a Limits,
+    pub subs: Vec<Subproblem>,
+    pub master: Master,
+    /// No joint plan costs less.
+    pub bound: f64,
+    /// By pipeline, every (prices, least cost at these prices) that was proven.
+    pub cuts: Vec<Vec<(Vec<f64>, f64)>>,
+    /// Most columns of a whole formulation that is asked to close the gap.
+    pub finish_max: usize,
+}
+
+/// A plan for every pipeline.
+#[derive(Clone, Debug)]
+pub(super) struct JointPlan {
+    pub columns: Vec<Column>,
+    /// The goal's value with the devices' cost.
+    pub value: f64,
+}
+
+/// Columns of the whole formulation that make it hard.
+pub(super) fn size(space: &Space) -> usize {
+    let of = |p: &PipelineSpace| {
+        p.groups.iter().map(|g| 1 + g.points.len()).sum::<usize>() + p.levels.iter().map(Vec::len).sum::<usize>()
+    };
+    space.parts.iter().map(of).sum()
+}
+
+impl<'a> JointProblem<'a> {
+    pub(super) fn new(
+        problem: &'a Problem,
+        space: &'a Space,
+        goal: Goal,
+        second: Option<Goal>,
+        gap: f64,
+        limits: &'a Limits,
+    ) -> Option<Self> {
+        let (goal, priced) = match goal {
+            Goal::CostAndSwitching => (Goal::Switching, true),
+            Goal::Accuracy | Goal::Replicas => (goal, false),
+            _ => return None,
+        };
+        let subs: Vec<Subproblem> = (0..space.parts.len())
+            .into_par_iter()
+            .map(|p| Subproblem::new(problem, space, p, &limits.for_finishing()))
+            .collect();
+        let mut most = vec![0.0; problem.hardware.len()];
+        let mut split = vec![false; problem.hardware.len()];
+        for sub in &subs {
+            most.iter_mut().zip(sub.devices_max()).for_each(|(m, own)| *m += own);
+            for group in sub.part().groups.iter().filter(|g| g.share != Share::WHOLE) {
+                split[group.hardware.get()] = true;
+            }
+        }
+        let count = |h: usize| problem.hardware[h].count.map_or(f64::INFINITY, f64::from);
+        let price: Vec<f64> = problem.hardware.iter().map(|h| h.price_per_hour).collect();
+        let shared = Shared {
+            most: most.iter().enumerate().map(|(h, m)| m.ceil().min(count(h))).collect(),
+            cost: if priced { price.clone() } else { vec![0.0; price.len()] },
+            price,
+            budget: problem.objective.budget_per_hour,
+            split,
+        };
+        let pipelines = subs.len();
+        let master = Master::new(shared, pipelines);
+        let cuts = vec![Vec::new(); pipelines];
+        Some(Self {
+            problem,
+            space,
+            goal,
+            second,
+            gap,
+            limits,
+            subs,
+            master,
+            bound: f64::NEG_INFINITY,
+            cuts,
+            finish_max: FINISH_MAX,
+        })
+    }
+
+    pub(super) fn report_progress(&self, ears: &Limits, best: Option<&JointPlan>) {
+        let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
+        if let Some(ReportedGoal { name, factor }) = goal.reported() {
+            ears.report_progress(name, best.map_or(f64::NAN, |b| factor * b.value), factor * self.bound);
+        }
+    }
+
+    /// The best combination of the columns known.
+    pub(super) fn best_combination(&self) -> Option<JointPlan> {
+        let finishing = self.limits.for_finishing();
+        let (gap, limits) =
+            if self.limits.exceeded() { (LATE_GAP.max(self.gap), &finishing) } else { (0.1 * self.gap, self.limits) };
+        let (chosen, value) = self.master.combine(gap, limits)?;
+        let columns = chosen.iter().zip(&self.master.columns).map(|(&c, known)| known[c].clone()).collect();
+        Some(JointPlan { columns, value })
+    }
+
+    /// Plans of all pipelines together, if they fit.
+    pub(super) fn joined(&self, columns: Vec<Column>) -> Option<JointPlan> {
+        let devices = self.master.shared.fits(&columns.iter().collect::<Vec<_>>())?;
+        let value = devices + columns.iter().map(|c| c.goal).sum::<f64>();
+        Some(JointPlan { columns, value })
+    }
+
+    /// Whether nothing is better by more than the gap.
+    pub(super) fn is_proven(&self, whole: &JointPlan) -> bool {
+        whole.value - self.bound <= self.gap * whole.value.abs() + 1e-9
+    }
+
+    pub(super) fn to_result(&self, whole: JointPlan, stopped: Option<StopReason>) -> StageResult {
+        let stopped = stopped.filter(|_| !self.is_proven(&whole));
+        let choice = Choice { groups: whole.columns.into_iter().map(|c| c.groups).collect() };
+        StageResult::Found { choice, value: whole.value, bound: self.bound.min(whole.value), stopped }
+    }
+
+    /// A choice of the whole formulation, by pipeline.
+    pub(super) fn whole(&self, choice: Choice, value: f64) -> JointPlan {
+        let column = |(sub, groups): (&Subproblem, &Vec<GroupChoice>)| {
+            let devices = sub.devices(groups);
+            Column { groups: groups.clone(), goal: 0.0, devices }
+        };
+        JointPlan { columns: self.subs.iter().zip(&choice.groups).map(column).collect(), value }
+    }
+}

@@ -1,0 +1,227 @@
+//! The master programme: one plan for each pipeline out of those known, within the devices and the budget that they share.
+//!
+//! With columns c of pipeline g, goal `v_gc` and devices `a_gch`:
+//!
+//! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`, `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
+//!
+//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem, whose optimum is that of the
+//! Lagrangian dual: the duals `lambda_h` of the device rows are the prices at which pipelines are asked for new columns.
+
+use super::sub::{Column, is_no_worse};
+use apportion_mip::Limits;
+use apportion_mip::highs::{self, Settings};
+use apportion_mip::{ColumnId, Ending, Formulation};
+
+/// Most nodes of a search for the best combination.
+const NODES_MAX: i32 = 1_000;
+
+/// What pipelines share.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    /// Devices of each type that there are, or that can be of use.
+    pub most: Vec<f64>,
+    /// Cost of a device in the objective; zero where devices are not what is minimised.
+    pub cost: Vec<f64>,
+    /// Price of a device, which the budget counts.
+    pub price: Vec<f64>,
+    /// Cap on the price of all devices.
+    pub budget: Option<f64>,
+    /// Types of which parts of devices are used, so that whole ones must be counted.
+    pub split: Vec<bool>,
+}
+
+impl Shared {
+    /// `min sum (cost_h - lambda_h) d_h` over `0 <= d <= most`, `sum price d <= budget`: the devices' part of the Lagrangian.
+    pub fn least(&self, lambda: &[f64]) -> f64 {
+        let gain = |h: usize| lambda[h] - self.cost[h];
+        let mut order: Vec<usize> = (0..self.most.len()).filter(|&h| gain(h) > 0.0 && self.most[h] > 0.0).collect();
+        order.sort_by(|&a, &b| (gain(b) * self.price[a]).total_cmp(&(gain(a) * self.price[b])));
+        let mut left = self.budget.unwrap_or(f64::INFINITY);
+        let mut sum = 0.0;
+        for h in order {
+            let devices = if self.price[h] > 0.0 { self.most[h].min(left / self.price[h]) } else { self.most[h] };
+            left -= devices * self.price[h];
+            sum -= gain(h) * devices;
+        }
+        sum
+    }
+
+    /// JointPlan devices of a set of plans, if they fit, and what these devices cost in the objective.
+    pub fn fits(&self, columns: &[&Column]) -> Option<f64> {
+        let mut used = vec![0.0; self.most.len()];
+        for column in columns {
+            used.iter_mut().zip(&column.devices).for_each(|(u, a)| *u += a);
+        }
+        let whole: Vec<f64> = used.iter().map(|u| u.ceil()).collect();
+        let priced: f64 = whole.iter().zip(&self.price).map(|(d, p)| d * p).sum();
+        let within = whole.iter().zip(&self.most).all(|(d, m)| d <= m)
+            && self.budget.is_none_or(|b| priced <= b + apportion_domain::SLACK * b.max(1.0));
+        within.then(|| whole.iter().zip(&self.cost).map(|(d, c)| d * c).sum())
+    }
+}
+
+/// Optimum of the linear relaxation over the known columns.
+pub(super) struct Duals {
+    pub value: f64,
+    /// Price of a device of each type.
+    pub lambda: Vec<f64>,
+}
+
+/// What the relaxed master programme minimises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MasterGoal {
+    /// The goal of the joint problem.
+    Cost,
+    /// The violation of the device counts, each type's relative to its count.
+    Shortage,
+}
+
+/// Whether columns are chosen as wholes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Integrality {
+    Whole,
+    Relaxed,
+}
+
+/// The columns known, by pipeline.
+pub(super) struct Master {
+    pub shared: Shared,
+    pub columns: Vec<Vec<Column>>,
+}
+
+impl Master {
+    pub fn new(shared: Shared, pipelines: usize) -> Self {
+        Self { shared, columns: vec![Vec::new(); pipelines] }
+    }
+
+    /// Adds a plan unless a known one is at least as good and needs no more. Whether it was new.
+    pub fn add(&mut self, pipeline: usize, column: Column) -> bool {
+        let known = &mut self.columns[pipeline];
+        if known.iter().any(|c| is_no_worse(c, &column)) {
+            return false;
+        }
+        known.retain(|c| !is_no_worse(&column, c));
+        known.push(column);
+        true
+    }
+
+    /// Prices at the optimum of the relaxation. `None` if some pipeline has no column, or the relaxation has no solution.
+    pub fn relax(&self, goal: MasterGoal, limits: &Limits) -> Option<Duals> {
+        let (formulation, rows) = self.write(Integrality::Relaxed, goal)?;
+        let solved = highs::solve_linear(&formulation, limits)?;
+        let lambda = rows.iter().map(|&r| (-solved.duals[r]).max(0.0)).collect();
+        Some(Duals { value: solved.cost, lambda })
+    }
+
+    /// The best combination of known columns: positions by pipeline, and its value. `None` if none fits or none was found.
+    pub fn combine(&self, gap: f64, limits: &Limits) -> Option<(Vec<usize>, f64)> {
+        let (formulation, _) = self.write(Integrality::Whole, MasterGoal::Cost)?;
+        let solved =
+            highs::solve(&formulation, Settings { nodes_max: Some(NODES_MAX), ..Settings::mip(gap) }, limits, None);
+        let values = match solved.ending {
+            Ending::Optimal | Ending::Stopped => solved.values?,
+            Ending::Infeasible | Ending::Failed => return None,
+        };
+        let mut next = 0;
+        let mut chosen = Vec::with_capacity(self.columns.len());
+        for known in &self.columns {
+            chosen.push((0..known.len()).find(|&c| values[next + c] > 0.5)?);
+            next += known.len();
+        }
+        let picked: Vec<&Column> = chosen.iter().zip(&self.columns).map(|(&c, known)| &known[c]).collect();
+        let devices = self.shared.fits(&picked)?;
+        Some((chosen, devices + picked.iter().map(|c| c.goal).sum::<f64>()))
+    }
+
+    /// The programme, and the positions of the device rows in it.
+    fn write(&self, integrality: Integrality, goal: MasterGoal) -> Option<(Formulation, Vec<usize>)> {
+        let is_whole = integrality == Integrality::Whole;
+        if self.columns.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let mut f = Formulation::default();
+        let types = self.shared.most.len();
+        let mut device_terms: Vec<Vec<(ColumnId, f64)>> = vec![Vec::new(); types];
+        for known in &self.columns {
+            let mut ones = Vec::with_capacity(known.len());
+            for column in known {
+                let y = if is_whole { f.integer(0.0, 1.0) } else { f.continuous(0.0, f64::INFINITY) };
+                if goal == MasterGoal::Cost {
+                    f.add_cost(y, column.goal);
+                }
+                ones.push((y, 1.0));
+                for (h, &a) in column.devices.iter().enumerate().filter(|(_, a)| **a > 0.0) {
+                    device_terms[h].push((y, a));
+                }
+            }
+            f.equal(1.0, ones);
+        }
+        let mut rows = Vec::with_capacity(types);
+        let mut priced = Vec::new();
+        for (h, mut terms) in device_terms.into_iter().enumerate() {
+            let most = self.shared.most[h];
+            let d = if is_whole && self.shared.split[h] { f.integer(0.0, most) } else { f.continuous(0.0, most) };
+            terms.push((d, -1.0));
+            if goal == MasterGoal::Shortage {
+                let s = f.continuous(0.0, f64::INFINITY);
+                f.add_cost(s, 1.0 / most.max(1.0));
+                terms.push((s, -1.0));
+            } else {
+                f.add_cost(d, self.shared.cost[h]);
+            }
+            rows.push(f.rows.len());
+            f.at_most(0.0, terms);
+            priced.push((d, self.shared.price[h]));
+        }
+        if let Some(budget) = self.shared.budget {
+            f.at_most(budget, priced);
+        }
+        Some((f, rows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn column(goal: f64, devices: f64) -> Column {
+        Column { groups: Vec::new(), goal, devices: vec![devices] }
+    }
+
+    fn limits() -> Limits {
+        Limits::new(Arc::new(|| Duration::ZERO))
+    }
+
+    #[test]
+    fn prices_are_the_slope_where_the_devices_run_out() {
+        let shared = Shared { most: vec![5.0], cost: vec![0.0], price: vec![1.0], budget: None, split: vec![false] };
+        let mut master = Master::new(shared, 2);
+        for p in 0..2 {
+            for (goal, devices) in [(-1.0, 1.0), (-5.0, 3.0), (-6.0, 5.0)] {
+                assert!(master.add(p, column(goal, devices)));
+            }
+            assert!(!master.add(p, column(-4.0, 3.0)), "a worse plan with as many devices");
+        }
+        // both take 2 devices of slope 2 beyond the first, one of them only half: 3 + 2 devices
+        let duals = master.relax(MasterGoal::Cost, &limits()).expect("a relaxation");
+        assert!((duals.value + 8.0).abs() < 1e-9 && (duals.lambda[0] - 2.0).abs() < 1e-9, "{}", duals.value);
+        let (chosen, value) = master.combine(0.0, &limits()).expect("a combination");
+        assert!((value + 6.0).abs() < 1e-9, "3 + 1 devices: {chosen:?} {value}");
+    }
+
+    #[test]
+    fn the_devices_part_of_the_lagrangian_is_a_fractional_knapsack() {
+        let shared = Shared {
+            most: vec![4.0, 10.0],
+            cost: vec![0.0, 1.0],
+            price: vec![2.0, 1.0],
+            budget: Some(10.0),
+            split: vec![false, false],
+        };
+        // gains 6 and 2: per price 3 and 2, so 4 of the first (8 of the budget) and 2 of the second
+        assert!((shared.least(&[6.0, 3.0]) + 28.0).abs() < 1e-12);
+        assert!(shared.least(&[0.0, 0.5]).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,227 @@
+//! Many pipelines on one cluster: the problem taken apart along the devices and the budget that they share.
+//!
+//! One formulation for all pipelines is beyond HiGHS from three or four pipelines on. But only the rows of devices and budget
+//! name several of them, so:
+//!
+//! 1. each pipeline alone: if the best plans fit together, nothing is better, and the bounds add up;
+//! 2. prices for devices ([`generate`]): a bound from every set of prices, and columns for the master programme ([`master`]);
+//! 3. the best combination of the columns, improved by what is left over ([`improve`]);
+//! 4. equal devices, the commonest case: exact division by dynamic programming over what each number of devices is worth to each
+//!    pipeline, measured only where it matters ([`shares`]);
+//! 5. where a gap is left and the problem is small: the whole formulation between the bound and the plan that is known.
+//!
+//! Ties: among plans of (nearly) the same accuracy the cheapest, or the one of fewest replicas.
+
+mod floor;
+mod generate;
+mod improve;
+mod joint;
+mod knapsack;
+mod master;
+mod shares;
+mod sub;
+#[cfg(test)]
+mod tests;
+
+use crate::exact::model::constraints::build;
+use crate::exact::model::goal::{Goal, Stage};
+use crate::exact::model::space::Space;
+use crate::exact::model::tolerances::STAGE_GAP_SHARE;
+use crate::exact::solution::choice::read_choice;
+use crate::exact::stage::enumerate;
+use crate::exact::stage::solve::StageResult;
+use apportion_domain::{Problem, StopReason};
+use apportion_mip::highs::{self, Settings};
+use apportion_mip::{Ending, Limits};
+use generate::PhaseEnd;
+use joint::{FINISH_MAX, JointPlan, JointProblem, size};
+use rayon::prelude::*;
+use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
+
+/// From this many pipelines on a problem is taken apart; below, the whole formulation proves its optimum by itself.
+const PIPELINES_MIN: usize = 3;
+/// Two pipelines are taken apart as well if the whole formulation has more integers and points than this.
+const WHOLE_MAX: usize = 4_000;
+/// Most nodes of that.
+const FINISH_NODES_MAX: i32 = 20_000;
+/// Whether a problem is taken apart.
+fn applies(space: &Space) -> bool {
+    space.parts.len() >= PIPELINES_MIN || (space.parts.len() == 2 && size(space) > WHOLE_MAX)
+}
+
+/// Solves one stage over several pipelines, and breaks its ties by `second`. `None` where the whole formulation is better.
+pub(crate) fn solve_apart(
+    problem: &Problem,
+    space: &Space,
+    goal: Goal,
+    second: Option<Goal>,
+    gap: f64,
+    limits: &Limits,
+) -> Option<StageResult> {
+    if !applies(space) {
+        return None;
+    }
+    // a small problem is solved as closely as one whole formulation would be
+    let gap = if size(space) <= FINISH_MAX { STAGE_GAP_SHARE * gap } else { gap };
+    let quiet = limits.without_listener();
+    Some(JointProblem::new(problem, space, goal, second, gap, &quiet)?.solve(limits))
+}
+
+impl JointProblem<'_> {
+    /// `ears` hears how far it is; the questions to single pipelines are nobody's business.
+    fn solve(&mut self, ears: &Limits) -> StageResult {
+        let alone = match self.solve_separately() {
+            Ok(alone) => alone,
+            Err(answer) => return answer,
+        };
+        if let Some(whole) = &alone
+            && self.is_proven(whole)
+        {
+            return self.to_result(whole.clone(), None);
+        }
+        self.add_rounded_columns();
+        match self.find_fitting_columns() {
+            PhaseEnd::Infeasible => return StageResult::Infeasible,
+            PhaseEnd::Solved | PhaseEnd::Stopped => {}
+        }
+        let ended = self.generate_columns();
+        if ended == PhaseEnd::Infeasible {
+            return StageResult::Infeasible;
+        }
+        let mut best = better(alone, self.best_combination());
+        self.report_progress(ears, best.as_ref());
+        best = match shares::refine(self, best.as_ref()) {
+            Some(refined) => better(best, Some(refined)),
+            None => best.map(|whole| self.improve(whole)),
+        };
+        self.report_progress(ears, best.as_ref());
+        if !best.as_ref().is_some_and(|whole| self.is_proven(whole))
+            && size(self.space) <= self.finish_max
+            && !self.limits.exceeded()
+        {
+            match self.solve_whole(best.as_ref()) {
+                Some(StageResult::Infeasible) if best.is_none() => return StageResult::Infeasible,
+                Some(StageResult::Found { choice, value, bound, stopped }) => {
+                    self.bound = self.bound.max(bound);
+                    if best.as_ref().is_none_or(|b| value < b.value) {
+                        let whole = self.whole(choice, value);
+                        return self.to_result(whole, stopped);
+                    }
+                }
+                // nothing is better than what is known
+                Some(StageResult::Infeasible) => self.bound = best.as_ref().map_or(self.bound, |b| b.value),
+                _ => {}
+            }
+        }
+        match best {
+            Some(whole) => self.to_result(whole, self.limits.stop_reason()),
+            None => StageResult::Unknown(self.limits.stop_reason().unwrap_or(StopReason::Finished)),
+        }
+    }
+
+    /// Each pipeline as if it were alone: its bound counts, and its plan if all of them fit together.
+    fn solve_separately(&mut self) -> Result<Option<JointPlan>, StageResult> {
+        let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| self.solve_one(sub)).collect();
+        let cost = self.master.shared.cost.clone();
+        let mut bound = 0.0;
+        let mut columns = Vec::with_capacity(answers.len());
+        for (p, answer) in answers.into_iter().enumerate() {
+            if answer.bound == f64::INFINITY {
+                return Err(StageResult::Infeasible);
+            }
+            bound += answer.bound;
+            self.cuts[p].push((cost.clone(), answer.bound));
+            if let Some(column) = answer.column {
+                self.master.add(p, column.clone());
+                columns.push(column);
+            }
+        }
+        self.bound = bound;
+        Ok((columns.len() == self.subs.len()).then(|| self.joined(columns)).flatten())
+    }
+
+    fn solve_one(&self, sub: &Subproblem) -> PricedColumn {
+        let prices = &self.master.shared.cost;
+        if self.goal == Goal::Accuracy
+            && sub.weight > 0.0
+            && let Some(answer) = enumerate::most_accurate(&sub.problem, &sub.space, self.gap, self.limits)
+        {
+            return match answer {
+                StageResult::Found { choice, value, bound, .. } => {
+                    let column = sub.column(choice, self.goal, Some(-value), self.limits);
+                    PricedColumn { column, bound: bound * sub.weight }
+                }
+                StageResult::Infeasible => PricedColumn { column: None, bound: f64::INFINITY },
+                StageResult::Unknown(_) => PricedColumn { column: None, bound: -sub.weight },
+            };
+        }
+        let ask = PricedQuestion {
+            goal: self.goal,
+            worth: self.goal,
+            prices,
+            accuracy_min: None,
+            room: None,
+            free: None,
+            gap: self.gap,
+        };
+        let answer = sub.ask(ask, self.limits);
+        let column = answer.column.map(|column| self.cheaper(sub, column, None));
+        PricedColumn { column, ..answer }
+    }
+
+    /// Plans that take no solver: the fewest devices, and the best for the goal.
+    fn add_rounded_columns(&mut self) {
+        let shared = &self.master.shared;
+        let few: Vec<f64> = shared.most.iter().map(|m| 1.0 / m.max(1.0)).collect();
+        let cost = shared.cost.clone();
+        let columns: Vec<Vec<Column>> = self
+            .subs
+            .par_iter()
+            .map(|sub| {
+                let mut found = sub.rounded_columns(Goal::Nothing, &few, self.goal, self.limits);
+                found.extend(sub.rounded_columns(self.goal, &cost, self.goal, self.limits));
+                found
+            })
+            .collect();
+        for (p, of) in columns.into_iter().enumerate() {
+            for column in of {
+                self.master.add(p, column);
+            }
+        }
+    }
+
+    /// The whole formulation, between the bound and the plan that is known. `Infeasible`: nothing is better.
+    fn solve_whole(&self, best: Option<&JointPlan>) -> Option<StageResult> {
+        let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
+        let mut built = build(self.problem, self.space, Stage::new(goal));
+        let f = &mut built.formulation;
+        let terms = f.cost_terms();
+        if self.bound.is_finite() {
+            f.at_least(self.bound - 1e-7 * self.bound.abs().max(1.0), terms.clone());
+        }
+        if let Some(best) = best {
+            let margin = if goal == Goal::Replicas { 1.0 } else { (0.5 * self.gap * best.value.abs()).max(1e-9) };
+            f.at_most(best.value - margin, terms);
+        }
+        let settings = Settings { nodes_max: Some(FINISH_NODES_MAX), ..Settings::mip(0.5 * self.gap) };
+        let solved = highs::solve(f, settings, self.limits, None);
+        match (solved.ending, solved.values) {
+            (Ending::Infeasible, _) => Some(StageResult::Infeasible),
+            (Ending::Optimal | Ending::Stopped, Some(values)) => Some(StageResult::Found {
+                choice: read_choice(self.space, &built.columns.parts, &values),
+                value: solved.cost,
+                bound: solved.bound.min(solved.cost),
+                stopped: (solved.ending == Ending::Stopped).then(|| self.limits.stop_reason()).flatten(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The cheaper of two plans.
+fn better(a: Option<JointPlan>, b: Option<JointPlan>) -> Option<JointPlan> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b.value < a.value { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,209 @@
+//! Equal devices: what each number of them is worth to each pipeline, measured only where it matters.
+//!
+//! Let `v_g(n)` be the highest accuracy of pipeline g on n devices, weighted. Above it lie the envelope of the linear relaxation
+//! (`milp::envelope`) and every line `lambda n - L_g(lambda)` that column generation proved; below it every plan that is known.
+//! Dividing the devices by the upper bounds ([`Division`]) bounds every joint plan, and where the bounds of that very
+//! division are exact it is a best plan. So the points of the optimistic division are solved exactly, the bounds
+//! there fall (and, `v_g` being monotone, to the left of them), and the devices are divided again, until the two meet.
+
+use super::joint::{JointPlan, JointProblem};
+use super::knapsack::Division;
+use super::sub::{Column, Subproblem};
+use crate::exact::model::goal::Goal;
+use crate::exact::model::tolerances::ACCURACY_SLACK;
+use crate::exact::solution::choice::Choice;
+use crate::exact::stage::enumerate;
+use crate::exact::stage::enumerate::Candidate;
+use crate::exact::stage::solve::StageResult;
+use apportion_domain::{PipelineIndex, Problem, SLACK};
+use apportion_mip::Limits;
+use rayon::prelude::*;
+
+/// Most divisions before what is found is returned with its bound.
+const ROUNDS_MAX: usize = 200;
+/// PipelineSpace of the gap asked for at which the worth of a number of devices counts as exact.
+const POINT_GAP: f64 = 0.25;
+
+/// Most pairs of numbers of devices, over all pipelines, that one division may look at.
+const DIVIDED_MAX: f64 = 1e9;
+
+/// What is known of `v_g`.
+struct ValueCurve {
+    candidates: Vec<Candidate>,
+    /// No plan on n devices is worth more; minus infinity where there is none.
+    above: Vec<f64>,
+    /// The best plan known on at most n devices.
+    below: Vec<Option<Column>>,
+    /// Which numbers have been solved.
+    solved: Vec<bool>,
+}
+
+impl ValueCurve {
+    fn new(sub: &Subproblem, devices: usize, cuts: &[(Vec<f64>, f64)], hardware: usize, limits: &Limits) -> Option<Self> {
+        if sub.part().trie.merged {
+            return None;
+        }
+        let candidates = enumerate::budget_candidates(&sub.problem, sub.part(), devices as f64, limits)?;
+        let floor = sub.problem.pipeline(PipelineIndex(0)).min_accuracy.unwrap_or(0.0);
+        let envelope = |n: usize| {
+            let best = candidates.iter().filter_map(|c| c.envelope.accuracy_at(n as f64)).reduce(f64::max);
+            best.filter(|a| *a >= floor - SLACK).map(|a| a * sub.weight)
+        };
+        let line =
+            |n: usize| cuts.iter().map(|(prices, bound)| prices[hardware] * n as f64 - bound).fold(f64::INFINITY, f64::min);
+        let mut above: Vec<f64> =
+            (0..=devices).map(|n| envelope(n).map_or(f64::NEG_INFINITY, |v| v.min(line(n)))).collect();
+        for n in (0..devices).rev() {
+            above[n] = above[n].min(above[n + 1]);
+        }
+        Some(Self { candidates, above, below: vec![None; devices + 1], solved: vec![false; devices + 1] })
+    }
+
+    /// A plan on this many devices is known.
+    fn raise(&mut self, column: &Column, devices: usize) {
+        for at in &mut self.below[devices..] {
+            if at.as_ref().is_some_and(|c| c.goal <= column.goal) {
+                break;
+            }
+            *at = Some(column.clone());
+        }
+    }
+
+    /// Nothing on this many devices or fewer is worth more.
+    fn lower(&mut self, devices: usize, worth: f64) {
+        self.above[..=devices].iter_mut().for_each(|a| *a = a.min(worth));
+        self.solved[devices] = true;
+    }
+
+    fn worth(&self) -> Vec<f64> {
+        self.below.iter().map(|c| c.as_ref().map_or(f64::NEG_INFINITY, |c| -c.goal)).collect()
+    }
+}
+
+/// The devices, if all pipelines compete for the accuracy of one counted kind of whole devices: its position and count.
+fn equal_devices(joint: &JointProblem<'_>) -> Option<(usize, usize)> {
+    if joint.goal != Goal::Accuracy {
+        return None;
+    }
+    let hardware = joint.subs.first()?.part().groups.first()?.hardware;
+    let alike = |sub: &Subproblem| {
+        sub.part().groups[0].hardware == hardware && enumerate::devices_if_applicable(&sub.problem, &sub.space).is_some()
+    };
+    let most = joint.master.shared.most[hardware.get()];
+    let pairs = most * most * joint.subs.len() as f64;
+    if pairs.is_nan() || pairs > DIVIDED_MAX {
+        return None;
+    }
+    joint.subs.iter().all(alike).then_some((hardware.get(), most as usize))
+}
+
+/// Divides equal devices until the division is proven or the limits say stop. `None` where devices are not equal, or nothing
+/// was found. Raises the joint bound.
+pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> Option<JointPlan> {
+    let (hardware, devices) = equal_devices(joint)?;
+    let mut curves = Vec::with_capacity(joint.subs.len());
+    for (sub, cuts) in joint.subs.iter().zip(&joint.cuts) {
+        curves.push(ValueCurve::new(sub, devices, cuts, hardware, &joint.limits.for_finishing())?);
+    }
+    let known = joint.master.columns.iter().zip(&mut curves);
+    for (columns, curve) in known {
+        columns.iter().for_each(|c| curve.raise(c, c.devices[hardware] as usize));
+    }
+    if let Some(best) = best {
+        best.columns.iter().zip(&mut curves).for_each(|(c, curve)| curve.raise(c, c.devices[hardware] as usize));
+    }
+    for round in 0..ROUNDS_MAX {
+        let above: Vec<Vec<f64>> = curves.iter().map(|c| c.above.clone()).collect();
+        let optimistic = Division::new(&above, devices);
+        let worth: Vec<Vec<f64>> = curves.iter().map(ValueCurve::worth).collect();
+        let most = Division::new(&worth, devices).worth[devices];
+        joint.bound = joint.bound.max(-optimistic.worth[devices]);
+        tracing::debug!(round, most, bound = -joint.bound, "division");
+        let Some(shares) = optimistic.of(devices) else { break };
+        if -joint.bound - most <= joint.gap * most.abs() || joint.limits.exceeded() {
+            break;
+        }
+        let open: Vec<usize> = (0..shares.len()).filter(|&p| !curves[p].solved[shares[p]]).collect();
+        if open.is_empty() {
+            break;
+        }
+        let measured: Vec<Measured> = open
+            .par_iter()
+            .map(|&p| measure(&joint.subs[p], &curves[p], hardware, shares[p], joint.gap, joint.limits))
+            .collect();
+        for (p, point) in open.into_iter().zip(measured) {
+            if let Some(worth) = point.most {
+                curves[p].lower(shares[p], worth);
+            }
+            if let Some(column) = point.column {
+                curves[p].raise(&column, shares[p]);
+            }
+        }
+    }
+    divided(joint, &curves, hardware, devices)
+}
+
+/// One number of devices, solved.
+struct Measured {
+    column: Option<Column>,
+    /// No plan is worth more; `None` where nothing was proven.
+    most: Option<f64>,
+}
+
+fn measure(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize, gap: f64, limits: &Limits) -> Measured {
+    let (room, candidates) = within(sub, curve, hardware, devices);
+    match enumerate::search_highest_accuracy(&room, &sub.space, &candidates, POINT_GAP * gap, limits) {
+        StageResult::Found { choice, value, bound, stopped: _ } => {
+            let column = sub.column(choice, Goal::Accuracy, Some(-value), limits);
+            Measured { column, most: Some(-bound * sub.weight) }
+        }
+        StageResult::Infeasible => Measured { column: None, most: Some(f64::NEG_INFINITY) },
+        StageResult::Unknown(_) => Measured { column: None, most: None },
+    }
+}
+
+/// The problem of one pipeline on this many devices, and the budget vectors that carry its demand there.
+fn within(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize) -> (Problem, Vec<Candidate>) {
+    let counts = sub.problem.hardware.iter().enumerate();
+    let counts: Vec<Option<u32>> =
+        counts.map(|(h, d)| if h == hardware { Some(devices as u32) } else { d.count }).collect();
+    let there = |c: &Candidate| {
+        let accuracy_max = c.envelope.accuracy_at(devices as f64)?;
+        Some(Candidate { accuracy_max, ..c.clone() })
+    };
+    let mut candidates: Vec<Candidate> = curve.candidates.iter().filter_map(there).collect();
+    candidates.sort_by(|a, b| b.accuracy_max.total_cmp(&a.accuracy_max));
+    (sub.with_room(&counts, None), candidates)
+}
+
+/// The best division of what is known, on as few devices as it takes.
+fn divided(joint: &JointProblem<'_>, curves: &[ValueCurve], hardware: usize, devices: usize) -> Option<JointPlan> {
+    let worth: Vec<Vec<f64>> = curves.iter().map(ValueCurve::worth).collect();
+    let division = Division::new(&worth, devices);
+    let most = division.worth[devices];
+    let total = division.fewest(most - 0.5 * ACCURACY_SLACK * most.abs())?;
+    let shares = division.of(total)?;
+    let fewest = |(p, &share): (usize, &usize)| {
+        let column = curves[p].below[share].clone()?;
+        Some(fewer(joint, p, &curves[p], column, hardware))
+    };
+    let columns: Option<Vec<Column>> = shares.par_iter().enumerate().map(fewest).collect();
+    joint.joined(columns?)
+}
+
+/// The same worth with fewer replicas, if there is a way.
+fn fewer(joint: &JointProblem<'_>, p: usize, curve: &ValueCurve, column: Column, hardware: usize) -> Column {
+    let sub = &joint.subs[p];
+    if joint.second.is_none() || joint.limits.exceeded() || sub.weight <= 0.0 {
+        return column;
+    }
+    let (room, candidates) = within(sub, curve, hardware, column.devices[hardware] as usize);
+    let accuracy = -column.goal / sub.weight;
+    let choice = Choice { groups: vec![column.groups.clone()] };
+    let choice = enumerate::reduce_replicas(&room, &sub.space, &candidates, accuracy, choice, joint.limits);
+    if choice.groups[0] == column.groups {
+        return column;
+    }
+    let fewer = sub.column(choice, Goal::Accuracy, None, joint.limits);
+    fewer.filter(|c| c.goal <= column.goal + 2.0 * ACCURACY_SLACK * column.goal.abs()).unwrap_or(column)
+}

@@ -1,0 +1,319 @@
+//! The decomposition against the whole formulation, on problems drawn small enough for it.
+
+use super::*;
+use crate::bench::drawn;
+use crate::bench::drawn::Shape;
+use crate::exact::model::goal::Stage;
+use crate::exact::model::space::SpaceError;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::model::tolerances::ACCURACY_SLACK;
+use crate::exact::search::modes::{LastStage, ModeSearch, SearchResult};
+use crate::exact::solution::choice::Choice;
+use crate::exact::solution::found::BestFound;
+use crate::exact::solution::plan::plan_of;
+use crate::exact::solution::worth::worth;
+use apportion_domain::{Mode, Objective, Share};
+use std::sync::Arc;
+use std::time::Duration;
+
+const GAP: f64 = 1e-3;
+
+fn unlimited() -> Limits {
+    Limits::new(Arc::new(|| Duration::ZERO))
+}
+
+fn space_of(problem: &Problem, tightening: &Tightening, goal: Goal) -> Result<Space, SpaceError> {
+    if goal == Goal::Replicas {
+        return Space::of_most_accurate(problem, tightening, &unlimited());
+    }
+    Space::new(problem, tightening, &unlimited())
+}
+
+fn shape(mode: Mode) -> Shape {
+    Shape {
+        pipelines: 3,
+        tasks_max: 2,
+        variants_max: 3,
+        batches: 3,
+        hardware: vec![(1.0, Some(8), 1.0)],
+        halves: false,
+        demand_qps: 60.0,
+        min_accuracy: None,
+        objective: Objective { mode, ..Objective::default() },
+    }
+}
+
+/// How often both found a plan, both found none, and the parts alone fell short of the gap.
+#[derive(Debug, Default)]
+struct Tally {
+    feasible: usize,
+    infeasible: usize,
+    short: usize,
+}
+
+/// Compares one stage over `seeds`. With `exact` the whole formulation may close the gap, and must; without, the parts stand
+/// by themselves.
+fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) -> Tally {
+    let limits = unlimited();
+    let mut tally = Tally::default();
+    for seed in seeds {
+        let problem = drawn::problem(seed, shape);
+        let tightening = Tightening::none(&problem);
+        let Ok(space) = space_of(&problem, &tightening, goal) else { continue };
+        let whole = crate::exact::stage::solve::solve_stage(&problem, &space, Stage::new(goal), 1e-6, &limits, None);
+        let second = (goal == Goal::Accuracy).then_some(Goal::Cost);
+        let mut joint = JointProblem::new(&problem, &space, goal, second, GAP, &limits).expect("a goal of stages");
+        joint.finish_max = if exact { FINISH_MAX } else { 0 };
+        let parts = joint.solve(&unlimited());
+        match (whole, parts) {
+            (StageResult::Infeasible, StageResult::Infeasible) => tally.infeasible += 1,
+            (StageResult::Found { value: best, .. }, StageResult::Found { choice, value, bound, .. }) => {
+                let slack = 1e-5 * best.abs().max(1.0);
+                assert!(bound <= best + slack, "seed {seed}: bound {bound} above the optimum {best}");
+                assert!(value >= best - slack, "seed {seed}: {value} better than the optimum {best}");
+                assert!(bound <= value, "seed {seed}");
+                let reached = value - best <= GAP * best.abs() + slack;
+                assert!(reached || !exact, "seed {seed}: {value} for {best}");
+                tally.short += usize::from(!reached);
+                tally.feasible += 1;
+                accepted(&problem, space, choice, goal, value, seed);
+            }
+            (_, StageResult::Unknown(_)) if !exact => tally.short += 1,
+            (whole, parts) => panic!("seed {seed}: {} by the whole, {} by parts", named(&whole), named(&parts)),
+        }
+    }
+    tally
+}
+
+fn named(answer: &StageResult) -> String {
+    match answer {
+        StageResult::Found { value, bound, .. } => format!("{value} (bound {bound})"),
+        StageResult::Infeasible => "infeasible".into(),
+        StageResult::Unknown(reason) => format!("unknown: {reason}"),
+    }
+}
+
+/// The plan of a choice is what it is said to be, and the checker accepts it.
+fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: f64, seed: u64) {
+    let step = match (problem.objective.mode, goal) {
+        (Mode::HardwareThenAccuracy, Goal::Replicas) => Some(apportion_domain::ObjectiveStep::Hardware),
+        (Mode::HardwareThenAccuracy, _) => Some(apportion_domain::ObjectiveStep::Accuracy),
+        _ => None,
+    };
+    let (tightening, limits) = (Tightening::none(problem), unlimited());
+    let search = ModeSearch { problem, tightening: &tightening, gap: GAP, limits: &limits };
+    let SearchResult::Found(found) = search.finish(space, LastStage { choice, step, value, bound: value, stopped: None })
+    else {
+        panic!("seed {seed}: the choice carries no flows");
+    };
+    let BestFound { space, choice, flows, step, .. } = *found;
+    let worth = worth(problem, &space, &choice, &flows, step);
+    let claimed = if goal == Goal::Accuracy { -value } else { value };
+    // ties are broken within the slack of two stages
+    let better = if goal == Goal::Accuracy { worth - claimed } else { claimed - worth };
+    assert!(better >= -5.0 * ACCURACY_SLACK, "seed {seed}: worth {worth}, claimed {claimed}");
+    let plan = plan_of(problem, &space, &choice, &flows).expect("few paths");
+    let findings = apportion_checker::check(problem, &plan);
+    assert!(findings.is_empty(), "seed {seed}: {findings:?}");
+}
+
+#[test]
+fn equal_devices_are_divided_as_well_as_by_the_whole() {
+    let shape = Shape { hardware: vec![(1.0, Some(6), 1.0)], demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..40, Goal::Accuracy, false);
+    assert!(tally.feasible > 15 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
+}
+
+#[test]
+fn floors_hold_while_devices_are_divided() {
+    let shape = Shape { min_accuracy: Some(0.85), ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 40..60, Goal::Accuracy, true);
+    assert!(tally.feasible > 5, "{tally:?}");
+}
+
+#[test]
+fn fewest_replicas_add_up() {
+    let shape = Shape { hardware: vec![(1.0, Some(7), 1.0)], ..shape(Mode::HardwareThenAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Replicas, false);
+    assert!(tally.feasible > 2 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
+}
+
+#[test]
+fn several_kinds_of_devices_are_priced() {
+    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(3), 2.5)];
+    let shape = Shape { hardware, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Accuracy, true);
+    assert!(tally.feasible > 8, "{tally:?}");
+}
+
+#[test]
+fn a_budget_is_shared() {
+    let objective = Objective { mode: Mode::MaxAccuracy, budget_per_hour: Some(11.0), ..Objective::default() };
+    let hardware = vec![(1.0, None, 1.0), (2.2, None, 2.5)];
+    let shape = Shape { hardware, objective, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Accuracy, true);
+    assert!(tally.feasible > 8, "{tally:?}");
+}
+
+#[test]
+fn cost_is_least_within_shared_counts() {
+    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(4), 2.5), (3.0, Some(12), 2.5)];
+    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let tally = compare(&shape, 0..20, Goal::CostAndSwitching, true);
+    assert!(tally.feasible > 8, "{tally:?}");
+}
+
+#[test]
+fn parts_of_devices_are_counted_whole_at_the_end() {
+    let hardware = vec![(1.0, Some(5), 1.0), (2.2, Some(4), 2.5)];
+    let shape = Shape { hardware, halves: true, min_accuracy: Some(0.9), demand_qps: 40.0, ..shape(Mode::MinCost) };
+    let tally = compare(&shape, 0..8, Goal::CostAndSwitching, true);
+    assert!(tally.feasible > 3, "{tally:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_plan() {
+    let problem = drawn::problem(3, &Shape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
+    let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
+    let solve = || solve_apart(&problem, &space, Goal::Accuracy, Some(Goal::Cost), GAP, &unlimited());
+    match (solve(), solve()) {
+        (Some(StageResult::Found { choice: a, .. }), Some(StageResult::Found { choice: b, .. })) => assert_eq!(a, b),
+        (a, b) => panic!("{:?} {:?}", a.map(|a| named(&a)), b.map(|b| named(&b))),
+    }
+}
+
+#[test]
+fn the_parts_alone_come_near() {
+    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(3), 2.5)];
+    let accuracy = Shape { hardware: hardware.clone(), demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
+    let cost = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    for (shape, goal) in [(accuracy, Goal::Accuracy), (cost, Goal::CostAndSwitching)] {
+        let tally = compare(&shape, 100..120, goal, false);
+        assert!(tally.short * 4 <= tally.feasible + tally.infeasible, "{tally:?}");
+    }
+}
+
+#[test]
+fn halves_of_devices_are_shared_by_pipelines() {
+    let hardware = vec![(1.0, Some(3), 1.0), (2.2, Some(2), 2.5)];
+    let small = Shape { halves: true, batches: 2, variants_max: 2, demand_qps: 90.0, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&Shape { hardware, ..small }, 0..8, Goal::Accuracy, true);
+    assert!(tally.feasible > 2, "{tally:?}");
+}
+
+#[test]
+fn switching_is_paid_by_each_pipeline_for_itself() {
+    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(4), 2.5)];
+    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    for seed in 0..8 {
+        let plain = drawn::problem(seed, &shape);
+        // one replica of the first variant of each task runs now
+        let deployed = plain.pipelines.iter().enumerate().flat_map(|(p, pipeline)| {
+            (0..pipeline.tasks.len()).map(move |t| apportion_domain::Deployed {
+                pipeline: apportion_domain::PipelineIndex(p),
+                task: apportion_domain::TaskIndex(t),
+                variant: apportion_domain::VariantIndex(0),
+                hardware: apportion_domain::HardwareIndex(0),
+                share: Share::WHOLE,
+                batch: 1,
+                replicas: 1,
+            })
+        });
+        let deployed: Vec<_> = deployed.collect();
+        let change = |d: &mut apportion_domain::ProblemDraft| (d.deployed, d.switching_weight) = (deployed, 400.0);
+        let problem = plain.changed(change).expect("what runs is known");
+        let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
+        let stage = Stage::new(Goal::CostAndSwitching);
+        let whole = crate::exact::stage::solve::solve_stage(&problem, &space, stage, 1e-6, &unlimited(), None);
+        match (whole, solve_apart(&problem, &space, stage.goal, None, GAP, &unlimited()).expect("three pipelines")) {
+            (StageResult::Found { value: best, .. }, StageResult::Found { choice, value, bound, .. }) => {
+                assert!(bound <= best + 1e-5 && value >= best - 1e-5, "seed {seed}: {bound} {best} {value}");
+                assert!(value <= best * (1.0 + GAP) + 1e-5, "seed {seed}: {value} for {best}");
+                accepted(&problem, space, choice, stage.goal, value, seed);
+            }
+            (StageResult::Infeasible, StageResult::Infeasible) => {}
+            (whole, parts) => panic!("seed {seed}: {} by the whole, {} by parts", named(&whole), named(&parts)),
+        }
+    }
+}
+
+/// The best that `n` devices do for a pipeline of one task, every way to use them tried: minus infinity if they do not suffice.
+fn by_hand(pipeline: &apportion_domain::Pipeline, n: u32) -> f64 {
+    let fastest = |v: &apportion_domain::Variant| {
+        let rows = v.profile.rows().iter().filter(|r| 2.0 * r.latency_ms <= pipeline.slo_ms + 1e-9);
+        rows.map(apportion_domain::ProfileRow::throughput_qps).fold(0.0, f64::max)
+    };
+    let mut ways = vec![(n, pipeline.demand_qps, 0.0)];
+    for variant in &pipeline.tasks[0].variants {
+        let served = |x: u32, left: f64| left.min(f64::from(x) * fastest(variant));
+        let accuracy = |x: u32, left: f64| served(x, left) / pipeline.demand_qps * variant.accuracy;
+        let one = |&(devices, left, sum): &(u32, f64, f64)| -> Vec<(u32, f64, f64)> {
+            (0..=devices).map(|x| (devices - x, left - served(x, left), sum + accuracy(x, left))).collect()
+        };
+        ways = ways.iter().flat_map(one).collect();
+    }
+    ways.iter().filter(|w| w.1 <= 1e-9 * pipeline.demand_qps).map(|w| w.2).fold(f64::NEG_INFINITY, f64::max)
+}
+
+#[test]
+fn tiny_clusters_are_divided_as_by_brute_force() {
+    let tiny = Shape { tasks_max: 1, hardware: vec![(1.0, Some(5), 1.0)], demand_qps: 120.0, ..shape(Mode::MaxAccuracy) };
+    let (mut feasible, mut infeasible) = (0, 0);
+    for seed in 0..60 {
+        let problem = drawn::problem(seed, &tiny);
+        let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+        let worth = |p: usize, n: u32| problem.pipelines[p].weight / total * by_hand(&problem.pipelines[p], n);
+        let mut best = f64::NEG_INFINITY;
+        for a in 0..=5 {
+            for b in 0..=5 - a {
+                best = best.max(worth(0, a) + worth(1, b) + worth(2, 5 - a - b));
+            }
+        }
+        match crate::exact::search::modes::search(&problem, &Tightening::none(&problem), GAP, &unlimited()) {
+            SearchResult::Found(found) => {
+                assert!(found.value >= best * (1.0 - GAP) - 1e-9, "seed {seed}: {} for {best}", found.value);
+                assert!(found.value <= best + 1e-6 && found.bound >= best - 1e-6, "seed {seed}: {}", found.value);
+                feasible += 1;
+            }
+            SearchResult::Infeasible => {
+                assert!(best.is_infinite(), "seed {seed}: {best} by brute force");
+                infeasible += 1;
+            }
+            SearchResult::Unknown(reason) => panic!("seed {seed}: {reason}"),
+        }
+    }
+    assert!(feasible > 15 && infeasible > 3, "{feasible} {infeasible}");
+}
+
+/// A clock that goes on by a tenth of a millisecond whenever somebody looks at it.
+fn counted(until_ms: u64) -> Limits {
+    let looks = std::sync::atomic::AtomicU64::new(0);
+    let elapsed = move || Duration::from_micros(100 * looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    Limits { deadline: Some(Duration::from_millis(until_ms)), ..Limits::new(Arc::new(elapsed)) }
+}
+
+#[test]
+fn a_limit_that_is_hit_leaves_the_best_plan_so_far_and_a_bound() {
+    let equal = crate::bench::cluster::cluster(&[], 8, 60, 2);
+    let hardware = vec![(1.0, Some(14), 1.0), (2.2, Some(10), 2.5)];
+    let mixed = drawn::problem(2, &Shape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
+    for problem in [equal, mixed] {
+        let solve =
+            |limits: &Limits| match crate::exact::search::modes::search(&problem, &Tightening::none(&problem), GAP, limits)
+            {
+                SearchResult::Found(found) => found,
+                _ => panic!("a plan, whatever the limit"),
+            };
+        let best = solve(&unlimited());
+        let mut stopped = 0;
+        for until_ms in [0, 2, 10, 50, 250] {
+            let found = solve(&counted(until_ms));
+            assert!(found.value <= best.bound + 1e-9, "{until_ms} ms: {} above the bound {}", found.value, best.bound);
+            assert!(found.bound >= best.value - 1e-9, "{until_ms} ms: bound {} below {}", found.bound, best.value);
+            let plan = plan_of(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
+            assert!(apportion_checker::check(&problem, &plan).is_empty(), "{until_ms} ms");
+            stopped += u32::from(found.stopped.is_some());
+        }
+        assert!(stopped > 0, "no limit was hit");
+    }
+}

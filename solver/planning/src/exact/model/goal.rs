@@ -1,0 +1,73 @@
+//! What is optimised in one stage, and under which extra conditions?
+
+use apportion_domain::{HardwareIndex, PipelineIndex};
+use apportion_mip::highs::ReportedGoal;
+
+/// Goal of one stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Goal {
+    /// Fewest replicas.
+    Replicas,
+    /// Least cost of devices plus switching.
+    CostAndSwitching,
+    /// Least cost of devices.
+    Cost,
+    /// Highest weighted accuracy.
+    Accuracy,
+    /// Fewest devices of one hardware type: the needed count.
+    Devices(HardwareIndex),
+    /// Largest share of one pipeline's demand that can be served, 0 to 1. Its value is negated.
+    Demand(PipelineIndex),
+    /// Smallest SLO of one pipeline, as a share of its present SLO.
+    Slo(PipelineIndex),
+    /// Highest accuracy of one pipeline.
+    AccuracyOf(PipelineIndex),
+    /// Least cost of switching alone. [`Stage::prices`] gives the prices of devices.
+    Switching,
+    /// Only the prices of [`Stage::prices`].
+    Nothing,
+}
+
+/// One stage: its goal and its conditions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stage<'a> {
+    pub goal: Goal,
+    /// Budgets by task, of the only pipeline; `None` leaves them to be chosen.
+    pub budgets: Option<&'a [f64]>,
+    /// Weighted accuracy of at least this.
+    pub accuracy_min: Option<f64>,
+    /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it. A decomposition charges
+    /// it for devices that pipelines share. A replica pays for its share of a device.
+    pub prices: Option<&'a [f64]>,
+    /// Free devices of each type, or parts of them: the unused parts of whole devices that other pipelines pay for. They
+    /// count for nothing.
+    pub free: Option<&'a [f64]>,
+}
+
+impl Goal {
+    /// The goal as a listener sees it; `None` for goals of explanations, which are not reported.
+    pub fn reported(self) -> Option<ReportedGoal> {
+        let (name, factor) = match self {
+            Self::Replicas => ("replicas", 1.0),
+            Self::Accuracy => ("accuracy", -1.0),
+            Self::Cost | Self::CostAndSwitching => ("cost", 1.0),
+            _ => return None,
+        };
+        Some(ReportedGoal { name, factor })
+    }
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(goal: Goal) -> Self {
+        Self { goal, budgets: None, accuracy_min: None, prices: None, free: None }
+    }
+
+    /// Whether every solution's cost is a whole number.
+    pub fn is_whole(&self) -> bool {
+        self.goal == Goal::Replicas && self.prices.is_none()
+    }
+
+    pub fn within(self, budgets: &'a [f64]) -> Self {
+        Self { budgets: Some(budgets), ..self }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which groups can ever meet the SLO, and what are their best batch sizes?
+
+use super::latency::{delays, finish_times, optional_tasks, remaining_times};
+use super::tightening::Tightening;
+use apportion_domain::{
+    HardwareIndex, LatencyRule, Pipeline, PipelineIndex, Problem, ProfileRow, SLACK, Share, TaskIndex, VariantIndex,
+};
+
+/// A batch size of a group. No other batch size of the group is better in both latency and throughput.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Point {
+    pub batch: u32,
+    pub latency_ms: f64,
+    /// `queue_factor * latency + network`, plus the charge of the check loop.
+    pub charge_ms: f64,
+    pub qps: f64,
+}
+
+/// A (task, variant, hardware, share) that fits into memory and into the SLO.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub task: TaskIndex,
+    pub variant: VariantIndex,
+    pub hardware: HardwareIndex,
+    pub share: Share,
+    /// By increasing charge, and so by increasing throughput; never empty.
+    pub points: Vec<Point>,
+    /// Position of its lane.
+    pub lane: usize,
+    /// Deployed replicas.
+    pub deployed: u32,
+    /// The deployed batch size.
+    pub deployed_batch: Option<u32>,
+    /// Cost of loading one more replica, for the objective of `min_cost`.
+    pub switch_cost: f64,
+}
+
+impl Group {
+    /// The point of highest throughput that a budget admits.
+    pub fn best_within(&self, budget_ms: f64) -> Option<usize> {
+        let slack = SLACK * budget_ms.abs().max(1.0);
+        self.points.iter().rposition(|p| p.charge_ms <= budget_ms + slack)
+    }
+}
+
+/// The groups of a pipeline that can ever meet the SLO, of the variants that are `wanted`.
+pub(crate) fn usable_groups(
+    problem: &Problem,
+    index: PipelineIndex,
+    tightening: &Tightening,
+    wanted: impl Fn(TaskIndex, VariantIndex) -> bool,
+) -> Vec<Group> {
+    let pipeline = problem.pipeline(index);
+    let mut groups = all_groups(problem, index, tightening);
+    groups.retain(|g| wanted(g.task, g.variant));
+    prune_slow(pipeline, &optional_tasks(pipeline), problem.objective.latency_rule, &mut groups);
+    groups
+}
+
+/// The least time in which a pipeline can answer, at any load and with any number of replicas. The error is a task that
+/// fits into no memory.
+pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
+    let pipeline = problem.pipeline(index);
+    let optional = optional_tasks(pipeline);
+    let groups = all_groups(problem, index, &Tightening::none(problem));
+    let least = least_charges(pipeline, &optional, &groups);
+    match least.iter().position(|charge| charge.is_infinite()) {
+        Some(t) => Err(TaskIndex(t)),
+        None => Ok(finish_times(pipeline, problem.objective.latency_rule, &least).into_iter().fold(0.0, f64::max)),
+    }
+}
+
+fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) -> Vec<Group> {
+    let pipeline = problem.pipeline(index);
+    let mut groups = Vec::new();
+    for (t, task) in pipeline.tasks.iter().enumerate() {
+        for (v, variant) in task.variants.iter().enumerate() {
+            for (hardware, share) in variant.profile.places() {
+                if !problem.fits_memory(variant.memory_mib, hardware, share) {
+                    continue;
+                }
+                let extra = tightening.parts[index.0].charge_ms[t];
+                let points = frontier(pipeline, variant.profile.on(hardware, share), extra);
+                let runs = problem.deployed.iter().find(|d| {
+                    (d.pipeline, d.task.get(), d.variant.get(), d.hardware, d.share) == (index, t, v, hardware, share)
+                });
+                let price = problem.hardware_at(hardware).price_per_hour;
+                groups.push(Group {
+                    task: TaskIndex(t),
+                    variant: VariantIndex(v),
+                    hardware,
+                    share,
+                    points,
+                    lane: 0,
+                    deployed: runs.map_or(0, |d| d.replicas),
+                    deployed_batch: runs.map(|d| d.batch),
+                    switch_cost: problem.switching_weight * variant.load_ms / 1000.0 * price / 3600.0,
+                });
+            }
+        }
+    }
+    groups
+}
+
+/// The points that no other point beats. Latency and throughput both increase along them.
+fn frontier(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<Point> {
+    let point = |r: &ProfileRow| Point {
+        batch: r.batch,
+        latency_ms: r.latency_ms,
+        charge_ms: pipeline.hop_charge_ms(r.latency_ms) + extra_ms,
+        qps: r.throughput_qps(),
+    };
+    let mut points: Vec<Point> = rows.iter().map(point).collect();
+    points.sort_by(|a, b| a.charge_ms.total_cmp(&b.charge_ms).then(b.qps.total_cmp(&a.qps)));
+    let mut best = 0.0;
+    points.retain(|p| {
+        let better = p.qps > best;
+        best = p.qps.max(best);
+        better
+    });
+    points
+}
+
+/// The least charge of each task: its fastest point, or 0 if the task is optional.
+pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Group]) -> Vec<f64> {
+    let mut least = vec![f64::INFINITY; pipeline.tasks.len()];
+    for group in groups {
+        let charge = &mut least[group.task.get()];
+        *charge = group.points.iter().map(|p| p.charge_ms).fold(*charge, f64::min);
+    }
+    least.iter_mut().zip(optional).for_each(|(charge, &optional)| *charge = if optional { 0.0 } else { *charge });
+    least
+}
+
+/// Removes the points that miss the SLO even if all other tasks run at their fastest, and then the groups without points.
+fn prune_slow(pipeline: &Pipeline, optional: &[bool], rule: LatencyRule, groups: &mut Vec<Group>) {
+    let least = least_charges(pipeline, optional, groups);
+    let finish = finish_times(pipeline, rule, &least);
+    let remaining = remaining_times(pipeline, rule, &least);
+    let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
+    for group in groups.iter_mut() {
+        let t = group.task.get();
+        let into = pipeline.edges_into(group.task).filter(|e| delays(rule, e));
+        let others = into.map(|e| finish[e.from.get()]).fold(0.0, f64::max) + remaining[t];
+        group.points.retain(|p| others + p.charge_ms <= slo);
+    }
+    groups.retain(|g| !g.points.is_empty());
+}

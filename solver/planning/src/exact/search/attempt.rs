@@ -1,0 +1,85 @@
+//! Does one search give a plan that the checker accepts?
+
+use super::modes::{SearchResult, search};
+use crate::exact::model::tightening::Tightening;
+use crate::exact::solution::found::BestFound;
+use crate::exact::solution::plan::plan_of;
+use crate::routing;
+use apportion_domain::{ObjectiveValue, Plan, Problem, StopReason};
+use apportion_mip::Limits;
+use std::time::Duration;
+
+/// How a plan was found. It allows the same search on a changed problem.
+#[derive(Clone, Debug)]
+pub(crate) struct Provenance {
+    pub tightening: Tightening,
+    /// How long the search took.
+    pub took: Duration,
+    /// Whether the search ran to its end.
+    pub complete: bool,
+}
+
+/// A plan that the checker accepts, with its proven bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub plan: Plan,
+    pub objective: ObjectiveValue,
+    /// Why the search ended before its proof.
+    pub stopped: Option<StopReason>,
+    /// How it was found; `None` if the search cannot be repeated.
+    pub provenance: Option<Provenance>,
+}
+
+/// Result of one search, as a plan.
+#[derive(Clone, Debug)]
+pub(crate) enum Attempt {
+    Plan(Box<Candidate>),
+    Infeasible,
+    Unknown(StopReason),
+}
+
+/// Searches once. The plan has routing tables, and the checker accepts it.
+pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Attempt {
+    if let Some(reason) = limits.for_finishing().stop_reason() {
+        return Attempt::Unknown(reason);
+    }
+    let start = (limits.elapsed)();
+    let search = search(problem, tightening, gap, limits);
+    let took = (limits.elapsed)().saturating_sub(start);
+    match search {
+        SearchResult::Unknown(stopped) => Attempt::Unknown(stopped),
+        SearchResult::Infeasible => Attempt::Infeasible,
+        SearchResult::Found(found) => match candidate(problem, tightening, &found, took) {
+            Ok(candidate) => Attempt::Plan(Box::new(candidate)),
+            Err(stopped) => Attempt::Unknown(stopped),
+        },
+    }
+}
+
+fn candidate(
+    problem: &Problem,
+    tightening: &Tightening,
+    found: &BestFound,
+    took: Duration,
+) -> Result<Candidate, StopReason> {
+    let plan = plan_of(problem, &found.space, &found.choice, &found.flows);
+    let mut plan = plan.ok_or(StopReason::Unsupported)?;
+    let headroom: Vec<f64> = tightening.parts.iter().map(|p| p.headroom.iter().copied().fold(1.0, f64::max)).collect();
+    routing::add_tables(problem, &mut plan, &headroom);
+    if !is_clean(problem, &plan) {
+        return Err(StopReason::Numerics);
+    }
+    let objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
+    let provenance = Provenance { tightening: tightening.clone(), took, complete: found.stopped.is_none() };
+    Ok(Candidate { plan, objective, stopped: found.stopped, provenance: Some(provenance) })
+}
+
+/// Whether the checker accepts our plan. It always should.
+pub(crate) fn is_clean(problem: &Problem, plan: &Plan) -> bool {
+    let findings = apportion_checker::check(problem, plan);
+    for finding in &findings {
+        tracing::error!(%finding, "the checker rejects our plan");
+    }
+    debug_assert!(findings.is_empty(), "the checker rejects our plan: {findings:?}");
+    findings.is_empty()
+}

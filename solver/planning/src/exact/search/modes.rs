@@ -1,0 +1,166 @@
+//! In which stages is each mode searched, and what is proven at the end?
+
+use super::fallback;
+use crate::exact::decompose;
+use crate::exact::model::bounds;
+use crate::exact::model::goal::{Goal, Stage};
+use crate::exact::model::space::{Space, SpaceError};
+use crate::exact::model::tightening::Tightening;
+use crate::exact::model::tolerances::ACCURACY_SLACK;
+use crate::exact::solution::choice::Choice;
+use crate::exact::solution::deployed::prefer_deployed;
+use crate::exact::solution::flows::flows;
+use crate::exact::solution::found::BestFound;
+use crate::exact::solution::trim::trim;
+use crate::exact::solution::worth::worth;
+use crate::exact::stage::enumerate;
+use crate::exact::stage::solve::{StageResult, solve_stage};
+use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
+use apportion_mip::Limits;
+
+/// How a search ended.
+#[derive(Clone, Debug)]
+pub(crate) enum SearchResult {
+    Found(Box<BestFound>),
+    Infeasible,
+    Unknown(StopReason),
+}
+
+/// Searches for the best plan of a problem in its mode, under its latency rule.
+///
+/// If the time is up, or the formulation would be too large, a local search finds some plan instead. Only a cancelled run
+/// gets none.
+pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> SearchResult {
+    match (ModeSearch { problem, tightening, gap, limits }).search_exactly() {
+        SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
+            match fallback::plan_by_local_search(problem, tightening, limits, reason) {
+                Some(found) => SearchResult::Found(Box::new(found)),
+                None => SearchResult::Unknown(reason),
+            }
+        }
+        other => other,
+    }
+}
+
+/// One exact search.
+pub(crate) struct ModeSearch<'a> {
+    pub problem: &'a Problem,
+    pub tightening: &'a Tightening,
+    /// Relative gap at which a plan counts as optimal.
+    pub gap: f64,
+    pub limits: &'a Limits,
+}
+
+/// The integers of the last stage, with what is known about the mode's objective.
+pub(crate) struct LastStage {
+    pub choice: Choice,
+    pub step: Option<ObjectiveStep>,
+    pub value: f64,
+    pub bound: f64,
+    pub stopped: Option<StopReason>,
+}
+
+impl ModeSearch<'_> {
+    fn search_exactly(&self) -> SearchResult {
+        // Every plan needs a space, also that of the local search. So it is made even in the last of the time.
+        let space = match Space::new(self.problem, self.tightening, &self.limits.for_finishing()) {
+            Ok(space) => space,
+            Err(SpaceError::Latency(_)) => return SearchResult::Infeasible,
+            Err(SpaceError::Stopped(reason)) => return SearchResult::Unknown(reason),
+            Err(why @ SpaceError::TooLarge(_)) => {
+                tracing::warn!(%why, "the problem is too large for the exact planner");
+                return SearchResult::Unknown(StopReason::Unsupported);
+            }
+        };
+        let found = match self.problem.objective.mode {
+            Mode::HardwareThenAccuracy => self.hardware_then_accuracy(space),
+            Mode::MinCost => self.stages(space, Goal::CostAndSwitching, None),
+            Mode::MaxAccuracy => self.stages(space, Goal::Accuracy, Some(Goal::Cost)),
+        };
+        match found {
+            SearchResult::Found(found) => SearchResult::Found(Box::new(prefer_deployed(self.problem, *found, self.limits))),
+            other => other,
+        }
+    }
+
+    fn hardware_then_accuracy(&self, space: Space) -> SearchResult {
+        let &Self { problem, tightening, gap, limits } = self;
+        if let Ok(best) = Space::of_most_accurate(problem, tightening, &limits.for_finishing()) {
+            let result = match enumerate::fewest_replicas(problem, &best, &limits.for_finishing()) {
+                Some(result) => result,
+                None => decompose::solve_apart(problem, &best, Goal::Replicas, None, gap, limits)
+                    .unwrap_or_else(|| solve_stage(problem, &best, Stage::new(Goal::Replicas), gap, limits, None)),
+            };
+            match result {
+                StageResult::Found { choice, value, bound, stopped } => {
+                    let (step, bound) = (Some(ObjectiveStep::Hardware), (bound - 1e-6).ceil());
+                    return self.finish(best, LastStage { choice, step, value, bound, stopped });
+                }
+                StageResult::Infeasible => {}
+                StageResult::Unknown(reason) => return SearchResult::Unknown(reason),
+            }
+        }
+        match enumerate::most_accurate(problem, &space, gap, limits) {
+            Some(StageResult::Found { choice, value, bound, stopped }) => {
+                let step = Some(ObjectiveStep::Accuracy);
+                self.finish(space, LastStage { choice, step, value: -value, bound: -bound, stopped })
+            }
+            Some(StageResult::Infeasible) => SearchResult::Infeasible,
+            Some(StageResult::Unknown(reason)) => SearchResult::Unknown(reason),
+            None => self.stages(space, Goal::Accuracy, Some(Goal::Replicas)),
+        }
+    }
+
+    /// Solves `goal` first, and then `second` among the plans of the same accuracy.
+    fn stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
+        let &Self { problem, gap, limits, .. } = self;
+        let apart = decompose::solve_apart(problem, &space, goal, second, gap, limits);
+        // the decomposition has broken the ties already
+        let second = second.filter(|_| apart.is_none());
+        let first = apart.unwrap_or_else(|| solve_stage(problem, &space, Stage::new(goal), gap, limits, None));
+        let (mut choice, value, bound, mut stopped) = match first {
+            StageResult::Found { choice, value, bound, stopped } => (choice, value, bound, stopped),
+            StageResult::Infeasible => return SearchResult::Infeasible,
+            StageResult::Unknown(reason) => return SearchResult::Unknown(reason),
+        };
+        if let (Some(goal), None) = (second, stopped) {
+            let least = -value - ACCURACY_SLACK * value.abs();
+            let stage = Stage { accuracy_min: Some(least), ..Stage::new(goal) };
+            match solve_stage(problem, &space, stage, gap, limits, None) {
+                StageResult::Found { choice: cheaper, .. } => choice = cheaper,
+                StageResult::Infeasible => stopped = Some(StopReason::Numerics),
+                StageResult::Unknown(_) => {}
+            }
+        }
+        let step = (problem.objective.mode == Mode::HardwareThenAccuracy).then_some(ObjectiveStep::Accuracy);
+        let (value, bound) = if goal == Goal::Accuracy { (-value, -bound) } else { (value, bound) };
+        self.finish(space, LastStage { choice, step, value, bound, stopped })
+    }
+
+    /// Solves the flows of a choice, removes the replicas that it does not need, and states its value and bound.
+    pub(crate) fn finish(&self, space: Space, last: LastStage) -> SearchResult {
+        let &Self { problem, tightening, limits, .. } = self;
+        let LastStage { choice, step, value, bound, stopped } = last;
+        // the last linear programme is tiny, so the limit that ended the search does not stop it
+        let flows = match flows(problem, &space, &choice, &limits.for_finishing()) {
+            Ok(Some(flows)) => flows,
+            Ok(None) => {
+                tracing::error!("the integers of a solution carry no flows");
+                return SearchResult::Unknown(StopReason::Numerics);
+            }
+            Err(reason) => return SearchResult::Unknown(reason),
+        };
+        let choice = trim(problem, &space, choice, &flows);
+        let worth = worth(problem, &space, &choice, &flows, step);
+        let is_maximised = bounds::is_maximised(problem, step);
+        let bound = match (stopped.is_some(), is_maximised) {
+            (false, _) => bound,
+            (true, true) => bound.min(bounds::bound(problem, tightening, step)),
+            (true, false) => bound.max(bounds::bound(problem, tightening, step)),
+        };
+        // Trimming and exact flows may give a better value than the solver saw. It is never worse than the tolerance.
+        let bound = if is_maximised { bound.max(worth) } else { bound.min(worth) };
+        tracing::debug!(value, worth, bound, "solved");
+        SearchResult::Found(Box::new(BestFound { space, choice, flows, step, value: worth, bound, stopped }))
+    }
+}

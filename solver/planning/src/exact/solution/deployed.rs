@@ -1,0 +1,81 @@
+//! Is the deployed plan as good as the new one? Then it stays: planning again from a plan changes nothing.
+
+use super::choice::{Choice, GroupChoice};
+use super::flows::{accuracy, flows};
+use super::found::BestFound;
+use super::worth::{cost, devices, worth};
+use crate::exact::model::latency::finish_times;
+use crate::exact::model::space::Space;
+use crate::exact::model::tolerances::ACCURACY_SLACK;
+use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, SLACK, TaskIndex};
+use apportion_mip::Limits;
+
+/// Replaces the solution by the deployed plan, if that is as good.
+pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &Limits) -> BestFound {
+    let Some(choice) = deployed_choice(problem, &found.space) else { return found };
+    if choice == found.choice || !fits(problem, &found.space, &choice) {
+        return found;
+    }
+    let Ok(Some(flows)) = flows(problem, &found.space, &choice, limits) else { return found };
+    let floors_met = found.space.parts.iter().zip(&flows).all(|(part, shares)| {
+        let floor = problem.pipeline(part.index).min_accuracy.unwrap_or(0.0);
+        accuracy(part, shares) >= floor - SLACK
+    });
+    let value = worth(problem, &found.space, &choice, &flows, found.step);
+    let slack = ACCURACY_SLACK * found.value.abs();
+    let tied = match (problem.objective.mode, found.step) {
+        (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => value <= found.value,
+        (Mode::HardwareThenAccuracy, _) => value >= found.value - slack && choice.replicas() <= found.choice.replicas(),
+        (Mode::MaxAccuracy, _) => {
+            let costs = (cost(problem, &found.space, &choice), cost(problem, &found.space, &found.choice));
+            value >= found.value - slack && costs.0 <= costs.1 + slack
+        }
+        (Mode::MinCost, _) => value <= found.value + slack,
+    };
+    if floors_met && tied { BestFound { choice, flows, value, ..found } } else { found }
+}
+
+/// The deployed groups as a choice; `None` if one of them is not in the space, or if nothing is deployed.
+fn deployed_choice(problem: &Problem, space: &Space) -> Option<Choice> {
+    let running: u64 = problem.deployed.iter().map(|d| u64::from(d.replicas)).sum();
+    if running == 0 {
+        return None;
+    }
+    let mut groups = Vec::new();
+    for part in &space.parts {
+        let mut of_part = Vec::new();
+        for group in &part.groups {
+            let point = match group.deployed_batch.filter(|_| group.deployed > 0) {
+                Some(batch) => group.points.iter().position(|p| p.batch == batch)?,
+                None => 0,
+            };
+            of_part.push(GroupChoice { replicas: group.deployed, point });
+        }
+        groups.push(of_part);
+    }
+    let choice = Choice { groups };
+    (choice.replicas() == running).then_some(choice)
+}
+
+/// Whether a choice keeps to counts, budget, least replicas and the latency rule.
+fn fits(problem: &Problem, space: &Space, choice: &Choice) -> bool {
+    let devices = devices(problem, space, choice);
+    let counts = problem.hardware.iter().zip(devices).all(|(h, n)| h.count.is_none_or(|count| n <= u64::from(count)));
+    let budget = problem.objective.budget_per_hour.is_none_or(|b| cost(problem, space, choice) <= b + SLACK * b.max(1.0));
+    let parts = space.parts.iter().zip(&choice.groups).all(|(part, groups)| {
+        let pipeline = problem.pipeline(part.index);
+        let mut charges = vec![0.0_f64; pipeline.tasks.len()];
+        let mut replicas = vec![0_u32; pipeline.tasks.len()];
+        for (group, c) in part.groups.iter().zip(groups).filter(|(_, c)| c.replicas > 0) {
+            let t = group.task.get();
+            charges[t] = charges[t].max(group.points[c.point].charge_ms);
+            replicas[t] += c.replicas;
+        }
+        let enough = (0..replicas.len()).all(|t| replicas[t] >= pipeline.task(TaskIndex(t)).min_replicas);
+        let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
+        // under rule `path` the flows keep to the SLO
+        let in_time = || finish_times(pipeline, part.rule, &charges).iter().all(|&f| f <= slo);
+        enough && (part.rule == LatencyRule::Path || in_time())
+    });
+    counts && budget && parts
+}

@@ -1,0 +1,19 @@
+//! What is a solution, and what is proven about it?
+
+use super::choice::Choice;
+use crate::exact::model::space::Space;
+use apportion_domain::{ObjectiveStep, StopReason};
+
+/// A choice with what is proven about it.
+#[derive(Clone, Debug)]
+pub(crate) struct BestFound {
+    pub space: Space,
+    pub choice: Choice,
+    /// Shares by pipeline and trie node.
+    pub flows: Vec<Vec<f64>>,
+    pub step: Option<ObjectiveStep>,
+    pub value: f64,
+    pub bound: f64,
+    /// Why the search ended before its proof.
+    pub stopped: Option<StopReason>,
+}

@@ -1,0 +1,9 @@
+//! What plan do the numbers of a solution mean, and what is it worth?
+
+pub(crate) mod choice;
+pub(crate) mod deployed;
+pub(crate) mod flows;
+pub(crate) mod found;
+pub(crate) mod plan;
+pub(crate) mod trim;
+pub(crate) mod worth;

@@ -1,0 +1,196 @@
+//! How is one pipeline on one kind of device solved? By its maximal budget vectors, in the order of their bounds.
+//!
+//! A budget vector fixes the operating point of every variant. The rest is a small programme over replicas and flows. Its
+//! linear relaxation has a closed form ([`Envelope`]). A vector is solved only if its bound beats the incumbent, so most
+//! vectors are never solved.
+
+use super::envelope::Envelope;
+use super::solve::{StageResult, solve_stage};
+use crate::exact::model::budgets;
+use crate::exact::model::goal::{Goal, Stage};
+use crate::exact::model::space::{PipelineSpace, Space};
+use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
+use crate::exact::solution::choice::{Choice, GroupChoice};
+use crate::exact::solution::trim::replicas_for;
+use apportion_domain::{LatencyRule, Problem, Share, StopReason};
+use apportion_mip::Limits;
+
+/// One budget vector with its bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub budgets: Vec<f64>,
+    pub envelope: Envelope,
+    /// No plan within the devices is more accurate.
+    pub accuracy_max: f64,
+}
+
+/// The number of devices, if enumeration applies: one pipeline, one group for each variant, whole devices of one counted
+/// kind, no losses to survive, no budget.
+pub(crate) fn devices_if_applicable(problem: &Problem, space: &Space) -> Option<f64> {
+    let [part] = space.parts.as_slice() else { return None };
+    let first = part.groups.first()?;
+    let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
+    let single = part.by_variant.iter().flatten().all(|groups| groups.len() <= 1);
+    let pipeline = problem.pipeline(part.index);
+    // if every edge makes queries and each task has one variant, both latency rules are equal
+    let same_rule = part.rule == LatencyRule::TaskBudget
+        || (part.trie.nodes.len() == pipeline.tasks.len() && pipeline.edges.iter().all(|e| e.primary));
+    let plain = pipeline.survive == 0 && problem.objective.budget_per_hour.is_none() && same_rule;
+    (alike && single && plain).then(|| problem.hardware_at(first.hardware).count.map_or(f64::INFINITY, f64::from))
+}
+
+fn points(part: &PipelineSpace, budgets: &[f64]) -> Vec<Option<usize>> {
+    part.groups.iter().map(|g| g.best_within(budgets[g.task.get()])).collect()
+}
+
+/// Step 1 in closed form: with one best variant for each task, a vector needs `sum of ceil(D m_i / q_i)` replicas.
+/// `None` if enumeration does not apply.
+pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits) -> Option<StageResult> {
+    let devices = devices_if_applicable(problem, space)?;
+    let part = &space.parts[0];
+    let pipeline = problem.pipeline(part.index);
+    let one_each = part.by_variant.iter().all(|variants| variants.iter().filter(|g| !g.is_empty()).count() == 1);
+    if !one_each || part.trie.nodes.len() != pipeline.tasks.len() || pipeline.min_accuracy.is_some() {
+        return None;
+    }
+    let mut best: Option<(u64, Choice)> = None;
+    for budgets in budgets::maximal(pipeline, part, limits)? {
+        let mut groups = vec![GroupChoice::default(); part.groups.len()];
+        for node in &part.trie.nodes {
+            let g = part.by_variant[node.task.get()][node.variant.get()][0];
+            let point = part.groups[g].best_within(budgets[node.task.get()])?;
+            let needed = replicas_for(node.load_qps, part.groups[g].points[point].qps);
+            let replicas = needed.max(pipeline.task(node.task).min_replicas);
+            groups[g] = GroupChoice { replicas, point };
+        }
+        let choice = Choice { groups: vec![groups] };
+        let replicas = choice.replicas();
+        if replicas as f64 <= devices && best.as_ref().is_none_or(|(fewest, _)| replicas < *fewest) {
+            best = Some((replicas, choice));
+        }
+    }
+    Some(match best {
+        Some((replicas, choice)) => {
+            StageResult::Found { choice, value: replicas as f64, bound: replicas as f64, stopped: None }
+        }
+        None => StageResult::Infeasible,
+    })
+}
+
+/// Steps 2 and 3: the highest accuracy, then the fewest replicas that keep it. Value and bound are negated accuracies.
+/// `None` if enumeration does not apply.
+pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: &Limits) -> Option<StageResult> {
+    let devices = devices_if_applicable(problem, space)?;
+    let part = &space.parts[0];
+    if part.trie.merged {
+        return None;
+    }
+    let candidates = budget_candidates(problem, part, devices, &limits.for_finishing())?;
+    let answer = search_highest_accuracy(problem, space, &candidates, gap, limits);
+    Some(match answer {
+        StageResult::Found { choice, value, bound, stopped: None } => {
+            let choice = reduce_replicas(problem, space, &candidates, -value, choice, limits);
+            StageResult::Found { choice, value, bound, stopped: None }
+        }
+        other => other,
+    })
+}
+
+/// Step 2 alone, over candidates in the order of their bounds.
+pub(crate) fn search_highest_accuracy(
+    problem: &Problem,
+    space: &Space,
+    candidates: &[Candidate],
+    gap: f64,
+    limits: &Limits,
+) -> StageResult {
+    let mut incumbent: Option<(f64, Choice)> = None;
+    let mut bound = f64::NEG_INFINITY;
+    let mut stopped = None;
+    let small = STAGE_GAP_SHARE * gap;
+    for candidate in candidates {
+        let best = incumbent.as_ref().map(|(accuracy, _)| *accuracy);
+        if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + small)) {
+            bound = bound.max(candidate.accuracy_max);
+            break;
+        }
+        if let Some(reason) = limits.stop_reason()
+            && (best.is_some() || limits.for_finishing().exceeded())
+        {
+            bound = bound.max(candidate.accuracy_max);
+            stopped = Some(reason);
+            break;
+        }
+        let stage = Stage::new(Goal::Accuracy).within(&candidate.budgets);
+        match solve_stage(problem, space, stage, gap, limits, best.map(|a| -a)) {
+            StageResult::Found { choice, value, bound: own, stopped: why } => {
+                bound = bound.max((-own).min(candidate.accuracy_max));
+                stopped = stopped.or(why);
+                if best.is_none_or(|best| -value > best) {
+                    incumbent = Some((-value, choice));
+                    limits.report_progress("accuracy", -value, candidates[0].accuracy_max);
+                }
+            }
+            // no solution there beats the incumbent by more than the gap
+            StageResult::Infeasible => {
+                bound = best.map_or(bound, |best| bound.max(candidate.accuracy_max.min(best * (1.0 + small))));
+            }
+            StageResult::Unknown(reason) => {
+                bound = bound.max(candidate.accuracy_max);
+                stopped = Some(reason);
+            }
+        }
+    }
+    let Some((accuracy, choice)) = incumbent else {
+        return stopped.map_or(StageResult::Infeasible, StageResult::Unknown);
+    };
+    StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
+}
+
+/// The budget vectors that carry the demand on this many devices, the most accurate bound first. `None` if there are too
+/// many, or if the time is up.
+pub(crate) fn budget_candidates(
+    problem: &Problem,
+    part: &PipelineSpace,
+    devices: f64,
+    limits: &Limits,
+) -> Option<Vec<Candidate>> {
+    let mut candidates = Vec::new();
+    for budgets in budgets::maximal(problem.pipeline(part.index), part, limits)? {
+        if limits.exceeded() {
+            return None;
+        }
+        let Some(envelope) = Envelope::new(part, &points(part, &budgets)) else { continue };
+        if let Some(accuracy_max) = envelope.accuracy_at(devices) {
+            candidates.push(Candidate { budgets, envelope, accuracy_max });
+        }
+    }
+    candidates.sort_by(|a, b| b.accuracy_max.total_cmp(&a.accuracy_max));
+    Some(candidates)
+}
+
+/// Step 3: fewest replicas with accuracy of at least `accuracy * (1 - 1e-6)`.
+pub(crate) fn reduce_replicas(
+    problem: &Problem,
+    space: &Space,
+    candidates: &[Candidate],
+    accuracy: f64,
+    mut choice: Choice,
+    limits: &Limits,
+) -> Choice {
+    let least = accuracy * (1.0 - ACCURACY_SLACK);
+    for candidate in candidates {
+        let fewest = choice.replicas() as f64;
+        let workers = candidate.envelope.workers_for(least);
+        if workers.is_none_or(|w| (w - 1e-6).ceil() >= fewest) {
+            continue;
+        }
+        let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within(&candidate.budgets) };
+        match solve_stage(problem, space, stage, 0.0, limits, Some(fewest)) {
+            StageResult::Found { choice: other, .. } if other.replicas() < choice.replicas() => choice = other,
+            StageResult::Unknown(StopReason::TimeLimit | StopReason::Cancelled) => break,
+            _ => {}
+        }
+    }
+    choice
+}

@@ -1,0 +1,66 @@
+//! How is one stage solved on the whole formulation?
+
+use crate::exact::model::constraints::build;
+use crate::exact::model::goal::Stage;
+use crate::exact::model::space::Space;
+use crate::exact::model::tolerances::STAGE_GAP_SHARE;
+use crate::exact::solution::choice::{Choice, read_choice};
+use apportion_domain::{Problem, StopReason};
+use apportion_mip::highs::{self, Settings};
+use apportion_mip::{Ending, Limits, Solved, branch};
+
+/// Result of one stage.
+pub(crate) enum StageResult {
+    /// A choice; its goal's value and bound, both to be minimised; why it ended early.
+    Found {
+        choice: Choice,
+        value: f64,
+        bound: f64,
+        stopped: Option<StopReason>,
+    },
+    Infeasible,
+    Unknown(StopReason),
+}
+
+/// Builds and solves one stage. With the cost of an `incumbent`, only cheaper solutions count.
+///
+/// Stages with given budgets are small. They go to our own branch and bound first, and then to HiGHS.
+pub(crate) fn solve_stage(
+    problem: &Problem,
+    space: &Space,
+    stage: Stage<'_>,
+    gap: f64,
+    limits: &Limits,
+    incumbent: Option<f64>,
+) -> StageResult {
+    // a stage with given budgets is small, and may give the only solution of the run
+    let late = if stage.budgets.is_some() { limits.for_finishing() } else { limits.clone() };
+    if let Some(reason) = late.stop_reason() {
+        return StageResult::Unknown(reason);
+    }
+    let mut built = build(problem, space, stage);
+    let small = stage
+        .budgets
+        .and_then(|_| branch::solve(&built.formulation, STAGE_GAP_SHARE * gap, incumbent.unwrap_or(f64::INFINITY), limits));
+    let solved = small.unwrap_or_else(|| {
+        if let Some(incumbent) = incumbent {
+            let terms = built.formulation.cost_terms();
+            built.formulation.at_most(if stage.is_whole() { incumbent - 1.0 } else { incumbent }, terms);
+        }
+        let reported_goal = stage.goal.reported().filter(|_| stage.budgets.is_none());
+        highs::solve(&built.formulation, Settings { reported_goal, ..Settings::mip(STAGE_GAP_SHARE * gap) }, limits, None)
+    });
+    let Solved { ending, values, cost, bound } = solved;
+    let reason = || limits.stop_reason_or_time_limit();
+    match (ending, values) {
+        (Ending::Infeasible, _) => StageResult::Infeasible,
+        (Ending::Optimal | Ending::Stopped, Some(values)) => StageResult::Found {
+            choice: read_choice(space, &built.columns.parts, &values),
+            value: cost,
+            bound: bound.min(cost),
+            stopped: (ending == Ending::Stopped).then(reason),
+        },
+        (Ending::Stopped, None) => StageResult::Unknown(reason()),
+        _ => StageResult::Unknown(StopReason::Numerics),
+    }
+}

@@ -1,0 +1,82 @@
+//! The greedy planner of InferLine (section 4.3, Algorithms 1 and 2) on the estimator.
+//!
+//! Algorithm 1: every task runs its most accurate variant at its smallest batch, one replica, on the hardware that is
+//! fastest; replicas are added to the throughput bottleneck until the estimator meets the percentile on the load. Algorithm 2:
+//! of the actions *double the batch*, *remove a replica*, *change the hardware*, the feasible one that saves most is taken,
+//! until none is left. The paper orders hardware by speed and price alike; here every other hardware type is tried.
+//!
+//! Feasible means that the checker accepts the plan and the estimator meets every percentile. It proves nothing about what
+//! it does not find: its plans are feasible without a bound. `judge` says how the answer is had cheaply, `minimise` is Algorithm 2,
+//! and the tests hold both to the plain algorithm, which judges every action by a whole run.
+
+mod assemble;
+mod initialise;
+mod judge;
+mod minimise;
+mod search;
+#[cfg(test)]
+mod tests;
+mod verdicts;
+
+use crate::answer::report;
+use crate::exact::model::groups::fastest;
+use crate::exact::search::attempt::Candidate;
+use crate::options::PlanOptions;
+use crate::replay;
+use apportion_domain::{
+    Constraint, Mode, ObjectiveStep, ObjectiveValue, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem, Relaxation,
+    Shortfall, StopReason,
+};
+use initialise::NoStart;
+use search::GreedySearch;
+
+/// Plans greedily.
+pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    let default = replay::default_workload(problem);
+    let limits = options.limits();
+    let workload = options.trace.as_ref().unwrap_or(&default);
+    let search = limits.for_search();
+    let greedy = match GreedySearch::new(problem, workload, &search) {
+        Ok(greedy) => greedy,
+        Err(stopped) => return report::report_unknown(options, stopped),
+    };
+    let (settings, stopped) = match greedy.initialise().map(|start| greedy.minimise(start)) {
+        Ok(done) => done,
+        Err(NoStart::Latency(p, best)) => return too_slow(problem, options, p, best),
+        Err(NoStart::Capacity) => return report::report_unknown(options, StopReason::TraceNotMet),
+        Err(NoStart::Stopped(stopped)) => return report::report_unknown(options, stopped),
+    };
+    let Some(plan) = greedy.plan(&settings) else { return report::report_unknown(options, StopReason::Numerics) };
+    let estimate = replay::replay(problem, &plan, greedy.workload, &limits.for_finishing()).map(|s| s.total);
+    let candidate = Candidate { objective: objective(problem, &plan), plan, stopped: Some(stopped), provenance: None };
+    report::report_plan(problem, options, candidate, estimate, Vec::new())
+}
+
+fn too_slow(problem: &Problem, options: &PlanOptions, p: PipelineIndex, best: f64) -> (PlanOutcome, PlanningReport) {
+    let pipeline = problem.pipeline(p);
+    let shortfall = Shortfall {
+        constraint: Constraint::Latency,
+        place: pipeline.name.clone(),
+        asked: pipeline.slo_ms,
+        best,
+        relax: Some(Relaxation { pointer: format!("/pipelines/{}/slo_ms", p.0), from: pipeline.slo_ms, to: best }),
+    };
+    // faster variants may do what the most accurate ones cannot: only the exact planner can say that nothing does
+    let (_, mut report) = report::report_unknown(options, StopReason::Finished);
+    report.explanation.shortfalls = vec![shortfall.clone()];
+    match fastest(problem, p) {
+        Ok(fastest) if fastest <= pipeline.slo_ms => (PlanOutcome::Unknown { stopped: StopReason::Finished }, report),
+        _ => (PlanOutcome::Infeasible { shortfalls: vec![shortfall] }, report),
+    }
+}
+
+fn objective(problem: &Problem, plan: &Plan) -> ObjectiveValue {
+    let weights: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+    let accuracy = problem.pipelines.iter().zip(&plan.pipelines).map(|(p, part)| p.weight * part.accuracy).sum::<f64>();
+    let (step, value) = match problem.objective.mode {
+        Mode::HardwareThenAccuracy => (Some(ObjectiveStep::Hardware), plan.replicas() as f64),
+        Mode::MinCost => (None, plan.cost_per_hour),
+        Mode::MaxAccuracy => (None, accuracy / weights.max(f64::MIN_POSITIVE)),
+    };
+    ObjectiveValue { step, value: Some(value), bound: None }
+}

@@ -1,0 +1,385 @@
+//! How many replicas a plan's groups need at other rates: the ladder on which a pipeline is steered between plans.
+//!
+//! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy
+//! planner does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then
+//! taken away where they save most.
+
+use crate::replay;
+use crate::replay::Verdict;
+use apportion_domain::{Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind, Trace};
+use apportion_estimator::{ArrivalProcess, Workload};
+use apportion_mip::Limits;
+use apportion_serving::ladder::Step;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
+const REPLICAS_OVER_MAX: u32 = 8;
+/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much
+/// is taken away again afterwards.
+const GROWTH: u32 = 12;
+/// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
+pub const STEP_FACTOR: f64 = 1.15;
+/// Largest load that a ladder is made for, over the plan's demand; one over it is the smallest.
+pub const UP_TO_MAX: f64 = 100.0;
+/// Length of the Poisson load on which a step must hold, in seconds.
+const SAMPLE_SECONDS: u64 = 30;
+/// Root seed of that load.
+const SEED: u64 = 1;
+
+struct StepSearch<'a> {
+    problem: &'a Problem,
+    pipeline: &'a Pipeline,
+    plan: &'a Plan,
+    workload: Workload,
+    /// Its requests that may miss.
+    misses_max: u64,
+    limits: &'a Limits,
+}
+
+impl<'a> StepSearch<'a> {
+    fn new(problem: &'a Problem, plan: &'a Plan, workload: Workload, limits: &'a Limits) -> Result<Self, StopReason> {
+        let misses_max = replay::misses_max(problem, &workload, limits)?;
+        Ok(Self { problem, pipeline: &problem.pipelines[0], plan, workload, misses_max, limits })
+    }
+}
+
+/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups
+/// may have less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on
+/// purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out
+/// when it is wanted. Pipelines with `continuous` tasks get none. Beside the plan, a sentence for each ladder that the limits cut
+/// short: one that did not get to the demand is left out, another ends at the last rate that was searched.
+pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> (Plan, Vec<String>) {
+    let mut left_out = Vec::new();
+    for part in &mut plan.pipelines {
+        let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
+        if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
+            continue;
+        }
+        let alone = problem.changed(|draft| {
+            draft.pipelines = vec![p.clone()];
+            draft.deployed.clear();
+        });
+        let Ok(alone) = alone else { continue };
+        let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
+        let first = if p.survive > 0 { 0 } else { -count };
+        let rates: Vec<f64> = (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
+        let of_part = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
+        let kept = |a: &Assignment| {
+            let asked = p.task_named(&a.group.task).map_or(1, |t| p.task(t).min_replicas);
+            if p.survive > 0 { a.replicas } else { asked.clamp(1, a.replicas.max(1)) }
+        };
+        let least: Vec<u32> = part.assignments.iter().map(kept).collect();
+        let steady = |qps: f64| {
+            let trace = Trace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
+            Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
+        };
+        let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
+        let (steps, stopped) = steps_within(&alone, &of_part, rates, &least, steady, limits);
+        // One that was stopped before the demand would know nothing of what the plan is for.
+        let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        if let Some(why) = stopped {
+            let had = steps
+                .last()
+                .filter(|_| is_of_use)
+                .map_or_else(|| "is left out".into(), |s| format!("ends at {:.1}", s.rate_qps));
+            left_out.push(format!("the ladder of {:?} up to {last_qps:.1} queries/s {had}: {why}", part.name));
+        }
+        part.ladder = if is_of_use { steps } else { Vec::new() };
+    }
+    (plan, left_out)
+}
+
+/// What a pipeline's part of a plan costs per hour at a rate, with the replicas of its ladder's step; beyond the last step
+/// in proportion. `None` without a ladder.
+#[must_use]
+pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
+    let of = |replicas: &[u32]| -> f64 {
+        part.assignments.iter().zip(replicas).map(|(a, &n)| f64::from(n) * replica_price(problem, a)).sum()
+    };
+    match part.ladder.iter().find(|step| step.rate_qps >= rate_qps) {
+        Some(step) => Some(of(&step.replicas)),
+        None => part.ladder.last().map(|last| of(&last.replicas) * rate_qps / last.rate_qps),
+    }
+}
+
+/// What a pipeline's part of a plan costs per hour at a rate: by its ladder, and as planned where it has none.
+#[must_use]
+pub fn price_at(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> f64 {
+    let planned = || part.assignments.iter().map(|a| f64::from(a.replicas) * replica_price(problem, a)).sum();
+    price_per_hour(problem, part, rate_qps).unwrap_or_else(planned)
+}
+
+/// The replicas that a pipeline's part of a plan has at a rate: those of its ladder's step, of the last one beyond it; as planned where it
+/// has no ladder.
+#[must_use]
+pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
+    let mut part = part.clone();
+    if let Some(step) = part.ladder.iter().find(|step| step.rate_qps >= rate_qps).or(part.ladder.last()) {
+        part.assignments.iter_mut().zip(&step.replicas).for_each(|(a, &n)| a.replicas = n);
+    }
+    part
+}
+
+/// Whether there are devices for a plan.
+#[must_use]
+pub fn fits(problem: &Problem, plan: &Plan) -> bool {
+    let count = |name: &str| problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
+    plan.devices().into_iter().all(|(name, wanted)| count(name).is_none_or(|count| wanted <= u64::from(count)))
+}
+
+/// The plan with ladders that are climbed earlier, or later if `headroom` is below 1: their rates are divided by it. A ladder was
+/// made on Poisson arrivals; a load that comes in bursts wants more than its mean does.
+#[must_use]
+pub fn with_headroom(mut plan: Plan, headroom: f64) -> Plan {
+    plan.pipelines.iter_mut().flat_map(|part| &mut part.ladder).for_each(|step| step.rate_qps /= headroom);
+    plan
+}
+
+/// Price of a replica per hour.
+fn replica_price(problem: &Problem, a: &Assignment) -> f64 {
+    let hardware = problem.hardware.iter().find(|h| h.name == a.group.hardware);
+    hardware.map_or(0.0, |h| h.price_per_hour * f64::from(a.group.share.eighths()) / 8.0)
+}
+
+/// What a plan costs per hour at the demands of its pipelines: by their ladders, and as planned where one has none.
+pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
+    plan.pipelines.iter().map(|part| price_at(problem, part, part.demand_qps)).sum()
+}
+
+/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No
+/// group has less than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate
+/// that no number of replicas holds, or for which there are not enough devices; below the demand such a rate is left out
+/// (where batches wait to be full, few queries may be late).
+#[must_use]
+pub fn steps(
+    problem: &Problem,
+    plan: &Plan,
+    rates_qps: impl IntoIterator<Item = f64>,
+    least: &[u32],
+    workload: impl Fn(f64) -> Workload,
+) -> Vec<Step> {
+    let limits = Limits::new(Arc::new(Duration::default));
+    steps_within(problem, plan, rates_qps, least, workload, &limits).0
+}
+
+/// The same within limits, and why it ended before the last rate, if the limits did that.
+fn steps_within(
+    problem: &Problem,
+    plan: &Plan,
+    rates_qps: impl IntoIterator<Item = f64>,
+    least: &[u32],
+    workload: impl Fn(f64) -> Workload,
+    limits: &Limits,
+) -> (Vec<Step>, Option<StopReason>) {
+    let mut steps: Vec<Step> = Vec::new();
+    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return (steps, None) };
+    for rate_qps in rates_qps {
+        let least = steps.last().map_or(least, |s| &s.replicas);
+        let fewest = StepSearch::new(problem, plan, workload(rate_qps), limits).and_then(|search| {
+            let fewest = search.fewest(rate_qps, least)?;
+            Ok(fewest.filter(|replicas| fits(problem, &search.with(replicas))))
+        });
+        match fewest {
+            Ok(Some(replicas)) => steps.push(Step { rate_qps, replicas }),
+            Ok(None) if rate_qps < pipeline.demand_qps => {}
+            Ok(None) => break,
+            Err(stopped) => return (steps, Some(stopped)),
+        }
+    }
+    (steps, None)
+}
+
+impl StepSearch<'_> {
+    /// The fewest replicas that hold the rate, if any do; the error is why nobody knows.
+    fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
+        let assignments = &self.plan.pipelines[0].assignments;
+        let busy = |replicas: &[u32]| -> Vec<f64> {
+            let one = |(a, &n): (&apportion_domain::Assignment, &u32)| {
+                a.utilisation * f64::from(a.replicas) * rate_qps / (self.pipeline.demand_qps * f64::from(n))
+            };
+            assignments.iter().zip(replicas).map(one).collect()
+        };
+        let bare: Vec<u32> =
+            busy(&vec![1; assignments.len()]).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect();
+        let mut replicas: Vec<u32> = bare.iter().zip(floor).map(|(a, b)| *a.max(b)).collect();
+        while !self.holds(&replicas)? {
+            let busy = busy(&replicas);
+            let Some(busiest) = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b])) else { return Ok(None) };
+            replicas[busiest] = replicas[busiest].saturating_add((replicas[busiest] / GROWTH).max(1));
+            if replicas[busiest] > REPLICAS_OVER_MAX.saturating_mul(bare[busiest].max(floor[busiest])) {
+                return Ok(None);
+            }
+        }
+        let price = |i: usize| replica_price(self.problem, &assignments[i]);
+        let mut dearest: Vec<usize> = (0..replicas.len()).collect();
+        dearest.sort_by(|&a, &b| price(b).total_cmp(&price(a)).then(a.cmp(&b)));
+        for i in dearest {
+            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more
+            // never harmed.
+            let mut fails = floor[i].max(bare[i]) - 1;
+            while replicas[i] - fails > 1 {
+                let fewer = fails + (replicas[i] - fails) / 2;
+                let held = std::mem::replace(&mut replicas[i], fewer);
+                if !self.holds(&replicas)? {
+                    (fails, replicas[i]) = (fewer, held);
+                }
+            }
+        }
+        Ok(Some(replicas))
+    }
+
+    fn with(&self, replicas: &[u32]) -> Plan {
+        let mut plan = self.plan.clone();
+        plan.pipelines[0].assignments.iter_mut().zip(replicas).for_each(|(a, &n)| a.replicas = n);
+        plan
+    }
+
+    fn holds(&self, replicas: &[u32]) -> Result<bool, StopReason> {
+        match replay::check_percentiles(self.problem, &self.with(replicas), &self.workload, self.misses_max, self.limits) {
+            Verdict::Holds => Ok(true),
+            Verdict::Misses => Ok(false),
+            Verdict::Unknown(stopped) => Err(stopped),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{chain, problem};
+    use crate::options::{PlanOptions, Planner};
+    use apportion_domain::Mode;
+    use apportion_estimator::ArrivalProcess;
+
+    fn unlimited() -> Limits {
+        Limits::new(Arc::new(Duration::default))
+    }
+
+    fn steady(qps: f64) -> Workload {
+        let trace = Trace::Rates((0..10).map(|s| (s, qps)).collect());
+        Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
+    }
+
+    #[test]
+    fn every_step_holds_its_rate_and_no_replica_is_to_spare() {
+        let problem = problem(chain(120.0));
+        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let plan = outcome.plan().expect("a plan");
+        let rates = [50.0, 100.0, 200.0, 400.0, 800.0];
+        let steps = steps(&problem, plan, rates, &[1, 1], steady);
+        assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
+        let mut before = vec![1; plan.pipelines[0].assignments.len()];
+        for step in &steps {
+            let limits = unlimited();
+            let search = StepSearch::new(&problem, plan, steady(step.rate_qps), &limits).expect("few requests");
+            assert!(search.holds(&step.replicas).expect("a verdict"), "{step:?}");
+            assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
+            for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {
+                let mut fewer = step.replicas.clone();
+                fewer[i] -= 1;
+                let load =
+                    plan.pipelines[0].assignments[i].utilisation * f64::from(plan.pipelines[0].assignments[i].replicas);
+                let is_bare = f64::from(fewer[i]) < load * step.rate_qps / problem.pipelines[0].demand_qps;
+                assert!(
+                    is_bare || !search.holds(&fewer).expect("a verdict"),
+                    "{step:?} can do with a replica less of group {i}"
+                );
+            }
+            before.clone_from(&step.replicas);
+        }
+        assert!(steps[4].replicas.iter().sum::<u32>() > steps[0].replicas.iter().sum(), "{steps:?}");
+    }
+
+    #[test]
+    fn a_rate_that_nothing_holds_ends_the_ladder() {
+        // batches take 10 ms and then 5 ms at least, which no number of replicas fits into 14 ms
+        let problem = problem(chain(120.0));
+        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let tight = crate::fixtures::problem(chain(14.0));
+        assert_eq!(steps(&tight, outcome.plan().expect("a plan"), [50.0, 100.0], &[1, 1], steady), []);
+    }
+
+    #[test]
+    fn the_planner_whose_ladder_is_cheaper_at_the_demand_answers() {
+        let problem = problem(chain(60.0))
+            .changed(|d| {
+                d.objective.mode = Mode::MinCost;
+                d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 90.0).expect("valid");
+            })
+            .expect("valid");
+        let options = |planner, ladder| {
+            let elapsed = Arc::new(Duration::default);
+            PlanOptions { planner, ladder, trace: Some(steady(90.0)), explain: false, ..PlanOptions::new(elapsed) }
+        };
+        let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
+        let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
+            let (outcome, _) = crate::plan(&problem, &options(planner, None));
+            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).0)
+        });
+        let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
+        assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");
+    }
+
+    #[test]
+    fn a_ladder_is_priced_by_its_step_and_beyond_it_in_proportion() {
+        let problem = problem(chain(120.0));
+        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let mut plan = outcome.plan().expect("a plan").clone();
+        assert_eq!(price_per_hour(&problem, &plan.pipelines[0], 10.0), None);
+        assert!((price_at_demand(&problem, &plan) - plan.cost_per_hour).abs() < 1e-9, "as planned");
+        let part = &mut plan.pipelines[0];
+        let one = |a: &Assignment| replica_price(&problem, a);
+        let (first, second) = (one(&part.assignments[0]), one(&part.assignments[1]));
+        part.ladder = vec![Step { rate_qps: 10.0, replicas: vec![1, 2] }, Step { rate_qps: 20.0, replicas: vec![3, 2] }];
+        let asked = [1.0, 10.0, 15.0, 20.0, 40.0].map(|rate| price_per_hour(&problem, part, rate).expect("a ladder"));
+        let (low, high) = (first + 2.0 * second, 3.0 * first + 2.0 * second);
+        assert!(
+            first > 0.0 && asked.iter().zip([low, low, high, high, 2.0 * high]).all(|(a, b)| (a - b).abs() < 1e-9),
+            "{asked:?}"
+        );
+        let earlier = with_headroom(plan.clone(), 2.0);
+        let rates = |plan: &Plan| plan.pipelines[0].ladder.iter().map(|s| s.rate_qps).collect::<Vec<_>>();
+        assert_eq!((rates(&plan), rates(&earlier)), (vec![10.0, 20.0], vec![5.0, 10.0]));
+        let prices = |rate: f64| [&plan, &earlier].map(|plan| price_at(&problem, &plan.pipelines[0], rate));
+        assert!(prices(8.0)[0] < prices(8.0)[1], "{:?}", prices(8.0));
+        let replicas =
+            |rate: f64| at_rate(&plan.pipelines[0], rate).assignments.iter().map(|a| a.replicas).collect::<Vec<_>>();
+        assert_eq!([1.0, 10.0, 15.0, 40.0].map(replicas), [[1, 2], [1, 2], [3, 2], [3, 2]]);
+    }
+
+    #[test]
+    fn a_plan_asks_for_its_ladder_which_begins_below_it_and_ends_where_devices_do() {
+        let problem = problem(chain(120.0))
+            .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
+            .expect("valid");
+        let options =
+            PlanOptions { planner: Planner::Greedy, ladder: Some(8.0), ..PlanOptions::new(Arc::new(Duration::default)) };
+        let ladder = |problem: &Problem| {
+            let (outcome, _) = crate::plan(problem, &options);
+            let part = outcome.plan().expect("a plan").pipelines[0].clone();
+            let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
+            (part.demand_qps, planned, part.ladder)
+        };
+        let (demand_qps, _, steps) = ladder(&problem);
+        assert!(steps[0].rate_qps <= demand_qps / 8.0, "{steps:?}");
+        assert!(steps[steps.len() - 1].rate_qps >= 8.0 * demand_qps, "{steps:?}");
+        assert_eq!(steps[0].replicas, [1, 1], "an eighth of 30 queries/s");
+        // What is spare so that losses are survived is not given up.
+        let careful = problem
+            .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.survive = 1).expect("valid"))
+            .expect("valid");
+        let (_, planned_spare, kept) = ladder(&careful);
+        assert_eq!(kept[0].rate_qps, demand_qps);
+        assert!(kept.iter().all(|s| s.replicas.iter().zip(&planned_spare).all(|(n, planned)| n >= planned)), "{kept:?}");
+        let at_demand = steps.iter().find(|s| s.rate_qps >= demand_qps).expect("the demand's");
+        let count: u32 = at_demand.replicas.iter().sum();
+        let few = problem.changed(|d| d.hardware.iter_mut().for_each(|h| h.count = Some(count))).expect("valid");
+        let (_, _, short) = ladder(&few);
+        assert!(!short.is_empty() && short.len() < steps.len(), "{} of {}", short.len(), steps.len());
+        assert!(short.iter().all(|s| s.replicas.iter().sum::<u32>() <= count * few.hardware.len() as u32));
+    }
+}

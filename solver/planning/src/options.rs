@@ -1,0 +1,126 @@
+//! Which planner runs, on what, and within which limits?
+
+use apportion_estimator::Workload;
+use apportion_mip::{Limits, Listener};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Longest that work on a solution may go on after the limit: its flows, its replay. So a solution that was found in time
+/// is not lost.
+const FINISH_TIME: Duration = Duration::from_millis(300);
+
+/// A planner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Planner {
+    /// Mixed-integer programming: Loki's two steps, least cost, or highest accuracy.
+    #[default]
+    Milp,
+    /// InferLine's Algorithms 1 and 2 on the estimator.
+    Greedy,
+    /// Baseline: InferLine as Loki evaluates it, replicas of the most accurate variants alone.
+    HardwareOnly,
+    /// Baseline: accuracy scaling by task, unaware of the pipeline.
+    Proteus,
+    /// Baseline: the pipeline as one unit, replicated for the trace's mean rate.
+    CgMean,
+    /// Baseline: the same for its peak rate over a window of one SLO.
+    CgPeak,
+}
+
+impl Planner {
+    /// Every planner, in the order of the documentation.
+    pub const ALL: [Self; 6] = [Self::Milp, Self::Greedy, Self::HardwareOnly, Self::Proteus, Self::CgMean, Self::CgPeak];
+
+    /// Their names, in the same order.
+    pub const NAMES: [&'static str; 6] = {
+        let mut names = [""; 6];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = Self::ALL[i].name();
+            i += 1;
+        }
+        names
+    };
+
+    /// The name in files and commands.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Milp => "milp",
+            Self::Greedy => "greedy",
+            Self::HardwareOnly => "hardware-only",
+            Self::Proteus => "proteus",
+            Self::CgMean => "cg-mean",
+            Self::CgPeak => "cg-peak",
+        }
+    }
+
+    /// The planner with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+/// Settings of one run. Planning reads no clock; the caller passes `elapsed`.
+#[derive(Clone)]
+pub struct PlanOptions {
+    /// Which planner.
+    pub planner: Planner,
+    /// Relative gap at which a plan counts as optimal.
+    pub gap: f64,
+    /// Limit of `elapsed` for the whole run: formulation, search, replays, explanation, ladder. Work on a solution that was
+    /// found in time may take some tenths of a second more.
+    pub time_limit: Option<Duration>,
+    /// Monotonic time since the run started.
+    pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
+    /// The caller sets it to stop the run.
+    pub cancel: Arc<AtomicBool>,
+    /// The plan must hold on this load (check loop); `None` plans the optimum of the formulation.
+    pub trace: Option<Workload>,
+    /// Whether alternatives and prices are searched for after the plan is known. Binding limits are always reported.
+    pub explain: bool,
+    /// Receives every better plan and bound while the search runs.
+    pub listener: Option<Listener>,
+    /// Makes ladders up to this many times the plan's demand ([`ladder`](crate::ladder)). If the exact planner plans for
+    /// least cost on a trace, the greedy planner then plans too, within the remaining time. The result is the plan whose
+    /// ladders are cheaper at the demand.
+    pub ladder: Option<f64>,
+}
+
+impl PlanOptions {
+    /// The exact planner with a gap of 1e-4, with explanations, without a limit and a trace.
+    #[must_use]
+    pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
+        let cancel = Arc::default();
+        let planner = Planner::default();
+        Self {
+            planner,
+            gap: 1e-4,
+            time_limit: None,
+            elapsed,
+            cancel,
+            trace: None,
+            explain: true,
+            listener: None,
+            ladder: None,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let finish_deadline = self.time_limit.map(|limit| limit + FINISH_TIME);
+        Limits {
+            elapsed: self.elapsed.clone(),
+            cancel: self.cancel.clone(),
+            deadline: self.time_limit,
+            finish_deadline,
+            listener: self.listener.clone(),
+        }
+    }
+
+    /// These options with a share of the remaining time.
+    pub(crate) fn with_share_of_time(&self, share: f64) -> Self {
+        Self { time_limit: self.limits().with_share_of_time(share).deadline, ..self.clone() }
+    }
+}
