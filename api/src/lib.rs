@@ -7,7 +7,6 @@
 //! `api/openapi.json` written anew by its test with `UPDATE_OPENAPI=1`.
 
 mod app;
-pub mod bench;
 mod clock;
 pub mod control;
 pub mod database;

@@ -1,13 +1,15 @@
 //! `apportion compare`: planners side by side on one trace.
 
 use crate::args::{self, Format};
-use crate::exit::{Exit, Outcome};
-use crate::output::{self, Table, number, optional};
-use crate::{input, plan};
+use crate::workload;
 use apportion_domain::{ObjectiveStep, PlanStatus, StopReason};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::compare::{Comparison, Contender, compare};
 use apportion_planning::{PlanOptions, Planner};
+use apportion_support::exit::{Exit, Outcome};
+use apportion_support::input;
+use apportion_support::output::{self, Table, number, optional};
+use apportion_support::progress::spinner;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
@@ -23,7 +25,7 @@ pub struct CompareArgs {
     #[arg(long)]
     trace: Vec<String>,
     /// Root of all random streams.
-    #[arg(long, default_value_t = input::SEED)]
+    #[arg(long, default_value_t = workload::SEED)]
     seed: u64,
     /// How arrivals are drawn from rates: poisson, uniform or gamma:CV.
     #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
@@ -44,8 +46,8 @@ pub struct CompareArgs {
 
 /// Runs the command.
 pub fn run(args: &CompareArgs) -> Outcome {
-    let problem = input::problem(&args.problem)?;
-    let workload = input::workload(&problem, &args.trace, args.arrivals, args.seed)?;
+    let problem = input::read_allocation_problem(&args.problem)?;
+    let workload = workload::read_workload(&problem, &args.trace, args.arrivals, args.seed)?;
     let mut contenders: Vec<Contender> = args.planner.iter().filter_map(|name| Contender::from_name(name)).collect();
     if contenders.is_empty() {
         contenders = Contender::ALL.to_vec();
@@ -59,7 +61,7 @@ pub fn run(args: &CompareArgs) -> Outcome {
     };
     let mut rows = Vec::with_capacity(contenders.len());
     for &contender in &contenders {
-        let progress = plan::spinner(&format!("planning with {}", contender.name()));
+        let progress = spinner(&format!("planning with {}", contender.name()));
         rows.extend(compare(&problem, &[contender], &options, &workload));
         progress.finish_and_clear();
     }

@@ -1,8 +1,8 @@
 //! `apportion serve`: the service, until it is told to stop.
 
-use crate::exit::{Exit, Outcome};
 use anyhow::Context;
 use apportion_api::Config;
+use apportion_support::exit::{Exit, Outcome};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;

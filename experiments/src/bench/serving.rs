@@ -1,0 +1,220 @@
+//! The decisions of `serving`: routing tables, and the choice of a variant for a query.
+
+use apportion_domain::{Moment, Span};
+use apportion_serving::mix::SplitMix;
+use apportion_serving::selector::{Asked, Registered, Seen, Selected, Selector};
+use apportion_serving::tables::{Graph, Server, route};
+use apportion_support::exit::Failure;
+use apportion_support::output::{self, Table, number};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Workers that tables are made for, each with a variant of its own: the hardest case, for replicas that are alike count once.
+const WORKERS: usize = 1_000;
+/// Variants of one application, as many as the paper registers in all.
+const VARIANTS: usize = 175;
+/// Machines that have them.
+const MACHINES: usize = 40;
+/// Replicas on one machine.
+const REPLICAS: usize = 4;
+const CHOICES: usize = 200_000;
+/// Choices by searching everything.
+const BRUTE: usize = 2_000;
+const TABLES: usize = 200;
+/// Simulated seconds of the comparison with an all-knowing choice.
+const SECONDS: f64 = 60.0;
+/// How often the selector hears from its workers, as in the paper.
+const REPORT_S: f64 = 2.0;
+
+/// Prints the figures.
+pub fn run() -> Result<(), Failure> {
+    let mut table = Table::new(&["decision", "median", "worst", "unit"]);
+    let mut times = tables_ms();
+    times.sort_by(f64::total_cmp);
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    table.row(vec![format!("tables of {WORKERS} workers"), number(median), number(worst), "ms".into()]);
+    for (load, what) in [(0.3, "all active"), (1.5, "all overloaded")] {
+        let ns = choice_ns(load);
+        let name = format!("one of {VARIANTS} variants, {what}");
+        table.row(vec![name, number(ns / 1e3), "-".into(), "us".into()]);
+    }
+    output::print(&table.text(""))?;
+    let mut table = Table::new(&["load", "late with reports every 2 s %", "late all-knowing %", "regret (points)"]);
+    for load in [0.3, 0.6, 0.9] {
+        let [ours, best] = [Some(REPORT_S), None].map(|every_s| 100.0 * late(load, every_s));
+        table.row([100.0 * load, ours, best, ours - best].map(number).to_vec());
+    }
+    output::print(&table.text(""))
+}
+
+fn tables_ms() -> Vec<f64> {
+    let graph = Graph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
+    let mut draw = SplitMix(1);
+    let server = |at: usize| Server {
+        task: at % 3,
+        accuracy: draw.unit(),
+        capacity_qps: 50.0 + 100.0 * draw.unit(),
+        fanout: if at.is_multiple_of(3) { vec![1.0, 0.8] } else { vec![] },
+    };
+    let servers: Vec<Server> = (0..WORKERS).map(server).collect();
+    let one = |at: usize| {
+        let start = Instant::now();
+        black_box(route(&graph, black_box(&servers), 20_000.0 + at as f64));
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    (0..TABLES).map(one).collect()
+}
+
+fn registered() -> Vec<Registered> {
+    let mut draw = SplitMix(2);
+    let variant = |_| {
+        let inference = 5.0 + 95.0 * draw.unit();
+        Registered {
+            application: 0,
+            accuracy: 0.5 + 0.5 * draw.unit(),
+            inference: Span::from_millis(inference),
+            load: Span::from_millis(500.0 + 5_000.0 * draw.unit()),
+            peak_qps: 1e3 / inference * (1.0 + 7.0 * draw.unit()),
+            hardware: 0,
+            eighths: 2,
+            price: 1.0,
+        }
+    };
+    (0..VARIANTS).map(variant).collect()
+}
+
+/// Which variants each machine has.
+fn placed() -> Vec<Vec<usize>> {
+    let mut draw = SplitMix(3);
+    (0..MACHINES).map(|_| (0..REPLICAS).map(|_| (draw.unit() * VARIANTS as f64) as usize).collect()).collect()
+}
+
+fn selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
+    let mut selector = Selector::new(registered.to_vec());
+    for _ in placed {
+        selector.add_worker(0, 0);
+    }
+    selector
+}
+
+fn report(
+    selector: &mut Selector,
+    registered: &[Registered],
+    (now_s, machine): (f64, usize),
+    replicas: &[usize],
+    load: impl Fn(usize) -> f64,
+) {
+    let seen = |(slot, &v): (usize, &usize)| {
+        let r = &registered[v];
+        Seen { variant: v as u32, replicas: 1, served_qps: load(slot) * r.peak_qps, inference: r.inference, queued: 0 }
+    };
+    let seen: Vec<Seen> = replicas.iter().enumerate().map(seen).collect();
+    selector.report(moment(now_s), machine as u32, 0.5, 0, &seen);
+}
+
+fn moment(seconds: f64) -> Moment {
+    Moment::from_nanos((seconds * 1e9) as u64)
+}
+
+fn ask(draw: &mut SplitMix) -> Asked {
+    let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), Span::from_millis(20.0 + 180.0 * draw.unit()));
+    Asked::Needs { application: 0, accuracy, latency }
+}
+
+/// Microseconds for one choice and for a search of everything that every machine has, with replicas that are loaded so.
+pub fn choice_us(load: f64) -> (f64, f64) {
+    let (registered, placed) = (registered(), placed());
+    let mut draw = SplitMix(4);
+    let asked: Vec<Asked> = (0..BRUTE).map(|_| ask(&mut draw)).collect();
+    let start = Instant::now();
+    for asked in &asked {
+        black_box(search(black_box(&registered), black_box(&placed), *asked));
+    }
+    let brute_us = start.elapsed().as_secs_f64() * 1e6 / BRUTE as f64;
+    (choice_ns(load) / 1e3, brute_us)
+}
+
+/// The cheapest variant that fits, on the first machine that has it: every variant and every machine is tried.
+fn search(registered: &[Registered], placed: &[Vec<usize>], asked: Asked) -> Option<(usize, usize)> {
+    let Asked::Needs { accuracy, latency, .. } = asked else { return None };
+    let mut best: Option<(f64, usize, usize)> = None;
+    for (variant, r) in registered.iter().enumerate() {
+        for (machine, replicas) in placed.iter().enumerate() {
+            let serves = replicas.contains(&variant);
+            let price = r.price / r.peak_qps;
+            if serves && r.accuracy >= accuracy && r.inference <= latency && best.is_none_or(|b| price < b.0) {
+                best = Some((price, variant, machine));
+            }
+        }
+    }
+    best.map(|(_, variant, machine)| (variant, machine))
+}
+
+fn choice_ns(load: f64) -> f64 {
+    let (registered, placed) = (registered(), placed());
+    let mut selector = selector(&registered, &placed);
+    for (machine, replicas) in placed.iter().enumerate() {
+        report(&mut selector, &registered, (0.0, machine), replicas, |_| load);
+    }
+    let mut draw = SplitMix(4);
+    let asked: Vec<Asked> = (0..CHOICES).map(|_| ask(&mut draw)).collect();
+    // Half of what all replicas can serve: fewer than that are waited for.
+    let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
+    let gap_s = 2.0 / total_qps;
+    let start = Instant::now();
+    for (at, asked) in asked.iter().enumerate() {
+        black_box(selector.select(moment(at as f64 * gap_s), black_box(*asked)));
+    }
+    start.elapsed().as_secs_f64() * 1e9 / CHOICES as f64
+}
+
+/// Part of the queries that a variant could serve in time and that were late, under a load in parts of what all replicas can serve
+/// together. With `every_s` the selector chooses by reports of that age; without it each query goes to the replica that fits and
+/// will be done with it first.
+fn late(load: f64, every_s: Option<f64>) -> f64 {
+    let (registered, placed) = (registered(), placed());
+    let mut selector = selector(&registered, &placed);
+    let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
+    let mut free_s: Vec<Vec<f64>> = placed.iter().map(|r| vec![0.0; r.len()]).collect();
+    let mut served: Vec<Vec<f64>> = free_s.clone();
+    for (machine, replicas) in placed.iter().enumerate() {
+        report(&mut selector, &registered, (0.0, machine), replicas, |_| 0.0);
+    }
+    let (mut now_s, mut next_s) = (0.0, every_s.unwrap_or(f64::INFINITY));
+    let (mut arrivals, mut draw) = (SplitMix(5), SplitMix(6));
+    let (mut asked, mut late) = (0_u64, 0_u64);
+    while now_s < SECONDS {
+        now_s += -(1.0 - arrivals.unit()).ln() / (load * total_qps);
+        if let Some(every_s) = every_s.filter(|_| now_s >= next_s) {
+            for (machine, replicas) in placed.iter().enumerate() {
+                let load = |slot: usize| served[machine][slot] / (every_s * registered[replicas[slot]].peak_qps);
+                report(&mut selector, &registered, (now_s, machine), replicas, load);
+                served[machine].fill(0.0);
+            }
+            next_s += every_s;
+        }
+        let Asked::Needs { accuracy, latency, .. } = ask(&mut draw) else { continue };
+        let latency_s = latency.as_millis() / 1e3;
+        let done_s = |machine: usize, slot: usize| {
+            let r = &registered[placed[machine][slot]];
+            now_s.max(free_s[machine][slot]) - now_s + r.inference.as_millis() / 1e3
+        };
+        let fits = |r: &Registered| r.accuracy >= accuracy && r.inference <= latency;
+        let all = || (0..placed.len()).flat_map(|m| (0..placed[m].len()).map(move |s| (m, s)));
+        let able = all().filter(|&(m, s)| fits(&registered[placed[m][s]]));
+        let Some(best) = able.min_by(|&(m, s), &(n, t)| done_s(m, s).total_cmp(&done_s(n, t))) else { continue };
+        let (machine, slot) = if every_s.is_some() {
+            let asked = Asked::Needs { application: 0, accuracy, latency };
+            let Selected::Serve { variant, worker, .. } = selector.select(moment(now_s), asked) else { continue };
+            let slot = placed[worker as usize].iter().position(|&v| v == variant as usize).unwrap_or(0);
+            (worker as usize, slot)
+        } else {
+            best
+        };
+        asked += 1;
+        late += u64::from(done_s(machine, slot) > latency_s);
+        served[machine][slot] += 1.0;
+        free_s[machine][slot] = now_s.max(free_s[machine][slot]) + 1.0 / registered[placed[machine][slot]].peak_qps;
+    }
+    late as f64 / asked.max(1) as f64
+}

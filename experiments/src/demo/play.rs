@@ -1,0 +1,229 @@
+//! How does a demo run from start to end?
+
+use super::estimate;
+use super::fit::HEADROOM;
+use super::in_force::{self, PlanInForce};
+use super::judge::{Promise, describe, judge};
+use super::meter::{Meter, Use};
+use super::rehearse::{Rehearsal, Rehearsed};
+use super::report::{self, Conditions, Summary};
+use super::settings::DemoSettings;
+use super::verdict::Verdict;
+use crate::live::console::say;
+use crate::live::fleet::Fleet;
+use crate::live::load::{Load, Outcome, Progress, Sent};
+use crate::live::validation::Example;
+use anyhow::{Context, Result, ensure};
+use apportion_support::exit::{Exit, Outcome as Ended};
+use apportion_support::output::{self, Format};
+use apportion_support::progress;
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How often the machine's processors are looked at.
+const METER_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs the demo.
+///
+/// # Errors
+/// Anything that keeps it from its end: a program that is not built, a port, the database, an agent that does not join.
+pub fn run(settings: &DemoSettings) -> Ended {
+    Ok(start_runtime(settings)?)
+}
+
+fn start_runtime(settings: &DemoSettings) -> Result<Exit> {
+    tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(demo(settings))
+}
+
+async fn demo(settings: &DemoSettings) -> Result<Exit> {
+    let pipeline_file = settings.fleet.pipeline_file()?;
+    let spec = Example::read(&pipeline_file)?;
+    say(&format!(
+        "{} agents with {} devices each on this machine. A demo device is a thread that runs the real variant and then holds \
+         its slot until a multiple of the measured time has passed: the devices are the bottleneck, not this machine's cores.",
+        settings.fleet.agents, settings.fleet.devices
+    ));
+    let mut fleet = Fleet::start(&settings.fleet).await?;
+    let ingresses = fleet.service.agents(settings.fleet.agents as usize).await?;
+    fleet.profile(&pipeline_file, 1.0).await?;
+    let canvases = Arc::new(spec.canvases()?);
+    let rehearsal = Rehearsal {
+        fleet: &fleet,
+        settings: &settings.fleet,
+        spec: &spec,
+        canvases: &canvases,
+        ingresses: &ingresses,
+        seed: settings.seed,
+    };
+    let rehearsed = match rehearsal.run().await? {
+        Ok(rehearsed) => rehearsed,
+        Err(why) => {
+            say(&format!("{why}. Nothing is played"));
+            return Ok(Exit::NoAnswer);
+        }
+    };
+    let base_qps = rehearsed.load.base_qps;
+    let promise = promise(settings, &rehearsed);
+    announce(settings, &rehearsed, &promise);
+    deploy(&fleet, &spec, base_qps, &ingresses).await?;
+
+    let mut used: Vec<String> = ingresses.iter().map(|(_, address)| address.clone()).collect();
+    if settings.kill_at.is_some() {
+        used.pop();
+    }
+    let load = Load {
+        ingresses: used.clone(),
+        pipeline: spec.name.clone(),
+        canvases,
+        arrivals: estimate::arrivals(base_qps, settings.seconds, settings.seed)?,
+        slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
+    };
+    let Ran { sent, plans, machine } = replay(settings, &mut fleet, &load).await?;
+    let hops_ms = &rehearsed.hops_ms;
+    let played = (&load.arrivals[..], &promise.steps[..]);
+    let runs = estimate::estimates(&fleet.service, &plans, played, hops_ms, &spec.name).await?;
+    let figures = report::measured(&sent, &promise.steps, spec.slo_ms);
+    let Rehearsed { slowness, hops_ms, load: fitted } = rehearsed;
+    let conditions = Conditions { load: fitted, devices: slowness, hops_ms, machine };
+    let mut summary = Summary::new(&sent, &figures, &runs, plans, conditions);
+    summary.verdict = judge(&summary, &promise, &slowness, machine.as_ref());
+    show(settings, &summary, &spec.name, &sent)?;
+    hold(settings, &fleet, &used[0], &spec.name).await?;
+    let exit = summary.verdict.exit();
+    exit.with_context(|| format!("{} requests failed; logs are in {}", summary.failed, fleet.keep_logs().display()))
+}
+
+fn promise(settings: &DemoSettings, rehearsed: &Rehearsed) -> Promise {
+    let third = settings.seconds as f64 / 3.0;
+    let steps = [third, 2.0 * third].map(Duration::from_secs_f64);
+    Promise { steps, needs_cheaper: rehearsed.load.needs_cheaper, kills: settings.kill_at.is_some() }
+}
+
+/// What will be played, and what should be seen.
+fn announce(settings: &DemoSettings, rehearsed: &Rehearsed, promise: &Promise) {
+    let (load, [up, down]) = (&rehearsed.load, promise.steps.map(|step| step.as_secs_f64()));
+    let devices = settings.fleet.agents * settings.fleet.devices;
+    let cheaper = if load.needs_cheaper {
+        "more than that, so cheaper variants are needed until the load falls back"
+    } else {
+        "still no more than that: the cheaper variants of this pipeline, if it has any, serve too little more"
+    };
+    say(&format!(
+        "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is {:.1} queries/s, from \
+         {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; the high load is {cheaper}",
+        load.accurate_qps,
+        load.base_qps,
+        load.peak_qps(),
+        load.base_qps
+    ));
+    let slowness = &rehearsed.slowness;
+    if !slowness.fits {
+        say(&format!(
+            "THIS MACHINE IS TOO BUSY for a fair run: the load takes {:.2} processors, and {:.2} are set aside for it. It is played all the \
+             same; if promises are not kept, the demo says so and ends with 5",
+            slowness.needed, slowness.allowed
+        ));
+    }
+}
+
+/// Plans for the base load, makes that the target, and hands the pipeline to the replanning job.
+async fn deploy(fleet: &Fleet, spec: &Example, qps: f64, ingresses: &[(String, String)]) -> Result<()> {
+    fleet.deploy(&spec.name, qps * HEADROOM, ingresses).await?;
+    let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": HEADROOM * qps});
+    fleet.change(&spec.name, |registered| registered["replan"] = replan).await
+}
+
+/// What a load has come to.
+struct Ran {
+    sent: Vec<Sent>,
+    plans: Vec<PlanInForce>,
+    machine: Option<Use>,
+}
+
+async fn replay(settings: &DemoSettings, fleet: &mut Fleet, load: &Load) -> Result<Ran> {
+    let (progress, seen) = (Arc::new(Progress::default()), in_force::Seen::default());
+    let meter = Arc::new(Mutex::new(Meter::start()));
+    let start = Instant::now();
+    let mut beside = JoinSet::new();
+    beside.spawn(in_force::watch(fleet.service.clone(), load.pipeline.clone(), start, seen.clone()));
+    beside.spawn(measure(meter.clone()));
+    let bar = progress::bar(load.arrivals.len() as u64, "demo: {bar:40} {pos}/{len} sent, {msg}");
+    beside.spawn(show_progress(bar.clone(), progress.clone()));
+    if let Some((at, mut victim)) = settings.kill_at.and_then(|at| Some((at, fleet.agents.pop()?))) {
+        beside.spawn(async move {
+            tokio::time::sleep(Duration::from_secs_f64(at)).await;
+            say(&format!("killing {}", victim.name()));
+            victim.kill();
+        });
+    }
+    let sent = load.run(progress).await?;
+    beside.shutdown().await;
+    bar.finish_and_clear();
+    for agent in &mut fleet.agents {
+        ensure!(agent.ended().is_none(), "{} ended during the run: see {}", agent.name(), fleet.data_dir.display());
+    }
+    let plans = seen.lock().expect("no holder panics").clone();
+    let machine = Use::mean(&meter.lock().expect("no holder panics").seen);
+    Ok(Ran { sent, plans, machine })
+}
+
+/// Looks at the processors until it is aborted.
+async fn measure(meter: Arc<Mutex<Meter>>) {
+    loop {
+        tokio::time::sleep(METER_EVERY).await;
+        meter.lock().expect("no holder panics").look();
+    }
+}
+
+async fn show_progress(bar: ProgressBar, progress: Arc<Progress>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let (sent, ok) = (progress.sent.load(Ordering::Relaxed), progress.ok.load(Ordering::Relaxed));
+        bar.set_position(sent);
+        bar.set_message(format!("{ok} in time of {} answered", progress.answered.load(Ordering::Relaxed)));
+    }
+}
+
+fn show(settings: &DemoSettings, summary: &Summary, pipeline: &str, sent: &[Sent]) -> Result<()> {
+    match &summary.conditions.machine {
+        Some(machine) => say(&describe(machine, &summary.conditions.devices)),
+        None => say("what other work took of this machine cannot be seen here"),
+    }
+    if settings.kill_at.is_some() {
+        say("the estimate knows nothing of the killed agent: it has all devices");
+    }
+    for failed in sent.iter().filter(|s| matches!(s.outcome, Outcome::GivenUp | Outcome::Failed)).take(5) {
+        say(&format!("failed at {:.3} s: {}", failed.at.as_secs_f64(), failed.error.as_deref().unwrap_or("?")));
+    }
+    let text =
+        if settings.format == Format::Json { serde_json::to_string_pretty(summary)? } else { summary.table(pipeline) };
+    output::print(&text).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
+    match &summary.verdict {
+        Verdict::Kept => say("all that was promised was kept"),
+        Verdict::Disturbed(_) => say("this run says nothing, for other work took the machine; not kept:"),
+        Verdict::Missed(_) | Verdict::Broken(_) => say("NOT KEPT of what was promised:"),
+    }
+    summary.verdict.missed().iter().for_each(|missed| say(&format!("- {missed}")));
+    Ok(())
+}
+
+async fn hold(settings: &DemoSettings, fleet: &Fleet, ingress: &str, pipeline: &str) -> Result<()> {
+    if !settings.hold {
+        return Ok(());
+    }
+    let grpc = fleet.service.ingress_grpc(ingress).await?;
+    let http = format!("http://{ingress}");
+    let addresses = json!({"api": fleet.api, "ingress_http": http, "ingress_grpc": grpc, "pipeline": pipeline});
+    output::print(&addresses.to_string()).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
+    say("everything stays up: end with Ctrl-C");
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! How much load can the most accurate variants of a pipeline serve, and how fast?
+
+use anyhow::{Context, Result};
+use apportion_domain::{HardwareIndex, Pipeline, Problem, Share};
+
+/// Root queries per second that `devices` devices can serve with the most accurate variants at their best batch, if no
+/// time were lost: devices divided by the device seconds that a query takes.
+pub fn capacity_of_most_accurate_qps(problem: &Problem, pipeline: &str, hardware: &str, devices: u32) -> Result<f64> {
+    let index = problem.pipeline_named(pipeline).context("the pipeline is in its own problem")?;
+    let hardware = problem.hardware_named(hardware).unwrap_or(HardwareIndex(0));
+    let pipeline = problem.pipeline(index);
+    let mut multiplier = vec![0.0; pipeline.tasks.len()];
+    multiplier[pipeline.root().get()] = 1.0;
+    let mut device_seconds = 0.0;
+    for &task in pipeline.order() {
+        let best = pipeline.most_accurate(task).next().context("a task without variants")?;
+        let rows = pipeline.variant(task, best).profile.on(hardware, Share::WHOLE);
+        let fits = rows.iter().filter(|r| pipeline.hop_charge_ms(r.latency_ms) <= 0.5 * pipeline.slo_ms);
+        let qps = fits.map(apportion_domain::ProfileRow::throughput_qps).fold(0.0, f64::max);
+        device_seconds += multiplier[task.get()] / qps.max(1e-9);
+        for edge in pipeline.children(task) {
+            multiplier[edge.to.get()] += multiplier[task.get()] * pipeline.fanout(edge, best);
+        }
+    }
+    Ok(f64::from(devices) / device_seconds)
+}
+
+/// Tasks on the longest way through a pipeline, and what that way charges the most accurate variants for batches of one, in ms.
+pub fn longest_way(pipeline: &Pipeline) -> (u32, f64) {
+    let mut before = vec![(0, 0.0); pipeline.tasks.len()];
+    let mut most: (u32, f64) = (0, 0.0);
+    for &task in pipeline.order() {
+        let rows = pipeline.most_accurate(task).next().map(|best| pipeline.variant(task, best).profile.rows());
+        let alone_ms = rows.into_iter().flatten().map(|row| row.latency_ms).fold(f64::INFINITY, f64::min);
+        let (tasks, ms) = before[task.get()];
+        let here = (tasks + 1, ms + pipeline.hop_charge_ms(alone_ms));
+        most = (most.0.max(here.0), most.1.max(here.1));
+        for edge in pipeline.children(task) {
+            let child: &mut (u32, f64) = &mut before[edge.to.get()];
+            *child = (child.0.max(here.0), child.1.max(here.1));
+        }
+    }
+    most
+}
