@@ -2,13 +2,13 @@
 //! which the estimator expects it.
 
 use crate::live::capacity::capacity_of_most_accurate_qps;
-use crate::live::console::say;
-use crate::live::estimate::{RUNS, drawn};
+use crate::live::console::print_progress;
+use crate::live::estimate::{RUNS, poisson_arrivals};
 use crate::live::figures::{Compared, Figures, RequestResult, longest_ms};
 use crate::live::fleet::{Fleet, FleetSettings, HARDWARE, MULTIPLE};
-use crate::live::load::{Load, Outcome, Progress, Sent};
-use crate::live::plans::{planned, problem_of};
-use crate::live::validation::Example;
+use crate::live::load::{Load, Progress, RequestOutcome, SentRequest};
+use crate::live::plans::{fetch_plan, problem_in};
+use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result, ensure};
 use apportion_domain::{Plan, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, Scenario, ServiceTimes, SimulateOptions, Workload, replay};
@@ -64,29 +64,29 @@ pub fn run(settings: &FidelitySettings) -> Result<(), Failure> {
 
 async fn measure(settings: &FidelitySettings) -> Result<Vec<Row>> {
     let file = settings.fleet.pipeline_file()?;
-    let spec = Example::read(&file)?;
+    let spec = ValidationSet::read(&file)?;
     let fleet = Fleet::start(&settings.fleet).await?;
-    let ingresses = fleet.service.agents(settings.fleet.agents as usize).await?;
+    let ingresses = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile(&file, settings.fleet.multiple.unwrap_or(MULTIPLE)).await?;
-    let problem = problem_of(&fleet.service.ask(&spec.name, 1.0).await?)?;
+    let problem = problem_in(&fleet.service.request_plan(&spec.name, 1.0).await?)?;
     let devices = settings.fleet.agents * settings.fleet.devices;
     let demand_qps = DEMAND * capacity_of_most_accurate_qps(&problem, &spec.name, HARDWARE, devices)?;
     let id = fleet.deploy(&spec.name, demand_qps, &ingresses).await?;
-    let (problem, plan) = planned(&fleet.service, &id).await?;
-    let canvases = Arc::new(spec.canvases()?);
+    let (problem, plan) = fetch_plan(&fleet.service, &id).await?;
+    let requests = Arc::new(spec.requests()?);
     let mut rows = Vec::new();
     for (at, part) in (0..).zip(LOADS) {
         let qps = part * demand_qps;
-        say(&format!("{qps:.1} queries/s for {} s: {part} times the plan's demand", settings.seconds));
+        print_progress(&format!("{qps:.1} queries/s for {} s: {part} times the plan's demand", settings.seconds));
         let load = Load {
             ingresses: ingresses.iter().map(|(_, address)| address.clone()).collect(),
             pipeline: spec.name.clone(),
-            canvases: canvases.clone(),
-            arrivals: drawn(rates(qps, settings.seconds), settings.seed + at)?,
+            requests: requests.clone(),
+            arrivals: poisson_arrivals(rates(qps, settings.seconds), settings.seed + at)?,
             slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
         };
         let sent = load.run(Arc::new(Progress::default())).await?;
-        let failed = sent.iter().filter(|s| s.outcome == Outcome::Failed).count();
+        let failed = sent.iter().filter(|s| s.outcome == RequestOutcome::Failed).count();
         ensure!(failed == 0, "{failed} of {} requests failed; logs are in {}", sent.len(), fleet.keep_logs().display());
         let estimated = estimates(&problem, &plan, &spec.name, rates(qps, settings.seconds))?;
         rows.push(compare((part, qps), &sent, estimated, longest_ms(spec.slo_ms)));
@@ -115,7 +115,7 @@ fn estimates(problem: &Problem, plan: &Plan, pipeline: &str, rates: Vec<(u64, f6
     Ok(runs)
 }
 
-fn compare((load, qps): (f64, f64), sent: &[Sent], mut runs: Vec<[f64; 3]>, longest_ms: f64) -> Row {
+fn compare((load, qps): (f64, f64), sent: &[SentRequest], mut runs: Vec<[f64; 3]>, longest_ms: f64) -> Row {
     let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms)).collect();
     let measured = Figures::of(&seen, &[]);
     runs.iter_mut().flat_map(|run| &mut run[1..]).for_each(|latency_ms| *latency_ms = latency_ms.min(longest_ms));

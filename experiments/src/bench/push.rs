@@ -4,7 +4,7 @@
 //! is measured is the service's work: composing and committing the target, pushing it, and taking in what comes back.
 
 use super::stand_ins::StandIns;
-use crate::live::console::say;
+use crate::live::console::print_progress;
 use crate::live::fleet::{Fleet, FleetSettings, HARDWARE};
 use anyhow::{Context, Result, ensure};
 use apportion_support::exit::Failure;
@@ -31,7 +31,7 @@ pub struct PushSettings {
 }
 
 /// One push, from when the target was asked for.
-struct Pushed {
+struct PushTimes {
     committed: Duration,
     median: Duration,
     last: Duration,
@@ -44,40 +44,40 @@ struct Pushed {
 /// If the service does not come up, or an agent does not get its target.
 pub fn run(settings: &PushSettings) -> Result<(), Failure> {
     let pushed = tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(measure(settings))?;
-    output::print(&table(&pushed))
+    output::print(&times_table(&pushed))
 }
 
-async fn measure(settings: &PushSettings) -> Result<Vec<Pushed>> {
+async fn measure(settings: &PushSettings) -> Result<Vec<PushTimes>> {
     let fleet = FleetSettings { agents: 0, devices: 1, multiple: None, pipeline: None, data_dir: None };
     let fleet = Fleet::start(&fleet).await?;
-    say(&format!("connecting {} agents", settings.agents));
+    print_progress(&format!("connecting {} agents", settings.agents));
     let mut agents = StandIns::connect(&fleet.grpc, &fleet.token, settings.agents as usize, HARDWARE).await?;
-    fleet.service.agents(settings.agents as usize).await?;
-    fleet.service.put("/v1/pipelines/chain", &chain()).await?;
-    fleet.service.put("/v1/pipelines/chain/profiles", &profiles()).await?;
+    fleet.service.wait_for_agents(settings.agents as usize).await?;
+    fleet.service.put("/v1/pipelines/chain", &chain_pipeline()).await?;
+    fleet.service.put("/v1/pipelines/chain/profiles", &chain_profiles()).await?;
     let mut plans = Vec::new();
     for load in LOADS {
-        say(&format!("planning for {load} of what they serve"));
+        print_progress(&format!("planning for {load} of what they serve"));
         let demand_qps = load * f64::from(settings.agents) * REPLICA_QPS / TASKS.len() as f64;
-        let plan = fleet.service.plan("chain", demand_qps).await?;
+        let plan = fleet.service.make_plan("chain", demand_qps).await?;
         plans.push(plan["id"].as_str().context("a plan without an id")?.to_owned());
     }
     let mut pushed = Vec::new();
     for plan in plans.iter().cycle().take(settings.pushes as usize) {
         let begun = Instant::now();
-        let generation = fleet.service.apply(plan).await?;
+        let generation = fleet.service.set_target(plan).await?;
         let committed = begun.elapsed();
         let heard = agents.acknowledged(generation).await?;
         let at = |place: usize| heard[place].saturating_duration_since(begun);
         let (median, last) = (at(heard.len() / 2), at(heard.len() - 1));
-        recorded(&fleet, generation).await?;
-        pushed.push(Pushed { committed, median, last, recorded: begun.elapsed() });
+        wait_until_recorded(&fleet, generation).await?;
+        pushed.push(PushTimes { committed, median, last, recorded: begun.elapsed() });
     }
     Ok(pushed)
 }
 
 /// Waits until the service has the acknowledgement of every agent.
-async fn recorded(fleet: &Fleet, generation: u64) -> Result<()> {
+async fn wait_until_recorded(fleet: &Fleet, generation: u64) -> Result<()> {
     let begun = Instant::now();
     loop {
         let agents = fleet.service.get("/v1/agents").await?;
@@ -93,7 +93,7 @@ async fn recorded(fleet: &Fleet, generation: u64) -> Result<()> {
 }
 
 /// A chain of two tasks with a variant each.
-fn chain() -> Value {
+fn chain_pipeline() -> Value {
     let tensor = |name: &str| json!([{"name": name, "datatype": "FP32", "shape": [-1, 4]}]);
     let task = |name: &str, input: &str, output: &str| json!({"name": name, "inputs": tensor(input), "outputs": tensor(output), "variants": [{"name": "v"}]});
     json!({
@@ -103,13 +103,13 @@ fn chain() -> Value {
     })
 }
 
-fn profiles() -> Value {
+fn chain_profiles() -> Value {
     let row = |task: &&str| json!({"task": task, "variant": "v", "hardware": HARDWARE, "batch": 1, "latency_ms": 1e3 / REPLICA_QPS});
     let variant = |task: &&str| json!({"task": task, "variant": "v", "accuracy": 1.0});
     json!({"rows": TASKS.iter().map(row).collect::<Vec<_>>(), "variants": TASKS.iter().map(variant).collect::<Vec<_>>()})
 }
 
-fn table(pushed: &[Pushed]) -> String {
+fn times_table(pushed: &[PushTimes]) -> String {
     let ms = |time: Duration| number(time.as_secs_f64() * 1e3);
     let mut table = Table::new(&["push", "committed ms", "median agent ms", "last agent ms", "all recorded ms"]);
     for (at, p) in (1..).zip(pushed) {

@@ -29,7 +29,7 @@ const REPORT_S: f64 = 2.0;
 /// Prints the figures.
 pub fn run() -> Result<(), Failure> {
     let mut table = Table::new(&["decision", "median", "worst", "unit"]);
-    let mut times = tables_ms();
+    let mut times = table_times_ms();
     times.sort_by(f64::total_cmp);
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
     table.row(vec![format!("tables of {WORKERS} workers"), number(median), number(worst), "ms".into()]);
@@ -41,13 +41,13 @@ pub fn run() -> Result<(), Failure> {
     output::print(&table.text(""))?;
     let mut table = Table::new(&["load", "late with reports every 2 s %", "late all-knowing %", "regret (points)"]);
     for load in [0.3, 0.6, 0.9] {
-        let [ours, best] = [Some(REPORT_S), None].map(|every_s| 100.0 * late(load, every_s));
+        let [ours, best] = [Some(REPORT_S), None].map(|every_s| 100.0 * share_late(load, every_s));
         table.row([100.0 * load, ours, best, ours - best].map(number).to_vec());
     }
     output::print(&table.text(""))
 }
 
-fn tables_ms() -> Vec<f64> {
+fn table_times_ms() -> Vec<f64> {
     let graph = Graph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
     let mut draw = SplitMix(1);
     let server = |at: usize| Server {
@@ -65,7 +65,7 @@ fn tables_ms() -> Vec<f64> {
     (0..TABLES).map(one).collect()
 }
 
-fn registered() -> Vec<Registered> {
+fn draw_variants() -> Vec<Registered> {
     let mut draw = SplitMix(2);
     let variant = |_| {
         let inference = 5.0 + 95.0 * draw.unit();
@@ -84,12 +84,12 @@ fn registered() -> Vec<Registered> {
 }
 
 /// Which variants each machine has.
-fn placed() -> Vec<Vec<usize>> {
+fn draw_placements() -> Vec<Vec<usize>> {
     let mut draw = SplitMix(3);
     (0..MACHINES).map(|_| (0..REPLICAS).map(|_| (draw.unit() * VARIANTS as f64) as usize).collect()).collect()
 }
 
-fn selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
+fn new_selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
     let mut selector = Selector::new(registered.to_vec());
     for _ in placed {
         selector.add_worker(0, 0);
@@ -97,7 +97,7 @@ fn selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
     selector
 }
 
-fn report(
+fn report_machine(
     selector: &mut Selector,
     registered: &[Registered],
     (now_s, machine): (f64, usize),
@@ -116,26 +116,26 @@ fn moment(seconds: f64) -> Moment {
     Moment::from_nanos((seconds * 1e9) as u64)
 }
 
-fn ask(draw: &mut SplitMix) -> Asked {
+fn draw_query(draw: &mut SplitMix) -> Asked {
     let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), Span::from_millis(20.0 + 180.0 * draw.unit()));
     Asked::Needs { application: 0, accuracy, latency }
 }
 
 /// Microseconds for one choice and for a search of everything that every machine has, with replicas that are loaded so.
 pub fn choice_us(load: f64) -> (f64, f64) {
-    let (registered, placed) = (registered(), placed());
+    let (registered, placed) = (draw_variants(), draw_placements());
     let mut draw = SplitMix(4);
-    let asked: Vec<Asked> = (0..BRUTE).map(|_| ask(&mut draw)).collect();
+    let asked: Vec<Asked> = (0..BRUTE).map(|_| draw_query(&mut draw)).collect();
     let start = Instant::now();
     for asked in &asked {
-        black_box(search(black_box(&registered), black_box(&placed), *asked));
+        black_box(search_everything(black_box(&registered), black_box(&placed), *asked));
     }
     let brute_us = start.elapsed().as_secs_f64() * 1e6 / BRUTE as f64;
     (choice_ns(load) / 1e3, brute_us)
 }
 
 /// The cheapest variant that fits, on the first machine that has it: every variant and every machine is tried.
-fn search(registered: &[Registered], placed: &[Vec<usize>], asked: Asked) -> Option<(usize, usize)> {
+fn search_everything(registered: &[Registered], placed: &[Vec<usize>], asked: Asked) -> Option<(usize, usize)> {
     let Asked::Needs { accuracy, latency, .. } = asked else { return None };
     let mut best: Option<(f64, usize, usize)> = None;
     for (variant, r) in registered.iter().enumerate() {
@@ -151,13 +151,13 @@ fn search(registered: &[Registered], placed: &[Vec<usize>], asked: Asked) -> Opt
 }
 
 fn choice_ns(load: f64) -> f64 {
-    let (registered, placed) = (registered(), placed());
-    let mut selector = selector(&registered, &placed);
+    let (registered, placed) = (draw_variants(), draw_placements());
+    let mut selector = new_selector(&registered, &placed);
     for (machine, replicas) in placed.iter().enumerate() {
-        report(&mut selector, &registered, (0.0, machine), replicas, |_| load);
+        report_machine(&mut selector, &registered, (0.0, machine), replicas, |_| load);
     }
     let mut draw = SplitMix(4);
-    let asked: Vec<Asked> = (0..CHOICES).map(|_| ask(&mut draw)).collect();
+    let asked: Vec<Asked> = (0..CHOICES).map(|_| draw_query(&mut draw)).collect();
     // Half of what all replicas can serve: fewer than that are waited for.
     let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
     let gap_s = 2.0 / total_qps;
@@ -171,14 +171,14 @@ fn choice_ns(load: f64) -> f64 {
 /// Part of the queries that a variant could serve in time and that were late, under a load in parts of what all replicas can serve
 /// together. With `every_s` the selector chooses by reports of that age; without it each query goes to the replica that fits and
 /// will be done with it first.
-fn late(load: f64, every_s: Option<f64>) -> f64 {
-    let (registered, placed) = (registered(), placed());
-    let mut selector = selector(&registered, &placed);
+fn share_late(load: f64, every_s: Option<f64>) -> f64 {
+    let (registered, placed) = (draw_variants(), draw_placements());
+    let mut selector = new_selector(&registered, &placed);
     let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
     let mut free_s: Vec<Vec<f64>> = placed.iter().map(|r| vec![0.0; r.len()]).collect();
     let mut served: Vec<Vec<f64>> = free_s.clone();
     for (machine, replicas) in placed.iter().enumerate() {
-        report(&mut selector, &registered, (0.0, machine), replicas, |_| 0.0);
+        report_machine(&mut selector, &registered, (0.0, machine), replicas, |_| 0.0);
     }
     let (mut now_s, mut next_s) = (0.0, every_s.unwrap_or(f64::INFINITY));
     let (mut arrivals, mut draw) = (SplitMix(5), SplitMix(6));
@@ -188,12 +188,12 @@ fn late(load: f64, every_s: Option<f64>) -> f64 {
         if let Some(every_s) = every_s.filter(|_| now_s >= next_s) {
             for (machine, replicas) in placed.iter().enumerate() {
                 let load = |slot: usize| served[machine][slot] / (every_s * registered[replicas[slot]].peak_qps);
-                report(&mut selector, &registered, (now_s, machine), replicas, load);
+                report_machine(&mut selector, &registered, (now_s, machine), replicas, load);
                 served[machine].fill(0.0);
             }
             next_s += every_s;
         }
-        let Asked::Needs { accuracy, latency, .. } = ask(&mut draw) else { continue };
+        let Asked::Needs { accuracy, latency, .. } = draw_query(&mut draw) else { continue };
         let latency_s = latency.as_millis() / 1e3;
         let done_s = |machine: usize, slot: usize| {
             let r = &registered[placed[machine][slot]];

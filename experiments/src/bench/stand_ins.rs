@@ -16,13 +16,13 @@ const ATTACH: &str = "/apportion.v1.Control/Attach";
 /// Messages of a stand-in that wait for its connection.
 const OUTBOX_MAX: usize = 16;
 /// Acknowledgements that wait to be counted; who has another one waits.
-const HEARD_MAX: usize = 4_096;
+const ACKNOWLEDGEMENTS_MAX: usize = 4_096;
 /// How long a stand-in waits for anything, a target included.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
-pub enum BenchError {
+pub enum StandInError {
     /// The service cannot be reached.
     #[error("the service cannot be reached")]
     Connect(#[from] tonic::transport::Error),
@@ -45,7 +45,7 @@ pub enum BenchError {
     },
     /// Nothing came.
     #[error("{heard} of {count} stand-ins have the target after {} s", WAIT_MAX.as_secs())]
-    Silence {
+    Timeout {
         /// Those that have it.
         heard: usize,
         /// All of them.
@@ -56,7 +56,7 @@ pub enum BenchError {
 /// What stand-ins hear. Of a target they read the fence and skip the rest: an agent reads it on a machine of its own, and these would all
 /// do so on this one.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Heard {
+struct ServiceMessage {
     #[prost(message, optional, tag = "1")]
     welcome: Option<v1::Welcome>,
     #[prost(message, optional, tag = "2")]
@@ -76,7 +76,7 @@ pub struct StandIns {
     count: usize,
     /// Generations that were acknowledged, and when.
     heard: mpsc::Receiver<(u64, Instant)>,
-    running: JoinSet<Result<(), BenchError>>,
+    running: JoinSet<Result<(), StandInError>>,
 }
 
 impl StandIns {
@@ -84,14 +84,14 @@ impl StandIns {
     ///
     /// # Errors
     /// If one cannot connect or is refused.
-    pub async fn connect(grpc: &str, token: &str, count: usize, hardware: &str) -> Result<Self, BenchError> {
-        let (hears, heard) = mpsc::channel(HEARD_MAX);
+    pub async fn connect(grpc: &str, token: &str, count: usize, hardware: &str) -> Result<Self, StandInError> {
+        let (acknowledgements, heard) = mpsc::channel(ACKNOWLEDGEMENTS_MAX);
         let mut running = JoinSet::new();
         for at in 0..count {
             let register = register(at, token, hardware);
             let mut one = StandIn::connect(grpc, register).await?;
-            let hears = hears.clone();
-            running.spawn(async move { one.run(&hears).await });
+            let acknowledgements = acknowledgements.clone();
+            running.spawn(async move { one.run_until_closed(&acknowledgements).await });
         }
         Ok(Self { count, heard, running })
     }
@@ -100,7 +100,7 @@ impl StandIns {
     ///
     /// # Errors
     /// If one of them breaks off, or not all have it in two minutes.
-    pub async fn acknowledged(&mut self, generation: u64) -> Result<Vec<Instant>, BenchError> {
+    pub async fn acknowledged(&mut self, generation: u64) -> Result<Vec<Instant>, StandInError> {
         let mut all = Vec::with_capacity(self.count);
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         while all.len() < self.count {
@@ -110,7 +110,7 @@ impl StandIns {
                 }
                 Some(ended) = self.running.join_next() => ended.expect("a stand-in does not panic")?,
                 () = tokio::time::sleep_until(deadline) => {
-                    return Err(BenchError::Silence { heard: all.len(), count: self.count });
+                    return Err(StandInError::Timeout { heard: all.len(), count: self.count });
                 }
             }
         }
@@ -142,11 +142,11 @@ struct StandIn {
     name: String,
     report_every: Duration,
     outbox: mpsc::Sender<v1::AgentMessage>,
-    inbox: tonic::Streaming<Heard>,
+    inbox: tonic::Streaming<ServiceMessage>,
 }
 
 impl StandIn {
-    async fn connect(grpc: &str, register: v1::Register) -> Result<Self, BenchError> {
+    async fn connect(grpc: &str, register: v1::Register) -> Result<Self, StandInError> {
         let name = register.name.clone();
         let channel: Channel = Endpoint::from_shared(grpc.to_owned())?.tcp_nodelay(true).connect().await?;
         let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
@@ -154,46 +154,46 @@ impl StandIn {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
         let first = v1::AgentMessage { message: Some(agent_message::Message::Register(register)) };
         outbox.send(first).await.expect("it holds the other end");
-        let codec = ProstCodec::<v1::AgentMessage, Heard>::default();
+        let codec = ProstCodec::<v1::AgentMessage, ServiceMessage>::default();
         let request = tonic::Request::new(ReceiverStream::new(messages));
         let answered = client.streaming(request, PathAndQuery::from_static(ATTACH), codec).await;
-        let broken = |status| BenchError::Broken { agent: name.clone(), source: Some(Box::new(status)) };
+        let broken = |status| StandInError::Broken { agent: name.clone(), source: Some(Box::new(status)) };
         let inbox = answered.map_err(broken)?.into_inner();
         let mut this = Self { name, report_every: Duration::from_secs(1), outbox, inbox };
-        match this.next().await? {
-            Heard { welcome: Some(welcome), .. } => {
+        match this.next_message().await? {
+            ServiceMessage { welcome: Some(welcome), .. } => {
                 this.report_every = Duration::from_millis(u64::from(welcome.report_ms.max(1)));
                 Ok(this)
             }
             other => {
                 let detail = other.refused.map_or_else(|| "no welcome".into(), |r| r.detail);
-                Err(BenchError::Refused { agent: this.name, detail })
+                Err(StandInError::Refused { agent: this.name, detail })
             }
         }
     }
 
-    async fn next(&mut self) -> Result<Heard, BenchError> {
-        let broken = |source| BenchError::Broken { agent: self.name.clone(), source };
+    async fn next_message(&mut self) -> Result<ServiceMessage, StandInError> {
+        let broken = |source| StandInError::Broken { agent: self.name.clone(), source };
         self.inbox.message().await.map_err(|status| broken(Some(Box::new(status))))?.ok_or_else(|| broken(None))
     }
 
-    async fn say(&self, message: agent_message::Message) -> Result<(), BenchError> {
+    async fn send(&self, message: agent_message::Message) -> Result<(), StandInError> {
         let sent = self.outbox.send(v1::AgentMessage { message: Some(message) }).await;
-        sent.map_err(|_| BenchError::Broken { agent: self.name.clone(), source: None })
+        sent.map_err(|_| StandInError::Broken { agent: self.name.clone(), source: None })
     }
 
-    async fn run(&mut self, hears: &mpsc::Sender<(u64, Instant)>) -> Result<(), BenchError> {
+    async fn run_until_closed(&mut self, acknowledgements: &mpsc::Sender<(u64, Instant)>) -> Result<(), StandInError> {
         let mut reports = tokio::time::interval(self.report_every);
         loop {
             tokio::select! {
-                _ = reports.tick() => self.say(agent_message::Message::Report(v1::Report::default())).await?,
+                _ = reports.tick() => self.send(agent_message::Message::Report(v1::Report::default())).await?,
                 heard = self.inbox.message() => {
-                    let broken = |source| BenchError::Broken { agent: self.name.clone(), source };
+                    let broken = |source| StandInError::Broken { agent: self.name.clone(), source };
                     let heard = heard.map_err(|status| broken(Some(Box::new(status))))?.ok_or_else(|| broken(None))?;
                     let Some(fence) = heard.target.and_then(|t| t.fence) else { continue };
                     let ack = v1::Ack { fence: Some(fence), applied: true, ..v1::Ack::default() };
-                    self.say(agent_message::Message::Ack(ack)).await?;
-                    if hears.send((fence.generation, Instant::now())).await.is_err() {
+                    self.send(agent_message::Message::Ack(ack)).await?;
+                    if acknowledgements.send((fence.generation, Instant::now())).await.is_err() {
                         return Ok(());
                     }
                 }

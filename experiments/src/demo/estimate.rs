@@ -1,21 +1,21 @@
 //! What does the estimator say of the load that a demo played?
 
 use super::in_force::PlanInForce;
-use crate::live::estimate::{Played, drawn};
+use crate::live::estimate::{PlayedLoad, poisson_arrivals};
 use crate::live::figures::Figures;
-use crate::live::plans::planned;
+use crate::live::plans::fetch_plan;
 use crate::live::service::Service;
 use anyhow::{Context, Result};
 use std::time::Duration;
 
 /// Arrivals of a load that doubles for its middle third, Poisson within each second.
-pub fn arrivals(base_qps: f64, seconds: u64, seed: u64) -> Result<Vec<Duration>> {
+pub fn doubling_arrivals(base_qps: f64, seconds: u64, seed: u64) -> Result<Vec<Duration>> {
     let rate = |second: u64| if second * 3 >= seconds && second * 3 < 2 * seconds { 2.0 * base_qps } else { base_qps };
-    drawn((0..seconds).map(|s| (s, rate(s))).collect(), seed)
+    poisson_arrivals((0..seconds).map(|s| (s, rate(s))).collect(), seed)
 }
 
 /// What the estimator says of the very load that was played, under the plans that were in force.
-pub async fn estimates(
+pub async fn estimate_demo(
     service: &Service,
     plans: &[PlanInForce],
     (arrivals, steps): (&[Duration], &[Duration]),
@@ -25,13 +25,13 @@ pub async fn estimates(
     let mut in_force = Vec::new();
     let mut problem = None;
     for plan in plans {
-        let (of, file) = planned(service, &plan.id).await?;
+        let (of, file) = fetch_plan(service, &plan.id).await?;
         problem.get_or_insert(of);
         in_force.push((Duration::from_secs_f64(plan.at_s), file));
     }
     let problem = problem.context("no plan was in force")?;
     let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?;
-    Played { problem: &problem, index, plans: &in_force, arrivals, steps, hops_ms }.estimates()
+    PlayedLoad { problem: &problem, index, plans: &in_force, arrivals, steps, hops_ms }.estimate_runs()
 }
 
 #[cfg(test)]
@@ -45,13 +45,13 @@ mod tests {
     fn the_estimate_has_the_change_of_plans_and_what_stewards_do_until_then() {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let steps = [20, 40].map(Duration::from_secs);
-        let arrivals = arrivals(75.0, 60, 1).expect("a load");
+        let arrivals = doubling_arrivals(75.0, 60, 1).expect("a load");
         let estimated = |plans: &[(Duration, Plan)]| {
             let index = problem.pipeline_named("digits").expect("it is there");
             let played =
-                Played { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms: &[0.0, 2.0] };
-            let runs = played.estimates().expect("the plans fit");
-            assert_eq!(runs, played.estimates().expect("the plans fit"), "the same again");
+                PlayedLoad { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms: &[0.0, 2.0] };
+            let runs = played.estimate_runs().expect("the plans fit");
+            assert_eq!(runs, played.estimate_runs().expect("the plans fit"), "the same again");
             Compared::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
         };
         let (low, high) = (plan_for(&problem, 90.0), plan_for(&problem, 180.0));

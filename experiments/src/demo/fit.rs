@@ -32,7 +32,7 @@ pub enum Serves {
 
 /// The load of a demo: `base_qps`, twice that, and `base_qps` again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Fitted {
+pub struct FittedLoad {
     /// The low rate.
     pub base_qps: f64,
     /// The largest demand that the devices serve with the most accurate variants.
@@ -41,7 +41,7 @@ pub struct Fitted {
     pub needs_cheaper: bool,
 }
 
-impl Fitted {
+impl FittedLoad {
     /// The high rate.
     pub fn peak_qps(&self) -> f64 {
         2.0 * self.base_qps
@@ -50,7 +50,7 @@ impl Fitted {
 
 /// The load for devices that can serve at most `capacity_qps` with the most accurate variants, if no time were lost; `serves` plans for a
 /// demand. None if no plan holds at any demand.
-pub fn fit_load(capacity_qps: f64, mut serves: impl FnMut(f64) -> Serves) -> Option<Fitted> {
+pub fn fit_load(capacity_qps: f64, mut serves: impl FnMut(f64) -> Serves) -> Option<FittedLoad> {
     let (mut most, mut too_much) = (DEMAND_MIN * capacity_qps, capacity_qps);
     if serves(most) != Serves::Accurately {
         return None;
@@ -70,7 +70,7 @@ pub fn fit_load(capacity_qps: f64, mut serves: impl FnMut(f64) -> Serves) -> Opt
     let peak_qps = PEAKS.iter().map(|part| part * accurate_qps).find(shows_both);
     let all_accurate = accurate_qps / HEADROOM / (1.0 + SCATTER);
     let base_qps = 0.5 * peak_qps.unwrap_or(all_accurate);
-    Some(Fitted { base_qps, accurate_qps, needs_cheaper: peak_qps.is_some() })
+    Some(FittedLoad { base_qps, accurate_qps, needs_cheaper: peak_qps.is_some() })
 }
 
 /// What a demo may use of the processors that are free: more of them, and queries queue for processors and not for devices.
@@ -80,7 +80,7 @@ const STRETCH_SPARE: f64 = 2.0;
 
 /// What is free of a machine, and what a request takes of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Free {
+pub struct FreeProcessors {
     /// Processors of the machine.
     pub processors: f64,
     /// What a program gets that asks for all of them.
@@ -91,7 +91,7 @@ pub struct Free {
 
 /// How slow the demo's devices are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Slowness {
+pub struct DeviceSlowness {
     /// A device holds its slot for this multiple of the measured time.
     pub multiple: f64,
     /// Processors that the high load then takes.
@@ -104,23 +104,23 @@ pub struct Slowness {
 
 /// The multiple at which `peak_qps` at a multiple of 1 fits into what is free: at twice the multiple the devices serve half the load. It is at
 /// most `multiple_max`, above which the most accurate variants are too slow for the objective; `asked` overrules everything.
-pub fn fit_multiple(peak_qps: f64, free: &Free, multiple_max: f64, asked: Option<f64>) -> Slowness {
+pub fn fit_multiple(peak_qps: f64, free: &FreeProcessors, multiple_max: f64, asked: Option<f64>) -> DeviceSlowness {
     let (needed, allowed) = (peak_qps * free.request_s, USE_MAX * free.free);
-    let wanted = MULTIPLE.max(needed / allowed.max(1e-3)).max(stretch(free));
+    let wanted = MULTIPLE.max(needed / allowed.max(1e-3)).max(least_multiple(free));
     // Where nothing is short, devices that are as slow as they may be are all right.
     let multiple = asked.unwrap_or_else(|| wanted.min(multiple_max));
-    at_load(peak_qps / multiple, free, multiple)
+    slowness_at_load(peak_qps / multiple, free, multiple)
 }
 
 /// Whether a high load fits into what is free, with devices that are so slow.
-pub fn at_load(peak_qps: f64, free: &Free, multiple: f64) -> Slowness {
+pub fn slowness_at_load(peak_qps: f64, free: &FreeProcessors, multiple: f64) -> DeviceSlowness {
     let (needed, allowed) = (peak_qps * free.request_s, USE_MAX * free.free);
-    let fits = needed <= allowed * 1.001 && multiple >= stretch(free) * 0.999;
-    Slowness { multiple, needed, allowed, fits }
+    let fits = needed <= allowed * 1.001 && multiple >= least_multiple(free) * 0.999;
+    DeviceSlowness { multiple, needed, allowed, fits }
 }
 
 /// The multiple at which a batch that shares its processor with other work ends before its slot is free.
-fn stretch(free: &Free) -> f64 {
+fn least_multiple(free: &FreeProcessors) -> f64 {
     STRETCH_SPARE * free.processors / free.free.max(1e-3)
 }
 
@@ -187,7 +187,7 @@ mod tests {
             ((1_000.0, 2.0, 2.0, 0.010, 25.0, Some(100.0)), (100.0, true)),
         ];
         for ((peak_qps, processors, free, request_s, most, asked), (multiple, fits)) in table {
-            let slowness = fit_multiple(peak_qps, &Free { processors, free, request_s }, most, asked);
+            let slowness = fit_multiple(peak_qps, &FreeProcessors { processors, free, request_s }, most, asked);
             assert!((slowness.multiple - multiple).abs() < 1e-2, "{slowness:?}");
             assert_eq!(slowness.fits, fits, "{slowness:?}");
         }

@@ -1,19 +1,19 @@
 //! What do the tests of a demo share? Runs, plans and problems.
 
-use super::fit::{Fitted, Slowness};
+use super::fit::{DeviceSlowness, FittedLoad};
 use super::in_force::PlanInForce;
-use super::rehearse::planned_for;
-use super::report::{Conditions, Summary, measured};
+use super::rehearse::plan_demand;
+use super::report::{Conditions, Summary, measured_figures};
 use crate::live::fleet::HARDWARE;
-use crate::live::load::{Outcome, Sent};
+use crate::live::load::{RequestOutcome, SentRequest};
 use apportion_domain::{Plan, Problem};
 use apportion_wire::{ProblemFile, problem_from_tree};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-fn sent(at_s: f64, outcome: Outcome, labels: u32, correct: u32) -> Sent {
+fn sent(at_s: f64, outcome: RequestOutcome, labels: u32, correct: u32) -> SentRequest {
     let at = Duration::from_secs_f64(at_s);
-    Sent { at, latency: Duration::from_millis(100), outcome, labels, correct, error: None }
+    SentRequest { at, latency: Duration::from_millis(100), outcome, labels, correct, error: None }
 }
 
 /// A plan of this step that came into force at this second.
@@ -24,21 +24,21 @@ pub fn plan(at_s: f64, step: &str) -> PlanInForce {
 }
 
 fn conditions() -> Conditions {
-    let load = Fitted { base_qps: 1.0, accurate_qps: 2.0, needs_cheaper: true };
-    let devices = Slowness { multiple: 10.0, needed: 0.9, allowed: 1.2, fits: true };
+    let load = FittedLoad { base_qps: 1.0, accurate_qps: 2.0, needs_cheaper: true };
+    let devices = DeviceSlowness { multiple: 10.0, needed: 0.9, allowed: 1.2, fits: true };
     Conditions { load, devices, hops_ms: vec![1.0], machine: None }
 }
 
 /// A run of a few requests under these plans.
 pub fn summary(plans: Vec<PlanInForce>) -> Summary {
     let sent = [
-        sent(0.0, Outcome::Ok, 2, 2),
-        sent(21.0, Outcome::Late, 2, 1),
-        sent(29.9, Outcome::Dropped, 0, 0),
-        sent(30.0, Outcome::GivenUp, 0, 0),
-        sent(31.0, Outcome::Ok, 4, 4),
+        sent(0.0, RequestOutcome::Ok, 2, 2),
+        sent(21.0, RequestOutcome::Late, 2, 1),
+        sent(29.9, RequestOutcome::Dropped, 0, 0),
+        sent(30.0, RequestOutcome::GivenUp, 0, 0),
+        sent(31.0, RequestOutcome::Ok, 4, 4),
     ];
-    let figures = measured(&sent, &[Duration::from_secs(20)], 400.0);
+    let figures = measured_figures(&sent, &[Duration::from_secs(20)], 400.0);
     Summary::new(&sent, &figures, &[figures], plans, conditions())
 }
 
@@ -86,6 +86,6 @@ pub fn machines() -> [Problem; 5] {
 
 /// The plan for a demand.
 pub fn plan_for(problem: &Problem, demand_qps: f64) -> Plan {
-    let (outcome, _) = planned_for(problem, demand_qps).expect("a demand in range");
+    let (outcome, _) = plan_demand(problem, demand_qps).expect("a demand in range");
     outcome.plan().expect("a plan").clone()
 }

@@ -1,7 +1,7 @@
 //! Which plans were in force when?
 
-use crate::live::console::say;
-use crate::live::fleet::groups;
+use crate::live::console::print_progress;
+use crate::live::fleet::describe_groups;
 use crate::live::service::Service;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -36,19 +36,19 @@ pub struct PlanInForce {
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// Plans in the order in which they came into force.
-pub type Seen = Arc<Mutex<Vec<PlanInForce>>>;
+pub type PlansInForce = Arc<Mutex<Vec<PlanInForce>>>;
 
 /// Looks at the target until it is aborted; a look that fails is repeated at the next time.
-pub async fn watch(service: Service, pipeline: String, start: Instant, seen: Seen) {
+pub async fn watch_target(service: Service, pipeline: String, start: Instant, seen: PlansInForce) {
     loop {
-        if let Err(error) = look(&service, &pipeline, start, &seen).await {
+        if let Err(error) = record_target(&service, &pipeline, start, &seen).await {
             tracing::warn!("the fleet's target could not be read: {error:#}");
         }
         tokio::time::sleep(WATCH_EVERY).await;
     }
 }
 
-async fn look(service: &Service, pipeline: &str, start: Instant, seen: &Seen) -> Result<()> {
+async fn record_target(service: &Service, pipeline: &str, start: Instant, seen: &PlansInForce) -> Result<()> {
     let target = service.get("/v1/target").await?;
     let generation = target["generation"].as_u64().context("a target without a generation")?;
     let last = seen.lock().expect("no holder panics").last().map(|p| p.generation);
@@ -69,10 +69,10 @@ async fn look(service: &Service, pipeline: &str, start: Instant, seen: &Seen) ->
             step: file["objective"]["step"].as_str().map(str::to_owned),
             replicas: file["replicas"].as_u64().unwrap_or(0),
             accuracy: part["accuracy"].as_f64().unwrap_or(0.0),
-            groups: groups(file),
+            groups: describe_groups(file),
             id: id.to_owned(),
         };
-        say(&format!("{at_s:.1} s, generation {generation}: {}", in_force.groups));
+        print_progress(&format!("{at_s:.1} s, generation {generation}: {}", in_force.groups));
         seen.lock().expect("no holder panics").push(in_force);
     }
     Ok(())

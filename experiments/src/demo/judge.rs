@@ -1,7 +1,7 @@
 //! Did a run keep the promises of a demo? Pure functions.
 
-use super::fit::Slowness;
-use super::meter::Use;
+use super::fit::DeviceSlowness;
+use super::meter::ProcessorUse;
 use super::report::Summary;
 use super::verdict::Verdict;
 use std::time::Duration;
@@ -31,9 +31,9 @@ pub struct Promise {
 }
 
 /// Judges a run by what was free of the machine.
-pub fn judge(summary: &Summary, promise: &Promise, slowness: &Slowness, seen: Option<&Use>) -> Verdict {
-    let missed = missed(summary, promise);
-    let is_disturbed = !slowness.fits || seen.is_some_and(is_taken);
+pub fn judge(summary: &Summary, promise: &Promise, slowness: &DeviceSlowness, seen: Option<&ProcessorUse>) -> Verdict {
+    let missed = broken_promises(summary, promise);
+    let is_disturbed = !slowness.fits || seen.is_some_and(is_disturbed);
     match missed.is_empty() {
         true => Verdict::Kept,
         false if summary.failed > 0 => Verdict::Broken(missed),
@@ -43,12 +43,12 @@ pub fn judge(summary: &Summary, promise: &Promise, slowness: &Slowness, seen: Op
 }
 
 /// Whether other work took so much that a run says nothing: judged by the hundredths that are shown.
-fn is_taken(seen: &Use) -> bool {
+fn is_disturbed(seen: &ProcessorUse) -> bool {
     let hundredths = |processors: f64| (100.0 * processors).round() as i64;
     hundredths(seen.others) > hundredths(OTHERS_MAX * seen.processors)
 }
 
-fn missed(summary: &Summary, promise: &Promise) -> Vec<String> {
+fn broken_promises(summary: &Summary, promise: &Promise) -> Vec<String> {
     let mut missed = Vec::new();
     if summary.failed > 0 {
         missed.push(format!("{} of {} requests failed", summary.failed, summary.requests));
@@ -79,9 +79,9 @@ fn missed(summary: &Summary, promise: &Promise) -> Vec<String> {
 }
 
 /// What the machine did during the run, in words.
-pub fn describe(seen: &Use, slowness: &Slowness) -> String {
-    let Use { processors, own, waiting, others, .. } = seen;
-    let fair = if is_taken(seen) { "more" } else { "no more" };
+pub fn describe_use(seen: &ProcessorUse, slowness: &DeviceSlowness) -> String {
+    let ProcessorUse { processors, own, waiting, others, .. } = seen;
+    let fair = if is_disturbed(seen) { "more" } else { "no more" };
     format!(
         "of {processors:.0} processors the demo used {own:.2} ({:.2} were set aside for it) and other work {others:.2}, {fair} than the {:.2} \
          that leave a run undisturbed; {waiting:.2} threads of the demo waited for a processor on average",
@@ -102,12 +102,12 @@ mod tests {
         Promise { steps: STEPS, needs_cheaper: true, kills: false }
     }
 
-    fn fits(fits: bool) -> Slowness {
-        Slowness { multiple: 10.0, needed: 0.9, allowed: 1.2, fits }
+    fn fits(fits: bool) -> DeviceSlowness {
+        DeviceSlowness { multiple: 10.0, needed: 0.9, allowed: 1.2, fits }
     }
 
-    fn others(others: f64) -> Use {
-        Use { seconds: 60.0, processors: 2.0, own: 0.9, waiting: 0.1, others }
+    fn others(others: f64) -> ProcessorUse {
+        ProcessorUse { seconds: 60.0, processors: 2.0, own: 0.9, waiting: 0.1, others }
     }
 
     /// A run that keeps everything.
@@ -135,7 +135,7 @@ mod tests {
         for (at, (summary, slowness, seen, exit)) in table.into_iter().enumerate() {
             let verdict = judge(&summary, &promise(), &slowness, seen.as_ref());
             assert_eq!(verdict.exit(), exit, "row {at}: {verdict:?}");
-            assert_eq!(verdict.missed().is_empty(), exit == Some(Exit::Done), "row {at}: {verdict:?}");
+            assert_eq!(verdict.broken_promises().is_empty(), exit == Some(Exit::Done), "row {at}: {verdict:?}");
         }
     }
 
@@ -151,12 +151,12 @@ mod tests {
         ];
         for (plans, count) in runs {
             let run = Summary { plans: plans.clone(), ..good() };
-            let missed = |promise: &Promise| judge(&run, promise, &fits(true), None).missed().len();
-            assert_eq!(missed(&promise()), count, "{plans:?}");
+            let count_broken = |promise: &Promise| judge(&run, promise, &fits(true), None).broken_promises().len();
+            assert_eq!(count_broken(&promise()), count, "{plans:?}");
             let short = Promise { steps: [Duration::from_secs(12), Duration::from_secs(24)], ..promise() };
-            assert_eq!(missed(&short), 0, "too short for that: {plans:?}");
-            assert_eq!(missed(&Promise { needs_cheaper: false, ..promise() }), 0);
-            assert_eq!(missed(&Promise { kills: true, ..promise() }), 0);
+            assert_eq!(count_broken(&short), 0, "too short for that: {plans:?}");
+            assert_eq!(count_broken(&Promise { needs_cheaper: false, ..promise() }), 0);
+            assert_eq!(count_broken(&Promise { kills: true, ..promise() }), 0);
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
             (0.5, "0.50, more than the 0.30"),
         ];
         for (other, fair) in table {
-            let text = describe(&others(other), &fits(true));
+            let text = describe_use(&others(other), &fits(true));
             assert!(text.contains(fair), "{text}");
             let late = Summary { attainment_steady: 0.43, ..good() };
             let is_disturbed = judge(&late, &promise(), &fits(true), Some(&others(other))).exit() == Some(Exit::NoAnswer);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// What a stretch of time has seen, in processors: 1.5 is one and a half of them all the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Use {
+pub struct ProcessorUse {
     /// How long it was.
     pub seconds: f64,
     /// Processors of the machine.
@@ -23,7 +23,7 @@ pub struct Use {
     pub others: f64,
 }
 
-impl Use {
+impl ProcessorUse {
     /// The mean of several stretches.
     pub fn mean(of: &[Self]) -> Option<Self> {
         let seconds: f64 = of.iter().map(|u| u.seconds).sum();
@@ -39,7 +39,7 @@ impl Use {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Machine {
+struct ProcessorTicks {
     processors: u32,
     /// Ticks in use, and all of them.
     busy: u64,
@@ -48,7 +48,7 @@ struct Machine {
 
 struct Reading {
     at: Instant,
-    machine: Machine,
+    machine: ProcessorTicks,
     /// Ticks that each of the demo's processes has used, threads that have ended included.
     used: BTreeMap<u32, u64>,
     /// Nanoseconds that each of their threads has waited for a processor.
@@ -59,7 +59,7 @@ struct Reading {
 pub struct Meter {
     last: Option<Reading>,
     /// From look to look.
-    pub seen: Vec<Use>,
+    pub seen: Vec<ProcessorUse>,
 }
 
 impl Meter {
@@ -69,7 +69,7 @@ impl Meter {
     }
 
     /// Adds what has been since the last look.
-    pub fn look(&mut self) {
+    pub fn sample(&mut self) {
         let Some(now) = Reading::now() else { return };
         if let Some(of) = self.last.as_ref().and_then(|last| now.since(last)) {
             self.seen.push(of);
@@ -78,17 +78,17 @@ impl Meter {
     }
 
     /// Looks again and gives the mean of all looks.
-    pub fn mean(mut self) -> Option<Use> {
-        self.look();
-        Use::mean(&self.seen)
+    pub fn mean(mut self) -> Option<ProcessorUse> {
+        self.sample();
+        ProcessorUse::mean(&self.seen)
     }
 }
 
 impl Reading {
     fn now() -> Option<Self> {
-        let machine = Machine::parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
+        let machine = ProcessorTicks::parse(&std::fs::read_to_string("/proc/stat").ok()?)?;
         let (mut used, mut waited) = (BTreeMap::new(), BTreeMap::new());
-        for process in descendants(std::process::id(), &parents()) {
+        for process in descendants(std::process::id(), &parents_of_processes()) {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
             used.extend(stat.ok().and_then(|text| process_ticks(&text)).map(|ticks| (process, ticks)));
             for thread in numbers_in(Path::new(&format!("/proc/{process}/task"))) {
@@ -99,24 +99,24 @@ impl Reading {
         Some(Self { at: Instant::now(), machine, used, waited })
     }
 
-    fn since(&self, before: &Self) -> Option<Use> {
+    fn since(&self, before: &Self) -> Option<ProcessorUse> {
         let seconds = self.at.duration_since(before.at).as_secs_f64();
         let total = self.machine.total.checked_sub(before.machine.total).filter(|total| *total > 0)?;
         let processors = f64::from(self.machine.processors);
         let busy = processors * self.machine.busy.saturating_sub(before.machine.busy) as f64 / total as f64;
-        let own = processors * added(&self.used, &before.used) as f64 / total as f64;
+        let own = processors * total_gain(&self.used, &before.used) as f64 / total as f64;
         let own = own.min(busy);
-        let waiting = added(&self.waited, &before.waited) as f64 / 1e9 / seconds;
-        Some(Use { seconds, processors, own, waiting, others: busy - own })
+        let waiting = total_gain(&self.waited, &before.waited) as f64 / 1e9 / seconds;
+        Some(ProcessorUse { seconds, processors, own, waiting, others: busy - own })
     }
 }
 
 /// What all counters together have gained; a number that is used again begins anew.
-fn added(now: &BTreeMap<u32, u64>, before: &BTreeMap<u32, u64>) -> u64 {
+fn total_gain(now: &BTreeMap<u32, u64>, before: &BTreeMap<u32, u64>) -> u64 {
     now.iter().map(|(id, now)| now.saturating_sub(before.get(id).copied().unwrap_or(0))).sum()
 }
 
-impl Machine {
+impl ProcessorTicks {
     /// From `/proc/stat`.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
@@ -144,13 +144,14 @@ fn process_ticks(text: &str) -> Option<u64> {
 }
 
 /// The parent from a process's `stat`; its name, in parentheses, may hold anything.
-fn parent(text: &str) -> Option<u32> {
+fn parent_of_process(text: &str) -> Option<u32> {
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// All processes with their parents.
-fn parents() -> Vec<(u32, u32)> {
-    let of = |process: u32| Some((process, parent(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?));
+fn parents_of_processes() -> Vec<(u32, u32)> {
+    let of =
+        |process: u32| Some((process, parent_of_process(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?));
     numbers_in(Path::new("/proc")).into_iter().filter_map(of).collect()
 }
 
@@ -172,7 +173,7 @@ fn descendants(of: u32, parents: &[(u32, u32)]) -> Vec<u32> {
 
 /// Processors that the machine gives to a program that asks for all of them for so long: two where nothing else runs on two, one where
 /// as many other threads compute. `None` where the system does not say it.
-pub fn probe(length: Duration) -> Option<f64> {
+pub fn given_processors(length: Duration) -> Option<f64> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let spin = || {
         let (begun, had) = (Instant::now(), thread_time()?);
@@ -195,17 +196,17 @@ mod tests {
     #[test]
     fn steal_is_other_work_and_waiting_for_disks_is_none() {
         let text = "cpu  100 10 20 500 50 1 2 30 7 0\ncpu0 1 2\ncpu1 3 4\nintr 5\n";
-        assert_eq!(Machine::parse(text), Some(Machine { processors: 2, busy: 163, total: 713 }));
+        assert_eq!(ProcessorTicks::parse(text), Some(ProcessorTicks { processors: 2, busy: 163, total: 713 }));
         for text in ["", "cpu  1 2 3", "intr 1\n", "cpu  1 1 1 1 1 1 1 1\n"] {
-            assert_eq!(Machine::parse(text), None, "{text:?}");
+            assert_eq!(ProcessorTicks::parse(text), None, "{text:?}");
         }
     }
 
     #[test]
     fn a_process_may_be_called_anything() {
-        assert_eq!(parent("71 (a) b (c)) S 7 71 71"), Some(7));
+        assert_eq!(parent_of_process("71 (a) b (c)) S 7 71 71"), Some(7));
         assert_eq!(process_ticks("71 (a) b (c)) S 7 71 71 0 -1 4 1 2 3 4 120 30 9 9"), Some(150));
-        assert_eq!((parent("71"), process_ticks("71 (a) S 7")), (None, None));
+        assert_eq!((parent_of_process("71"), process_ticks("71 (a) S 7")), (None, None));
         assert_eq!((thread_waited_ns("5 6 7"), thread_waited_ns("5")), (Some(6), None));
     }
 
@@ -219,7 +220,7 @@ mod tests {
     fn what_others_use_is_what_is_left_of_the_busy_time() {
         let reading = |at, busy, total, used: &[(u32, u64)], waited: &[(u32, u64)]| Reading {
             at,
-            machine: Machine { processors: 2, busy, total },
+            machine: ProcessorTicks { processors: 2, busy, total },
             used: used.iter().copied().collect(),
             waited: waited.iter().copied().collect(),
         };
@@ -228,23 +229,23 @@ mod tests {
         let after = begin + Duration::from_secs(1);
         let now = reading(after, 1_150, 4_200, &[(1, 550), (2, 25)], &[(1, 1_200_000_000), (2, 0)]);
         let now = now.since(&before).expect("time has passed");
-        let Use { seconds, processors, own, waiting, others } = now;
+        let ProcessorUse { seconds, processors, own, waiting, others } = now;
         assert_eq!((seconds, processors), (1.0, 2.0));
         assert!((own - 0.75).abs() < 1e-9 && (waiting - 0.2).abs() < 1e-9 && (others - 0.75).abs() < 1e-9, "{now:?}");
     }
 
     #[test]
     fn a_long_stretch_counts_more_than_a_short_one() {
-        let of = |seconds, own| Use { seconds, processors: 2.0, own, waiting: 0.0, others: 0.0 };
-        assert_eq!(Use::mean(&[of(1.0, 2.0), of(3.0, 0.0)]), Some(of(4.0, 0.5)));
-        assert_eq!(Use::mean(&[]), None);
+        let of = |seconds, own| ProcessorUse { seconds, processors: 2.0, own, waiting: 0.0, others: 0.0 };
+        assert_eq!(ProcessorUse::mean(&[of(1.0, 2.0), of(3.0, 0.0)]), Some(of(4.0, 0.5)));
+        assert_eq!(ProcessorUse::mean(&[]), None);
     }
 
     #[test]
     fn a_program_that_spins_is_seen_as_the_demos_own_work() {
         let mut meter = Meter::start();
-        let free = probe(Duration::from_millis(300)).ok_or("the processor times of this program are not told");
-        meter.look();
+        let free = given_processors(Duration::from_millis(300)).ok_or("the processor times of this program are not told");
+        meter.sample();
         let seen = meter.seen.first().ok_or("/proc/stat is not there");
         let Some((free, seen)) = need(Need::ProcessorTimes, free.and_then(|free| Ok((free, seen?)))) else { return };
         assert!(free > 0.0 && free <= seen.processors * 1.1, "{free} of {seen:?}");

@@ -3,16 +3,16 @@
 use super::estimate;
 use super::fit::HEADROOM;
 use super::in_force::{self, PlanInForce};
-use super::judge::{Promise, describe, judge};
-use super::meter::{Meter, Use};
-use super::rehearse::{Rehearsal, Rehearsed};
+use super::judge::{Promise, describe_use, judge};
+use super::meter::{Meter, ProcessorUse};
+use super::rehearse::{Rehearsal, RehearsalResult};
 use super::report::{self, Conditions, Summary};
 use super::settings::DemoSettings;
 use super::verdict::Verdict;
-use crate::live::console::say;
+use crate::live::console::print_progress;
 use crate::live::fleet::Fleet;
-use crate::live::load::{Load, Outcome, Progress, Sent};
-use crate::live::validation::Example;
+use crate::live::load::{Load, Progress, RequestOutcome, SentRequest};
+use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result, ensure};
 use apportion_support::exit::{Exit, Outcome as Ended};
 use apportion_support::output::{self, Format};
@@ -36,38 +36,38 @@ pub fn run(settings: &DemoSettings) -> Ended {
 }
 
 fn start_runtime(settings: &DemoSettings) -> Result<Exit> {
-    tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(demo(settings))
+    tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(play_demo(settings))
 }
 
-async fn demo(settings: &DemoSettings) -> Result<Exit> {
+async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     let pipeline_file = settings.fleet.pipeline_file()?;
-    let spec = Example::read(&pipeline_file)?;
-    say(&format!(
+    let spec = ValidationSet::read(&pipeline_file)?;
+    print_progress(&format!(
         "{} agents with {} devices each on this machine. A demo device is a thread that runs the real variant and then holds \
          its slot until a multiple of the measured time has passed: the devices are the bottleneck, not this machine's cores.",
         settings.fleet.agents, settings.fleet.devices
     ));
     let mut fleet = Fleet::start(&settings.fleet).await?;
-    let ingresses = fleet.service.agents(settings.fleet.agents as usize).await?;
+    let ingresses = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile(&pipeline_file, 1.0).await?;
-    let canvases = Arc::new(spec.canvases()?);
+    let requests = Arc::new(spec.requests()?);
     let rehearsal = Rehearsal {
         fleet: &fleet,
         settings: &settings.fleet,
         spec: &spec,
-        canvases: &canvases,
+        requests: &requests,
         ingresses: &ingresses,
         seed: settings.seed,
     };
     let rehearsed = match rehearsal.run().await? {
         Ok(rehearsed) => rehearsed,
         Err(why) => {
-            say(&format!("{why}. Nothing is played"));
+            print_progress(&format!("{why}. Nothing is played"));
             return Ok(Exit::NoAnswer);
         }
     };
     let base_qps = rehearsed.load.base_qps;
-    let promise = promise(settings, &rehearsed);
+    let promise = promise_of(settings, &rehearsed);
     announce(settings, &rehearsed, &promise);
     deploy(&fleet, &spec, base_qps, &ingresses).await?;
 
@@ -78,33 +78,33 @@ async fn demo(settings: &DemoSettings) -> Result<Exit> {
     let load = Load {
         ingresses: used.clone(),
         pipeline: spec.name.clone(),
-        canvases,
-        arrivals: estimate::arrivals(base_qps, settings.seconds, settings.seed)?,
+        requests,
+        arrivals: estimate::doubling_arrivals(base_qps, settings.seconds, settings.seed)?,
         slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
     };
-    let Ran { sent, plans, machine } = replay(settings, &mut fleet, &load).await?;
+    let PlayedRun { sent, plans, machine } = play_load(settings, &mut fleet, &load).await?;
     let hops_ms = &rehearsed.hops_ms;
     let played = (&load.arrivals[..], &promise.steps[..]);
-    let runs = estimate::estimates(&fleet.service, &plans, played, hops_ms, &spec.name).await?;
-    let figures = report::measured(&sent, &promise.steps, spec.slo_ms);
-    let Rehearsed { slowness, hops_ms, load: fitted } = rehearsed;
+    let runs = estimate::estimate_demo(&fleet.service, &plans, played, hops_ms, &spec.name).await?;
+    let figures = report::measured_figures(&sent, &promise.steps, spec.slo_ms);
+    let RehearsalResult { slowness, hops_ms, load: fitted } = rehearsed;
     let conditions = Conditions { load: fitted, devices: slowness, hops_ms, machine };
     let mut summary = Summary::new(&sent, &figures, &runs, plans, conditions);
     summary.verdict = judge(&summary, &promise, &slowness, machine.as_ref());
-    show(settings, &summary, &spec.name, &sent)?;
-    hold(settings, &fleet, &used[0], &spec.name).await?;
+    show_summary(settings, &summary, &spec.name, &sent)?;
+    hold_until_signal(settings, &fleet, &used[0], &spec.name).await?;
     let exit = summary.verdict.exit();
     exit.with_context(|| format!("{} requests failed; logs are in {}", summary.failed, fleet.keep_logs().display()))
 }
 
-fn promise(settings: &DemoSettings, rehearsed: &Rehearsed) -> Promise {
+fn promise_of(settings: &DemoSettings, rehearsed: &RehearsalResult) -> Promise {
     let third = settings.seconds as f64 / 3.0;
     let steps = [third, 2.0 * third].map(Duration::from_secs_f64);
     Promise { steps, needs_cheaper: rehearsed.load.needs_cheaper, kills: settings.kill_at.is_some() }
 }
 
 /// What will be played, and what should be seen.
-fn announce(settings: &DemoSettings, rehearsed: &Rehearsed, promise: &Promise) {
+fn announce(settings: &DemoSettings, rehearsed: &RehearsalResult, promise: &Promise) {
     let (load, [up, down]) = (&rehearsed.load, promise.steps.map(|step| step.as_secs_f64()));
     let devices = settings.fleet.agents * settings.fleet.devices;
     let cheaper = if load.needs_cheaper {
@@ -112,7 +112,7 @@ fn announce(settings: &DemoSettings, rehearsed: &Rehearsed, promise: &Promise) {
     } else {
         "still no more than that: the cheaper variants of this pipeline, if it has any, serve too little more"
     };
-    say(&format!(
+    print_progress(&format!(
         "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is {:.1} queries/s, from \
          {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; the high load is {cheaper}",
         load.accurate_qps,
@@ -122,7 +122,7 @@ fn announce(settings: &DemoSettings, rehearsed: &Rehearsed, promise: &Promise) {
     ));
     let slowness = &rehearsed.slowness;
     if !slowness.fits {
-        say(&format!(
+        print_progress(&format!(
             "THIS MACHINE IS TOO BUSY for a fair run: the load takes {:.2} processors, and {:.2} are set aside for it. It is played all the \
              same; if promises are not kept, the demo says so and ends with 5",
             slowness.needed, slowness.allowed
@@ -131,32 +131,32 @@ fn announce(settings: &DemoSettings, rehearsed: &Rehearsed, promise: &Promise) {
 }
 
 /// Plans for the base load, makes that the target, and hands the pipeline to the replanning job.
-async fn deploy(fleet: &Fleet, spec: &Example, qps: f64, ingresses: &[(String, String)]) -> Result<()> {
+async fn deploy(fleet: &Fleet, spec: &ValidationSet, qps: f64, ingresses: &[(String, String)]) -> Result<()> {
     fleet.deploy(&spec.name, qps * HEADROOM, ingresses).await?;
     let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": HEADROOM * qps});
-    fleet.change(&spec.name, |registered| registered["replan"] = replan).await
+    fleet.change_pipeline(&spec.name, |registered| registered["replan"] = replan).await
 }
 
 /// What a load has come to.
-struct Ran {
-    sent: Vec<Sent>,
+struct PlayedRun {
+    sent: Vec<SentRequest>,
     plans: Vec<PlanInForce>,
-    machine: Option<Use>,
+    machine: Option<ProcessorUse>,
 }
 
-async fn replay(settings: &DemoSettings, fleet: &mut Fleet, load: &Load) -> Result<Ran> {
-    let (progress, seen) = (Arc::new(Progress::default()), in_force::Seen::default());
+async fn play_load(settings: &DemoSettings, fleet: &mut Fleet, load: &Load) -> Result<PlayedRun> {
+    let (progress, seen) = (Arc::new(Progress::default()), in_force::PlansInForce::default());
     let meter = Arc::new(Mutex::new(Meter::start()));
     let start = Instant::now();
     let mut beside = JoinSet::new();
-    beside.spawn(in_force::watch(fleet.service.clone(), load.pipeline.clone(), start, seen.clone()));
-    beside.spawn(measure(meter.clone()));
+    beside.spawn(in_force::watch_target(fleet.service.clone(), load.pipeline.clone(), start, seen.clone()));
+    beside.spawn(sample_processors(meter.clone()));
     let bar = progress::bar(load.arrivals.len() as u64, "demo: {bar:40} {pos}/{len} sent, {msg}");
     beside.spawn(show_progress(bar.clone(), progress.clone()));
     if let Some((at, mut victim)) = settings.kill_at.and_then(|at| Some((at, fleet.agents.pop()?))) {
         beside.spawn(async move {
             tokio::time::sleep(Duration::from_secs_f64(at)).await;
-            say(&format!("killing {}", victim.name()));
+            print_progress(&format!("killing {}", victim.name()));
             victim.kill();
         });
     }
@@ -167,15 +167,15 @@ async fn replay(settings: &DemoSettings, fleet: &mut Fleet, load: &Load) -> Resu
         ensure!(agent.ended().is_none(), "{} ended during the run: see {}", agent.name(), fleet.data_dir.display());
     }
     let plans = seen.lock().expect("no holder panics").clone();
-    let machine = Use::mean(&meter.lock().expect("no holder panics").seen);
-    Ok(Ran { sent, plans, machine })
+    let machine = ProcessorUse::mean(&meter.lock().expect("no holder panics").seen);
+    Ok(PlayedRun { sent, plans, machine })
 }
 
 /// Looks at the processors until it is aborted.
-async fn measure(meter: Arc<Mutex<Meter>>) {
+async fn sample_processors(meter: Arc<Mutex<Meter>>) {
     loop {
         tokio::time::sleep(METER_EVERY).await;
-        meter.lock().expect("no holder panics").look();
+        meter.lock().expect("no holder panics").sample();
     }
 }
 
@@ -188,30 +188,30 @@ async fn show_progress(bar: ProgressBar, progress: Arc<Progress>) {
     }
 }
 
-fn show(settings: &DemoSettings, summary: &Summary, pipeline: &str, sent: &[Sent]) -> Result<()> {
+fn show_summary(settings: &DemoSettings, summary: &Summary, pipeline: &str, sent: &[SentRequest]) -> Result<()> {
     match &summary.conditions.machine {
-        Some(machine) => say(&describe(machine, &summary.conditions.devices)),
-        None => say("what other work took of this machine cannot be seen here"),
+        Some(machine) => print_progress(&describe_use(machine, &summary.conditions.devices)),
+        None => print_progress("what other work took of this machine cannot be seen here"),
     }
     if settings.kill_at.is_some() {
-        say("the estimate knows nothing of the killed agent: it has all devices");
+        print_progress("the estimate knows nothing of the killed agent: it has all devices");
     }
-    for failed in sent.iter().filter(|s| matches!(s.outcome, Outcome::GivenUp | Outcome::Failed)).take(5) {
-        say(&format!("failed at {:.3} s: {}", failed.at.as_secs_f64(), failed.error.as_deref().unwrap_or("?")));
+    for failed in sent.iter().filter(|s| matches!(s.outcome, RequestOutcome::GivenUp | RequestOutcome::Failed)).take(5) {
+        print_progress(&format!("failed at {:.3} s: {}", failed.at.as_secs_f64(), failed.error.as_deref().unwrap_or("?")));
     }
     let text =
         if settings.format == Format::Json { serde_json::to_string_pretty(summary)? } else { summary.table(pipeline) };
     output::print(&text).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
     match &summary.verdict {
-        Verdict::Kept => say("all that was promised was kept"),
-        Verdict::Disturbed(_) => say("this run says nothing, for other work took the machine; not kept:"),
-        Verdict::Missed(_) | Verdict::Broken(_) => say("NOT KEPT of what was promised:"),
+        Verdict::Kept => print_progress("all that was promised was kept"),
+        Verdict::Disturbed(_) => print_progress("this run says nothing, for other work took the machine; not kept:"),
+        Verdict::Missed(_) | Verdict::Broken(_) => print_progress("NOT KEPT of what was promised:"),
     }
-    summary.verdict.missed().iter().for_each(|missed| say(&format!("- {missed}")));
+    summary.verdict.broken_promises().iter().for_each(|missed| print_progress(&format!("- {missed}")));
     Ok(())
 }
 
-async fn hold(settings: &DemoSettings, fleet: &Fleet, ingress: &str, pipeline: &str) -> Result<()> {
+async fn hold_until_signal(settings: &DemoSettings, fleet: &Fleet, ingress: &str, pipeline: &str) -> Result<()> {
     if !settings.hold {
         return Ok(());
     }
@@ -219,7 +219,7 @@ async fn hold(settings: &DemoSettings, fleet: &Fleet, ingress: &str, pipeline: &
     let http = format!("http://{ingress}");
     let addresses = json!({"api": fleet.api, "ingress_http": http, "ingress_grpc": grpc, "pipeline": pipeline});
     output::print(&addresses.to_string()).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
-    say("everything stays up: end with Ctrl-C");
+    print_progress("everything stays up: end with Ctrl-C");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}

@@ -1,16 +1,16 @@
 //! Before the load is played: what a request costs here and now, and what of the machine is free for it.
 
-use super::fit::{self, Fitted, Free, Serves, Slowness};
-use super::meter::{Meter, probe};
-use super::report::measured;
-use crate::live::capacity::{capacity_of_most_accurate_qps, longest_way};
-use crate::live::console::say;
-use crate::live::estimate::{Played, drawn};
+use super::fit::{self, DeviceSlowness, FittedLoad, FreeProcessors, Serves};
+use super::meter::{Meter, given_processors};
+use super::report::measured_figures;
+use crate::live::capacity::{capacity_of_most_accurate_qps, longest_path};
+use crate::live::console::print_progress;
+use crate::live::estimate::{PlayedLoad, poisson_arrivals};
 use crate::live::figures::Figures;
 use crate::live::fleet::{Fleet, FleetSettings, HARDWARE, MULTIPLE};
-use crate::live::load::{Load, Progress, Sent};
-use crate::live::plans::{planned, problem_of};
-use crate::live::validation::{Canvas, Example};
+use crate::live::load::{Load, Progress, SentRequest};
+use crate::live::plans::{fetch_plan, problem_in};
+use crate::live::validation::{LabelledRequest, ValidationSet};
 use anyhow::{Context, Result};
 use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, Workload};
@@ -44,13 +44,13 @@ const TRACE_S: u64 = 20;
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the rehearsal has settled.
-pub struct Rehearsed {
+pub struct RehearsalResult {
     /// How slow the devices are.
-    pub slowness: Slowness,
+    pub slowness: DeviceSlowness,
     /// What a hop took in each second, in ms, ascending.
     pub hops_ms: Vec<f64>,
     /// The load to be played.
-    pub load: Fitted,
+    pub load: FittedLoad,
 }
 
 /// What is rehearsed.
@@ -60,9 +60,9 @@ pub struct Rehearsal<'a> {
     /// As they were asked for.
     pub settings: &'a FleetSettings,
     /// The pipeline.
-    pub spec: &'a Example,
+    pub spec: &'a ValidationSet,
     /// What is sent.
-    pub canvases: &'a Arc<Vec<Canvas>>,
+    pub requests: &'a Arc<Vec<LabelledRequest>>,
     /// Agents with their ingresses.
     pub ingresses: &'a [(String, String)],
     /// Seed of the arrivals.
@@ -85,12 +85,12 @@ impl Rehearsal<'_> {
     ///
     /// # Errors
     /// If the service or an agent breaks down.
-    pub async fn run(&self) -> Result<Result<Rehearsed, String>> {
+    pub async fn run(&self) -> Result<Result<RehearsalResult, String>> {
         let name = &self.spec.name;
         let devices = self.settings.agents * self.settings.devices;
         let problem = self.problem().await?;
         let index = problem.pipeline_named(name).context("the pipeline is in its own problem")?;
-        let (tasks, charge_ms) = longest_way(problem.pipeline(index));
+        let (tasks, charge_ms) = longest_path(problem.pipeline(index));
         let multiple_max = CHARGE_MAX * self.spec.slo_ms / charge_ms;
         if multiple_max < 1.0 && self.settings.multiple.is_none() {
             return Ok(Err(format!(
@@ -101,79 +101,81 @@ impl Rehearsal<'_> {
         }
         let alone_qps = capacity_of_most_accurate_qps(&problem, name, HARDWARE, devices)?;
         let first = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
-        self.fleet.slow_down(name, 1.0, first).await?;
-        let cost = self.play(LOAD * alone_qps / first, tasks).await?;
-        let (multiple, free) = self.multiple(alone_qps, &cost, multiple_max).await;
-        self.fleet.slow_down(name, first, multiple).await?;
-        let hop_ms = middle(&cost.hops_ms);
-        self.fleet.change(name, |spec| spec["network_ms"] = hop_ms.into()).await?;
+        self.fleet.scale_profile(name, 1.0, first).await?;
+        let cost = self.measure_request_cost(LOAD * alone_qps / first, tasks).await?;
+        let (multiple, free) = self.choose_multiple(alone_qps, &cost, multiple_max).await;
+        self.fleet.scale_profile(name, first, multiple).await?;
+        let hop_ms = median_of_sorted(&cost.hops_ms);
+        self.fleet.change_pipeline(name, |spec| spec["network_ms"] = hop_ms.into()).await?;
         let problem = self.problem().await?;
         let capacity_qps = capacity_of_most_accurate_qps(&problem, name, HARDWARE, devices)?;
-        say("looking for the load that needs cheaper variants when it doubles");
-        let fitted = tokio::task::spawn_blocking(move || fit::fit_load(capacity_qps, |qps| serves(&problem, qps))).await?;
+        print_progress("looking for the load that needs cheaper variants when it doubles");
+        let fitted =
+            tokio::task::spawn_blocking(move || fit::fit_load(capacity_qps, |qps| how_demand_is_served(&problem, qps)))
+                .await?;
         let Some(load) = fitted else {
             let slo_ms = self.spec.slo_ms;
             return Ok(Err(format!(
                 "no plan with the most accurate variants holds {slo_ms:.0} ms, even for few requests: a hop takes {hop_ms:.1} ms"
             )));
         };
-        let unseen = Slowness { multiple, needed: 0.0, allowed: 0.0, fits: true };
-        let mut slowness = free.map_or(unseen, |free| fit::at_load(load.peak_qps(), &free, multiple));
+        let unseen = DeviceSlowness { multiple, needed: 0.0, allowed: 0.0, fits: true };
+        let mut slowness = free.map_or(unseen, |free| fit::slowness_at_load(load.peak_qps(), &free, multiple));
         slowness.fits &= !cost.is_slow;
-        Ok(Ok(Rehearsed { slowness, hops_ms: cost.hops_ms, load }))
+        Ok(Ok(RehearsalResult { slowness, hops_ms: cost.hops_ms, load }))
     }
 
     /// The pipeline as it is registered, on the devices of the live agents.
     async fn problem(&self) -> Result<Problem> {
-        problem_of(&self.fleet.service.ask(&self.spec.name, 1.0).await?)
+        problem_in(&self.fleet.service.request_plan(&self.spec.name, 1.0).await?)
     }
 
     /// Plays a short load, and compares what a request takes with what the estimator says of the same load without a network.
-    async fn play(&self, qps: f64, tasks: u32) -> Result<Cost> {
-        say(&format!("rehearsing: {qps:.1} queries/s for {SECONDS} s"));
+    async fn measure_request_cost(&self, qps: f64, tasks: u32) -> Result<Cost> {
+        print_progress(&format!("rehearsing: {qps:.1} queries/s for {SECONDS} s"));
         let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.ingresses).await?;
         let load = Load {
             ingresses: self.ingresses.iter().map(|(_, address)| address.clone()).collect(),
             pipeline: self.spec.name.clone(),
-            canvases: self.canvases.clone(),
-            arrivals: drawn((0..SECONDS).map(|s| (s, qps)).collect(), self.seed)?,
+            requests: self.requests.clone(),
+            arrivals: poisson_arrivals((0..SECONDS).map(|s| (s, qps)).collect(), self.seed)?,
             slo: Duration::from_secs_f64(self.spec.slo_ms / 1e3),
         };
         let meter = Meter::start();
         let sent = load.run(Arc::new(Progress::default())).await?;
         let seen = meter.mean();
-        let (problem, plan) = planned(&self.fleet.service, &id).await?;
+        let (problem, plan) = fetch_plan(&self.fleet.service, &id).await?;
         let index = problem.pipeline_named(&self.spec.name).context("the plan is of another pipeline")?;
         let plans = [(Duration::ZERO, plan)];
         let played =
-            Played { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[], hops_ms: &[0.0] };
-        let estimated = played.estimates()?.first().map_or(0.0, |run| run.p50_ms);
-        let Figures { p50_ms, .. } = measured(&sent, &[], self.spec.slo_ms);
+            PlayedLoad { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[], hops_ms: &[0.0] };
+        let estimated = played.estimate_runs()?.first().map_or(0.0, |run| run.p50_ms);
+        let Figures { p50_ms, .. } = measured_figures(&sent, &[], self.spec.slo_ms);
         let is_slow = p50_ms - estimated > HOPS_MAX * self.spec.slo_ms;
-        let hops_ms = hops(&sent, estimated, tasks, self.spec.slo_ms);
+        let hops_ms = hop_times_ms(&sent, estimated, tasks, self.spec.slo_ms);
         let request_s = seen.map(|seen| seen.own * seen.seconds / sent.len().max(1) as f64);
-        say(&format!(
+        print_progress(&format!(
             "a request takes {p50_ms:.1} ms at the median and {estimated:.1} ms of its devices: {:.1} ms a hop",
-            middle(&hops_ms)
+            median_of_sorted(&hops_ms)
         ));
         Ok(Cost { hops_ms, request_s, is_slow })
     }
 
     /// How slow the devices must be for what is free, and that.
-    async fn multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> (f64, Option<Free>) {
-        let free = tokio::task::spawn_blocking(free).await.ok().flatten();
+    async fn choose_multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> (f64, Option<FreeProcessors>) {
+        let free = tokio::task::spawn_blocking(measure_free_processors).await.ok().flatten();
         let (Some(free), Some(request_s)) = (free, cost.request_s) else {
             let multiple = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
-            say(&format!(
+            print_progress(&format!(
                 "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the measured time"
             ));
             return (multiple, None);
         };
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
-        let seen = Free { processors, free, request_s };
+        let seen = FreeProcessors { processors, free, request_s };
         // The high load is less than what the devices serve without losing time.
         let multiple = fit::fit_multiple(alone_qps, &seen, multiple_max, self.settings.multiple).multiple;
-        say(&format!(
+        print_progress(&format!(
             "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} ms of one: devices hold \
              their slots for {multiple:.1} times the measured time",
             1e3 * request_s
@@ -184,9 +186,9 @@ impl Rehearsal<'_> {
 
 /// What a hop took in each second, in ms, ascending: of what requests took at the median beyond their devices' time, the part of each task
 /// on the longest way, up to what the objective leaves for all of them.
-fn hops(sent: &[Sent], devices_ms: f64, tasks: u32, slo_ms: f64) -> Vec<f64> {
-    let hop_ms = |of_second: &[Sent]| {
-        let beyond_ms = measured(of_second, &[], slo_ms).p50_ms - devices_ms;
+fn hop_times_ms(sent: &[SentRequest], devices_ms: f64, tasks: u32, slo_ms: f64) -> Vec<f64> {
+    let hop_ms = |of_second: &[SentRequest]| {
+        let beyond_ms = measured_figures(of_second, &[], slo_ms).p50_ms - devices_ms;
         beyond_ms.clamp(0.0, HOPS_MAX * slo_ms) / f64::from(tasks.max(1))
     };
     let mut hops: Vec<f64> = sent.chunk_by(|a, b| a.at.as_secs() == b.at.as_secs()).map(hop_ms).collect();
@@ -194,16 +196,16 @@ fn hops(sent: &[Sent], devices_ms: f64, tasks: u32, slo_ms: f64) -> Vec<f64> {
     if hops.is_empty() { vec![0.0] } else { hops }
 }
 
-fn middle(sorted: &[f64]) -> f64 {
+fn median_of_sorted(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// What of the processors is free: the median of several looks.
-fn free() -> Option<f64> {
+fn measure_free_processors() -> Option<f64> {
     let mut looks: Vec<f64> = (0..PROBES)
         .filter_map(|_| {
             std::thread::sleep(PROBE_PAUSE);
-            probe(PROBE)
+            given_processors(PROBE)
         })
         .collect();
     looks.sort_by(f64::total_cmp);
@@ -211,8 +213,8 @@ fn free() -> Option<f64> {
 }
 
 /// How the planner of a round of the service serves a demand of the only pipeline.
-fn serves(problem: &Problem, demand_qps: f64) -> Serves {
-    let Some((outcome, report)) = planned_for(problem, demand_qps) else { return Serves::Never };
+fn how_demand_is_served(problem: &Problem, demand_qps: f64) -> Serves {
+    let Some((outcome, report)) = plan_demand(problem, demand_qps) else { return Serves::Never };
     let asked = problem.pipelines[0].percentile / 100.0;
     let holds = outcome.plan().is_some() && report.estimate.as_ref().is_some_and(|e| e.attainment >= asked);
     match report.objective.step {
@@ -222,7 +224,7 @@ fn serves(problem: &Problem, demand_qps: f64) -> Serves {
     }
 }
 
-pub(super) fn planned_for(problem: &Problem, demand_qps: f64) -> Option<(PlanOutcome, PlanningReport)> {
+pub(super) fn plan_demand(problem: &Problem, demand_qps: f64) -> Option<(PlanOutcome, PlanningReport)> {
     let changed = problem.changed(|draft| {
         draft.objective.mode = Mode::HardwareThenAccuracy;
         draft.pipelines[0] = draft.pipelines[0].with_demand(demand_qps);
@@ -242,7 +244,7 @@ pub(super) fn planned_for(problem: &Problem, demand_qps: f64) -> Option<(PlanOut
 mod tests {
     use super::*;
     use crate::demo::fixtures::{DEVICES, digits, machines};
-    use crate::live::load::Outcome;
+    use crate::live::load::RequestOutcome;
 
     fn capacity_qps(problem: &Problem) -> f64 {
         capacity_of_most_accurate_qps(problem, "digits", HARDWARE, DEVICES).expect("a profile")
@@ -251,11 +253,11 @@ mod tests {
     #[test]
     fn on_any_machine_the_planner_needs_cheaper_variants_for_the_doubled_load_alone() {
         for problem in machines() {
-            let fitted = fit::fit_load(capacity_qps(&problem), |qps| serves(&problem, qps)).expect("a load");
+            let fitted = fit::fit_load(capacity_qps(&problem), |qps| how_demand_is_served(&problem, qps)).expect("a load");
             assert!(fitted.needs_cheaper, "{fitted:?} of {}", capacity_qps(&problem));
             assert!(fitted.peak_qps() > 0.9 * fitted.accurate_qps, "{fitted:?}");
-            assert_eq!(serves(&problem, fit::HEADROOM * fitted.base_qps), Serves::Accurately);
-            assert_eq!(serves(&problem, fit::HEADROOM * fitted.peak_qps()), Serves::Cheaply);
+            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.base_qps), Serves::Accurately);
+            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.peak_qps()), Serves::Cheaply);
         }
     }
 
@@ -264,29 +266,29 @@ mod tests {
         // What the demo did: twice 0.4 of it, with the headroom.
         let shows_replicas_only = |problem: &Problem| {
             let demand_qps = 0.8 * fit::HEADROOM * capacity_qps(problem);
-            serves(problem, demand_qps) == Serves::Accurately
+            how_demand_is_served(problem, demand_qps) == Serves::Accurately
         };
         assert!(machines().iter().any(shows_replicas_only));
     }
 
     #[test]
     fn a_hop_is_what_requests_take_beyond_their_devices_second_by_second() {
-        let sent = |at_ms: u64, took_ms: u64| Sent {
+        let sent = |at_ms: u64, took_ms: u64| SentRequest {
             at: Duration::from_millis(at_ms),
             latency: Duration::from_millis(took_ms),
-            outcome: Outcome::Ok,
+            outcome: RequestOutcome::Ok,
             labels: 0,
             correct: 0,
             error: None,
         };
         let of = [sent(0, 60), sent(100, 70), sent(900, 300), sent(1_100, 54), sent(2_000, 40), sent(3_500, 4_000)];
-        assert_eq!(hops(&of, 50.0, 2, 400.0), [0.0, 2.0, 10.0, 50.0], "at most a quarter of the objective in all");
-        assert_eq!(hops(&[], 50.0, 2, 400.0), [0.0]);
+        assert_eq!(hop_times_ms(&of, 50.0, 2, 400.0), [0.0, 2.0, 10.0, 50.0], "at most a quarter of the objective in all");
+        assert_eq!(hop_times_ms(&[], 50.0, 2, 400.0), [0.0]);
     }
 
     #[test]
     fn the_longest_way_charges_the_most_accurate_variants() {
         let problem = digits([30.0, 10.0, 3.0], [4.0, 0.5, 0.1]);
-        assert_eq!(longest_way(&problem.pipelines[0]), (2, 2.0 * 34.0));
+        assert_eq!(longest_path(&problem.pipelines[0]), (2, 2.0 * 34.0));
     }
 }

@@ -1,18 +1,18 @@
 //! What a demo run shows at its end.
 
-use super::fit::{Fitted, Slowness};
+use super::fit::{DeviceSlowness, FittedLoad};
 use super::in_force::PlanInForce;
-use super::meter::Use;
+use super::meter::ProcessorUse;
 use super::verdict::Verdict;
 use crate::live::figures::{Compared, Figures, RequestResult, SETTLE, longest_ms};
-use crate::live::load::{Outcome, Sent};
+use crate::live::load::{RequestOutcome, SentRequest};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// What the estimator says of the very load that was played, beside what was measured.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Estimated {
+pub struct EstimatedFigures {
     /// Share of requests within the objective.
     pub attainment: f64,
     /// Median latency.
@@ -36,7 +36,7 @@ pub struct ComparedFigures {
     pub p99_ms: Compared,
 }
 
-impl Estimated {
+impl EstimatedFigures {
     /// Of the estimator's runs, of which there is at least one.
     pub fn new(measured: &Figures, runs: &[Figures]) -> Self {
         let of = |figure: fn(&Figures) -> f64| Compared::new(figure(measured), runs.iter().map(figure).collect());
@@ -55,13 +55,13 @@ impl Estimated {
 #[derive(Clone, Debug, Serialize)]
 pub struct Conditions {
     /// The load.
-    pub load: Fitted,
+    pub load: FittedLoad,
     /// How slow the devices were made, and why.
-    pub devices: Slowness,
+    pub devices: DeviceSlowness,
     /// What a hop took in each second of the rehearsal, in ms, ascending: plans count with the middle, the estimate with all.
     pub hops_ms: Vec<f64>,
     /// What the processors did during the run; none where the system does not say it.
-    pub machine: Option<Use>,
+    pub machine: Option<ProcessorUse>,
 }
 
 /// The summary: exactly the keys of the public format.
@@ -90,7 +90,7 @@ pub struct Summary {
     /// 99th percentile of the same.
     pub p99_ms: f64,
     /// What the estimator says of the same arrivals under the same plans.
-    pub estimate: Estimated,
+    pub estimate: EstimatedFigures,
     /// What the run was fitted to.
     pub conditions: Conditions,
     /// Whether it kept what a demo promises; filled in by whoever judges it.
@@ -100,12 +100,12 @@ pub struct Summary {
 }
 
 /// Share of `total`, 1 of nothing.
-fn share(part: u64, total: u64) -> f64 {
+fn share_of_total(part: u64, total: u64) -> f64 {
     if total == 0 { 1.0 } else { part as f64 / total as f64 }
 }
 
 /// What was measured of a run whose load changes at `steps`.
-pub fn measured(sent: &[Sent], steps: &[Duration], slo_ms: f64) -> Figures {
+pub fn measured_figures(sent: &[SentRequest], steps: &[Duration], slo_ms: f64) -> Figures {
     let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms(slo_ms))).collect();
     Figures::of(&seen, steps)
 }
@@ -113,27 +113,27 @@ pub fn measured(sent: &[Sent], steps: &[Duration], slo_ms: f64) -> Figures {
 impl Summary {
     /// Counts; nobody has judged it yet.
     pub fn new(
-        sent: &[Sent],
+        sent: &[SentRequest],
         figures: &Figures,
         runs: &[Figures],
         plans: Vec<PlanInForce>,
         conditions: Conditions,
     ) -> Self {
         let count = |outcome| sent.iter().filter(|s| s.outcome == outcome).count();
-        let sum = |of: fn(&Sent) -> u32| sent.iter().map(|s| u64::from(of(s))).sum();
+        let sum = |of: fn(&SentRequest) -> u32| sent.iter().map(|s| u64::from(of(s))).sum();
         Self {
             requests: sent.len(),
-            ok: count(Outcome::Ok),
-            late: count(Outcome::Late),
-            dropped: count(Outcome::Dropped) + count(Outcome::GivenUp),
-            failed: count(Outcome::Failed),
-            accuracy_measured: share(sum(|s| s.correct), sum(|s| s.labels)),
+            ok: count(RequestOutcome::Ok),
+            late: count(RequestOutcome::Late),
+            dropped: count(RequestOutcome::Dropped) + count(RequestOutcome::GivenUp),
+            failed: count(RequestOutcome::Failed),
+            accuracy_measured: share_of_total(sum(|s| s.correct), sum(|s| s.labels)),
             accuracy_planned: planned_accuracy(sent, &plans),
             attainment: figures.attainment,
             attainment_steady: figures.attainment_steady,
             p50_ms: figures.p50_ms,
             p99_ms: figures.p99_ms,
-            estimate: Estimated::new(figures, runs),
+            estimate: EstimatedFigures::new(figures, runs),
             conditions,
             verdict: Verdict::Kept,
             plans,
@@ -177,8 +177,8 @@ impl Summary {
     }
 }
 
-fn planned_accuracy(sent: &[Sent], plans: &[PlanInForce]) -> f64 {
-    let in_force = |s: &Sent| plans.iter().rev().find(|p| p.at_s <= s.at.as_secs_f64()).or(plans.first());
+fn planned_accuracy(sent: &[SentRequest], plans: &[PlanInForce]) -> f64 {
+    let in_force = |s: &SentRequest| plans.iter().rev().find(|p| p.at_s <= s.at.as_secs_f64()).or(plans.first());
     let total: f64 = sent.iter().filter_map(in_force).map(|p| p.accuracy).sum();
     if sent.is_empty() { 0.0 } else { total / sent.len() as f64 }
 }

@@ -29,7 +29,7 @@ impl Verdict {
     }
 
     /// What was not kept.
-    pub fn missed(&self) -> &[String] {
+    pub fn broken_promises(&self) -> &[String] {
         match self {
             Self::Kept => &[],
             Self::Missed(missed) | Self::Disturbed(missed) | Self::Broken(missed) => missed,

@@ -26,7 +26,7 @@ pub fn capacity_of_most_accurate_qps(problem: &Problem, pipeline: &str, hardware
 }
 
 /// Tasks on the longest way through a pipeline, and what that way charges the most accurate variants for batches of one, in ms.
-pub fn longest_way(pipeline: &Pipeline) -> (u32, f64) {
+pub fn longest_path(pipeline: &Pipeline) -> (u32, f64) {
     let mut before = vec![(0, 0.0); pipeline.tasks.len()];
     let mut most: (u32, f64) = (0, 0.0);
     for &task in pipeline.order() {

@@ -13,14 +13,14 @@ pub const RUNS: u64 = 40;
 const LEAD: Duration = Duration::from_secs(10);
 
 /// Arrivals of these rates by second, Poisson within each.
-pub fn drawn(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
+pub fn poisson_arrivals(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
     let trace = Trace::rates(rates)?;
     let drawn = Arrivals::new(&trace, ArrivalProcess::Poisson, seed, "demo");
     Ok(drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect())
 }
 
 /// A run as the estimator is to replay it.
-pub struct Played<'a> {
+pub struct PlayedLoad<'a> {
     /// What is served, and on what.
     pub problem: &'a Problem,
     /// Which of its pipelines gets the load.
@@ -35,14 +35,14 @@ pub struct Played<'a> {
     pub hops_ms: &'a [f64],
 }
 
-impl Played<'_> {
+impl PlayedLoad<'_> {
     /// Replays the load's own arrivals through the plans, each from the moment on at which it came into force: what is queued then, what
     /// loads and what is unloaded included. Stewards add replicas on spare devices in between, as those of the agents do. Runs differ in
     /// what queries make, and in what a hop takes.
     ///
     /// # Errors
     /// If a plan does not fit the problem.
-    pub fn estimates(&self) -> Result<Vec<Figures>> {
+    pub fn estimate_runs(&self) -> Result<Vec<Figures>> {
         let (first, later) = self.plans.split_first().context("no plan was in force")?;
         let moment = |at: Duration| Moment::from_nanos((at + LEAD).as_nanos() as u64);
         let mut traces = vec![Trace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];

@@ -1,6 +1,6 @@
 //! How well did a run serve its requests, measured or estimated?
 
-use super::load::{Outcome, Sent};
+use super::load::{RequestOutcome, SentRequest};
 use apportion_domain::nearest_rank;
 use serde::Serialize;
 use std::time::Duration;
@@ -48,13 +48,13 @@ pub struct RequestResult {
 
 impl RequestResult {
     /// As its client saw it.
-    pub fn of(sent: &Sent, longest_ms: f64) -> Self {
+    pub fn of(sent: &SentRequest, longest_ms: f64) -> Self {
         let took_ms = match sent.outcome {
-            Outcome::Ok | Outcome::Late => Some((sent.latency.as_secs_f64() * 1e3).min(longest_ms)),
-            Outcome::GivenUp => Some(longest_ms),
-            Outcome::Dropped | Outcome::Failed => None,
+            RequestOutcome::Ok | RequestOutcome::Late => Some((sent.latency.as_secs_f64() * 1e3).min(longest_ms)),
+            RequestOutcome::GivenUp => Some(longest_ms),
+            RequestOutcome::Dropped | RequestOutcome::Failed => None,
         };
-        Self { at: sent.at, in_time: sent.outcome == Outcome::Ok, took_ms }
+        Self { at: sent.at, in_time: sent.outcome == RequestOutcome::Ok, took_ms }
     }
 }
 

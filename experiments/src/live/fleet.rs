@@ -1,7 +1,7 @@
 //! The service and the agents of a demo, as processes of this machine.
 
-use super::console::say;
-use super::process::{Process, sibling};
+use super::console::print_progress;
+use super::process::{Process, program_beside_this};
 use super::service::Service;
 use anyhow::{Context, Result, ensure};
 use apportion_support::ports::free_port;
@@ -35,7 +35,7 @@ impl FleetSettings {
     /// # Errors
     /// If neither is there.
     pub fn pipeline_file(&self) -> Result<PathBuf> {
-        self.pipeline.clone().map_or_else(example, Ok)
+        self.pipeline.clone().map_or_else(find_example_pipeline, Ok)
     }
 }
 
@@ -80,7 +80,7 @@ impl Fleet {
             ("grpc", format!("127.0.0.1:{grpc}")),
             ("token", token.clone()),
         ]));
-        say(&format!("starting the service on {api}, with its own private PostgreSQL"));
+        print_progress(&format!("starting the service on {api}, with its own private PostgreSQL"));
         let process = Process::start("service", &std::env::current_exe()?, &serve, &data_dir)?;
         let service = Service::new(api.clone())?;
         let mut fleet = Self {
@@ -93,7 +93,7 @@ impl Fleet {
             data_dir,
             _temporary: temporary,
         };
-        if let Err(error) = fleet.service.ready().await {
+        if let Err(error) = fleet.service.wait_until_ready().await {
             let log = std::fs::read_to_string(fleet.data_dir.join("service.log")).unwrap_or_default();
             return Err(error.context(format!("the service said:\n{log}")));
         }
@@ -110,7 +110,7 @@ impl Fleet {
                 ("state-dir", fleet.data_dir.join(&name).display().to_string()),
             ]);
             flags.push("--pace".to_owned());
-            fleet.agents.push(Process::start(&name, &sibling("apportion-agent")?, &flags, &fleet.data_dir)?);
+            fleet.agents.push(Process::start(&name, &program_beside_this("apportion-agent")?, &flags, &fleet.data_dir)?);
         }
         Ok(fleet)
     }
@@ -121,7 +121,7 @@ impl Fleet {
     /// # Errors
     /// If it fails.
     pub async fn profile(&self, file: &Path, multiple: f64) -> Result<()> {
-        say("profiling every variant alone, and the validation set through every combination");
+        print_progress("profiling every variant alone, and the validation set through every combination");
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
         command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &self.api, "--clock", "processor"]);
         command.args(["--multiple", &multiple.to_string()]).stdout(std::process::Stdio::null());
@@ -134,7 +134,7 @@ impl Fleet {
     ///
     /// # Errors
     /// If there is no such profile.
-    pub async fn slow_down(&self, pipeline: &str, from: f64, to: f64) -> Result<()> {
+    pub async fn scale_profile(&self, pipeline: &str, from: f64, to: f64) -> Result<()> {
         let path = format!("/v1/pipelines/{pipeline}/profiles");
         let mut profile = self.service.get(&path).await?;
         for row in profile["rows"].as_array_mut().into_iter().flatten() {
@@ -152,7 +152,7 @@ impl Fleet {
     ///
     /// # Errors
     /// If the service refuses it.
-    pub async fn change(&self, pipeline: &str, change: impl FnOnce(&mut Value)) -> Result<()> {
+    pub async fn change_pipeline(&self, pipeline: &str, change: impl FnOnce(&mut Value)) -> Result<()> {
         let path = format!("/v1/pipelines/{pipeline}");
         let mut registered = self.service.get(&path).await?;
         change(&mut registered);
@@ -165,12 +165,12 @@ impl Fleet {
     /// # Errors
     /// If there is no plan, or it does not come into force.
     pub async fn deploy(&self, pipeline: &str, demand_qps: f64, ingresses: &[(String, String)]) -> Result<String> {
-        let plan = self.service.plan(pipeline, demand_qps).await?;
+        let plan = self.service.make_plan(pipeline, demand_qps).await?;
         let id = plan["id"].as_str().context("a plan without an id")?;
-        let generation = self.service.apply(id).await?;
-        say(&format!("generation {generation}: {}", groups(&plan["plan"])));
+        let generation = self.service.set_target(id).await?;
+        print_progress(&format!("generation {generation}: {}", describe_groups(&plan["plan"])));
         for (_, ingress) in ingresses {
-            self.service.pipeline_ready(ingress, pipeline).await?;
+            self.service.wait_until_pipeline_is_ready(ingress, pipeline).await?;
         }
         Ok(id.to_owned())
     }
@@ -185,7 +185,7 @@ impl Fleet {
 }
 
 /// The pipeline that ships with the project: beside the working directory, or above this program.
-fn example() -> Result<PathBuf> {
+fn find_example_pipeline() -> Result<PathBuf> {
     let name = Path::new("examples/digits/pipeline.yaml");
     let here = std::env::current_exe().unwrap_or_default();
     let places = std::iter::once(PathBuf::new()).chain(here.ancestors().skip(1).map(Path::to_path_buf));
@@ -194,7 +194,7 @@ fn example() -> Result<PathBuf> {
 }
 
 /// The groups of a plan file in one line.
-pub fn groups(plan: &Value) -> String {
+pub fn describe_groups(plan: &Value) -> String {
     let assignments = plan["pipelines"].as_array().into_iter().flatten().flat_map(|p| p["assignments"].as_array());
     let group = |a: &Value| {
         let text = |key: &str| a[key].as_str().unwrap_or("?").to_owned();

@@ -1,6 +1,6 @@
 //! Open-loop load: every query is sent at its own time, whether or not earlier ones were answered.
 
-use super::validation::{Answer, Canvas};
+use super::validation::{InferenceResponse, LabelledRequest};
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct Load {
     /// The pipeline's name.
     pub pipeline: String,
     /// Requests to choose from, in turn.
-    pub canvases: Arc<Vec<Canvas>>,
+    pub requests: Arc<Vec<LabelledRequest>>,
     /// When each query is sent, from the start of the run.
     pub arrivals: Vec<Duration>,
     /// End-to-end objective, as the client sees it.
@@ -37,7 +37,7 @@ pub struct Progress {
 
 /// What became of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// Answered within the objective.
     Ok,
     /// Answered after it.
@@ -52,13 +52,13 @@ pub enum Outcome {
 
 /// One request as its client saw it.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentRequest {
     /// When it was due, from the start of the run.
     pub at: Duration,
     /// From when it was due to its answer's end.
     pub latency: Duration,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
     /// Labelled objects, and those found and read correctly; zero unless answered.
     pub labels: u32,
     /// Of those, found and read correctly.
@@ -69,24 +69,24 @@ pub struct Sent {
 
 impl Load {
     /// Sends everything and waits for every answer; results are in the order of sending.
-    pub async fn run(&self, progress: Arc<Progress>) -> Result<Vec<Sent>> {
+    pub async fn run(&self, progress: Arc<Progress>) -> Result<Vec<SentRequest>> {
         let client =
             reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().context("HTTP client")?;
         let start = Instant::now();
         let mut running = JoinSet::new();
-        let mut results: Vec<Option<Sent>> = vec![None; self.arrivals.len()];
+        let mut results: Vec<Option<SentRequest>> = vec![None; self.arrivals.len()];
         for (i, &at) in self.arrivals.iter().enumerate() {
             tokio::time::sleep_until((start + at).into()).await;
             progress.sent.fetch_add(1, Ordering::Relaxed);
             let ingress = &self.ingresses[i % self.ingresses.len()];
             let url = format!("http://{ingress}/v2/models/{}/infer", self.pipeline);
-            let (client, canvases, progress, slo) = (client.clone(), self.canvases.clone(), progress.clone(), self.slo);
+            let (client, requests, progress, slo) = (client.clone(), self.requests.clone(), progress.clone(), self.slo);
             running.spawn(async move {
-                let canvas = &canvases[i % canvases.len()];
-                let answer = send(&client, &url, canvas).await;
-                let sent = judge(at, start.elapsed().saturating_sub(at), slo, canvas, answer);
+                let request = &requests[i % requests.len()];
+                let answer = send(&client, &url, request).await;
+                let sent = judge(at, start.elapsed().saturating_sub(at), slo, request, answer);
                 progress.answered.fetch_add(1, Ordering::Relaxed);
-                progress.ok.fetch_add(u64::from(sent.outcome == Outcome::Ok), Ordering::Relaxed);
+                progress.ok.fetch_add(u64::from(sent.outcome == RequestOutcome::Ok), Ordering::Relaxed);
                 (i, sent)
             });
             while let Some(done) = running.try_join_next() {
@@ -102,8 +102,8 @@ impl Load {
     }
 }
 
-async fn send(client: &reqwest::Client, url: &str, canvas: &Canvas) -> Result<(u16, String)> {
-    let request = client.post(url).header("content-type", "application/json").body(canvas.body.clone());
+async fn send(client: &reqwest::Client, url: &str, request: &LabelledRequest) -> Result<(u16, String)> {
+    let request = client.post(url).header("content-type", "application/json").body(request.body.clone());
     let response = request.send().await?;
     let status = response.status().as_u16();
     Ok((status, response.text().await?))
@@ -112,22 +112,28 @@ async fn send(client: &reqwest::Client, url: &str, canvas: &Canvas) -> Result<(u
 /// The status of an answer that will not come, because it would be far too late.
 const GIVEN_UP: u16 = 504;
 
-fn judge(at: Duration, latency: Duration, slo: Duration, canvas: &Canvas, answer: Result<(u16, String)>) -> Sent {
-    let failed = |error: String| (Outcome::Failed, 0, Some(error));
+fn judge(
+    at: Duration,
+    latency: Duration,
+    slo: Duration,
+    request: &LabelledRequest,
+    answer: Result<(u16, String)>,
+) -> SentRequest {
+    let failed = |error: String| (RequestOutcome::Failed, 0, Some(error));
     let (outcome, correct, error) = match answer {
         Err(error) => failed(format!("{error:#}")),
-        Ok((200, body)) => match Answer::parse(&body) {
+        Ok((200, body)) => match InferenceResponse::parse(&body) {
             Ok(answer) => {
-                let outcome = if latency <= slo { Outcome::Ok } else { Outcome::Late };
-                (outcome, canvas.correct(&answer), None)
+                let outcome = if latency <= slo { RequestOutcome::Ok } else { RequestOutcome::Late };
+                (outcome, request.correct(&answer), None)
             }
             Err(error) => failed(format!("{error:#}")),
         },
-        Ok((GIVEN_UP, body)) => (Outcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
-        Ok((status @ (429 | 503), body)) => (Outcome::Dropped, 0, Some(format!("{status}: {body}"))),
+        Ok((GIVEN_UP, body)) => (RequestOutcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
+        Ok((status @ (429 | 503), body)) => (RequestOutcome::Dropped, 0, Some(format!("{status}: {body}"))),
         Ok((status, body)) => failed(format!("{status}: {body}")),
     };
-    let answered = matches!(outcome, Outcome::Ok | Outcome::Late);
-    let labels = if answered { canvas.labels.len() as u32 } else { 0 };
-    Sent { at, latency, outcome, labels, correct, error }
+    let answered = matches!(outcome, RequestOutcome::Ok | RequestOutcome::Late);
+    let labels = if answered { request.labels.len() as u32 } else { 0 };
+    SentRequest { at, latency, outcome, labels, correct, error }
 }

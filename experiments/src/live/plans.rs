@@ -7,13 +7,13 @@ use apportion_wire::{ProblemFile, problem_from_tree, read_plan};
 use serde_json::Value;
 
 /// A plan of the service's, and the problem that it solves.
-pub async fn planned(service: &Service, plan: &str) -> Result<(Problem, Plan)> {
+pub async fn fetch_plan(service: &Service, plan: &str) -> Result<(Problem, Plan)> {
     let document = service.get(&format!("/v1/plans/{plan}")).await?;
-    Ok((problem_of(&document)?, read_plan("plan", &document["plan"].to_string())?))
+    Ok((problem_in(&document)?, read_plan("plan", &document["plan"].to_string())?))
 }
 
 /// The problem of a plan of the service's.
-pub fn problem_of(document: &Value) -> Result<Problem> {
+pub fn problem_in(document: &Value) -> Result<Problem> {
     match problem_from_tree("problem", document["problem"].clone())? {
         ProblemFile::Allocation(problem) => Ok(problem),
         ProblemFile::Scaling(_) => bail!("plan {} has a scaling problem", document["id"]),

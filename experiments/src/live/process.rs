@@ -68,7 +68,7 @@ impl Drop for Process {
 }
 
 /// A program that lies beside this one.
-pub fn sibling(name: &str) -> Result<PathBuf> {
+pub fn program_beside_this(name: &str) -> Result<PathBuf> {
     let here = std::env::current_exe().context("finding this program")?;
     let path = here.with_file_name(name);
     anyhow::ensure!(path.exists(), "{} is not beside {}: build it with `make build`", name, here.display());

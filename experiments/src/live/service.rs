@@ -24,7 +24,7 @@ impl Service {
     }
 
     /// Waits until the service is ready.
-    pub async fn ready(&self) -> Result<()> {
+    pub async fn wait_until_ready(&self) -> Result<()> {
         self.wait_for("the service to be ready", READY_WAIT_MAX, || async {
             Ok(self.http.get(format!("{}/readyz", self.base)).send().await.is_ok_and(|r| r.status().is_success()))
         })
@@ -33,15 +33,15 @@ impl Service {
 
     /// Reads a resource.
     pub async fn get(&self, path: &str) -> Result<Value> {
-        self.answer(self.http.get(format!("{}{path}", self.base))).await
+        self.send(self.http.get(format!("{}{path}", self.base))).await
     }
 
     /// Replaces a resource.
     pub async fn put(&self, path: &str, body: &Value) -> Result<Value> {
-        self.answer(self.http.put(format!("{}{path}", self.base)).json(body)).await
+        self.send(self.http.put(format!("{}{path}", self.base)).json(body)).await
     }
 
-    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Value> {
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value> {
         let response = request.send().await.context("talking to the service")?;
         let (url, status) = (response.url().clone(), response.status());
         let text = response.text().await?;
@@ -56,17 +56,17 @@ impl Service {
     }
 
     /// Asks for a plan of one pipeline at one demand and waits for it.
-    pub async fn plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
-        let plan = self.ask(pipeline, demand_qps).await?;
+    pub async fn make_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
+        let plan = self.request_plan(pipeline, demand_qps).await?;
         anyhow::ensure!(plan["state"] == "succeeded", "there is no plan: {plan}");
         Ok(plan)
     }
 
     /// The same, whatever comes of it.
-    pub async fn ask(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
+    pub async fn request_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
         let body = json!({"pipelines": [{"name": pipeline, "demand_qps": demand_qps}]});
         let request = self.http.post(format!("{}/v1/plans", self.base)).header("prefer", "wait=30").json(&body);
-        let mut plan = self.answer(request).await?;
+        let mut plan = self.send(request).await?;
         let start = Instant::now();
         while matches!(plan["state"].as_str(), Some("queued" | "solving" | "simulating")) {
             anyhow::ensure!(start.elapsed() < AGENTS_WAIT_MAX, "the plan is not ready: {plan}");
@@ -78,15 +78,15 @@ impl Service {
     }
 
     /// Makes a plan the fleet's target, whatever the target was.
-    pub async fn apply(&self, plan: &str) -> Result<u64> {
+    pub async fn set_target(&self, plan: &str) -> Result<u64> {
         let current = self.get("/v1/target").await?["generation"].as_u64().unwrap_or(0);
         let request = self.http.put(format!("{}/v1/target", self.base)).header("if-match", format!("\"{current}\""));
-        let target = self.answer(request.json(&json!({"plans": [plan]}))).await?;
+        let target = self.send(request.json(&json!({"plans": [plan]}))).await?;
         target["generation"].as_u64().context("a target without a generation")
     }
 
     /// Waits until this many agents have joined; gives their ingress addresses by name.
-    pub async fn agents(&self, count: usize) -> Result<Vec<(String, String)>> {
+    pub async fn wait_for_agents(&self, count: usize) -> Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         let start = Instant::now();
         while found.len() < count {
@@ -114,7 +114,7 @@ impl Service {
     }
 
     /// Waits until an ingress says that the pipeline is ready.
-    pub async fn pipeline_ready(&self, ingress: &str, pipeline: &str) -> Result<()> {
+    pub async fn wait_until_pipeline_is_ready(&self, ingress: &str, pipeline: &str) -> Result<()> {
         let url = format!("http://{ingress}/v2/models/{pipeline}/ready");
         self.wait_for("the pipeline to be ready", AGENTS_WAIT_MAX, || async {
             Ok(self.http.get(&url).send().await.is_ok_and(|r| r.status().is_success()))

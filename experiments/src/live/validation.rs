@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// A pipeline with its validation set.
-pub struct Example {
+pub struct ValidationSet {
     /// Its name.
     pub name: String,
     /// End-to-end latency objective.
@@ -21,7 +21,7 @@ pub struct Example {
 }
 
 /// One request with its labels.
-pub struct Canvas {
+pub struct LabelledRequest {
     /// The request's body.
     pub body: Bytes,
     /// What should be found.
@@ -30,9 +30,9 @@ pub struct Canvas {
 }
 
 /// The rows of an answer: outputs by name.
-pub struct Answer(Value);
+pub struct InferenceResponse(Value);
 
-impl Example {
+impl ValidationSet {
     /// Reads the pipeline file.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
@@ -43,7 +43,7 @@ impl Example {
     }
 
     /// One request for each example of the validation set.
-    pub fn canvases(&self) -> Result<Vec<Canvas>> {
+    pub fn requests(&self) -> Result<Vec<LabelledRequest>> {
         let path = |file: &str| self.folder.join(file);
         let labels = read_labels(&path(&self.validation.labels)).map_err(anyhow::Error::msg)?;
         let mut inputs = Vec::new();
@@ -57,12 +57,12 @@ impl Example {
             );
             inputs.push(tensor);
         }
-        let canvas = |(i, labels): (usize, Vec<Label>)| {
+        let request = |(i, labels): (usize, Vec<Label>)| {
             let inputs = inputs.iter().map(|t| tensor_json(&t.row(i))).collect::<Result<Vec<_>>>()?;
             let body = Bytes::from(serde_json::to_vec(&json!({"id": i.to_string(), "inputs": inputs}))?);
-            Ok(Canvas { body, labels, matching: self.validation.matching.clone() })
+            Ok(LabelledRequest { body, labels, matching: self.validation.matching.clone() })
         };
-        labels.into_iter().enumerate().map(canvas).collect()
+        labels.into_iter().enumerate().map(request).collect()
     }
 }
 
@@ -79,15 +79,15 @@ fn tensor_json(tensor: &Tensor) -> Result<Value> {
     Ok(json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape, "data": data}))
 }
 
-impl Canvas {
+impl LabelledRequest {
     /// Labels that the answer got right.
-    pub fn correct(&self, answer: &Answer) -> u32 {
+    pub fn correct(&self, answer: &InferenceResponse) -> u32 {
         let rows = answer.rows(&self.matching);
         count_matches(&self.labels, &rows, self.matching.within) as u32
     }
 }
 
-impl Answer {
+impl InferenceResponse {
     /// Parses an answer of the Open Inference Protocol.
     pub fn parse(body: &str) -> Result<Self> {
         let answer: Value = serde_json::from_str(body).context("the answer is no JSON")?;
