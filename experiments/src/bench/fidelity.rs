@@ -89,7 +89,7 @@ async fn measure(settings: &FidelitySettings) -> Result<Vec<Row>> {
         let failed = sent.iter().filter(|s| s.outcome == RequestOutcome::Failed).count();
         ensure!(failed == 0, "{failed} of {} requests failed; logs are in {}", sent.len(), fleet.keep_logs().display());
         let estimated = estimates(&problem, &plan, &spec.name, rates(qps, settings.seconds))?;
-        rows.push(compare((part, qps), &sent, estimated, longest_ms(spec.slo_ms)));
+        rows.push(compare(part, qps, &sent, estimated, longest_ms(spec.slo_ms)));
     }
     Ok(rows)
 }
@@ -115,7 +115,7 @@ fn estimates(problem: &Problem, plan: &Plan, pipeline: &str, rates: Vec<(u64, f6
     Ok(runs)
 }
 
-fn compare((load, qps): (f64, f64), sent: &[SentRequest], mut runs: Vec<[f64; 3]>, longest_ms: f64) -> Row {
+fn compare(load: f64, qps: f64, sent: &[SentRequest], mut runs: Vec<[f64; 3]>, longest_ms: f64) -> Row {
     let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms)).collect();
     let measured = Figures::of(&seen, &[]);
     runs.iter_mut().flat_map(|run| &mut run[1..]).for_each(|latency_ms| *latency_ms = latency_ms.min(longest_ms));

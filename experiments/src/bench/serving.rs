@@ -100,7 +100,8 @@ fn new_selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
 fn report_machine(
     selector: &mut Selector,
     registered: &[Registered],
-    (now_s, machine): (f64, usize),
+    now_s: f64,
+    machine: usize,
     replicas: &[usize],
     load: impl Fn(usize) -> f64,
 ) {
@@ -121,8 +122,17 @@ fn draw_query(draw: &mut SplitMix) -> Asked {
     Asked::Needs { application: 0, accuracy, latency }
 }
 
-/// Microseconds for one choice and for a search of everything that every machine has, with replicas that are loaded so.
-pub fn choice_us(load: f64) -> (f64, f64) {
+/// How long it takes to choose a variant and a machine for a query.
+#[derive(Clone, Copy, Debug)]
+pub struct ChoiceTimes {
+    /// The selector's choice, in microseconds.
+    pub choice_us: f64,
+    /// A search of every variant on every machine, in microseconds.
+    pub search_us: f64,
+}
+
+/// Measures the selector and a search of everything. `load` is a part of what the replicas serve.
+pub fn choice_times(load: f64) -> ChoiceTimes {
     let (registered, placed) = (draw_variants(), draw_placements());
     let mut draw = SplitMix(4);
     let asked: Vec<Asked> = (0..BRUTE).map(|_| draw_query(&mut draw)).collect();
@@ -131,7 +141,7 @@ pub fn choice_us(load: f64) -> (f64, f64) {
         black_box(search_everything(black_box(&registered), black_box(&placed), *asked));
     }
     let brute_us = start.elapsed().as_secs_f64() * 1e6 / BRUTE as f64;
-    (choice_ns(load) / 1e3, brute_us)
+    ChoiceTimes { choice_us: choice_ns(load) / 1e3, search_us: brute_us }
 }
 
 /// The cheapest variant that fits, on the first machine that has it: every variant and every machine is tried.
@@ -154,7 +164,7 @@ fn choice_ns(load: f64) -> f64 {
     let (registered, placed) = (draw_variants(), draw_placements());
     let mut selector = new_selector(&registered, &placed);
     for (machine, replicas) in placed.iter().enumerate() {
-        report_machine(&mut selector, &registered, (0.0, machine), replicas, |_| load);
+        report_machine(&mut selector, &registered, 0.0, machine, replicas, |_| load);
     }
     let mut draw = SplitMix(4);
     let asked: Vec<Asked> = (0..CHOICES).map(|_| draw_query(&mut draw)).collect();
@@ -178,7 +188,7 @@ fn share_late(load: f64, every_s: Option<f64>) -> f64 {
     let mut free_s: Vec<Vec<f64>> = placed.iter().map(|r| vec![0.0; r.len()]).collect();
     let mut served: Vec<Vec<f64>> = free_s.clone();
     for (machine, replicas) in placed.iter().enumerate() {
-        report_machine(&mut selector, &registered, (0.0, machine), replicas, |_| 0.0);
+        report_machine(&mut selector, &registered, 0.0, machine, replicas, |_| 0.0);
     }
     let (mut now_s, mut next_s) = (0.0, every_s.unwrap_or(f64::INFINITY));
     let (mut arrivals, mut draw) = (SplitMix(5), SplitMix(6));
@@ -188,7 +198,7 @@ fn share_late(load: f64, every_s: Option<f64>) -> f64 {
         if let Some(every_s) = every_s.filter(|_| now_s >= next_s) {
             for (machine, replicas) in placed.iter().enumerate() {
                 let load = |slot: usize| served[machine][slot] / (every_s * registered[replicas[slot]].peak_qps);
-                report_machine(&mut selector, &registered, (now_s, machine), replicas, load);
+                report_machine(&mut selector, &registered, now_s, machine, replicas, load);
                 served[machine].fill(0.0);
             }
             next_s += every_s;

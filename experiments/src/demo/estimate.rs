@@ -18,7 +18,8 @@ pub fn doubling_arrivals(base_qps: f64, seconds: u64, seed: u64) -> Result<Vec<D
 pub async fn estimate_demo(
     service: &Service,
     plans: &[PlanInForce],
-    (arrivals, steps): (&[Duration], &[Duration]),
+    arrivals: &[Duration],
+    steps: &[Duration],
     hops_ms: &[f64],
     pipeline: &str,
 ) -> Result<Vec<Figures>> {

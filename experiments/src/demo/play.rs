@@ -84,8 +84,7 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     };
     let PlayedRun { sent, plans, machine } = play_load(settings, &mut fleet, &load).await?;
     let hops_ms = &rehearsed.hops_ms;
-    let played = (&load.arrivals[..], &promise.steps[..]);
-    let runs = estimate::estimate_demo(&fleet.service, &plans, played, hops_ms, &spec.name).await?;
+    let runs = estimate::estimate_demo(&fleet.service, &plans, &load.arrivals, &promise.steps, hops_ms, &spec.name).await?;
     let figures = report::measured_figures(&sent, &promise.steps, spec.slo_ms);
     let RehearsalResult { slowness, hops_ms, load: fitted } = rehearsed;
     let conditions = Conditions { load: fitted, devices: slowness, hops_ms, machine };

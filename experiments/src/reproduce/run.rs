@@ -80,7 +80,7 @@ pub fn run(settings: &ReproduceSettings) -> Outcome {
     let start = Instant::now();
     let mut reports = Vec::with_capacity(chosen.len());
     for (name, comparison) in chosen {
-        lab.now(name);
+        lab.show_step(name);
         let report = comparison(&lab)?;
         lab.bar.suspend(|| output::print(&(report.text() + "\n")))?;
         reports.push(report);

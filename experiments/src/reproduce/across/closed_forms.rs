@@ -1,7 +1,7 @@
 //! The estimator against queueing theory: constant service times, Poisson arrivals, one to four replicas.
 
 use crate::reproduce::lab::{BuiltIn, Lab, constant};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use anyhow::anyhow;
 use apportion_domain::{Assignment, GroupName, PipelinePlan, Plan, Queueing, Routing, ServingPolicy, Share};
 use apportion_estimator::analytic::{md1_wait, mmc_wait};
@@ -58,7 +58,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     for servers in [1, 2, 4] {
         for utilisation in [0.5, 0.7, 0.8, 0.9] {
             let qps = 1e3 * f64::from(servers) * utilisation / SERVICE_MS;
-            let seconds = (lab.pick(400_000.0, 40_000.0) / qps) as usize;
+            let seconds = (lab.full_or_quick(400_000.0, 40_000.0) / qps) as usize;
             let workload = constant(qps, seconds, ArrivalProcess::Poisson, lab.seed);
             let run =
                 simulate(&problem, &plan(servers), &workload, &SimulateOptions::default()).map_err(|e| anyhow!("{e}"))?;
@@ -93,7 +93,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
             verdict: Verdict::of(worst <= ERROR_MAX),
             why: "The error is sampling noise: at 0.9 the waits of neighbours are strongly correlated.".into(),
         }],
-        tables: vec![Titled { title: "Mean wait".into(), table }],
+        tables: vec![TitledTable { title: "Mean wait".into(), table }],
         plots: vec![Plot {
             title: "Mean wait: formula and simulation (servers, utilisation)".into(),
             x: "servers and utilisation".into(),

@@ -4,9 +4,9 @@ use super::system;
 use super::system::{Setting, System};
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, constant, load, mean, most_accurate, rate_quantile, with_pipeline};
-use crate::reproduce::replanning::Planned;
+use crate::reproduce::replanning::PlansByDemand;
 use anyhow::anyhow;
-use apportion_domain::{Batching, Dropping, Plan, Problem, RoutingPolicy, Span};
+use apportion_domain::{Batching, Dropping, GroupName, Plan, Problem, RoutingPolicy, Span};
 use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig, TUNER_PERIOD, tuner};
 use apportion_estimator::{ArrivalProcess, Controller, Event, Observation, Scenario, SimulateOptions, Workload, replay};
 use apportion_planning::{Planner, ladder};
@@ -24,8 +24,12 @@ const SAMPLE_SECONDS: usize = 30;
 /// Limit on the time of each planner for the plan that all start from: so long that a busy machine makes no other plan.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Rates of the ladder: the least over the one that is planned for, the factor from each to the next, how many.
-pub const STEPS: (f64, f64, i32) = (0.4, 1.15, 23);
+/// The least rate of the ladder over the planned rate.
+const STEP_LEAST: f64 = 0.4;
+/// The factor from one rate of the ladder to the next.
+const STEP_RATIO: f64 = 1.15;
+/// How many rates the ladder has.
+const STEP_COUNT: i32 = 23;
 
 /// Most replicas of a group, over those of the plan, that any scaler may ask for.
 const REPLICAS_MAX: u32 = 10;
@@ -84,7 +88,7 @@ pub struct Contest<'a> {
     sample: Workload,
     steps: Vec<Step>,
     /// The system's plans by demand.
-    plans: Planned<'a>,
+    plans: PlansByDemand<'a>,
 }
 
 /// A load that scalers are judged on.
@@ -103,7 +107,7 @@ impl Load {
 }
 
 /// The same rates, but that those of the last third are so many times what they were.
-pub fn stepped(rates: &[f64]) -> Vec<f64> {
+pub fn with_late_step(rates: &[f64]) -> Vec<f64> {
     let last_third = 2 * rates.len() / 3;
     let rate = |(at, rate): (usize, &f64)| if at < last_third { *rate } else { STEP_FACTOR * rate };
     rates.iter().enumerate().map(rate).collect()
@@ -116,9 +120,9 @@ pub const STEP_FACTOR: f64 = 2.0;
 const FIRST_SECONDS: usize = 10;
 
 /// The ladder of the only pipeline, in the loop.
-struct Climber(Ladder);
+struct LadderController(Ladder);
 
-impl Controller for Climber {
+impl Controller for LadderController {
     fn period(&self) -> Span {
         TUNER_PERIOD
     }
@@ -130,15 +134,31 @@ impl Controller for Climber {
     }
 }
 
-/// A controller whose commands are multiplied and kept above floors.
-struct Adjusted {
-    inner: Box<dyn Controller>,
-    factor: f64,
-    /// Least and most replicas by group of the plan: its pipeline is the only one.
-    bounds: Vec<(apportion_domain::GroupName, (u32, u32))>,
+/// The replicas that a controller may ask for in one group.
+struct ReplicaBounds {
+    group: GroupName,
+    least: u32,
+    most: u32,
 }
 
-impl Controller for Adjusted {
+/// A controller whose commands are multiplied by a factor and kept within bounds.
+struct BoundedController {
+    inner: Box<dyn Controller>,
+    factor: f64,
+    /// One entry for each group of the plan's only pipeline.
+    bounds: Vec<ReplicaBounds>,
+}
+
+/// A controller before its bounds are known.
+struct ScalerSetup {
+    controller: Box<dyn Controller>,
+    /// Commands are multiplied by this factor.
+    factor: f64,
+    /// The least replicas over those of the plan.
+    floor: f64,
+}
+
+impl Controller for BoundedController {
     fn period(&self) -> Span {
         self.inner.period()
     }
@@ -147,7 +167,8 @@ impl Controller for Adjusted {
         let mut commands = self.inner.observe(seen);
         for (_, event) in &mut commands {
             if let Event::Replicas { group, replicas, .. } = event {
-                let (least, most) = self.bounds.iter().find(|b| b.0 == *group).map_or((1, u32::MAX), |b| b.1);
+                let bounds = self.bounds.iter().find(|b| b.group == *group);
+                let (least, most) = bounds.map_or((1, u32::MAX), |b| (b.least, b.most));
                 *replicas = ((f64::from(*replicas) * self.factor - 1e-9).ceil() as u32).clamp(least, most);
             }
         }
@@ -155,15 +176,15 @@ impl Controller for Adjusted {
     }
 }
 
-/// How everybody's queries are served: as the agents do, and with the early dropping that every contender needs in a burst.
-const SERVING: (Batching, RoutingPolicy, Dropping) = (Batching::AtStart, RoutingPolicy::Stride, Dropping::PerTask);
-
 /// The pipeline for the contest: the most accurate variants, least cost, no counts, replicas that take time to load.
-pub fn cloud(problem: &Problem) -> Result<Problem, Failure> {
+pub fn contest_problem(problem: &Problem) -> Result<Problem, Failure> {
     let reduced = most_accurate(problem)?;
     with_pipeline(&reduced, 0, |d| {
         d.survive = 0;
-        (d.serving.batching, d.serving.routing, d.serving.dropping) = (Some(SERVING.0), Some(SERVING.1), Some(SERVING.2));
+        // As agents serve, and with the early dropping that every contender needs in a burst.
+        d.serving.batching = Some(Batching::AtStart);
+        d.serving.routing = Some(RoutingPolicy::Stride);
+        d.serving.dropping = Some(Dropping::PerTask);
         for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
             variant.load_ms = if variant.load_ms > 0.0 { variant.load_ms } else { LOAD_MS };
         }
@@ -184,19 +205,20 @@ impl<'a> Contest<'a> {
             run.is_ok_and(|r| r.total.attainment >= problem.pipelines[0].percentile / 100.0)
         });
         let Some(plan) = held.min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour)) else { return Ok(None) };
-        let (least, factor, count) = STEPS;
-        let rates_qps: Vec<f64> = (0..count).map(|k| least * planned_qps * factor.powi(k)).collect();
+        let rates_qps: Vec<f64> = (0..STEP_COUNT).map(|k| STEP_LEAST * planned_qps * STEP_RATIO.powi(k)).collect();
         let least = vec![1; plan.pipelines[0].assignments.len()];
         let steps = ladder::steps(&problem, &plan, rates_qps, &least, steady);
         if steps.is_empty() {
             return Ok(None);
         }
-        let plans = Planned::new(lab, &problem, CONTENDERS[TWO_STEP]).checked().with_ladders(system::GRID, system::UP_TO);
+        let plans = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP])
+            .with_check_loop()
+            .with_ladders(system::GRID, system::UP_TO);
         Ok(Some(Self { name, problem, plan, sample, steps, plans }))
     }
 
     /// The plan that all start from, in words.
-    pub fn planned(&self) -> String {
+    pub fn plan_in_words(&self) -> String {
         let part = &self.plan.pipelines[0];
         let group = |a: &apportion_domain::Assignment| format!("{} x {} (batch {})", a.replicas, a.group, a.batch);
         let groups: Vec<String> = part.assignments.iter().map(group).collect();
@@ -205,7 +227,7 @@ impl<'a> Contest<'a> {
 
     /// Runs a load under one scaler.
     pub fn run(&self, load: &Load, scaler: Scaler) -> Result<Point, Failure> {
-        let (plan, controller) = self.started(load.first_qps, scaler)?;
+        let (plan, controller) = self.start_of_run(load.first_qps, scaler)?;
         let is_system = matches!(scaler, Scaler::System(_));
         let controllers = controller.into_iter().collect();
         let scenario = Scenario { controllers, ladders: is_system, ..Scenario::default() };
@@ -220,17 +242,18 @@ impl<'a> Contest<'a> {
     }
 
     /// The plan that a run starts with, and who changes it.
-    fn started(&self, first_qps: f64, scaler: Scaler) -> Result<(Plan, Option<Box<dyn Controller + '_>>), Failure> {
+    fn start_of_run(&self, first_qps: f64, scaler: Scaler) -> Result<(Plan, Option<Box<dyn Controller + '_>>), Failure> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
-        let inner: Option<(Box<dyn Controller>, f64, f64)> = match scaler {
+        let setup = |controller: Box<dyn Controller>, factor, floor| Some(ScalerSetup { controller, factor, floor });
+        let inner: Option<ScalerSetup> = match scaler {
             Scaler::Fixed(factor) => {
                 assignments.iter_mut().for_each(|a| a.replicas = (f64::from(a.replicas) * factor).ceil().max(1.0) as u32);
                 None
             }
             Scaler::Tuner(factor) => {
                 let tuner = tuner(&self.problem, &self.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
-                Some((tuner, factor, 0.0))
+                setup(tuner, factor, 0.0)
             }
             Scaler::System(setting) => {
                 let system = System::new(&self.plans, setting, first_qps);
@@ -239,22 +262,29 @@ impl<'a> Contest<'a> {
             }
             Scaler::Ladder(headroom) => {
                 let start = assignments.iter().map(|a| a.replicas).collect();
-                Some((Box::new(Climber(Ladder::new(self.steps.clone(), start, headroom))), 1.0, 0.0))
+                setup(Box::new(LadderController(Ladder::new(self.steps.clone(), start, headroom))), 1.0, 0.0)
             }
             Scaler::Hpa(target, floor) => {
-                Some((Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor))
+                setup(Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor)
             }
             Scaler::Ray(target_ongoing, floor) => {
                 let config = RayServeConfig { target_ongoing, ..RayServeConfig::default() };
-                Some((Box::new(RayServe::new(config)), 1.0, floor))
+                setup(Box::new(RayServe::new(config)), 1.0, floor)
             }
         };
-        let adjusted = |(inner, factor, floor): (Box<dyn Controller>, f64, f64)| -> Box<dyn Controller> {
-            let bounds = |n: u32| (((f64::from(n) * floor).ceil() as u32).max(1), n * REPLICAS_MAX);
-            let bounds = self.plan.pipelines[0].assignments.iter().map(|a| (a.group.clone(), bounds(a.replicas)));
-            Box::new(Adjusted { inner, factor, bounds: bounds.collect() })
-        };
-        let controller = inner.map(|inner| -> Box<dyn Controller + '_> { adjusted(inner) });
+        let controller = inner.map(|setup| -> Box<dyn Controller + '_> { Box::new(self.bounded(setup)) });
         Ok((plan, controller))
+    }
+
+    /// A controller kept within bounds around the plan's replicas.
+    fn bounded(&self, setup: ScalerSetup) -> BoundedController {
+        let ScalerSetup { controller: inner, factor, floor } = setup;
+        let bounds = |a: &apportion_domain::Assignment| ReplicaBounds {
+            group: a.group.clone(),
+            least: ((f64::from(a.replicas) * floor).ceil() as u32).max(1),
+            most: a.replicas * REPLICAS_MAX,
+        };
+        let bounds = self.plan.pipelines[0].assignments.iter().map(bounds).collect();
+        BoundedController { inner, factor, bounds }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::reproduce::inferline::cost::MISSES_MAX;
 use crate::reproduce::lab::{
-    CHAIN, INFERLINE, Lab, TRAFFIC, constant, drop_rate, geometric_mean, most_accurate, replay, with_pipeline,
+    CHAIN, INFERLINE, Lab, Records, TRAFFIC, constant, drop_rate, geometric_mean, most_accurate, replay, with_pipeline,
 };
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use anyhow::anyhow;
 use apportion_domain::{Assignment, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
@@ -16,7 +16,7 @@ use apportion_wire::ProblemFile;
 use std::path::PathBuf;
 
 /// The problems on which the greedy planner meets the exact one: the most accurate variant of each task, least cost, no counts.
-fn samples(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
+fn read_problems(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
     let mut found = Vec::new();
     if let Some(folder) = lab.data_file("problems") {
         let entries = std::fs::read_dir(&folder).map_err(|e| anyhow!("{}: {e}", folder.display()))?;
@@ -38,48 +38,48 @@ fn samples(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
         }
     }
     found.retain(|(_, p)| p.pipelines.len() == 1);
-    found.truncate(lab.pick(usize::MAX, 1));
+    found.truncate(lab.full_or_quick(usize::MAX, 1));
     found.into_iter().map(|(name, p)| Ok((name, most_accurate(&p)?))).collect()
 }
 
 /// A plan with what it costs and misses on load that it has not seen.
-struct Checked {
+struct JudgedPlan {
     plan: Plan,
     missed: f64,
 }
 
-impl Checked {
+impl JudgedPlan {
     fn holds(&self) -> bool {
         self.missed <= MISSES_MAX
     }
 }
 
-fn checked(lab: &Lab, problem: &Problem, planner: Planner) -> Result<Option<Checked>, Failure> {
+fn plan_and_judge(lab: &Lab, problem: &Problem, planner: Planner) -> Result<Option<JudgedPlan>, Failure> {
     // some thousand requests: of a few hundred, one percent is a matter of chance
-    let seconds = lab.pick((6000.0 / problem.pipelines[0].demand_qps).clamp(15.0, 120.0) as usize, 3);
+    let seconds = lab.full_or_quick((6000.0 / problem.pipelines[0].demand_qps).clamp(15.0, 120.0) as usize, 3);
     let load = |seed| constant(problem.pipelines[0].demand_qps, seconds, ArrivalProcess::Poisson, seed);
     let Some(plan) = lab.plan(problem, planner, Some(load(lab.seed))) else { return Ok(None) };
     let own = plan.pipelines[0].serving.dropping;
-    let missed = drop_rate(&replay(problem, &plan, &load(lab.held_out()), own, false)?.total);
-    Ok(Some(Checked { plan, missed }))
+    let missed = drop_rate(&replay(problem, &plan, &load(lab.held_out_seed()), own, Records::Skip)?.total);
+    Ok(Some(JudgedPlan { plan, missed }))
 }
 
 /// One problem, planned by both.
 struct Row {
     name: String,
-    greedy: Option<Checked>,
-    exact: Option<Checked>,
+    greedy: Option<JudgedPlan>,
+    exact: Option<JudgedPlan>,
     /// By the exact planner with queue factor 1.
-    loose: Option<Checked>,
+    loose: Option<JudgedPlan>,
 }
 
-fn hold(a: &Option<Checked>, b: &Option<Checked>) -> bool {
-    [a, b].iter().all(|c| c.as_ref().is_some_and(Checked::holds))
+fn both_hold(a: &Option<JudgedPlan>, b: &Option<JudgedPlan>) -> bool {
+    [a, b].iter().all(|c| c.as_ref().is_some_and(JudgedPlan::holds))
 }
 
 impl Row {
     /// The greedy plan's cost over that of another plan.
-    fn ratio_to(&self, other: &Option<Checked>) -> Option<f64> {
+    fn ratio_to(&self, other: &Option<JudgedPlan>) -> Option<f64> {
         let (greedy, other) = (self.greedy.as_ref()?, other.as_ref()?);
         (other.plan.cost_per_hour > 0.0).then(|| greedy.plan.cost_per_hour / other.plan.cost_per_hour)
     }
@@ -95,8 +95,8 @@ impl Row {
     }
 
     fn cells(&self) -> Vec<String> {
-        let cost = |c: &Option<Checked>| optional(c.as_ref().map(|c| c.plan.cost_per_hour));
-        let missed = |c: &Option<Checked>| c.as_ref().map_or_else(|| "-".into(), |c| percent(c.missed));
+        let cost = |c: &Option<JudgedPlan>| optional(c.as_ref().map(|c| c.plan.cost_per_hour));
+        let missed = |c: &Option<JudgedPlan>| c.as_ref().map_or_else(|| "-".into(), |c| percent(c.missed));
         let ratio = self.ratio_to(&self.exact).map_or_else(|| "-".into(), |r| format!("{r:.2}"));
         let (kind, by) = self.difference();
         let plans = [&self.greedy, &self.exact, &self.loose].into_iter().flat_map(|c| [cost(c), missed(c)]);
@@ -130,7 +130,7 @@ fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
 }
 
 /// How often each kind of difference occurs, and what it does to the cost.
-fn kinds(rows: &[Row]) -> Table {
+fn table_of_kinds(rows: &[Row]) -> Table {
     const KINDS: [(&str, &str); 8] = [
         ("the same", "both end at one plan"),
         (
@@ -154,7 +154,7 @@ fn kinds(rows: &[Row]) -> Table {
             continue;
         }
         let both: Vec<f64> =
-            of_kind.iter().filter(|r| hold(&r.greedy, &r.exact)).filter_map(|r| r.ratio_to(&r.exact)).collect();
+            of_kind.iter().filter(|r| both_hold(&r.greedy, &r.exact)).filter_map(|r| r.ratio_to(&r.exact)).collect();
         let mean = geometric_mean(&both).map_or_else(|| "-".into(), |r| format!("{r:.2}"));
         table.row(vec![kind.into(), of_kind.len().to_string(), both.len().to_string(), mean, why.into()]);
     }
@@ -164,12 +164,12 @@ fn kinds(rows: &[Row]) -> Table {
 /// The greedy planner against the exact one after the same check, and where the gap comes from.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let mut rows = Vec::new();
-    for (name, problem) in samples(lab)? {
-        lab.now(format!("greedy-vs-milp: {name}"));
+    for (name, problem) in read_problems(lab)? {
+        lab.show_step(format!("greedy-vs-milp: {name}"));
         let loose = with_pipeline(&problem, 0, |d| d.queue_factor = 1.0)?;
-        let greedy = checked(lab, &problem, Planner::Greedy)?;
-        let exact = checked(lab, &problem, Planner::Milp)?;
-        let loose = checked(lab, &loose, Planner::Milp)?;
+        let greedy = plan_and_judge(lab, &problem, Planner::Greedy)?;
+        let exact = plan_and_judge(lab, &problem, Planner::Milp)?;
+        let loose = plan_and_judge(lab, &loose, Planner::Milp)?;
         rows.push(Row { name, greedy, exact, loose });
     }
     let header = [
@@ -201,8 +201,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
             .into(),
         claims: vec![claim(&rows)],
         tables: vec![
-            Titled { title: "Where the gap comes from".into(), table: kinds(&rows) },
-            Titled { title: "Costs per hour and missed requests on the held-out sample, by problem".into(), table },
+            TitledTable { title: "Where the gap comes from".into(), table: table_of_kinds(&rows) },
+            TitledTable { title: "Costs per hour and missed requests on the held-out sample, by problem".into(), table },
         ],
         plots: vec![Plot {
             title: "Greedy cost over exact cost, problems in order of the ratio".into(),
@@ -215,12 +215,13 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 }
 
 fn claim(rows: &[Row]) -> Claim {
-    let mean = |of: fn(&Row) -> &Option<Checked>| {
-        let held: Vec<f64> = rows.iter().filter(|r| hold(&r.greedy, of(r))).filter_map(|r| r.ratio_to(of(r))).collect();
+    let mean = |of: fn(&Row) -> &Option<JudgedPlan>| {
+        let held: Vec<f64> =
+            rows.iter().filter(|r| both_hold(&r.greedy, of(r))).filter_map(|r| r.ratio_to(of(r))).collect();
         (geometric_mean(&held), held.len())
     };
     let held =
-        |of: fn(&Row) -> &Option<Checked>| rows.iter().filter(|r| of(r).as_ref().is_some_and(Checked::holds)).count();
+        |of: fn(&Row) -> &Option<JudgedPlan>| rows.iter().filter(|r| of(r).as_ref().is_some_and(JudgedPlan::holds)).count();
     let (all, both) = mean(|r| &r.exact);
     Claim {
         claimed: "After the same check the greedy planner's cost is near the exact one's, and the gap is explained (aim)".into(),

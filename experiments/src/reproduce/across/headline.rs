@@ -6,11 +6,13 @@
 
 use super::contest::{Contest, Load, STEP_FACTOR};
 use super::headline_claims::claims;
-use super::headline_inputs::{pipelines, stretches};
-use super::headline_trials::{ATTAINMENT, HPA_TARGETS, RAY_TARGETS, SYSTEM_HEADROOMS, Tried, curves, tried};
+use super::headline_inputs::{read_pipelines, read_stretches};
+use super::headline_trials::{
+    ATTAINMENT, HPA_TARGETS, RAY_TARGETS, SYSTEM_HEADROOMS, StretchResult, run_settings, run_stretch,
+};
 use super::{overload, system};
 use crate::reproduce::lab::Lab;
-use crate::reproduce::report::{Report, Titled};
+use crate::reproduce::report::{Report, TitledTable};
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, percent};
 
@@ -60,22 +62,22 @@ fn method() -> String {
 
 /// Cost at equal attainment against HPA and Ray Serve.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
-    let stretches = stretches(lab)?;
+    let stretches = read_stretches(lab)?;
     let mut all = Vec::new();
     let mut plans = Table::new(&["pipeline and trace", "the plan that all start from"]);
-    for (pipeline, problem, factor) in pipelines(lab)? {
+    for (pipeline, problem, factor) in read_pipelines(lab)? {
         let scaled = |rates: &[f64]| rates.iter().map(|r| r * factor).collect::<Vec<_>>();
-        lab.now(format!("headline: {pipeline}, the earlier stretch"));
+        lab.show_step(format!("headline: {pipeline}, the earlier stretch"));
         let seen = scaled(&stretches.seen);
         let Some(contest) = Contest::new(lab, pipeline.clone(), &problem, &seen)? else {
             plans.row(vec![pipeline, "none holds".into()]);
             continue;
         };
-        let before = curves(lab, &contest, &Load::new(&seen, lab.seed))?;
+        let before = run_settings(lab, &contest, &Load::new(&seen, lab.seed))?;
         for (stretch, rates) in &stretches.judged {
             let name = format!("{pipeline}, {stretch}");
-            lab.now(format!("headline: {name}"));
-            all.push(tried(lab, &contest, &before, name, &scaled(rates))?);
+            lab.show_step(format!("headline: {name}"));
+            all.push(run_stretch(lab, &contest, &before, name, &scaled(rates))?);
         }
     }
     let mut table = Table::new(&HEADER);
@@ -90,11 +92,11 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         source: "our own aim",
         method: method(),
         claims: claims(&all).into_iter().chain([beyond]).collect(),
-        plots: all.iter().map(Tried::plot).collect(),
+        plots: all.iter().map(StretchResult::plot).collect(),
         tables: vec![
-            Titled { title: "The cheapest setting that reaches 99 %".into(), table },
+            TitledTable { title: "The cheapest setting that reaches 99 %".into(), table },
             beyond_table,
-            Titled { title: "Plans".into(), table: plans },
+            TitledTable { title: "Plans".into(), table: plans },
         ],
     })
 }

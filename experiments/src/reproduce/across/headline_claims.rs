@@ -1,12 +1,12 @@
 //! What the headline claims of what it saw.
 
-use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, Tried};
+use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, StretchResult};
 use crate::reproduce::lab::geometric_mean;
 use crate::reproduce::report::{Claim, Verdict};
 use apportion_support::output::{optional, percent};
 
 /// How one contender stands to ours over all contests.
-fn against(all: &[Tried], contender: usize, why: &str) -> Claim {
+fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
     let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
     let never = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
     let halved = ratios.iter().filter(|r| **r >= 2.0).count() + never;
@@ -28,9 +28,9 @@ fn against(all: &[Tried], contender: usize, why: &str) -> Claim {
 }
 
 /// Settings of an earlier stretch, on the one that is reported.
-fn set_before(all: &[Tried]) -> Claim {
+fn set_before_claim(all: &[StretchResult]) -> Claim {
     let held = |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
-    let cost = |t: &Tried, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
+    let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
     let ratios: Vec<f64> = all.iter().filter_map(|t| Some(cost(t, HPA)? / cost(t, OURS)?)).collect();
     Claim {
         claimed: "What was set on an earlier stretch holds on the one that is reported (aim)".into(),
@@ -50,7 +50,7 @@ fn set_before(all: &[Tried]) -> Claim {
 }
 
 /// Ours as it was set on the earlier stretch, against HPA at its best in hindsight.
-fn fair(all: &[Tried]) -> Claim {
+fn fair_claim(all: &[StretchResult]) -> Claim {
     let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio_set_before(HPA)).collect();
     let halved = ratios.iter().filter(|r| **r >= 2.0).count();
     let shown: Vec<String> = all.iter().map(|t| format!("{} {}", t.name, optional(t.ratio_set_before(HPA)))).collect();
@@ -70,7 +70,7 @@ fn fair(all: &[Tried]) -> Claim {
 }
 
 /// What the settings do when the load steps up afterwards.
-fn surprised(all: &[Tried]) -> Claim {
+fn surprised_claim(all: &[StretchResult]) -> Claim {
     let attainment = |i: usize| all.iter().filter_map(move |t| t.surprised[i].map(|p| p.attainment));
     let mean = |i: usize| attainment(i).sum::<f64>() / attainment(i).count().max(1) as f64;
     let pairs = all.iter().filter_map(|t| Some((t.surprised[OURS]?.attainment, t.surprised[HPA]?.attainment)));
@@ -90,22 +90,22 @@ fn surprised(all: &[Tried]) -> Claim {
 }
 
 /// All of them.
-pub fn claims(all: &[Tried]) -> Vec<Claim> {
+pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
     vec![
-        against(
+        against_claim(
             all,
             HPA,
             "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its target must be low \
              all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more they would serve \
              with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to save.",
         ),
-        against(
+        against_claim(
             all,
             RAY,
             "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes.",
         ),
-        set_before(all),
-        fair(all),
-        surprised(all),
+        set_before_claim(all),
+        fair_claim(all),
+        surprised_claim(all),
     ]
 }

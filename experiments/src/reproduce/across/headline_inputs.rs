@@ -1,6 +1,6 @@
 //! Which pipelines and traces does the headline use?
 
-use super::contest::cloud;
+use super::contest::contest_problem;
 use crate::reproduce::lab::{Lab, TRAFFIC, bursts};
 use apportion_domain::Problem;
 use apportion_support::exit::Failure;
@@ -14,11 +14,11 @@ pub struct Stretches {
 }
 
 /// Twitter's first day and windows of other days, of mean 64 queries/s over the day, as they are.
-pub fn stretches(lab: &Lab) -> Result<Stretches, Failure> {
+pub fn read_stretches(lab: &Lab) -> Result<Stretches, Failure> {
     const HOUR: usize = 3600;
     let Some(day) = lab.data_file("traces/ipa_twitter_day1.csv") else {
         let trace = |seconds| bursts(seconds, seconds / 4, seconds / 16, 4.0).iter().map(|r| 64.0 * r).collect();
-        let seconds = lab.pick(1200, 60);
+        let seconds = lab.full_or_quick(1200, 60);
         return Ok(Stretches { seen: trace(seconds), judged: vec![("bursts x4", trace(seconds))] });
     };
     let day = lab.rates(&day, Some("qps"), 24 * HOUR)?;
@@ -42,10 +42,10 @@ pub fn stretches(lab: &Lab) -> Result<Stretches, Failure> {
 }
 
 /// Pipelines of the problem files with what the trace's rates are multiplied with, so that some ten to twenty replicas serve them.
-pub fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
+pub fn read_pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
     if lab.data.is_none() {
         let traffic = TRAFFIC.problem()?;
-        return Ok(vec![("traffic".into(), cloud(&traffic)?, 0.3)]);
+        return Ok(vec![("traffic".into(), contest_problem(&traffic)?, 0.3)]);
     }
     let files = [
         ("loki_traffic_00", 0.4),
@@ -57,7 +57,7 @@ pub fn pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
     ];
     let of = |(name, factor): (&str, f64)| {
         let problem = lab.problem(&format!("problems/{name}.json"), &TRAFFIC)?;
-        Ok((name.to_owned(), cloud(&problem)?, factor))
+        Ok((name.to_owned(), contest_problem(&problem)?, factor))
     };
-    files.into_iter().take(lab.pick(files.len(), 1)).map(of).collect()
+    files.into_iter().take(lab.full_or_quick(files.len(), 1)).map(of).collect()
 }

@@ -1,6 +1,6 @@
 //! What came of each setting of each contender?
 
-use super::contest::{Contest, Load, Point, Scaler, stepped};
+use super::contest::{Contest, Load, Point, Scaler, with_late_step};
 use super::system::Setting;
 use crate::reproduce::lab::{Lab, in_parallel};
 use crate::reproduce::report::{Plot, Series};
@@ -47,7 +47,7 @@ pub const HPA: usize = 3;
 pub const RAY: usize = 4;
 
 /// Everything that was tried on one contest, by contender in the order of [`NAMES`].
-pub struct Tried {
+pub struct StretchResult {
     /// Pipeline and stretch.
     pub name: String,
     /// The plan that all start from, in words.
@@ -59,7 +59,7 @@ pub struct Tried {
     pub surprised: [Option<Point>; CONTENDERS],
 }
 
-fn settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
+fn all_settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
     let floored = |targets: &[f64], of: fn(f64, f64) -> Scaler| -> Vec<Scaler> {
         FLOORS.iter().flat_map(|&floor| targets.iter().map(move |&target| of(target, floor))).collect()
     };
@@ -71,7 +71,7 @@ fn settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
         floored(&RAY_TARGETS, Scaler::Ray),
         FIXED.map(Scaler::Fixed).to_vec(),
     ];
-    all.iter_mut().for_each(|tried| tried.truncate(lab.pick(tried.len(), 1)));
+    all.iter_mut().for_each(|tried| tried.truncate(lab.full_or_quick(tried.len(), 1)));
     all
 }
 
@@ -79,28 +79,35 @@ fn settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
 pub type Curves = [Vec<(Scaler, Point)>; CONTENDERS];
 
 /// Runs every setting of every contender on one load.
-pub fn curves(lab: &Lab, contest: &Contest<'_>, load: &Load) -> Result<Curves, Failure> {
-    let all = settings(lab);
+pub fn run_settings(lab: &Lab, contest: &Contest<'_>, load: &Load) -> Result<Curves, Failure> {
+    let all = all_settings(lab);
     let scalers: Vec<Scaler> = all.iter().flatten().copied().collect();
     let mut points = in_parallel(&scalers, |scaler| contest.run(load, *scaler))?.into_iter();
     Ok(all.map(|scalers| scalers.into_iter().zip(points.by_ref()).collect()))
 }
 
 /// Position of the cheapest that reaches the attainment.
-fn cheapest(curve: &[(Scaler, Point)]) -> Option<usize> {
+fn cheapest_reaching(curve: &[(Scaler, Point)]) -> Option<usize> {
     let reaching = (0..curve.len()).filter(|&at| curve[at].1.attainment >= ATTAINMENT);
     reaching.min_by(|&a, &b| curve[a].1.cost_per_hour.total_cmp(&curve[b].1.cost_per_hour))
 }
 
 /// One stretch, for a pipeline on which this was seen before.
-pub fn tried(lab: &Lab, contest: &Contest<'_>, before: &Curves, name: String, rates: &[f64]) -> Result<Tried, Failure> {
-    let curves = curves(lab, contest, &Load::new(rates, lab.held_out()))?;
+pub fn run_stretch(
+    lab: &Lab,
+    contest: &Contest<'_>,
+    before: &Curves,
+    name: String,
+    rates: &[f64],
+) -> Result<StretchResult, Failure> {
+    let curves = run_settings(lab, contest, &Load::new(rates, lab.held_out_seed()))?;
     let mut set_before = [None; CONTENDERS];
     for (i, set) in set_before.iter_mut().enumerate() {
-        *set = cheapest(&before[i]).map(|at| curves[i][at]);
+        *set = cheapest_reaching(&before[i]).map(|at| curves[i][at]);
     }
-    let mut tried = Tried { name, plan: contest.planned(), curves, set_before, surprised: [None; CONTENDERS] };
-    let stepped = Load::new(&stepped(rates), lab.held_out());
+    let mut tried =
+        StretchResult { name, plan: contest.plan_in_words(), curves, set_before, surprised: [None; CONTENDERS] };
+    let stepped = Load::new(&with_late_step(rates), lab.held_out_seed());
     for i in 0..CONTENDERS {
         let best = if i == OURS { tried.set_before[i] } else { tried.cheapest(i).copied() };
         tried.surprised[i] = best.map(|(scaler, _)| contest.run(&stepped, scaler)).transpose()?;
@@ -108,10 +115,10 @@ pub fn tried(lab: &Lab, contest: &Contest<'_>, before: &Curves, name: String, ra
     Ok(tried)
 }
 
-impl Tried {
+impl StretchResult {
     /// The cheapest setting of a contender that reaches the attainment.
     pub fn cheapest(&self, contender: usize) -> Option<&(Scaler, Point)> {
-        cheapest(&self.curves[contender]).map(|at| &self.curves[contender][at])
+        cheapest_reaching(&self.curves[contender]).map(|at| &self.curves[contender][at])
     }
 
     /// What a contender costs over what ours costs, both at their cheapest that reaches the attainment.

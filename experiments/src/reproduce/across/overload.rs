@@ -3,8 +3,8 @@
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline};
 use crate::reproduce::loki::traffic::{DEVICES, loading_traffic_problem, shapes};
-use crate::reproduce::replanning::{HEADROOMS, Planned};
-use crate::reproduce::report::{Claim, Titled, Verdict};
+use crate::reproduce::replanning::{HEADROOMS, PlansByDemand};
+use crate::reproduce::report::{Claim, TitledTable, Verdict};
 use apportion_domain::{Dropping, Estimate, Mode, Pipeline, Problem};
 use apportion_estimator::controllers::{Hpa, HpaConfig};
 use apportion_estimator::{ArrivalProcess, Controller, Replay, Scenario};
@@ -41,14 +41,14 @@ fn one_variant(problem: &Problem, score: impl Fn(&Pipeline, usize, usize) -> f64
 }
 
 /// HPA on one variant of each task, with the target that misses least on this very load.
-fn hpa(lab: &Lab, problem: &Problem, rates: &[f64]) -> Result<Option<(f64, Replay)>, Failure> {
+fn run_best_hpa(lab: &Lab, problem: &Problem, rates: &[f64]) -> Result<Option<(f64, Replay)>, Failure> {
     let first_qps = mean(&rates[..rates.len().min(FIRST_SECONDS)]);
     let start = (0..RETRIES_MAX).find_map(|k| {
         let asked = with_pipeline(problem, 0, |d| d.demand_qps = first_qps * 0.8_f64.powi(k)).ok()?;
         lab.plan(&asked, Planner::Milp, None)
     });
     let Some(start) = start else { return Ok(None) };
-    let workload = load(rates, ArrivalProcess::Poisson, lab.held_out());
+    let workload = load(rates, ArrivalProcess::Poisson, lab.held_out_seed());
     let runs = in_parallel(&TARGETS, |&target| {
         let hpa: Box<dyn Controller> = Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() }));
         let scenario = Scenario { controllers: vec![hpa], ..Scenario::default() };
@@ -59,39 +59,41 @@ fn hpa(lab: &Lab, problem: &Problem, rates: &[f64]) -> Result<Option<(f64, Repla
 }
 
 /// Accurate answers in time: their accuracies summed, over all requests.
-fn worth(e: &Estimate) -> f64 {
+fn accuracy_over_all(e: &Estimate) -> f64 {
     e.accuracy * e.ok as f64 / e.requests.max(1) as f64
 }
 
 /// Ours, HPA on the most accurate variants and HPA on the least accurate ones, on the same devices.
-pub fn compare(lab: &Lab) -> Result<(Titled, Claim), Failure> {
+pub fn compare(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
     let problem = loading_traffic_problem(lab)?;
     let accurate = one_variant(&problem, |p, t, v| p.tasks[t].variants[v].accuracy)?;
     let fast = one_variant(&problem, |p, t, v| -p.tasks[t].variants[v].accuracy)?;
-    let ours = Planned::new(lab, &problem, CONTENDERS[TWO_STEP]);
+    let ours = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP]);
     let mut table =
         Table::new(&["load", "who", "setting", "in time", "accuracy of answers", "accuracy over all requests", "cost/h"]);
     let (mut seen, mut is_ahead) = (Vec::new(), true);
     for shape in shapes(lab)? {
-        lab.now(format!("headline: beyond the most accurate variants, {}", shape.name));
-        let Some(best) = ours.best(&shape.rates, &HEADROOMS, CONTENDERS[TWO_STEP].dropping)? else { continue };
+        lab.show_step(format!("headline: beyond the most accurate variants, {}", shape.name));
+        let Some(best) = ours.run_with_best_settings(&shape.rates, &HEADROOMS, CONTENDERS[TWO_STEP].dropping)? else {
+            continue;
+        };
         let mut rows = vec![("ours".to_owned(), format!("plans for {} times the load", best.headroom), best.run)];
         for (name, problem) in [("HPA, most accurate variants", &accurate), ("HPA, least accurate variants", &fast)] {
-            if let Some((target, run)) = hpa(lab, problem, &shape.rates)? {
+            if let Some((target, run)) = run_best_hpa(lab, problem, &shape.rates)? {
                 rows.push((name.to_owned(), format!("{:.0} %", 100.0 * target), run));
             }
         }
         let mut worths = Vec::new();
         for (who, setting, run) in &rows {
             let e = &run.simulation.total;
-            worths.push((worth(e), 1.0 - drop_rate(e), e.accuracy));
+            worths.push((accuracy_over_all(e), 1.0 - drop_rate(e), e.accuracy));
             table.row(vec![
                 shape.name.into(),
                 who.clone(),
                 setting.clone(),
                 percent(1.0 - drop_rate(e)),
                 number(e.accuracy),
-                number(worth(e)),
+                number(accuracy_over_all(e)),
                 number(run.cost_per_hour),
             ]);
         }
@@ -109,5 +111,5 @@ pub fn compare(lab: &Lab) -> Result<(Titled, Claim), Failure> {
         why: "HPA's target is the best in hindsight, ours was chosen on another seed. HPA keeps one variant for each task, chosen beforehand."
             .into(),
     };
-    Ok((Titled { title, table }, claim))
+    Ok((TitledTable { title, table }, claim))
 }

@@ -1,7 +1,7 @@
 //! The whole system in the loop of a run: plans that are made again by a control plane, and between two of them the plan's ladder, which
 //! the estimator's stewards climb as agents' do; both with the delays that they have in life.
 
-use crate::reproduce::replanning::Planned;
+use crate::reproduce::replanning::PlansByDemand;
 use apportion_domain::{Plan, Span};
 use apportion_estimator::{Controller, Event, Observation};
 use apportion_planning::change::{Loads, PERIOD_SECONDS};
@@ -31,7 +31,7 @@ pub struct Setting {
 
 /// One pipeline's control plane.
 pub struct System<'a> {
-    plans: &'a Planned<'a>,
+    plans: &'a PlansByDemand<'a>,
     setting: Setting,
     plan: Plan,
     /// The demand of the plan in force or on its way, by its number.
@@ -42,9 +42,9 @@ pub struct System<'a> {
 
 impl<'a> System<'a> {
     /// That begins with the plan for this load; `None` if there is none.
-    pub fn new(plans: &'a Planned<'a>, setting: Setting, load_qps: f64) -> Option<Self> {
-        let step = plans.step(load_qps);
-        let mut plan = ladder::with_headroom(plans.on_grid(step)?, setting.headroom);
+    pub fn new(plans: &'a PlansByDemand<'a>, setting: Setting, load_qps: f64) -> Option<Self> {
+        let step = plans.grid_step(load_qps);
+        let mut plan = ladder::with_headroom(plans.plan_on_grid(step)?, setting.headroom);
         let part = &mut plan.pipelines[0];
         // The grid's demand is more than the load: its ladder says what the load needs.
         if let Some(first) = part.ladder.iter().find(|first| first.rate_qps >= load_qps) {
@@ -69,11 +69,11 @@ impl Controller for System<'_> {
         let qps = offered as f64 * 1e3 / PERIOD.as_millis();
         self.ewma_qps += WEIGHT * (qps - self.ewma_qps);
         self.loads.push(qps);
-        let step = self.plans.step(qps.max(self.ewma_qps));
+        let step = self.plans.grid_step(qps.max(self.ewma_qps));
         if step == self.step {
             return Vec::new();
         }
-        let Some(plan) = self.plans.on_grid(step) else { return Vec::new() };
+        let Some(plan) = self.plans.plan_on_grid(step) else { return Vec::new() };
         let plan = ladder::with_headroom(plan, self.setting.headroom);
         let plans = self.plans;
         let price = |plan| move |qps: f64| plans.price_per_hour(plan, qps);

@@ -2,8 +2,8 @@
 
 use crate::reproduce::contenders::Contender;
 use crate::reproduce::lab::{INFERLINE, Lab, drop_rate, with_pipeline};
-use crate::reproduce::replanning::{Planned, planned_load};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::replanning::{PlansByDemand, run_with_least_headroom};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::{Dropping, Problem, Profile};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
@@ -42,7 +42,7 @@ fn application(hardware: Option<usize>) -> Result<Problem, Failure> {
 }
 
 fn loads(lab: &Lab) -> Vec<(&'static str, Vec<f64>)> {
-    let seconds = lab.pick(300, 12);
+    let seconds = lab.full_or_quick(300, 12);
     let wave = |s: usize| 155.0 - 145.0 * (s as f64 / 100.0 * std::f64::consts::TAU).cos();
     vec![
         ("low: 4 queries/s", vec![4.0; seconds]),
@@ -64,9 +64,10 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     for (load, rates) in loads(lab) {
         let mut costs: Vec<Option<f64>> = Vec::new();
         for (i, name) in names.iter().enumerate() {
-            lab.now(format!("infaas-cost: {name}, {load}"));
+            lab.show_step(format!("infaas-cost: {name}, {load}"));
             let problem = application((i < hardware).then_some(i))?;
-            let found = planned_load(&Planned::new(lab, &problem, CHOOSER).checked(), &rates, MISSES_MAX)?;
+            let found =
+                run_with_least_headroom(&PlansByDemand::new(lab, &problem, CHOOSER).with_check_loop(), &rates, MISSES_MAX)?;
             let held = found.as_ref().filter(|f| drop_rate(&f.run.simulation.total) <= MISSES_MAX);
             costs.push(held.map(|f| f.run.cost_per_hour));
             if let Some(found) = &found {
@@ -110,7 +111,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
                   row of CPUs has not, and choosing again means loading again."
                 .into(),
         }],
-        tables: vec![Titled { title: "Cost and misses".into(), table }],
+        tables: vec![TitledTable { title: "Cost and misses".into(), table }],
         plots: vec![Plot { title: "Cost where at most 1 % misses".into(), x: "load".into(), y: "cost per hour".into(), series, places }],
     })
 }

@@ -1,20 +1,21 @@
 //! How long does it take to choose a variant and a worker for a query (INFaaS section 6.4)?
 
+use crate::bench::serving::{ChoiceTimes, choice_times};
 use crate::reproduce::lab::Lab;
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number};
 
 /// INFaaS section 6.4: how long it takes to choose a variant and a worker for a query.
 pub fn decisions(lab: &Lab) -> Result<Report, Failure> {
-    lab.now("infaas-decisions");
+    lab.show_step("infaas-decisions");
     let states = [("active", 0.3), ("overloaded", 1.5)];
     let mut table = Table::new(&["the variants that fit are", "choice us", "search of everything us", "times faster"]);
     let mut factors = Vec::new();
     let series = |name: &str| Series { name: name.into(), points: vec![] };
     let mut series = vec![series("choice"), series("search of everything")];
     for (at, (state, load)) in states.into_iter().enumerate() {
-        let (choice, search) = crate::bench::serving::choice_us(load);
+        let ChoiceTimes { choice_us: choice, search_us: search } = choice_times(load);
         series[0].points.push((at as f64, choice));
         series[1].points.push((at as f64, search));
         factors.push(search / choice);
@@ -35,7 +36,7 @@ pub fn decisions(lab: &Lab) -> Result<Report, Failure> {
                   reports. What we compare with is a search in memory too."
                 .into(),
         }],
-        tables: vec![Titled { title: "Decision times".into(), table }],
+        tables: vec![TitledTable { title: "Decision times".into(), table }],
         plots: vec![Plot {
             title: "Time to choose".into(),
             x: "the variants that fit are".into(),

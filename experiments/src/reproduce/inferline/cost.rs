@@ -1,7 +1,7 @@
 //! InferLine's comparison of planners (section 7.1, Fig. 5 and 9).
 
-use crate::reproduce::lab::{INFERLINE, Lab, constant, drop_rate, geometric_mean, replay, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, drop_rate, geometric_mean, replay, with_pipeline};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::{Dropping, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
@@ -28,12 +28,12 @@ struct Row {
 /// Every planner on one pipeline at one burstiness and SLO.
 fn compared(lab: &Lab, problem: &Problem, cv: f64, seconds: usize) -> Result<Vec<Row>, Failure> {
     let p = &problem.pipelines[0];
-    lab.now(format!("inferline-cost: {} CV {cv}, SLO {} ms", p.name, p.slo_ms));
+    lab.show_step(format!("inferline-cost: {} CV {cv}, SLO {} ms", p.name, p.slo_ms));
     let load = |seed| constant(p.demand_qps, seconds, ArrivalProcess::Gamma(cv), seed);
     let mut rows: Vec<Row> = Vec::new();
     for planner in PLANNERS {
         let plan = lab.plan(problem, planner, Some(load(lab.seed)));
-        let judged = |plan: &Plan| replay(problem, plan, &load(lab.held_out()), Dropping::Naive, false);
+        let judged = |plan: &Plan| replay(problem, plan, &load(lab.held_out_seed()), Dropping::Naive, Records::Skip);
         let missed = plan.as_ref().map(judged).transpose()?.map(|run| drop_rate(&run.total));
         let cost = plan.map(|p| p.cost_per_hour);
         let greedy = rows.first().map_or(cost, |r| r.cost);
@@ -46,12 +46,12 @@ fn compared(lab: &Lab, problem: &Problem, cv: f64, seconds: usize) -> Result<Vec
 /// InferLine Fig. 5 and 9: cost and miss rate over burstiness and SLO.
 pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     let all = INFERLINE.problem()?;
-    let seconds = lab.pick(30, 4);
-    let pipelines = lab.pick(all.pipelines.len(), 1);
+    let seconds = lab.full_or_quick(30, 4);
+    let pipelines = lab.full_or_quick(all.pipelines.len(), 1);
     let mut rows = Vec::new();
     for pipeline in 0..pipelines {
-        for cv in lab.pick(vec![1.0, 4.0], vec![4.0]) {
-            for slo_ms in lab.pick(vec![200.0, 300.0, 450.0, 600.0], vec![450.0]) {
+        for cv in lab.full_or_quick(vec![1.0, 4.0], vec![4.0]) {
+            for slo_ms in lab.full_or_quick(vec![200.0, 300.0, 450.0, 600.0], vec![450.0]) {
                 rows.extend(compared(lab, &with_pipeline(&all, pipeline, |d| d.slo_ms = slo_ms)?, cv, seconds)?);
             }
         }
@@ -79,7 +79,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
              {seconds} s; planned on one seed, missed is of the next. No dropping, no change during the run."
         ),
         claims: cost_claims(&rows),
-        tables: vec![Titled { title: "Cost and missed requests".into(), table }],
+        tables: vec![TitledTable { title: "Cost and missed requests".into(), table }],
         plots: all.pipelines[..pipelines].iter().map(|p| plot_of(&costs, &p.name)).collect(),
     })
 }

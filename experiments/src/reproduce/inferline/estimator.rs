@@ -1,7 +1,7 @@
 //! InferLine's accuracy of the estimator (section 7.2, Fig. 8): the tail that a plan was made with, and the tail that it has.
 
-use crate::reproduce::lab::{INFERLINE, Lab, constant, in_parallel, quantile, replay, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, in_parallel, quantile, replay, with_pipeline};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::{Dropping, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
@@ -33,11 +33,12 @@ impl Experiment {
 }
 
 fn experiment(lab: &Lab, problem: &Problem, cv: f64) -> Result<Option<Experiment>, Failure> {
-    let seconds = lab.pick(60, 4);
+    let seconds = lab.full_or_quick(60, 4);
     let load = |seed| constant(problem.pipelines[0].demand_qps, seconds, ArrivalProcess::Gamma(cv), seed);
     let Some(plan) = lab.plan(problem, Planner::Greedy, Some(load(lab.seed))) else { return Ok(None) };
-    let p99_ms = |plan: &Plan, seed| replay(problem, plan, &load(seed), Dropping::Naive, false).map(|run| run.total.p99_ms);
-    let draws: Vec<u64> = (0..lab.pick(20, 2)).map(|i| lab.held_out().wrapping_add(i)).collect();
+    let p99_ms =
+        |plan: &Plan, seed| replay(problem, plan, &load(seed), Dropping::Naive, Records::Skip).map(|run| run.total.p99_ms);
+    let draws: Vec<u64> = (0..lab.full_or_quick(20, 2)).map(|i| lab.held_out_seed().wrapping_add(i)).collect();
     let mut measured_ms = in_parallel(&draws, |&seed| p99_ms(&plan, seed))?;
     measured_ms.sort_by(f64::total_cmp);
     let name = format!("{}, CV {cv}", problem.pipelines[0].name);
@@ -48,10 +49,10 @@ fn experiment(lab: &Lab, problem: &Problem, cv: f64) -> Result<Option<Experiment
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let all = INFERLINE.problem()?;
     let mut found = Vec::new();
-    for pipeline in 0..lab.pick(2, 1) {
+    for pipeline in 0..lab.full_or_quick(2, 1) {
         let problem = with_pipeline(&all, pipeline, |d| d.slo_ms = SLO_MS)?;
         for cv in [1.0, 4.0] {
-            lab.now(format!("inferline-estimator: {}, CV {cv}", problem.pipelines[0].name));
+            lab.show_step(format!("inferline-estimator: {}, CV {cv}", problem.pipelines[0].name));
             found.extend(experiment(lab, &problem, cv)?);
         }
     }
@@ -92,7 +93,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
                  `apportion bench fidelity`: docs/benchmarks.md has the tails of both."
             .into(),
         claims: claims(&found),
-        tables: vec![Titled { title: "99th percentile of latency".into(), table }],
+        tables: vec![TitledTable { title: "99th percentile of latency".into(), table }],
         plots: vec![Plot {
             title: "99th percentile of latency, estimated and since".into(),
             x: "experiment".into(),

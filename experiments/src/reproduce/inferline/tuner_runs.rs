@@ -21,7 +21,7 @@ pub const LOAD_MS: f64 = 5000.0;
 
 /// Who plans on what, and who scales: the paper's own, and its comparators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum TunerContender {
     /// The planner and the tuner.
     Ours,
     /// The planner with the baseline's tuner (Fig. 12).
@@ -40,7 +40,7 @@ pub enum Who {
     Mean,
 }
 
-impl Who {
+impl TunerContender {
     const ALL: [Self; 8] = [
         Self::Ours,
         Self::PlanCoarse,
@@ -86,71 +86,83 @@ impl Who {
     }
 }
 
-/// What one load came to.
-pub struct Seen {
-    /// Whether its rate goes above what was planned for.
-    pub rises: bool,
-    /// By contender, in the order of [`Who`]: missed (0 to 1), paid per hour, and what the plan costs per hour; `None` without a plan.
-    by: Vec<Option<(f64, f64, f64)>>,
+/// The result of one contender on one load.
+#[derive(Clone, Copy, Debug)]
+struct ContenderResult {
+    /// Share of requests that missed.
+    missed: f64,
+    /// Paid per hour.
+    cost_per_hour: f64,
+    /// Cost per hour of the first plan.
+    planned_cost_per_hour: f64,
 }
 
-impl Seen {
+/// The results of all contenders on one load.
+pub struct LoadResult {
+    /// Whether its rate goes above what was planned for.
+    pub rises: bool,
+    /// By contender, in the order of [`TunerContender`]; `None` without a plan.
+    by: Vec<Option<ContenderResult>>,
+}
+
+impl LoadResult {
     /// Missed, 0 to 1.
-    pub fn missed(&self, who: Who) -> Option<f64> {
-        self.by[who as usize].map(|seen| seen.0)
+    pub fn missed(&self, who: TunerContender) -> Option<f64> {
+        self.by[who as usize].map(|result| result.missed)
     }
 
     /// Paid per hour.
-    pub fn cost(&self, who: Who) -> Option<f64> {
-        self.by[who as usize].map(|seen| seen.1)
+    pub fn cost(&self, who: TunerContender) -> Option<f64> {
+        self.by[who as usize].map(|result| result.cost_per_hour)
     }
 
     /// Cost per hour of the plan that it began with.
-    pub fn planned_cost(&self, who: Who) -> Option<f64> {
-        self.by[who as usize].map(|seen| seen.2)
+    pub fn planned_cost(&self, who: TunerContender) -> Option<f64> {
+        self.by[who as usize].map(|result| result.planned_cost_per_hour)
     }
 }
 
 /// A load that is not the one that was planned for.
-struct Change {
+struct ChangedLoad {
     name: String,
     rates: Vec<f64>,
     arrivals: ArrivalProcess,
 }
 
-fn changes(lab: &Lab) -> Vec<Change> {
-    let (calm, seconds) = lab.pick((30, 300), (4, 12));
+fn changed_loads(lab: &Lab) -> Vec<ChangedLoad> {
+    let (calm, seconds) = lab.full_or_quick((30, 300), (4, 12));
     let ramp = |to: f64, over: usize| -> Vec<f64> {
         let at = |s: usize| PLANNED_QPS + (to - PLANNED_QPS) * (s.saturating_sub(calm) as f64 / over as f64).min(1.0);
         (0..seconds).map(at).collect()
     };
-    let poisson = |name: String, rates| Change { name, rates, arrivals: ArrivalProcess::Poisson };
+    let poisson = |name: String, rates| ChangedLoad { name, rates, arrivals: ArrivalProcess::Poisson };
     let mut all = vec![poisson("as planned".into(), vec![PLANNED_QPS; seconds])];
     for (to, over) in [(250.0, 60), (250.0, 10), (400.0, 60)] {
         all.push(poisson(format!("to {to:.0} queries/s over {over} s"), ramp(to, over)));
     }
-    let (burst, over) = (lab.pick(60, 4), 10);
+    let (burst, over) = (lab.full_or_quick(60, 4), 10);
     let up = ramp(250.0, over);
     let there_and_back = (0..seconds).map(|s| up[s.min((2 * (calm + over) + burst).saturating_sub(s))]);
     all.push(poisson("to 250 queries/s over 10 s, and back after 60".into(), there_and_back.collect()));
     all.push(poisson("down to 50 queries/s over 30 s".into(), ramp(50.0, 30)));
-    all.push(Change {
+    all.push(ChangedLoad {
         name: "CV 4 at the planned rate".into(),
         rates: vec![PLANNED_QPS; seconds],
         arrivals: ArrivalProcess::Gamma(4.0),
     });
-    all.truncate(lab.pick(usize::MAX, 2));
+    all.truncate(lab.full_or_quick(usize::MAX, 2));
     all
 }
 
-fn followed(
+fn replay_contender(
     lab: &Lab,
     problem: &Problem,
-    (who, plan): (Who, &Plan),
-    change: &Change,
+    who: TunerContender,
+    plan: &Plan,
+    change: &ChangedLoad,
     sample: &Workload,
 ) -> Result<Replay, Failure> {
-    let workload = load(&change.rates, change.arrivals, lab.held_out());
+    let workload = load(&change.rates, change.arrivals, lab.held_out_seed());
     let scenario = Scenario { controllers: who.controller(problem, plan, sample)?, ..Scenario::default() };
     Ok(replay(problem, plan, &workload, &SimulateOptions::default(), scenario).map_err(anyhow::Error::new)?)
 }
@@ -161,26 +173,31 @@ fn over_time(run: &Replay) -> Vec<(f64, f64)> {
     joined.map(|w| (w.start.as_millis() / 1e3, 100.0 * (1.0 - w.attainment()))).collect()
 }
 
-/// One pipeline under every load, in the order of [`changes`].
-pub fn of_pipeline(lab: &Lab, problem: &Problem, table: &mut Table, plots: &mut Vec<Plot>) -> Result<Vec<Seen>, Failure> {
+/// One pipeline under every load, in the order of [`changed_loads`].
+pub fn run_pipeline(
+    lab: &Lab,
+    problem: &Problem,
+    table: &mut Table,
+    plots: &mut Vec<Plot>,
+) -> Result<Vec<LoadResult>, Failure> {
     let name = &problem.pipelines[0].name;
-    let sample = load(&vec![PLANNED_QPS; lab.pick(60, 4)], ArrivalProcess::Poisson, lab.seed);
-    let plans = Who::ALL.map(|who| match who {
-        Who::Oracle => None,
+    let sample = load(&vec![PLANNED_QPS; lab.full_or_quick(60, 4)], ArrivalProcess::Poisson, lab.seed);
+    let plans = TunerContender::ALL.map(|who| match who {
+        TunerContender::Oracle => None,
         _ => lab.plan(problem, who.planner(), Some(sample.clone())),
     });
     let mut all = Vec::new();
-    for change in changes(lab) {
-        lab.now(format!("inferline-tuner: {name}, {}", change.name));
-        let runs = in_parallel(&Who::ALL, |&who| {
-            let own = || lab.plan(problem, who.planner(), Some(load(&change.rates, change.arrivals, lab.held_out())));
-            let plan = if who == Who::Oracle { own() } else { plans[who as usize].clone() };
+    for change in changed_loads(lab) {
+        lab.show_step(format!("inferline-tuner: {name}, {}", change.name));
+        let runs = in_parallel(&TunerContender::ALL, |&who| {
+            let own = || lab.plan(problem, who.planner(), Some(load(&change.rates, change.arrivals, lab.held_out_seed())));
+            let plan = if who == TunerContender::Oracle { own() } else { plans[who as usize].clone() };
             let Some(plan) = plan else { return Ok(None) };
-            let run = followed(lab, problem, (who, &plan), &change, &sample)?;
+            let run = replay_contender(lab, problem, who, &plan, &change, &sample)?;
             Ok(Some((run, plan.cost_per_hour)))
         })?;
         let mut series = Vec::new();
-        for (who, run) in Who::ALL.iter().zip(&runs) {
+        for (who, run) in TunerContender::ALL.iter().zip(&runs) {
             let Some((run, planned)) = run else { continue };
             table.row(vec![
                 name.clone(),
@@ -195,9 +212,13 @@ pub fn of_pipeline(lab: &Lab, problem: &Problem, table: &mut Table, plots: &mut 
         }
         let title = format!("{name}, {}: missed over time", change.name);
         plots.push(Plot { title, x: "time (s)".into(), y: "missed (%)".into(), series, places: vec![] });
-        let seen = |(run, planned): (Replay, f64)| (drop_rate(&run.simulation.total), run.cost_per_hour, planned);
+        let result = |(run, planned_cost_per_hour): (Replay, f64)| ContenderResult {
+            missed: drop_rate(&run.simulation.total),
+            cost_per_hour: run.cost_per_hour,
+            planned_cost_per_hour,
+        };
         let rises = change.rates.iter().any(|&qps| qps > PLANNED_QPS);
-        all.push(Seen { rises, by: runs.into_iter().map(|run| run.map(seen)).collect() });
+        all.push(LoadResult { rises, by: runs.into_iter().map(|run| run.map(result)).collect() });
     }
     Ok(all)
 }

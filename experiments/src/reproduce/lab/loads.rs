@@ -40,7 +40,7 @@ pub fn bursts_between(seconds: usize, calm: f64, burst: f64) -> Vec<f64> {
 }
 
 /// The same made by the program: up from 50 to 425 queries per second and down again, with ripples.
-pub fn ramp(seconds: usize) -> Vec<f64> {
+pub fn day_ramp(seconds: usize) -> Vec<f64> {
     let wave = |s: usize| {
         let middle = (s as f64 + 0.5) / seconds as f64;
         // two humps and a ripple: noon, evening, and what people do within minutes

@@ -28,15 +28,30 @@ pub fn replay_unless_hopeless(
     }
 }
 
+/// Whether a replay keeps a record of every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// Keep them.
+    Keep,
+    /// Count only.
+    Skip,
+}
+
 /// Replays a plan under a policy.
 pub fn replay(
     problem: &Problem,
     plan: &Plan,
     workload: &Workload,
     dropping: Dropping,
-    requests: bool,
+    records: Records,
 ) -> Result<Simulation, Failure> {
-    replay_with(problem, plan, workload, dropping, SimulateOptions { requests, ..SimulateOptions::default() })
+    replay_with(
+        problem,
+        plan,
+        workload,
+        dropping,
+        SimulateOptions { requests: records == Records::Keep, ..SimulateOptions::default() },
+    )
 }
 
 /// The same for PARD, which looks ahead in this way.

@@ -29,17 +29,17 @@ pub struct Lab {
 
 impl Lab {
     /// Seed of the load on which plans are judged.
-    pub fn held_out(&self) -> u64 {
+    pub fn held_out_seed(&self) -> u64 {
         self.seed.wrapping_add(1)
     }
 
     /// `full`, or `quick` with tiny settings.
-    pub fn pick<T>(&self, full: T, quick: T) -> T {
+    pub fn full_or_quick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
     /// Says what is being done.
-    pub fn now(&self, what: impl Into<std::borrow::Cow<'static, str>>) {
+    pub fn show_step(&self, what: impl Into<std::borrow::Cow<'static, str>>) {
         self.bar.set_message(what);
     }
 

@@ -3,7 +3,7 @@
 use super::traffic::{DEVICES, MISSES_MAX, traffic_problem};
 use crate::reproduce::contenders::{ACCURACY_FLOOR, CONTENDERS, Contender};
 use crate::reproduce::lab::{Lab, constant, drop_rate, replay_unless_hopeless, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::{Dropping, Estimate, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
@@ -20,23 +20,33 @@ const HEADROOMS: [f64; 6] = [1.0, 1.15, 1.3, 1.5, 1.8, 2.2];
 
 /// The best a contender does at a demand: first what it was planned and served with, then how it fares on the held-out load.
 #[derive(Clone)]
-struct Served {
+struct ServedDemand {
     demand: f64,
     planned_for: f64,
     dropping: Dropping,
     estimate: Estimate,
 }
 
-fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<Option<Served>, Failure> {
-    let seconds = lab.pick(10, 2);
+/// A plan with its settings, and the share of requests that it misses on the load that it was planned on.
+struct Candidate {
+    headroom: f64,
+    dropping: Dropping,
+    missed: f64,
+    problem: Problem,
+    plan: Plan,
+}
+
+/// Plans with growing headroom until the plan holds, and judges the best plan on the held-out load. `None` without a plan.
+fn serve_demand(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<Option<ServedDemand>, Failure> {
+    let seconds = lab.full_or_quick(10, 2);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
-    let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out());
+    let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
     // proteus plans for the demand alone and looks at a trace only to report on it; the others have the check loop
     let shown = match who.planner {
         Planner::Proteus => constant(demand, 1, ArrivalProcess::Poisson, lab.seed),
         _ => seen.clone(),
     };
-    let mut best: Option<(f64, Dropping, f64, Problem, Plan)> = None;
+    let mut best: Option<Candidate> = None;
     for headroom in HEADROOMS {
         let asked = with_pipeline(problem, 0, |d| {
             d.demand_qps = demand * headroom;
@@ -47,33 +57,37 @@ fn serve(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<O
         for &dropping in who.dropping {
             let Some(run) = replay_unless_hopeless(&asked, &plan, &seen, dropping)? else { continue };
             let missed = drop_rate(&run.total);
-            if best.as_ref().is_none_or(|b| missed < b.2) {
-                best = Some((headroom, dropping, missed, asked.clone(), plan.clone()));
+            if best.as_ref().is_none_or(|b| missed < b.missed) {
+                best = Some(Candidate { headroom, dropping, missed, problem: asked.clone(), plan: plan.clone() });
             }
         }
-        if best.as_ref().is_some_and(|b| b.2 <= MARGIN * MISSES_MAX) {
+        if best.as_ref().is_some_and(|b| b.missed <= MARGIN * MISSES_MAX) {
             break;
         }
     }
-    let Some((headroom, dropping, _, asked, plan)) = best else { return Ok(None) };
+    let Some(Candidate { headroom, dropping, problem: asked, plan, .. }) = best else { return Ok(None) };
     let judgement = replay_unless_hopeless(&asked, &plan, &judged, dropping)?;
-    Ok(judgement.map(|run| Served { demand, planned_for: demand * headroom, dropping, estimate: run.total }))
+    Ok(judgement.map(|run| ServedDemand { demand, planned_for: demand * headroom, dropping, estimate: run.total }))
 }
 
-/// Demands tried: from the least, each two fifths more than the one before.
-const DEMANDS: (f64, f64, usize) = (40.0, 1.4, 13);
+/// The least demand that is tried, in queries per second.
+const DEMAND_LEAST: f64 = 40.0;
+/// The factor from one demand to the next.
+const DEMAND_RATIO: f64 = 1.4;
+/// How many demands are tried.
+const DEMANDS: usize = 13;
 
 /// After so many demands in a row of which more than a quarter misses, larger ones are not tried.
 const HOPELESS_MAX: u32 = 2;
 
 /// The largest demand that is served, and every demand of which at most a quarter misses. The first that misses is not the end, for a plan may hold
 /// at one demand and another, which is not just more of it, miss at a smaller one.
-fn search(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<Served>), Failure> {
+fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<ServedDemand>), Failure> {
     let (mut hopeless, mut tried) = (0, Vec::new());
-    for step in 0..lab.pick(DEMANDS.2, 2) {
-        let demand = DEMANDS.0 * DEMANDS.1.powi(step as i32);
-        lab.now(format!("loki-capacity: {} at {demand:.0} queries/s", who.name));
-        match serve(lab, problem, who, demand)? {
+    for step in 0..lab.full_or_quick(DEMANDS, 2) {
+        let demand = DEMAND_LEAST * DEMAND_RATIO.powi(step as i32);
+        lab.show_step(format!("loki-capacity: {} at {demand:.0} queries/s", who.name));
+        match serve_demand(lab, problem, who, demand)? {
             Some(served) => (hopeless, tried) = (0, [tried, vec![served]].concat()),
             None => hopeless += 1,
         }
@@ -92,8 +106,8 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         Table::new(&["planner", "capacity qps", "times hardware-only", "misses", "accuracy", "planned for", "dropping"]);
     let (mut misses, mut accuracy, mut found) = (Vec::new(), Vec::new(), Vec::new());
     for who in &CONTENDERS {
-        let (held, mut tried) = search(lab, &problem, who)?;
-        let line = |of: fn(&Served) -> f64| Series {
+        let (held, mut tried) = search_capacity(lab, &problem, who)?;
+        let line = |of: fn(&ServedDemand) -> f64| Series {
             name: who.name.into(),
             points: tried.iter().map(|s| (s.demand, of(s))).collect(),
         };
@@ -101,7 +115,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         accuracy.push(line(|s| s.estimate.accuracy));
         found.push(held.map(|at| tried.swap_remove(at)));
     }
-    let qps = |i: usize| found[i].as_ref().map_or(0.0, |s: &Served| s.demand);
+    let qps = |i: usize| found[i].as_ref().map_or(0.0, |s: &ServedDemand| s.demand);
     let times = |i: usize| if qps(2) > 0.0 { qps(i) / qps(2) } else { f64::NAN };
     for (i, who) in CONTENDERS.iter().enumerate() {
         let row = match &found[i] {
@@ -137,7 +151,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
             HEADROOMS[HEADROOMS.len() - 1]
         ),
         claims: capacity_claims([0, 1].map(times), [0, 3].map(qps)),
-        tables: vec![Titled { title: "Capacities".into(), table }],
+        tables: vec![TitledTable { title: "Capacities".into(), table }],
         plots: vec![
             plot("Missed root requests by demand", "missed (%)", misses),
             plot("Accuracy of answers by demand", "accuracy", accuracy),

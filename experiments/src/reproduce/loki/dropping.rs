@@ -1,11 +1,11 @@
 //! Loki's early dropping and rerouting (section 6.3) while plans change.
 
-use super::rerouting::{part, where_it_works};
+use super::rerouting::{compare_hand_made_plans, percent_of};
 use super::traffic::{Shape, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, mean, with_pipeline};
-use crate::reproduce::replanning::Planned;
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::replanning::PlansByDemand;
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use anyhow::anyhow;
 use apportion_domain::{Dropping, Estimate, Plan, Problem, RoutingPolicy};
 use apportion_estimator::{Late, Replay};
@@ -36,7 +36,7 @@ const LESS_MIN: f64 = 0.001;
 
 /// What came of the four policies of one reading.
 #[derive(Default)]
-struct Summed {
+struct PolicySums {
     /// By policy, by run.
     missed: [Vec<f64>; 4],
     late: [Vec<f64>; 4],
@@ -48,7 +48,7 @@ struct Summed {
     requests: u64,
 }
 
-impl Summed {
+impl PolicySums {
     fn means(&self) -> [f64; 4] {
         self.missed.each_ref().map(|missed| mean(missed))
     }
@@ -66,7 +66,7 @@ impl Summed {
     }
 }
 
-impl Summed {
+impl PolicySums {
     fn add_late(&mut self, per_task: &Replay, reroute: &Replay) {
         self.behind += reroute.late;
         self.saved += reroute.simulation.total.ok as i64 - per_task.simulation.total.ok as i64;
@@ -76,32 +76,32 @@ impl Summed {
 
 /// Loki Fig. 7: what early dropping and rerouting are worth while plans change.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
-    let headrooms = lab.pick(vec![1.0, 1.3, 1.7, 2.2], vec![1.3]);
+    let headrooms = lab.full_or_quick(vec![1.0, 1.3, 1.7, 2.2], vec![1.3]);
     let shapes = shapes(lab)?;
     let mut table = Table::new(&["judged", "load", "headroom", "none", "last-task", "per-task", "rerouting"]);
-    let mut summed: Vec<Summed> = Vec::new();
+    let mut summed: Vec<PolicySums> = Vec::new();
     let mut plots = Vec::new();
-    let mut ways = Ways::default();
+    let mut ways = RerouteChances::default();
     for reading in &READINGS {
-        let problem = problem(lab, reading)?;
-        let planned = Planned::new(lab, &problem, CONTENDERS[TWO_STEP]).stewarded(reading.follows);
-        let mut of_reading = Summed::default();
+        let problem = problem_of_reading(lab, reading)?;
+        let planned = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP]).with_steward(reading.follows);
+        let mut of_reading = PolicySums::default();
         for shape in &shapes {
             for &headroom in &headrooms {
-                lab.now(format!("loki-dropping: {}, {}, headroom {headroom}", reading.name, shape.name));
-                let rows = runs(lab, &planned, shape, headroom, reading)?;
-                table.row(row(reading, shape, headroom, &rows));
+                lab.show_step(format!("loki-dropping: {}, {}, headroom {headroom}", reading.name, shape.name));
+                let rows = run_policies_of(lab, &planned, shape, headroom, reading)?;
+                table.row(table_row(reading, shape, headroom, &rows));
                 rows.iter().enumerate().for_each(|(i, run)| of_reading.add(i, &run.simulation.total));
                 of_reading.add_late(&rows[2], &rows[3]);
             }
         }
         if ways.plans == 0 {
-            ways.add(&problem, &planned.made());
+            ways.add(&problem, &planned.plans_made());
         }
         plots.push(plot(reading, &shapes, &headrooms, &of_reading));
         summed.push(of_reading);
     }
-    let (by_hand, works) = where_it_works(lab)?;
+    let (by_hand, works) = compare_hand_made_plans(lab)?;
     Ok(Report {
         name: "loki-dropping",
         title: "Early dropping and opportunistic rerouting while plans change",
@@ -116,21 +116,21 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
             .into(),
         claims: claims(&summed, &ways).into_iter().chain([works]).collect(),
         tables: vec![
-            Titled { title: "Means over the runs".into(), table: means(&summed) },
-            Titled {
+            TitledTable { title: "Means over the runs".into(), table: table_of_means(&summed) },
+            TitledTable {
                 title: "Queries that were behind with rerouting (beyond any group: by more than the whole next batch takes; saved: beside per-task \
                         dropping)"
                     .into(),
-                table: behind(&summed),
+                table: table_of_late_queries(&summed),
             },
             by_hand,
-            Titled { title: "Missed root requests by run".into(), table },
+            TitledTable { title: "Missed root requests by run".into(), table },
         ],
         plots,
     })
 }
 
-fn problem(lab: &Lab, reading: &Reading) -> Result<Problem, Failure> {
+fn problem_of_reading(lab: &Lab, reading: &Reading) -> Result<Problem, Failure> {
     let problem = loading_traffic_problem(lab)?;
     match reading.follows {
         true => with_pipeline(&problem, 0, |d| d.serving.routing = Some(RoutingPolicy::MostAccurateFirst)),
@@ -138,18 +138,24 @@ fn problem(lab: &Lab, reading: &Reading) -> Result<Problem, Failure> {
     }
 }
 
-fn runs(lab: &Lab, planned: &Planned<'_>, shape: &Shape, headroom: f64, reading: &Reading) -> Result<Vec<Replay>, Failure> {
-    let runs = in_parallel(&reading.policies, |&p| planned.run(&shape.rates, lab.held_out(), headroom, p))?;
+fn run_policies_of(
+    lab: &Lab,
+    planned: &PlansByDemand<'_>,
+    shape: &Shape,
+    headroom: f64,
+    reading: &Reading,
+) -> Result<Vec<Replay>, Failure> {
+    let runs = in_parallel(&reading.policies, |&p| planned.run(&shape.rates, lab.held_out_seed(), headroom, p))?;
     let of = |run: Option<Replay>| run.ok_or_else(|| anyhow!("no plan to start with on {}", shape.name).into());
     runs.into_iter().map(of).collect()
 }
 
-fn row(reading: &Reading, shape: &Shape, headroom: f64, rows: &[Replay]) -> Vec<String> {
+fn table_row(reading: &Reading, shape: &Shape, headroom: f64, rows: &[Replay]) -> Vec<String> {
     let missed = rows.iter().map(|run| percent(drop_rate(&run.simulation.total)));
     [reading.name.into(), shape.name.into(), number(headroom)].into_iter().chain(missed).collect()
 }
 
-fn means(summed: &[Summed]) -> Table {
+fn table_of_means(summed: &[PolicySums]) -> Table {
     let mut table = Table::new(&["judged", "policy", "missed", "late", "accuracy", "runs"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         for (i, policy) in reading.policies.iter().enumerate() {
@@ -168,7 +174,7 @@ fn means(summed: &[Summed]) -> Table {
 }
 
 /// What became of the queries that were behind.
-fn behind(summed: &[Summed]) -> Table {
+fn table_of_late_queries(summed: &[PolicySums]) -> Table {
     let mut table = Table::new(&["judged", "requests", "behind", "beyond any group", "rerouted", "requests saved"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         let late = of_reading.behind;
@@ -176,15 +182,15 @@ fn behind(summed: &[Summed]) -> Table {
             reading.name.into(),
             of_reading.requests.to_string(),
             late.behind.to_string(),
-            part(late.beyond, late.behind),
-            part(late.rerouted, late.behind),
+            percent_of(late.beyond, late.behind),
+            percent_of(late.rerouted, late.behind),
             of_reading.saved.to_string(),
         ]);
     }
     table
 }
 
-fn plot(reading: &Reading, shapes: &[Shape], headrooms: &[f64], of_reading: &Summed) -> Plot {
+fn plot(reading: &Reading, shapes: &[Shape], headrooms: &[f64], of_reading: &PolicySums) -> Plot {
     let line = |(policy, missed): (&Dropping, &Vec<f64>)| Series {
         name: policy.name().into(),
         points: missed.iter().enumerate().map(|(run, missed)| (run as f64, 100.0 * missed)).collect(),
@@ -201,7 +207,7 @@ fn plot(reading: &Reading, shapes: &[Shape], headrooms: &[f64], of_reading: &Sum
 
 /// Where plans leave anything to reroute to.
 #[derive(Default)]
-struct Ways {
+struct RerouteChances {
     /// Plans, and those in which some task below the root has a backup group whose batch takes less than another group's.
     plans: usize,
     faster: usize,
@@ -209,7 +215,7 @@ struct Ways {
     single: usize,
 }
 
-impl Ways {
+impl RerouteChances {
     fn add(&mut self, problem: &Problem, plans: &[Plan]) {
         let pipeline = &problem.pipelines[0];
         let root = &pipeline.task(pipeline.root()).name;
@@ -236,11 +242,11 @@ impl Ways {
     }
 }
 
-fn claims(summed: &[Summed], ways: &Ways) -> Vec<Claim> {
-    let beyond = |s: &Summed| {
-        format!("{} were behind by more than the whole next batch takes", part(s.behind.beyond, s.behind.behind))
+fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
+    let beyond = |s: &PolicySums| {
+        format!("{} were behind by more than the whole next batch takes", percent_of(s.behind.beyond, s.behind.behind))
     };
-    let rerouted = |s: &Summed| part(s.behind.rerouted, s.behind.behind);
+    let rerouted = |s: &PolicySums| percent_of(s.behind.rerouted, s.behind.behind);
     let mut claims = Vec::new();
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         let means = of_reading.means();
@@ -292,7 +298,7 @@ mod tests {
     #[test]
     fn runs_are_in_order_where_each_policy_misses_no_more_than_the_one_before() {
         let missed = [vec![0.9, 0.9, 0.1], vec![0.5, 0.2, 0.1], vec![0.4, 0.3, 0.1], vec![0.4, 0.1, 0.2]];
-        let summed = Summed { missed, ..Summed::default() };
+        let summed = PolicySums { missed, ..PolicySums::default() };
         assert_eq!((summed.ordered(0..3), summed.ordered(2..4), summed.ordered(0..4)), (2, 2, 1));
         assert!((summed.means()[3] - 0.7 / 3.0).abs() < 1e-12);
     }
@@ -301,10 +307,10 @@ mod tests {
     fn ways_are_counted_by_the_groups_that_a_plan_leaves_room_on() {
         let lab = Lab { data: None, quick: true, seed: 1, bar: indicatif::ProgressBar::hidden() };
         let problem = loading_traffic_problem(&lab).expect("built in");
-        let planned = Planned::new(&lab, &problem, CONTENDERS[TWO_STEP]);
-        let plans: Vec<Plan> = [20.0, 100.0].into_iter().filter_map(|qps| planned.at(qps)).collect();
-        assert_eq!(plans, planned.made(), "each demand has a plan of its own");
-        let mut ways = Ways::default();
+        let planned = PlansByDemand::new(&lab, &problem, CONTENDERS[TWO_STEP]);
+        let plans: Vec<Plan> = [20.0, 100.0].into_iter().filter_map(|qps| planned.plan_at(qps)).collect();
+        assert_eq!(plans, planned.plans_made(), "each demand has a plan of its own");
+        let mut ways = RerouteChances::default();
         ways.add(&problem, &plans);
         assert_eq!((ways.plans, ways.single + ways.faster <= 2), (2, true), "with one variant there is nothing faster");
     }

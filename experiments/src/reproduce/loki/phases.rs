@@ -2,9 +2,9 @@
 
 use super::traffic::{DEVICES, LOAD_MS, MISSES_MAX, Shape, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{AGNOSTIC, CONTENDERS, HARDWARE_ONLY, TWO_STEP};
-use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, mean, ramp};
-use crate::reproduce::replanning::{HEADROOMS, Planned};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::lab::{Lab, day_ramp, drop_rate, geometric_mean, mean};
+use crate::reproduce::replanning::{HEADROOMS, PlansByDemand};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_estimator::Replay;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
@@ -52,18 +52,20 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
         Table::new(&["load", "planner", "missed", "accuracy", "replicas", "headroom", "dropping", "published code missed"]);
     let mut plots = Vec::new();
     let (mut missed, mut accuracy) = (Vec::new(), Vec::new());
-    let planned = [TWO_STEP, HARDWARE_ONLY, AGNOSTIC].map(|i| Planned::new(lab, &problem, CONTENDERS[i]));
+    let planned = [TWO_STEP, HARDWARE_ONLY, AGNOSTIC].map(|i| PlansByDemand::new(lab, &problem, CONTENDERS[i]));
     for shape in shapes(lab)? {
         let mut lines: [Vec<Series>; 3] = Default::default();
         let (mut of_shape, mut accurate) = ([1.0; 3], [0.0; 3]);
         for (i, planned) in planned.iter().enumerate() {
-            lab.now(format!("loki-phases: {} on {}", planned.who.name, shape.name));
-            let Some(best) = planned.best(&shape.rates, &HEADROOMS, planned.who.dropping)? else { continue };
+            lab.show_step(format!("loki-phases: {} on {}", planned.contender.name, shape.name));
+            let Some(best) = planned.run_with_best_settings(&shape.rates, &HEADROOMS, planned.contender.dropping)? else {
+                continue;
+            };
             let e = &best.run.simulation.total;
             (of_shape[i], accurate[i]) = (drop_rate(e), e.accuracy);
             table.row(vec![
                 shape.name.into(),
-                planned.who.name.into(),
+                planned.contender.name.into(),
                 percent(drop_rate(e)),
                 number(e.accuracy),
                 number(replicas(&best.run)),
@@ -72,7 +74,7 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
                 shape.published.map_or_else(|| "-".into(), |p| percent(p[i])),
             ]);
             for (line, points) in lines.iter_mut().zip(over_time(&best.run)) {
-                line.push(Series { name: planned.who.name.into(), points });
+                line.push(Series { name: planned.contender.name.into(), points });
             }
         }
         missed.push(of_shape);
@@ -95,8 +97,8 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
         ),
         claims: phase_claims(&missed, &accuracy, capacity),
         tables: vec![
-            Titled { title: "Root requests that missed, by load".into(), table },
-            Titled {
+            TitledTable { title: "Root requests that missed, by load".into(), table },
+            TitledTable {
                 title: "Effective capacity on the ramp's shape: the largest peak with at most 1 % missed".into(),
                 table: capacities,
             },
@@ -167,21 +169,25 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
 }
 
 /// The largest peak of the ramp's shape with at most 1 % missed, by contender: the table, and the peaks in queries per second.
-fn effective_capacity(lab: &Lab, planned: &[Planned<'_>; 3]) -> Result<(Table, [f64; 3]), Failure> {
+fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Table, [f64; 3]), Failure> {
     const STEP: f64 = 1.25;
     let mut table = Table::new(&["planner", "peak qps", "missed", "accuracy"]);
     let mut capacity = [0.0; 3];
-    let shape = ramp(lab.pick(300, 24));
+    let shape = day_ramp(lab.full_or_quick(300, 24));
     let top = shape.iter().copied().fold(0.0, f64::max);
     for (planned, capacity) in planned.iter().zip(&mut capacity) {
         let (mut found, mut hopeless) = (None, 0);
         // what each contender does best with on the ramp as it is
-        let dropping = planned.best(&shape, &[2.2], planned.who.dropping)?.map_or(planned.who.dropping[0], |b| b.dropping);
-        for k in 0..lab.pick(13, 2) {
+        let dropping = planned
+            .run_with_best_settings(&shape, &[2.2], planned.contender.dropping)?
+            .map_or(planned.contender.dropping[0], |b| b.dropping);
+        for k in 0..lab.full_or_quick(13, 2) {
             let peak = 80.0 * STEP.powi(k);
-            lab.now(format!("loki-phases: capacity of {}, {peak:.0} queries/s", planned.who.name));
+            lab.show_step(format!("loki-phases: capacity of {}, {peak:.0} queries/s", planned.contender.name));
             let rates: Vec<f64> = shape.iter().map(|r| r * peak / top).collect();
-            let best = planned.best(&rates, &HEADROOMS_OF_CAPACITY, &[dropping])?.map(|b| b.run.simulation.total);
+            let best = planned
+                .run_with_best_settings(&rates, &HEADROOMS_OF_CAPACITY, &[dropping])?
+                .map(|b| b.run.simulation.total);
             match best.filter(|e| drop_rate(e) <= MISSES_MAX) {
                 Some(e) => (found, hopeless) = (Some((peak, e)), 0),
                 None => hopeless += 1,
@@ -191,7 +197,7 @@ fn effective_capacity(lab: &Lab, planned: &[Planned<'_>; 3]) -> Result<(Table, [
             }
         }
         let cells = found.as_ref().map(|(peak, e)| [number(peak.round()), percent(drop_rate(e)), number(e.accuracy)]);
-        table.row([vec![planned.who.name.to_owned()], cells.map_or_else(|| vec!["-".into(); 3], Vec::from)].concat());
+        table.row([vec![planned.contender.name.to_owned()], cells.map_or_else(|| vec!["-".into(); 3], Vec::from)].concat());
         *capacity = found.map_or(0.0, |f| f.0);
     }
     Ok((table, capacity))

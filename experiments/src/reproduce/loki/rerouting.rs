@@ -3,7 +3,7 @@
 use crate::reproduce::lab::{
     BuiltIn, Lab, bursts_between, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline,
 };
-use crate::reproduce::report::{Claim, Titled, Verdict};
+use crate::reproduce::report::{Claim, TitledTable, Verdict};
 use anyhow::anyhow;
 use apportion_domain::{
     Assignment, Dropping, GroupName, PipelinePlan, Plan, Problem, Profile, ProfileRow, ServingPolicy, Share,
@@ -35,30 +35,46 @@ pipelines:
 
 const BATCH: u32 = 4;
 
-/// Times of a full batch of the two tasks, in ms, before they are changed.
-const TIMES_MS: (f64, f64) = (13.0, 80.0);
+/// Time of a full batch of the first task in ms, before it is changed.
+const FIRST_MS: f64 = 13.0;
+/// Time of a full batch of the second task's large variant, in ms.
+const LARGE_MS: f64 = 80.0;
 
 /// The first task takes so many times as long, on as many times the replicas.
 const FIRST: [u32; 2] = [1, 5];
 
-/// Replicas of the first task, before that; of the large and of the small variant.
-const REPLICAS: (u32, u32, u32) = (2, 10, 2);
+/// Replicas of the first task, before that.
+const FIRST_REPLICAS: u32 = 2;
+/// Replicas of the second task's large variant.
+const LARGE_REPLICAS: u32 = 10;
+/// Replicas of the second task's small variant.
+const SMALL_REPLICAS: u32 = 2;
 
 /// Time of the small variant's batches over the large one's.
 const SMALL: [f64; 3] = [0.5, 0.25, 0.1];
 
-/// Between bursts and in them, in parts of what the first task serves.
-const LOADS: [(f64, f64); 3] = [(0.5, 1.1), (0.7, 1.2), (0.9, 1.0)];
+/// The loads.
+const LOADS: [Bursts; 3] =
+    [Bursts { calm: 0.5, burst: 1.1 }, Bursts { calm: 0.7, burst: 1.2 }, Bursts { calm: 0.9, burst: 1.0 }];
 
 /// No dropping, last-task, per-task, rerouting.
 const POLICIES: [Dropping; 4] = [Dropping::Naive, Dropping::LastTask, Dropping::PerTask, Dropping::Reroute];
+
+/// A load with bursts, in parts of what the first task serves.
+#[derive(Clone, Copy)]
+struct Bursts {
+    /// Between bursts.
+    calm: f64,
+    /// In bursts.
+    burst: f64,
+}
 
 /// One plan made by hand, under one load.
 #[derive(Clone, Copy)]
 struct Case {
     first: u32,
     small: f64,
-    load: (f64, f64),
+    load: Bursts,
 }
 
 impl Case {
@@ -68,7 +84,7 @@ impl Case {
     }
 
     fn first_ms(self) -> f64 {
-        TIMES_MS.0 * f64::from(self.first)
+        FIRST_MS * f64::from(self.first)
     }
 
     /// The pipeline; its SLO is what planning charges for the two batches.
@@ -80,7 +96,7 @@ impl Case {
         with_pipeline(&(BuiltIn { name: "rerouting", text: PROBLEM }).problem()?, 0, |d| {
             scaled(&mut d.tasks[0].variants[0].profile, f64::from(self.first));
             scaled(&mut d.tasks[1].variants[1].profile, self.small);
-            d.slo_ms = d.queue_factor * (self.first_ms() + TIMES_MS.1);
+            d.slo_ms = d.queue_factor * (self.first_ms() + LARGE_MS);
         })
     }
 
@@ -94,11 +110,10 @@ impl Case {
             latency_budget_ms: 0.0,
             utilisation: 0.0,
         };
-        let (detect, large, small) = REPLICAS;
         let assignments = vec![
-            assignment("detect", "detect", detect * self.first, 1.0),
-            assignment("describe", "large", large, 1.0),
-            assignment("describe", "small", small, 0.0),
+            assignment("detect", "detect", FIRST_REPLICAS * self.first, 1.0),
+            assignment("describe", "large", LARGE_REPLICAS, 1.0),
+            assignment("describe", "small", SMALL_REPLICAS, 0.0),
         ];
         let pipeline = &problem.pipelines[0];
         let routing = most_accurate_first(pipeline, &problem.hardware, &assignments, pipeline.demand_qps);
@@ -119,9 +134,10 @@ impl Case {
     fn run(self, lab: &Lab) -> Result<([f64; 4], Late), Failure> {
         let problem = self.problem()?;
         let plan = self.plan(&problem)?;
-        let capacity_qps = f64::from(BATCH * REPLICAS.0) * 1e3 / TIMES_MS.0;
-        let (calm, burst) = (self.load.0 * capacity_qps, self.load.1 * capacity_qps);
-        let workload = load(&bursts_between(lab.pick(200, 20), calm, burst), ArrivalProcess::Poisson, lab.held_out());
+        let capacity_qps = f64::from(BATCH * FIRST_REPLICAS) * 1e3 / FIRST_MS;
+        let (calm, burst) = (self.load.calm * capacity_qps, self.load.burst * capacity_qps);
+        let workload =
+            load(&bursts_between(lab.full_or_quick(200, 20), calm, burst), ArrivalProcess::Poisson, lab.held_out_seed());
         let (mut missed, mut late) = ([0.0; 4], Late::default());
         for (missed, policy) in missed.iter_mut().zip(POLICIES) {
             let run = replay_with_scenario(&problem, &plan, &workload, policy, Scenario::default())?;
@@ -132,24 +148,25 @@ impl Case {
 }
 
 /// A share of some queries.
-pub fn part(of: u64, all: u64) -> String {
+pub fn percent_of(of: u64, all: u64) -> String {
     percent(of as f64 / all.max(1) as f64)
 }
 
 /// Rerouting on plans made by hand, and the paper's claim on them.
-pub fn where_it_works(lab: &Lab) -> Result<(Titled, Claim), Failure> {
+pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
     let cases = Case::all();
-    lab.now("loki-dropping: plans by hand");
+    lab.show_step("loki-dropping: plans by hand");
     let runs = in_parallel(&cases, |case| case.run(lab))?;
     let header = ["first", "small", "load", "none", "last-task", "per-task", "rerouting", "behind", "beyond", "rerouted"];
     let mut table = Table::new(&header);
     for (case, (missed, late)) in cases.iter().zip(&runs) {
-        let name = [number(case.first_ms()), number(case.small * TIMES_MS.1), format!("{} / {}", case.load.0, case.load.1)];
-        let shares = [part(late.beyond, late.behind), part(late.rerouted, late.behind)];
+        let name =
+            [number(case.first_ms()), number(case.small * LARGE_MS), format!("{} / {}", case.load.calm, case.load.burst)];
+        let shares = [percent_of(late.beyond, late.behind), percent_of(late.rerouted, late.behind)];
         let missed = missed.iter().map(|m| percent(*m));
         table.row(name.into_iter().chain(missed).chain([late.behind.to_string()]).chain(shares).collect());
     }
-    Ok((Titled { title: "Plans made by hand (times in ms)".into(), table }, claim(&cases, &runs)))
+    Ok((TitledTable { title: "Plans made by hand (times in ms)".into(), table }, claim(&cases, &runs)))
 }
 
 fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
@@ -162,10 +179,10 @@ fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
         let rows = of(first, small);
         let mean = |p: usize| percent(mean(&rows.iter().map(|m| m[p]).collect::<Vec<_>>()));
         let best = rows.iter().copied().filter(|m| is_best(m)).count();
-        let (first_ms, small_ms) = (TIMES_MS.0 * f64::from(first), small * TIMES_MS.1);
+        let (first_ms, small_ms) = (FIRST_MS * f64::from(first), small * LARGE_MS);
         format!(
             "{first_ms:.0} ms, then {small_ms:.0} instead of {:.0}: {best} of {} ({} against {})",
-            TIMES_MS.1,
+            LARGE_MS,
             rows.len(),
             mean(3),
             mean(1)
@@ -192,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_small_variant_is_idle_until_something_is_rerouted() {
-        let case = Case { first: 1, small: 0.1, load: (0.9, 1.0) };
+        let case = Case { first: 1, small: 0.1, load: LOADS[2] };
         let problem = case.problem().expect("a pipeline");
         let plan = case.plan(&problem).expect("a plan");
         let routing = &plan.pipelines[0].routing;

@@ -1,8 +1,8 @@
 //! How do accuracy and misses change with the SLO (Loki Fig. 8)?
 
 use super::traffic::traffic_problem;
-use crate::reproduce::lab::{Lab, drop_rate, load, ramp, rate_quantile, replay, scaled, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::lab::{Lab, Records, day_ramp, drop_rate, load, rate_quantile, replay, scaled, with_pipeline};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::Dropping;
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::Planner;
@@ -11,11 +11,11 @@ use apportion_support::output::{Table, number, percent};
 
 /// A day's shape squeezed into a few minutes, from 50 to 425 queries per second.
 fn day(lab: &Lab) -> Result<Vec<f64>, Failure> {
-    let seconds = lab.pick(300, 8);
+    let seconds = lab.full_or_quick(300, 8);
     if let Some(file) = lab.data_file("traces/anchor_ta300.csv") {
         return lab.rates(&file, None, seconds);
     }
-    Ok(ramp(seconds))
+    Ok(day_ramp(seconds))
 }
 
 /// Loki Fig. 8: tight and loose SLOs.
@@ -27,11 +27,11 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
     let rates = scaled(&shape, 300.0 / peak);
     let rates: Vec<f64> = rates.into_iter().step_by(5).collect();
     let seen: Workload = load(&rates, ArrivalProcess::Poisson, lab.seed);
-    let judged = load(&rates, ArrivalProcess::Poisson, lab.held_out());
+    let judged = load(&rates, ArrivalProcess::Poisson, lab.held_out_seed());
     let mut table = Table::new(&["SLO ms", "accuracy", "drop from best", "missed", "replicas"]);
     let (mut accuracy, mut missed) = (Vec::new(), Vec::new());
-    for slo_ms in lab.pick(vec![150.0, 200.0, 250.0, 300.0, 350.0, 400.0], vec![250.0]) {
-        lab.now(format!("loki-slo: {slo_ms} ms"));
+    for slo_ms in lab.full_or_quick(vec![150.0, 200.0, 250.0, 300.0, 350.0, 400.0], vec![250.0]) {
+        lab.show_step(format!("loki-slo: {slo_ms} ms"));
         let asked = with_pipeline(&problem, 0, |d| {
             d.slo_ms = slo_ms;
             d.demand_qps = rate_quantile(&rates, 0.95);
@@ -41,7 +41,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             table.row(vec![number(slo_ms), "-".into(), "-".into(), "no plan".into(), "-".into()]);
             continue;
         };
-        let e = replay(&asked, &plan, &judged, Dropping::Reroute, false)?.total;
+        let e = replay(&asked, &plan, &judged, Dropping::Reroute, Records::Skip)?.total;
         accuracy.push((slo_ms, e.accuracy));
         missed.push((slo_ms, 100.0 * drop_rate(&e)));
         table.row(vec![
@@ -74,7 +74,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             verdict: Verdict::of(rises == steps),
             why: "Among plans that hold, the check loop may stop at one that is not the most accurate.".into(),
         }],
-        tables: vec![Titled { title: "By SLO".into(), table }],
+        tables: vec![TitledTable { title: "By SLO".into(), table }],
         plots: vec![plot("Accuracy by SLO", "accuracy", accuracy), plot("Missed root requests by SLO", "missed (%)", missed)],
     })
 }

@@ -1,6 +1,6 @@
 //! What is the traffic pipeline of Loki's evaluation, and which loads does it meet?
 
-use crate::reproduce::lab::{Lab, TRAFFIC, ramp, with_pipeline};
+use crate::reproduce::lab::{Lab, TRAFFIC, day_ramp, with_pipeline};
 use apportion_domain::{Dropping, Problem};
 use apportion_support::exit::Failure;
 
@@ -40,13 +40,13 @@ pub struct Shape {
 
 /// The loads of the comparisons: a ramp, and the traces of the data folder.
 pub fn shapes(lab: &Lab) -> Result<Vec<Shape>, Failure> {
-    let seconds = lab.pick(300, 24);
-    let mut all = vec![Shape { name: "ramp 50 to 425", rates: ramp(seconds), published: None }];
+    let seconds = lab.full_or_quick(300, 24);
+    let mut all = vec![Shape { name: "ramp 50 to 425", rates: day_ramp(seconds), published: None }];
     let files = [
         ("traces/anchor_ta300.csv", "Twitter day in 300 s", [0.535, 0.579, 0.719]),
         ("traces/anchor_stair120.csv", "stairs 100 to 400", [0.587, 0.911, 0.694]),
     ];
-    for (file, name, published) in files.into_iter().take(lab.pick(2, 0)) {
+    for (file, name, published) in files.into_iter().take(lab.full_or_quick(2, 0)) {
         if let Some(path) = lab.data_file(file) {
             all.push(Shape { name, rates: lab.rates(&path, None, seconds)?, published: Some(published) });
         }

@@ -1,8 +1,8 @@
 //! PARD's ablations (section 5.3): what each part of the policy is worth, in pairs of runs on the same arrivals.
 
-use super::case::{case, fared, listed, ratio, seeds, traces};
+use super::case::{first_names, make_case, ratio, run_policies, seeds, traces};
 use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, interval, invalid_rate, mean, with_interval};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, optional, percent};
@@ -26,7 +26,7 @@ const DRAWS: usize = 3;
 
 /// Of one policy, by run.
 #[derive(Clone, Default)]
-struct Runs {
+struct AblationRuns {
     dropped: Vec<f64>,
     invalid: Vec<f64>,
     /// Drop rate less that of the full policy on the same arrivals.
@@ -36,13 +36,15 @@ struct Runs {
 }
 
 /// All runs of all policies, the full one first.
-fn runs(lab: &Lab, policies: &[Dropping]) -> Result<Vec<Runs>, Failure> {
-    let mut all = vec![Runs::default(); policies.len()];
-    for pipeline in lab.pick(vec![0, 1, 2, 3], vec![0]) {
+fn run_ablations(lab: &Lab, policies: &[Dropping]) -> Result<Vec<AblationRuns>, Failure> {
+    let mut all = vec![AblationRuns::default(); policies.len()];
+    for pipeline in lab.full_or_quick(vec![0, 1, 2, 3], vec![0]) {
         for trace in traces(lab)? {
-            let Some(made) = case(lab, pipeline, None, &trace)? else { continue };
-            lab.now(format!("pard-ablations: {} on {}", made.problem.pipelines[0].name, trace.name));
-            for rows in in_parallel(&seeds(lab)[..lab.pick(DRAWS, 1)], |&seed| fared(&made, policies, seed))? {
+            let Some(made) = make_case(lab, pipeline, None, &trace)? else { continue };
+            lab.show_step(format!("pard-ablations: {} on {}", made.problem.pipelines[0].name, trace.name));
+            for rows in
+                in_parallel(&seeds(lab)[..lab.full_or_quick(DRAWS, 1)], |&seed| run_policies(&made, policies, seed))?
+            {
                 let full = drop_rate(&rows[0].estimate);
                 for (sum, row) in all.iter_mut().zip(&rows) {
                     sum.dropped.push(drop_rate(&row.estimate));
@@ -59,7 +61,7 @@ fn runs(lab: &Lab, policies: &[Dropping]) -> Result<Vec<Runs>, Failure> {
 /// PARD Fig. 11: each part of the policy taken away.
 pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
     let policies: Vec<Dropping> = std::iter::once(Dropping::Pard).chain(ABLATIONS).collect();
-    let all = runs(lab, &policies)?;
+    let all = run_ablations(lab, &policies)?;
     let mut table = Table::new(&[
         "policy",
         "drop rate",
@@ -87,7 +89,7 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
             runs.worse.len().to_string(),
         ]);
     }
-    let dots = |name: &str, of: fn(&Runs) -> f64| Series {
+    let dots = |name: &str, of: fn(&AblationRuns) -> f64| Series {
         name: name.into(),
         points: all.iter().enumerate().map(|(i, s)| (i as f64, 100.0 * of(s))).collect(),
     };
@@ -102,8 +104,8 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: "Each ablation drops more than the full policy (section 5.3)".into(),
             seen: match better.is_empty() {
-                true => format!("so for all eleven, on the mean; not told from chance: {}", if open.is_empty() { "none".into() } else { listed(&open) }),
-                false => format!("these drop less on the mean: {}", listed(&better)),
+                true => format!("so for all eleven, on the mean; not told from chance: {}", if open.is_empty() { "none".into() } else { first_names(&open) }),
+                false => format!("these drop less on the mean: {}", first_names(&better)),
             },
             verdict: Verdict::of(better.is_empty()),
             why: match better.is_empty() {
@@ -113,7 +115,7 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
                     .into(),
             },
         }],
-        tables: vec![Titled { title: "Means over the runs".into(), table }],
+        tables: vec![TitledTable { title: "Means over the runs".into(), table }],
         plots: vec![Plot {
             title: "Ablations: drop rate and invalid rate".into(),
             x: "policy".into(),

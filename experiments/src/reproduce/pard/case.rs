@@ -1,7 +1,7 @@
 //! Which plans and loads do PARD's comparisons use, and how do policies fare on them?
 
 use crate::reproduce::lab;
-use crate::reproduce::lab::{Lab, PARD, Seconds, bursts, load, replay, replay_foreseeing};
+use crate::reproduce::lab::{Lab, PARD, Records, Seconds, bursts, load, replay, replay_foreseeing};
 use apportion_domain::{Assignment, Dropping, Estimate, Plan, Problem};
 use apportion_estimator::{ArrivalProcess, Foresight, Workload};
 use apportion_planning::Planner;
@@ -18,18 +18,18 @@ pub const PLANNED_QPS: f64 = 300.0;
 pub const DRAIN_SECONDS: usize = 5;
 
 /// A load with a name.
-pub struct Bursty {
+pub struct BurstyTrace {
     pub name: String,
     pub rates: Vec<f64>,
 }
 
 /// Traces whose rate rises faster than a plan could follow.
-pub fn traces(lab: &Lab) -> Result<Vec<Bursty>, Failure> {
-    let seconds = lab.pick(300, 12);
+pub fn traces(lab: &Lab) -> Result<Vec<BurstyTrace>, Failure> {
+    let seconds = lab.full_or_quick(300, 12);
     let mut traces = vec![
-        Bursty { name: "bursts x1.5".into(), rates: bursts(seconds, 30.min(seconds / 2), 4, 1.5) },
-        Bursty { name: "bursts x2".into(), rates: bursts(seconds, 30.min(seconds / 2), 4, 2.0) },
-        Bursty { name: "bursts x4".into(), rates: bursts(seconds, 30.min(seconds / 2), 2, 4.0) },
+        BurstyTrace { name: "bursts x1.5".into(), rates: bursts(seconds, 30.min(seconds / 2), 4, 1.5) },
+        BurstyTrace { name: "bursts x2".into(), rates: bursts(seconds, 30.min(seconds / 2), 4, 2.0) },
+        BurstyTrace { name: "bursts x4".into(), rates: bursts(seconds, 30.min(seconds / 2), 2, 4.0) },
     ];
     let files = [
         ("traces/ipa_window_bursty_1301160_1302360.csv", "qps", "twitter bursty"),
@@ -38,10 +38,10 @@ pub fn traces(lab: &Lab) -> Result<Vec<Bursty>, Failure> {
     ];
     for (file, column, name) in files {
         if let Some(path) = lab.data_file(file) {
-            traces.push(Bursty { name: name.into(), rates: lab.rates(&path, Some(column), seconds)? });
+            traces.push(BurstyTrace { name: name.into(), rates: lab.rates(&path, Some(column), seconds)? });
         }
     }
-    traces.truncate(lab.pick(usize::MAX, 1));
+    traces.truncate(lab.full_or_quick(usize::MAX, 1));
     Ok(traces)
 }
 
@@ -76,7 +76,7 @@ impl Case {
     }
 }
 
-pub fn case(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, trace: &Bursty) -> Result<Option<Case>, Failure> {
+pub fn make_case(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, trace: &BurstyTrace) -> Result<Option<Case>, Failure> {
     let Some((problem, plan)) = planned(lab, pipeline, slo_ms, PLANNED_QPS)? else { return Ok(None) };
     // every request visits every task once
     let capacity_qps = capacities_qps(&problem, &plan).into_iter().fold(f64::INFINITY, f64::min);
@@ -96,39 +96,39 @@ fn planned(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, qps: f64) -> Result<
 }
 
 /// How one policy fared on one load.
-pub struct Fared {
+pub struct PolicyResult {
     pub policy: Dropping,
     pub goodput: Option<f64>,
     pub estimate: Estimate,
 }
 
 /// How policies fare on one draw of a case's load, in their order.
-pub fn fared(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec<Fared>, Failure> {
+pub fn run_policies(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec<PolicyResult>, Failure> {
     let workload = case.workload(seed);
     let one = |&policy: &Dropping| {
-        let run = replay(&case.problem, &case.plan, &workload, policy, true)?;
+        let run = replay(&case.problem, &case.plan, &workload, policy, Records::Keep)?;
         let seconds = Seconds::of(&run.requests);
         let overloaded = seconds.overloaded(case.capacity_qps, DRAIN_SECONDS);
-        Ok(Fared { policy, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
+        Ok(PolicyResult { policy, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
     };
     policies.iter().map(one).collect()
 }
 
 /// How PARD fares on one draw of a case's load when it looks ahead in this way.
-pub fn fared_foreseeing(case: &Case, foresight: Foresight, seed: u64) -> Result<Fared, Failure> {
+pub fn run_with_foresight(case: &Case, foresight: Foresight, seed: u64) -> Result<PolicyResult, Failure> {
     let run = replay_foreseeing(&case.problem, &case.plan, &case.workload(seed), foresight)?;
     let seconds = Seconds::of(&run.requests);
     let overloaded = seconds.overloaded(case.capacity_qps, DRAIN_SECONDS);
-    Ok(Fared { policy: Dropping::Pard, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
+    Ok(PolicyResult { policy: Dropping::Pard, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
 }
 
 /// The seeds of the draws on which policies are compared in pairs: plans are made on the one before.
 pub fn seeds(lab: &Lab) -> Vec<u64> {
-    (0..lab.pick(5, 2)).map(|i| lab.held_out().wrapping_add(i)).collect()
+    (0..lab.full_or_quick(5, 2)).map(|i| lab.held_out_seed().wrapping_add(i)).collect()
 }
 
 /// Goodput of `a` over that of `b`, where both are known.
-pub fn ratio(a: &Fared, b: &Fared) -> Option<f64> {
+pub fn ratio(a: &PolicyResult, b: &PolicyResult) -> Option<f64> {
     Some(a.goodput? / b.goodput.filter(|g| *g > 0.0)?)
 }
 
@@ -136,7 +136,7 @@ pub fn ratio(a: &Fared, b: &Fared) -> Option<f64> {
 pub const PROVISIONED: f64 = 0.75;
 
 /// Names, the first six of them.
-pub fn listed(cases: &[String]) -> String {
+pub fn first_names(cases: &[String]) -> String {
     const SHOWN_MAX: usize = 6;
     let shown = cases.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
     if cases.len() > SHOWN_MAX { format!("{shown}, and {} more", cases.len() - SHOWN_MAX) } else { shown }

@@ -1,14 +1,17 @@
 //! PARD's comparisons (sections 5.2 to 5.4): dropping policies on one plan, so that nothing but the policy differs.
 
-use super::case::{DRAIN_SECONDS, Fared, PLANNED_QPS, POLICIES, PROVISIONED, case, fared, listed, ratio, seeds, traces};
+use super::case::{
+    DRAIN_SECONDS, PLANNED_QPS, POLICIES, PROVISIONED, PolicyResult, first_names, make_case, ratio, run_policies, seeds,
+    traces,
+};
 use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, invalid_rate, with_interval};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::{Dropping, Estimate};
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, optional, percent};
 
 /// One policy over all draws of one case, against the paper's.
-struct Summed {
+struct PolicyMeans {
     goodput: Option<f64>,
     /// Goodput of the paper's policy over this one's, draw by draw.
     gains: Vec<f64>,
@@ -16,11 +19,11 @@ struct Summed {
     invalid: f64,
 }
 
-fn summed(draws: &[Vec<Fared>], policy: usize) -> Summed {
+fn means_of_policy(draws: &[Vec<PolicyResult>], policy: usize) -> PolicyMeans {
     let rows = || draws.iter().map(move |rows| &rows[policy]);
     let mean = |of: fn(&Estimate) -> f64| rows().map(|r| of(&r.estimate)).sum::<f64>() / draws.len().max(1) as f64;
     let goodputs: Vec<f64> = rows().filter_map(|r| r.goodput).collect();
-    Summed {
+    PolicyMeans {
         goodput: (!goodputs.is_empty()).then(|| goodputs.iter().sum::<f64>() / goodputs.len() as f64),
         gains: draws.iter().filter_map(|rows| ratio(&rows[0], &rows[policy])).collect(),
         dropped: mean(drop_rate),
@@ -35,14 +38,14 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
     let mut duels = Vec::new();
     let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
     let mut places = Vec::new();
-    for pipeline in 0..lab.pick(4, 1) {
+    for pipeline in 0..lab.full_or_quick(4, 1) {
         for trace in traces(lab)? {
-            let Some(made) = case(lab, pipeline, None, &trace)? else { continue };
+            let Some(made) = make_case(lab, pipeline, None, &trace)? else { continue };
             let name = made.problem.pipelines[0].name.clone();
-            lab.now(format!("pard-goodput: {name} on {}", trace.name));
-            let draws = in_parallel(&seeds(lab), |&seed| fared(&made, &POLICIES, seed))?;
+            lab.show_step(format!("pard-goodput: {name} on {}", trace.name));
+            let draws = in_parallel(&seeds(lab), |&seed| run_policies(&made, &POLICIES, seed))?;
             for (i, policy) in POLICIES.iter().enumerate() {
-                let sum = summed(&draws, i);
+                let sum = means_of_policy(&draws, i);
                 series[i].points.push((places.len() as f64, 100.0 * sum.dropped));
                 table.row(vec![
                     name.clone(),
@@ -55,8 +58,10 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
                 ]);
             }
             places.push(format!("{name}{}", places.len() + 1));
-            let (own, case_name) = (summed(&draws, 0), format!("{name} on {}", trace.name));
-            duels.extend((1..3).filter_map(|i| duel(&case_name, &own, POLICIES[i], &summed(&draws, i))));
+            let (own, case_name) = (means_of_policy(&draws, 0), format!("{name} on {}", trace.name));
+            duels.extend(
+                (1..3).filter_map(|i| compare_with_pard(&case_name, &own, POLICIES[i], &means_of_policy(&draws, i))),
+            );
         }
     }
     Ok(Report {
@@ -69,7 +74,7 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
             seeds(lab).len()
         ),
         claims: goodput_claims(&duels),
-        tables: vec![Titled { title: "Every workload".into(), table }],
+        tables: vec![TitledTable { title: "Every workload".into(), table }],
         plots: vec![Plot {
             title: "Drop rate by workload (rows of the table, in order)".into(),
             x: "workload".into(),
@@ -89,7 +94,7 @@ struct Duel {
     wastes_less: bool,
 }
 
-fn duel(case: &str, pard: &Summed, policy: Dropping, other: &Summed) -> Option<Duel> {
+fn compare_with_pard(case: &str, pard: &PolicyMeans, policy: Dropping, other: &PolicyMeans) -> Option<Duel> {
     let gain = geometric_mean(&other.gains)?;
     let wastes_less = pard.invalid <= other.invalid;
     Some(Duel {
@@ -118,7 +123,7 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
     let wasted: Vec<&Duel> = duels.iter().filter(|d| !d.wastes_less).collect();
     let of = |what: &str, behind: &[&Duel]| match behind {
         [] => format!("{what} in all {} comparisons", duels.len()),
-        _ => format!("not {what} in {} of {}: {}", behind.len(), duels.len(), listed(&names(behind))),
+        _ => format!("not {what} in {} of {}: {}", behind.len(), duels.len(), first_names(&names_of_duels(behind))),
     };
     let open_or = |holds: bool| if required.is_empty() { Verdict::Open } else { Verdict::of(holds) };
     vec![
@@ -136,7 +141,7 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
                     heavy.len() - below.len(),
                     heavy.len(),
                     percent(DROPPING_HEAVY),
-                    if below.is_empty() { String::new() } else { format!("; not for {}", listed(&below)) }
+                    if below.is_empty() { String::new() } else { format!("; not for {}", first_names(&below)) }
                 ),
                 None => "the others drop less than 5 % everywhere".into(),
             },
@@ -149,23 +154,23 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
             claimed: "More goodput than nexus and clipper++ on every bursty trace (aim)".into(),
             seen: of("ahead", &lost),
             verdict: open_or(lost.is_empty()),
-            why: milder(&lost),
+            why: explain_losses(&lost),
         },
         Claim {
             claimed: "Less computation wasted than nexus and clipper++ (abstract: 1.5 to 62 times less)".into(),
             seen: of("lower", &wasted),
             verdict: open_or(wasted.is_empty()),
-            why: milder(&wasted),
+            why: explain_losses(&wasted),
         },
     ]
 }
 
-fn names(duels: &[&Duel]) -> Vec<String> {
+fn names_of_duels(duels: &[&Duel]) -> Vec<String> {
     duels.iter().map(|d| d.case.clone()).collect()
 }
 
 /// How hard the loads are on which the paper's policy is behind.
-fn milder(behind: &[&Duel]) -> String {
+fn explain_losses(behind: &[&Duel]) -> String {
     let most = behind.iter().map(|d| d.dropped).fold(0.0, f64::max);
     match behind {
         [] => String::new(),

@@ -1,11 +1,11 @@
 //! PARD's plots over time (section 5.3, Fig. 12 and 13): what modules need of the SLO, what of it is uncertain, how queues grow
 //! under other orders, what requests have left, and how often the order changes.
 
-use super::case::{Bursty, Case, DRAIN_SECONDS, capacities_qps, case, traces};
+use super::case::{BurstyTrace, Case, DRAIN_SECONDS, capacities_qps, make_case, traces};
 use super::module_times::{ModuleTimes, NEAR, Spread, aggregates, inversions};
 use crate::reproduce::lab;
 use crate::reproduce::lab::{Lab, Seconds, drop_rate, geometric_mean, in_parallel, mean, quantile};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::Dropping;
 use apportion_estimator::Scenario;
 use apportion_support::exit::Failure;
@@ -25,7 +25,7 @@ const FAR_GREATER: f64 = 2.0;
 const SHOWN: [&str; 2] = ["bursts x2", "twitter bursty"];
 
 /// One policy on one load.
-struct Ran {
+struct PolicyRun {
     policy: Dropping,
     times: ModuleTimes,
     missed: f64,
@@ -33,16 +33,16 @@ struct Ran {
     overloaded: Vec<bool>,
 }
 
-fn ran(lab: &Lab, made: &Case, policy: Dropping) -> Result<Ran, Failure> {
+fn run_policy(lab: &Lab, made: &Case, policy: Dropping) -> Result<PolicyRun, Failure> {
     let scenario = Scenario { modules: true, ..Scenario::default() };
-    let workload = made.workload(lab.held_out());
+    let workload = made.workload(lab.held_out_seed());
     let run = lab::replay_with_scenario(&made.problem, &made.plan, &workload, policy, scenario)?;
     let overloaded = Seconds::of(&run.simulation.requests).overloaded(made.capacity_qps, DRAIN_SECONDS);
     let times = ModuleTimes::new(run.modules, made.problem.pipelines[0].tasks.len());
-    Ok(Ran { policy, times, missed: drop_rate(&run.simulation.total), overloaded })
+    Ok(PolicyRun { policy, times, missed: drop_rate(&run.simulation.total), overloaded })
 }
 
-impl Ran {
+impl PolicyRun {
     fn is_overloaded(&self, second: usize) -> bool {
         self.overloaded.get(second).copied().unwrap_or(false)
     }
@@ -55,14 +55,14 @@ impl Ran {
 }
 
 /// All policies on one load.
-struct Load {
+struct OrderRuns {
     trace: String,
     case: Case,
-    runs: Vec<Ran>,
+    runs: Vec<PolicyRun>,
 }
 
-impl Load {
-    fn of(&self, policy: Dropping) -> &Ran {
+impl OrderRuns {
+    fn of(&self, policy: Dropping) -> &PolicyRun {
         self.runs.iter().find(|r| r.policy == policy).expect("every order was run")
     }
 
@@ -75,14 +75,14 @@ impl Load {
     }
 }
 
-fn loads(lab: &Lab) -> Result<Vec<Load>, Failure> {
+fn run_orders(lab: &Lab) -> Result<Vec<OrderRuns>, Failure> {
     let mut loads = Vec::new();
     for trace in traces(lab)? {
-        let Some(made) = case(lab, PIPELINE, None, &trace)? else { continue };
-        lab.now(format!("pard-over-time: {}", trace.name));
-        let runs = in_parallel(&ORDERS, |&policy| ran(lab, &made, policy))?;
-        let Bursty { name: trace, .. } = trace;
-        loads.push(Load { trace, case: made, runs });
+        let Some(made) = make_case(lab, PIPELINE, None, &trace)? else { continue };
+        lab.show_step(format!("pard-over-time: {}", trace.name));
+        let runs = in_parallel(&ORDERS, |&policy| run_policy(lab, &made, policy))?;
+        let BurstyTrace { name: trace, .. } = trace;
+        loads.push(OrderRuns { trace, case: made, runs });
     }
     Ok(loads)
 }
@@ -91,14 +91,14 @@ fn loads(lab: &Lab) -> Result<Vec<Load>, Failure> {
 #[derive(Default)]
 struct Panel {
     claims: Vec<Claim>,
-    tables: Vec<Titled>,
+    tables: Vec<TitledTable>,
     plots: Vec<Plot>,
 }
 
 /// PARD Fig. 12 and 13.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
-    let loads = loads(lab)?;
-    let shown: Vec<&Load> = match loads.iter().filter(|l| SHOWN.contains(&l.trace.as_str())).collect::<Vec<_>>() {
+    let loads = run_orders(lab)?;
+    let shown: Vec<&OrderRuns> = match loads.iter().filter(|l| SHOWN.contains(&l.trace.as_str())).collect::<Vec<_>>() {
         none if none.is_empty() => loads.iter().take(1).collect(),
         some => some,
     };
@@ -132,7 +132,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 }
 
 /// Fig. 12(a): what of the SLO each module takes, second by second.
-fn budgets(shown: &[&Load]) -> Panel {
+fn budgets(shown: &[&OrderRuns]) -> Panel {
     let mut table = Table::new(&[
         "load",
         "module",
@@ -187,7 +187,7 @@ fn budgets(shown: &[&Load]) -> Panel {
         verdict: Verdict::of(movable > 0),
         why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either.".into(),
     });
-    panel.tables.push(Titled {
+    panel.tables.push(TitledTable {
         title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to execution times)".into(),
         table,
     });
@@ -195,7 +195,7 @@ fn budgets(shown: &[&Load]) -> Panel {
 }
 
 /// Fig. 12(b): which part of the later time is uncertain.
-fn uncertainty(loads: &[Load], shown: &[&Load]) -> Panel {
+fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     let mut table =
         Table::new(&["load", "seconds", "sum of queueing, sd ms", "sum of batch waits, sd ms", "sum of executions, sd ms"]);
     let (mut most, mut over) = ([0; 2], Vec::new());
@@ -218,7 +218,7 @@ fn uncertainty(loads: &[Load], shown: &[&Load]) -> Panel {
                 .map(String::from)
                 .into_iter()
                 .zip(sums)
-                .map(|(name, sums)| shares(name, &sums))
+                .map(|(name, sums)| distribution(name, &sums))
                 .collect()
         })
     });
@@ -238,7 +238,7 @@ fn uncertainty(loads: &[Load], shown: &[&Load]) -> Panel {
                   differ as much as batch waits. The paper's batch sizes are set beforehand."
                 .into(),
         }],
-        tables: vec![Titled {
+        tables: vec![TitledTable {
             title: "Fig. 12(b): standard deviation over queries, summed over the modules as if independent".into(),
             table,
         }],
@@ -246,13 +246,13 @@ fn uncertainty(loads: &[Load], shown: &[&Load]) -> Panel {
 }
 
 /// The distribution of some values, in steps of two percent.
-fn shares(name: String, values: &[f64]) -> Series {
+fn distribution(name: String, values: &[f64]) -> Series {
     let points = (0..=50).map(|k| f64::from(2 * k)).map(|percent| (quantile(values, percent / 100.0), percent));
     Series { name, points: points.collect() }
 }
 
 /// Fig. 12(c): how queues grow under other orders.
-fn queueing(loads: &[Load], shown: &[&Load]) -> Panel {
+fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     let mut table = Table::new(&["load", "order", "queueing under overload ms", "otherwise ms", "missed"]);
     let mut longer = [0; 2];
     let mut judged = 0;
@@ -268,7 +268,7 @@ fn queueing(loads: &[Load], shown: &[&Load]) -> Panel {
             table.row(vec![load.trace.clone(), run.policy.name().into(), over, otherwise, percent(run.missed)]);
         }
     }
-    let line = |run: &Ran| Series {
+    let line = |run: &PolicyRun| Series {
         name: run.policy.name().into(),
         points: (0..run.times.seconds()).map(|s| (s as f64, run.times.queueing_ms(s))).collect(),
     };
@@ -293,12 +293,12 @@ fn queueing(loads: &[Load], shown: &[&Load]) -> Panel {
                   queues at the first module, pard-fcfs and pard-lbf are the same: who came first has the least time left."
                 .into(),
         }],
-        tables: vec![Titled { title: "Fig. 12(c): queueing by order, mean over seconds of the sum over modules".into(), table }],
+        tables: vec![TitledTable { title: "Fig. 12(c): queueing by order, mean over seconds of the sum over modules".into(), table }],
     }
 }
 
 /// Fig. 12(d): what consecutive requests have left of their SLO.
-fn remaining(shown: &[&Load]) -> Panel {
+fn remaining(shown: &[&OrderRuns]) -> Panel {
     const POINTS: usize = 40;
     let mut table =
         Table::new(&["load", "module", "mean ms", "5 % below ms", "95 % below ms", "a later arrival has less left"]);
@@ -340,12 +340,12 @@ fn remaining(shown: &[&Load]) -> Panel {
             verdict: Verdict::of(inverted.iter().all(|s| (0.25..=0.75).contains(s))),
             why: "Queries of one batch arrive at the next module at one moment; such pairs are not counted.".into(),
         }],
-        tables: vec![Titled { title: "Fig. 12(d): left of the SLO on arrival at a module, outside bursts".into(), table }],
+        tables: vec![TitledTable { title: "Fig. 12(d): left of the SLO on arrival at a module, outside bursts".into(), table }],
     }
 }
 
 /// Fig. 13: how often the order changes with and without delayed transition.
-fn switches(loads: &[Load], shown: &[&Load]) -> Panel {
+fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     const COMPARED: [Dropping; 2] = [Dropping::Pard, Dropping::PardInstant];
     let mut table = Table::new(&["load", "policy", "changes of order", "of module seconds: most left first", "missed"]);
     let (mut more, mut worse) = (0, 0);
@@ -382,6 +382,6 @@ fn switches(loads: &[Load], shown: &[&Load]) -> Panel {
                   as well as it spares a change that noise asks for; pard-ablations has the difference with its interval."
                 .into(),
         }],
-        tables: vec![Titled { title: "Fig. 13: changes of order".into(), table }],
+        tables: vec![TitledTable { title: "Fig. 13: changes of order".into(), table }],
     }
 }

@@ -1,8 +1,8 @@
 //! Where along the pipeline requests are dropped (PARD sections 3.2 and 5.3, Fig. 2(c) and 11(b)).
 
-use super::case::{Case, case, traces};
-use crate::reproduce::lab::{Lab, in_parallel, invalid_rate, mean, replay};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use super::case::{Case, make_case, traces};
+use crate::reproduce::lab::{Lab, Records, in_parallel, invalid_rate, mean, replay};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, percent};
@@ -26,13 +26,13 @@ const MOST: f64 = 0.5;
 
 /// One policy over all loads.
 #[derive(Clone, Default)]
-struct Lost {
+struct LossPlaces {
     /// By module, and after the last of them those that were late.
     shares: Vec<Vec<f64>>,
     invalid: Vec<f64>,
 }
 
-impl Lost {
+impl LossPlaces {
     /// Mean share of what was lost at this place.
     fn at(&self, place: usize) -> f64 {
         mean(&self.shares.iter().map(|s| s[place]).collect::<Vec<_>>())
@@ -44,8 +44,8 @@ impl Lost {
 }
 
 /// By module, and late: the shares of what one policy loses on one load, and its invalid rate. `None` if nothing is lost.
-fn lost(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<(Vec<f64>, f64)>, Failure> {
-    let run = replay(&made.problem, &made.plan, &made.workload(lab.held_out()), policy, true)?;
+fn losses_by_module(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<(Vec<f64>, f64)>, Failure> {
+    let run = replay(&made.problem, &made.plan, &made.workload(lab.held_out_seed()), policy, Records::Keep)?;
     let modules = made.problem.pipelines[0].tasks.len();
     let mut counts = vec![0_u64; modules + 1];
     for record in run.requests.iter().filter(|r| r.outcome != apportion_estimator::Outcome::Ok) {
@@ -58,13 +58,13 @@ fn lost(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<(Vec<f64>, f6
 
 /// PARD Fig. 2(c) and 11(b).
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
-    let mut all = vec![Lost::default(); POLICIES.len()];
+    let mut all = vec![LossPlaces::default(); POLICIES.len()];
     let mut names = Vec::new();
     for trace in traces(lab)? {
-        let Some(made) = case(lab, PIPELINE, None, &trace)? else { continue };
-        lab.now(format!("pard-where: {}", trace.name));
+        let Some(made) = make_case(lab, PIPELINE, None, &trace)? else { continue };
+        lab.show_step(format!("pard-where: {}", trace.name));
         names = made.problem.pipelines[0].tasks.iter().map(|t| t.name.clone()).collect();
-        for (sum, one) in all.iter_mut().zip(in_parallel(&POLICIES, |&policy| lost(lab, &made, policy))?) {
+        for (sum, one) in all.iter_mut().zip(in_parallel(&POLICIES, |&policy| losses_by_module(lab, &made, policy))?) {
             let Some((shares, invalid)) = one else { continue };
             sum.shares.push(shares);
             sum.invalid.push(invalid);
@@ -78,7 +78,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         let shares = (0..names.len()).map(|place| percent(lost.at(place)));
         table.row(std::iter::once(policy.name().to_owned()).chain(shares).chain([percent(mean(&lost.invalid))]).collect());
     }
-    let line = |(policy, lost): (&Dropping, &Lost)| Series {
+    let line = |(policy, lost): (&Dropping, &LossPlaces)| Series {
         name: policy.name().into(),
         points: (0..names.len()).map(|place| (place as f64, 100.0 * lost.at(place))).collect(),
     };
@@ -90,7 +90,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
                  module that dropped them; late is what came through all modules too late. Means over the traces."
             .into(),
         claims: claims(&all, names.len() - 1),
-        tables: vec![Titled { title: "Shares of what is lost".into(), table }],
+        tables: vec![TitledTable { title: "Shares of what is lost".into(), table }],
         plots: vec![Plot {
             title: "Shares of what is lost, by module".into(),
             x: "module".into(),
@@ -111,7 +111,7 @@ fn concentrated(claimed: &str, share: f64) -> Claim {
     }
 }
 
-fn claims(all: &[Lost], modules: usize) -> Vec<Claim> {
+fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
     let of = |policy: Dropping| &all[POLICIES.iter().position(|p| *p == policy).expect("it was run")];
     let early = |policy| of(policy).between(0..2);
     let later = |policy| of(policy).between(modules / 2..modules + 1);

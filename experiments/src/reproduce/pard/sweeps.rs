@@ -1,8 +1,8 @@
 //! PARD's sweeps (section 5.4): load, SLO, quantile.
 
-use super::case::{Bursty, Case, Fared, POLICIES, case, fared, fared_foreseeing, traces};
+use super::case::{BurstyTrace, Case, POLICIES, PolicyResult, make_case, run_policies, run_with_foresight, traces};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, invalid_rate};
-use crate::reproduce::report::{Claim, Plot, Report, Series, Titled, Verdict};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
 use apportion_estimator::Foresight;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, optional, percent};
@@ -10,7 +10,7 @@ use apportion_support::output::{Table, number, optional, percent};
 /// A sweep's rows: one value of what is varied, and how the policies fared.
 struct Swept {
     value: f64,
-    rows: Vec<Fared>,
+    rows: Vec<PolicyResult>,
 }
 
 fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
@@ -35,12 +35,12 @@ fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
 }
 
 /// One way to look ahead after the other on pipeline lv and its first bursty trace; the trace's name.
-fn foreseeing(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
-    let trace = traces(lab)?.remove(lab.pick(1, 0));
-    let Some(made) = case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
+fn sweep_foresight(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
+    let trace = traces(lab)?.remove(lab.full_or_quick(1, 0));
+    let Some(made) = make_case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
     let one = |&(value, foresight): &(f64, Foresight)| {
-        lab.now(format!("{name}: {value}"));
-        Ok(Swept { value, rows: vec![fared_foreseeing(&made, foresight, lab.held_out())?] })
+        lab.show_step(format!("{name}: {value}"));
+        Ok(Swept { value, rows: vec![run_with_foresight(&made, foresight, lab.held_out_seed())?] })
     };
     let rows = in_parallel(ways, one)?;
     Ok((trace.name, rows))
@@ -52,9 +52,9 @@ fn drop_rates(rows: &[Swept]) -> Vec<f64> {
 
 /// PARD Fig. 14(c): the quantile of the later batch waits.
 pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
-    let values = lab.pick(vec![0.0, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0], vec![0.0, 0.1, 1.0]);
+    let values = lab.full_or_quick(vec![0.0, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0], vec![0.0, 0.1, 1.0]);
     let ways: Vec<_> = values.iter().map(|&lambda| (lambda, Foresight { lambda, ..Foresight::default() })).collect();
-    let (trace, rows) = foreseeing(lab, "pard-lambda", &ways)?;
+    let (trace, rows) = sweep_foresight(lab, "pard-lambda", &ways)?;
     let (table, mut series) = swept_report(&rows, "lambda");
     series.iter_mut().for_each(|s| s.name = "drop rate".into());
     let rates = drop_rates(&rows);
@@ -77,7 +77,7 @@ pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
                   little to wait for."
                 .into(),
         }],
-        tables: vec![Titled { title: "Quantiles".into(), table }],
+        tables: vec![TitledTable { title: "Quantiles".into(), table }],
         plots: vec![Plot {
             title: "Drop rate by quantile".into(),
             x: "lambda".into(),
@@ -93,10 +93,10 @@ const WINDOW_GAP: f64 = 0.01;
 
 /// PARD Fig. 14(d): the window of queueing delays.
 pub fn window(lab: &Lab) -> Result<Report, Failure> {
-    let values = lab.pick(vec![1, 2, 3, 5, 7, 10, 20], vec![1, 5]);
+    let values = lab.full_or_quick(vec![1, 2, 3, 5, 7, 10, 20], vec![1, 5]);
     let way = |&seconds: &usize| (seconds as f64, Foresight { window_periods: seconds, ..Foresight::default() });
     let ways: Vec<_> = values.iter().map(way).collect();
-    let (trace, rows) = foreseeing(lab, "pard-window", &ways)?;
+    let (trace, rows) = sweep_foresight(lab, "pard-window", &ways)?;
     let (table, mut series) = swept_report(&rows, "window s");
     series.iter_mut().for_each(|s| s.name = "drop rate".into());
     let rates = drop_rates(&rows);
@@ -126,7 +126,7 @@ pub fn window(lab: &Lab) -> Result<Report, Failure> {
             verdict: gap.map_or(Verdict::Open, |gap| Verdict::of(gap <= WINDOW_GAP)),
             why: "A short window follows bursts and their noise, a long one averages over them.".into(),
         }],
-        tables: vec![Titled { title: "Windows".into(), table }],
+        tables: vec![TitledTable { title: "Windows".into(), table }],
         plots: vec![Plot {
             title: "Drop rate by window".into(),
             x: "window (s)".into(),
@@ -139,13 +139,13 @@ pub fn window(lab: &Lab) -> Result<Report, Failure> {
 
 /// PARD Fig. 14(b): the SLO, with a plan of its own at each value.
 pub fn slo(lab: &Lab) -> Result<Report, Failure> {
-    let values: Vec<f64> = lab.pick(vec![200.0, 300.0, 400.0, 500.0, 600.0], vec![400.0]);
-    let trace = traces(lab)?.remove(lab.pick(1, 0));
+    let values: Vec<f64> = lab.full_or_quick(vec![200.0, 300.0, 400.0, 500.0, 600.0], vec![400.0]);
+    let trace = traces(lab)?.remove(lab.full_or_quick(1, 0));
     let mut rows = Vec::new();
     for value in values {
-        lab.now(format!("pard-slo: {value} ms"));
-        if let Some(made) = case(lab, 1, Some(value), &trace)? {
-            rows.push(Swept { value, rows: fared(&made, &POLICIES, lab.held_out())? });
+        lab.show_step(format!("pard-slo: {value} ms"));
+        if let Some(made) = make_case(lab, 1, Some(value), &trace)? {
+            rows.push(Swept { value, rows: run_policies(&made, &POLICIES, lab.held_out_seed())? });
         }
     }
     let (table, series) = swept_report(&rows, "SLO ms");
@@ -164,7 +164,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
                   fall well it drops at the first tasks only, as early as PARD does."
                 .into(),
         }],
-        tables: vec![Titled { title: "By SLO".into(), table }],
+        tables: vec![TitledTable { title: "By SLO".into(), table }],
         plots: vec![Plot {
             title: "Drop rate by SLO".into(),
             x: "SLO (ms)".into(),
@@ -177,17 +177,17 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
 
 /// PARD Fig. 14(a): the same plan under more and more load.
 pub fn stress(lab: &Lab) -> Result<Report, Failure> {
-    let values: Vec<f64> = lab.pick(vec![0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0], vec![1.5]);
-    let seconds = lab.pick(60, 4);
-    let flat = Bursty { name: "steady".into(), rates: vec![1.0; seconds] };
+    let values: Vec<f64> = lab.full_or_quick(vec![0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0], vec![1.5]);
+    let seconds = lab.full_or_quick(60, 4);
+    let flat = BurstyTrace { name: "steady".into(), rates: vec![1.0; seconds] };
     let mut rows = Vec::new();
-    if let Some(made) = case(lab, 1, None, &flat)? {
+    if let Some(made) = make_case(lab, 1, None, &flat)? {
         let capacity = made.capacity_qps;
         let loads: Vec<Case> = values.iter().map(|v| Case { rates: vec![v * capacity; seconds], ..made.clone() }).collect();
-        let fared = in_parallel(&loads, |made| fared(made, &POLICIES, lab.held_out()))?;
+        let fared = in_parallel(&loads, |made| run_policies(made, &POLICIES, lab.held_out_seed()))?;
         rows.extend(values.iter().zip(fared).map(|(&value, rows)| Swept { value, rows }));
     }
-    let goodput = |row: &Fared| row.estimate.ok as f64 / seconds as f64;
+    let goodput = |row: &PolicyResult| row.estimate.ok as f64 / seconds as f64;
     let mut table = Table::new(&["load over capacity", "policy", "goodput qps", "drop rate", "invalid rate"]);
     let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
     for swept in &rows {
@@ -212,7 +212,7 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
             why: "Under a steady overload every module is in the same state all the time, which an even split of the SLO (clipper++) can fit by chance."
                 .into(),
         }],
-        tables: vec![Titled { title: "By load".into(), table }],
+        tables: vec![TitledTable { title: "By load".into(), table }],
         plots: vec![Plot {
             title: "Goodput by load".into(),
             x: "load over what the plan serves".into(),

@@ -45,7 +45,7 @@ pub struct Claim {
 }
 
 /// A table with a heading.
-pub struct Titled {
+pub struct TitledTable {
     /// The heading.
     pub title: String,
     /// The rows.
@@ -65,7 +65,7 @@ pub struct Report {
     /// Claims beside results.
     pub claims: Vec<Claim>,
     /// The figures.
-    pub tables: Vec<Titled>,
+    pub tables: Vec<TitledTable>,
     /// The same as pictures.
     pub plots: Vec<Plot>,
 }

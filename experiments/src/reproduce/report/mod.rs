@@ -4,6 +4,6 @@ mod findings;
 mod page;
 mod plot;
 
-pub use findings::{Claim, Report, Titled, Verdict};
+pub use findings::{Claim, Report, TitledTable, Verdict};
 pub use page::html;
 pub use plot::{Plot, Series};

@@ -1,6 +1,6 @@
 //! One HTML page of all results: tables, plots drawn into it, nothing fetched from elsewhere.
 
-use super::findings::{Report, Titled};
+use super::findings::{Report, TitledTable};
 use apportion_support::exit::Failure;
 use std::fmt::Write as _;
 
@@ -65,7 +65,7 @@ fn section(r: &Report) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn table(titled: &Titled) -> String {
+fn table(titled: &TitledTable) -> String {
     let mut text = format!("<h3>{}</h3><div class=\"scroll\"><table>\n", escape(&titled.title));
     let rows = titled.table.rows();
     let (header, cells) = rows.split_first().expect("a table has a header");
@@ -125,7 +125,7 @@ mod tests {
             source: "Paper, Fig. 1",
             method: "m".into(),
             claims: vec![claim],
-            tables: vec![Titled { title: "rows".into(), table: rows }],
+            tables: vec![TitledTable { title: "rows".into(), table: rows }],
             plots: vec![],
         };
         let page = html(&[report], "head").expect("a page");
