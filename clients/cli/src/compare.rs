@@ -1,9 +1,8 @@
 //! `apportion compare`: planners side by side on one trace.
 
 use crate::args::{self, Format};
-use crate::workload;
+use crate::workload::WorkloadArgs;
 use apportion_domain::{ObjectiveStep, PlanStatus, StopReason};
-use apportion_estimator::ArrivalProcess;
 use apportion_planning::compare::{Comparison, Contender, compare};
 use apportion_planning::{PlanOptions, Planner};
 use apportion_support::exit::{Exit, Outcome};
@@ -21,15 +20,8 @@ use std::time::{Duration, Instant};
 pub struct CompareArgs {
     /// Problem file, JSON or YAML.
     problem: String,
-    /// Trace: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated. Without one: the demand, for 60 s.
-    #[arg(long)]
-    trace: Vec<String>,
-    /// Root of all random streams.
-    #[arg(long, default_value_t = workload::SEED)]
-    seed: u64,
-    /// How arrivals are drawn from rates: poisson, uniform or gamma:CV.
-    #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
-    arrivals: ArrivalProcess,
+    #[command(flatten)]
+    workload: WorkloadArgs,
     /// Which planners, separated by commas; default: all. `milp-unchecked` is `milp` without the check loop.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Contender::ALL.map(Contender::name)))]
     planner: Vec<String>,
@@ -47,7 +39,7 @@ pub struct CompareArgs {
 /// Runs the command.
 pub fn run(args: &CompareArgs) -> Outcome {
     let problem = input::read_allocation_problem(&args.problem)?;
-    let workload = workload::read_workload(&problem, &args.trace, args.arrivals, args.seed)?;
+    let workload = args.workload.read(&problem)?;
     let mut contenders: Vec<Contender> = args.planner.iter().filter_map(|name| Contender::from_name(name)).collect();
     if contenders.is_empty() {
         contenders = Contender::ALL.to_vec();
@@ -66,7 +58,7 @@ pub fn run(args: &CompareArgs) -> Outcome {
         progress.finish_and_clear();
     }
     match args.format {
-        Format::Json => output::print(&output::json(&document(&rows, args.seed))?)?,
+        Format::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
         Format::Table => output::print(&table(&rows))?,
     }
     let has = |status: PlanStatus| rows.iter().any(|r| r.outcome.status() == status);

@@ -6,7 +6,32 @@ use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workloa
 use apportion_support::exit::Failure;
 use apportion_support::input::read_trace;
 use apportion_wire::BadInput;
+use clap::Args;
 use std::path::Path;
+
+/// The arguments that describe a load.
+#[derive(Args, Debug)]
+pub struct WorkloadArgs {
+    /// Trace: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated. Without one: the demand, for 60 s.
+    #[arg(long)]
+    pub trace: Vec<String>,
+    /// Root of all random streams.
+    #[arg(long, default_value_t = SEED)]
+    pub seed: u64,
+    /// How arrivals are drawn from rates: poisson, uniform or gamma:CV.
+    #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
+    pub arrivals: ArrivalProcess,
+}
+
+impl WorkloadArgs {
+    /// The load of each pipeline of a problem.
+    ///
+    /// # Errors
+    /// As [`read_workload`].
+    pub fn read(&self, problem: &Problem) -> Result<Workload, Failure> {
+        read_workload(problem, &self.trace, self.arrivals, self.seed)
+    }
+}
 
 /// Seed of the default trace.
 pub const SEED: u64 = DEFAULT_SEED;

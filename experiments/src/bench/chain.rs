@@ -72,16 +72,18 @@ pub fn visits_per_second_of<E>(
     trace: impl FnOnce() -> Result<Trace, E>,
     cpu_seconds: impl Fn() -> f64,
 ) -> Result<Speed, E> {
-    let (problem, plan) = chain(serving);
+    let (problem, plan) = (chain_problem(), chain_plan(serving));
     let before = cpu_seconds();
     let workload = Workload { traces: vec![trace()?], arrivals: ArrivalProcess::Poisson, seed: 1 };
     let run = simulate(&problem, &plan, &workload, &SimulateOptions::default()).expect("a plan that fits its problem");
     Ok(Speed { visits: run.visits, seconds: cpu_seconds() - before, attainment: run.total.attainment })
 }
 
-/// The benchmark's problem and plan.
-fn chain(serving: ServingPolicy) -> (Problem, Plan) {
-    const TASKS: usize = 3;
+/// Tasks of the chain.
+const TASKS: usize = 3;
+
+/// The problem: three equal tasks in a chain.
+fn chain_problem() -> Problem {
     let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: None, memory_mib: None };
     let row = |batch: u32| ProfileRow {
         hardware: HardwareIndex(0),
@@ -130,6 +132,11 @@ fn chain(serving: ServingPolicy) -> (Problem, Plan) {
     let hardware = vec![hardware];
     let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
     let problem = ProblemDraft { hardware, pipelines: vec![pipeline], ..ProblemDraft::default() };
+    Problem::new(problem).expect("a valid problem")
+}
+
+/// The plan: three replicas of each task with batches of eight.
+fn chain_plan(serving: ServingPolicy) -> Plan {
     let assignment = |t: usize| Assignment {
         group: GroupName { task: format!("t{t}"), variant: "v".into(), hardware: "device".into(), share: Share::WHOLE },
         batch: 8,
@@ -148,5 +155,5 @@ fn chain(serving: ServingPolicy) -> (Problem, Plan) {
         routing: Routing::default(),
         ladder: vec![],
     };
-    (Problem::new(problem).expect("a valid problem"), Plan { pipelines: vec![part], cost_per_hour: 12.0 })
+    Plan { pipelines: vec![part], cost_per_hour: 12.0 }
 }

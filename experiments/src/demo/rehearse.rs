@@ -53,6 +53,34 @@ pub struct RehearsalResult {
     pub load: FittedLoad,
 }
 
+/// The reason why no load can be played on this machine.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoLoad {
+    /// The most accurate variants alone take longer than the objective.
+    #[error(
+        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: its objective of {slo_ms:.0} ms \
+         is more than this machine can keep"
+    )]
+    SlowMachine {
+        /// The pipeline.
+        pipeline: String,
+        /// The charge of the longest path, in ms.
+        charge_ms: f64,
+        /// The objective, in ms.
+        slo_ms: f64,
+    },
+    /// No plan holds, because hops take too long.
+    #[error(
+        "no plan with the most accurate variants holds {slo_ms:.0} ms, even for few requests: a hop takes {hop_ms:.1} ms"
+    )]
+    SlowHops {
+        /// The objective, in ms.
+        slo_ms: f64,
+        /// The median time of a hop, in ms.
+        hop_ms: f64,
+    },
+}
+
 /// What is rehearsed.
 pub struct Rehearsal<'a> {
     /// The service and its agents; the pipeline is profiled, at a multiple of 1.
@@ -85,7 +113,7 @@ impl Rehearsal<'_> {
     ///
     /// # Errors
     /// If the service or an agent breaks down.
-    pub async fn run(&self) -> Result<Result<RehearsalResult, String>> {
+    pub async fn run(&self) -> Result<Result<RehearsalResult, NoLoad>> {
         let name = &self.spec.name;
         let devices = self.settings.agents * self.settings.devices;
         let problem = self.problem().await?;
@@ -93,11 +121,7 @@ impl Rehearsal<'_> {
         let (tasks, charge_ms) = longest_path(problem.pipeline(index));
         let multiple_max = CHARGE_MAX * self.spec.slo_ms / charge_ms;
         if multiple_max < 1.0 && self.settings.multiple.is_none() {
-            return Ok(Err(format!(
-                "the most accurate variants of {name} charge {charge_ms:.0} ms here, alone and without queueing: its objective of {:.0} \
-                 ms is more than this machine can keep",
-                self.spec.slo_ms
-            )));
+            return Ok(Err(NoLoad::SlowMachine { pipeline: name.clone(), charge_ms, slo_ms: self.spec.slo_ms }));
         }
         let alone_qps = capacity_of_most_accurate_qps(&problem, name, HARDWARE, devices)?;
         let first = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
@@ -114,10 +138,7 @@ impl Rehearsal<'_> {
             tokio::task::spawn_blocking(move || fit::fit_load(capacity_qps, |qps| how_demand_is_served(&problem, qps)))
                 .await?;
         let Some(load) = fitted else {
-            let slo_ms = self.spec.slo_ms;
-            return Ok(Err(format!(
-                "no plan with the most accurate variants holds {slo_ms:.0} ms, even for few requests: a hop takes {hop_ms:.1} ms"
-            )));
+            return Ok(Err(NoLoad::SlowHops { slo_ms: self.spec.slo_ms, hop_ms }));
         };
         let unseen = DeviceSlowness { multiple, needed: 0.0, allowed: 0.0, fits: true };
         let mut slowness = free.map_or(unseen, |free| fit::slowness_at_load(load.peak_qps(), &free, multiple));

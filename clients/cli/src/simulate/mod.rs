@@ -3,10 +3,10 @@
 mod requests;
 
 use crate::args::{self, Format};
-use crate::workload;
+use crate::workload::{WorkloadArgs, read_workload};
 use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing};
 use apportion_estimator::{
-    ArrivalProcess, Controller, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Window, Workload, controllers,
+    Controller, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Window, Workload, controllers,
 };
 use apportion_support::exit::{Exit, Failure, Outcome};
 use apportion_support::input;
@@ -25,15 +25,8 @@ pub struct SimulateArgs {
     problem: String,
     /// Plan file, JSON or YAML.
     plan: String,
-    /// Trace: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated. Without one: the demand, for 60 s.
-    #[arg(long)]
-    trace: Vec<String>,
-    /// Root of all random streams.
-    #[arg(long, default_value_t = workload::SEED)]
-    seed: u64,
-    /// How arrivals are drawn from rates: poisson, uniform or gamma:CV.
-    #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
-    arrivals: ArrivalProcess,
+    #[command(flatten)]
+    workload: WorkloadArgs,
     /// What happens to a query that will be late, instead of what the plan says.
     #[arg(long, value_parser = PossibleValuesParser::new([&["none"], Dropping::NAMES].concat()))]
     policy: Option<String>,
@@ -57,7 +50,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "TRACE")]
     sample: Vec<String>,
     /// Utilisation that `hpa` keeps to.
-    #[arg(long, default_value_t = 0.7, value_parser = share)]
+    #[arg(long, default_value_t = 0.7, value_parser = args::share)]
     hpa_target: f64,
     /// Between plans, recompute routing tables from the load that is seen (of plans served by `most_accurate_first`) and module states,
     /// once a second.
@@ -99,10 +92,6 @@ enum Autoscaler {
     Coarse,
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|v| *v > 0.0 && *v <= 1.0).ok_or_else(|| "must be above 0 and at most 1".to_owned())
-}
-
 /// A run, and what a run with changes tells beyond a plain one.
 fn simulated(
     args: &SimulateArgs,
@@ -124,7 +113,7 @@ fn simulated(
     let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
         Autoscaler::Plan | Autoscaler::None => Vec::new(),
         Autoscaler::Tuner => {
-            let sample = workload::read_workload(problem, &args.sample, args.arrivals, args.seed)?;
+            let sample = read_workload(problem, &args.sample, args.workload.arrivals, args.workload.seed)?;
             vec![controllers::tuner(problem, plan, &sample).map_err(bad)?]
         }
         Autoscaler::Hpa => {
@@ -185,7 +174,7 @@ fn replay_table(replay: &Replay) -> String {
 pub fn run(args: &SimulateArgs) -> Outcome {
     let problem = input::read_allocation_problem(&args.problem)?;
     let plan = served_as_asked(input::read_plan_for(&problem, &args.plan)?, args);
-    let workload = workload::read_workload(&problem, &args.trace, args.arrivals, args.seed)?;
+    let workload = args.workload.read(&problem)?;
     let progress = spinner("simulating");
     let result = simulated(args, &problem, &plan, &workload);
     progress.finish_and_clear();

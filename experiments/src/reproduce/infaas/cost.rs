@@ -100,18 +100,30 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
              next. A fixed variant may only change its replicas and batch.",
             percent(MISSES_MAX)
         ),
-        claims: vec![Claim {
-            claimed: "Choosing by load costs no more than the best fixed variant at any load, and much less than the others (section 6.2)".into(),
-            seen: format!(
-                "within 5 % of the cheapest fixed variant or below in {best} of {n} loads; the dearest fixed variant costs {} times as much at most",
-                optional(factors.iter().copied().reduce(f64::max))
-            ),
-            verdict: Verdict::of(best == n),
-            why: "The cheapest plan for the present load is not the cheapest over a load that changes: whole GPUs have room to spare that a \
-                  row of CPUs has not, and choosing again means loading again."
-                .into(),
-        }],
+        claims: vec![claim(best, n, &factors)],
         tables: vec![TitledTable { title: "Cost and misses".into(), table }],
-        plots: vec![Plot { title: "Cost where at most 1 % misses".into(), x: "load".into(), y: "cost per hour".into(), series, places }],
+        plots: vec![Plot {
+            title: "Cost where at most 1 % misses".into(),
+            x: "load".into(),
+            y: "cost per hour".into(),
+            series,
+            places,
+        }],
     })
+}
+
+/// The paper's claim. `best` of `n` loads were served at no more than the cheapest fixed variant's cost; `factors` are the dearest
+/// fixed variant's costs over ours.
+fn claim(best: usize, n: usize, factors: &[f64]) -> Claim {
+    Claim {
+        claimed: "Choosing by load costs no more than the best fixed variant at any load, and much less than the others (section 6.2)".into(),
+        seen: format!(
+            "within 5 % of the cheapest fixed variant or below in {best} of {n} loads; the dearest fixed variant costs {} times as much at most",
+            optional(factors.iter().copied().reduce(f64::max))
+        ),
+        verdict: Verdict::of(best == n),
+        why: "The cheapest plan for the present load is not the cheapest over a load that changes: whole GPUs have room to spare that a \
+              row of CPUs has not, and choosing again means loading again."
+            .into(),
+    }
 }

@@ -165,12 +165,9 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
             ]);
             series.push(Series { name, points: (0..).map(f64::from).zip(needs).collect() });
         }
-        for second in 0..run.times.seconds() {
-            let needs: Vec<f64> = (0..parts.len()).map(|m| run.times.need_ms(second, m)).collect();
-            let is_above = needs.iter().zip(&parts).any(|(need, part)| need > part);
-            above_any += usize::from(is_above);
-            movable += usize::from(is_above && needs.iter().sum::<f64>() <= slo_ms);
-        }
+        let (above, could_move) = seconds_above(run, &parts, slo_ms);
+        above_any += above;
+        movable += could_move;
         panel.plots.push(load.plot(
             "what each module takes of the SLO (queueing, batch wait, execution)",
             "mean of the second (ms)",
@@ -192,6 +189,18 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
         table,
     });
     panel
+}
+
+/// Seconds in which a module takes more than its part of the SLO, and those of them in which all modules together stay within it.
+fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> (usize, usize) {
+    let (mut above_any, mut movable) = (0, 0);
+    for second in 0..run.times.seconds() {
+        let needs: Vec<f64> = (0..parts.len()).map(|m| run.times.need_ms(second, m)).collect();
+        let is_above = needs.iter().zip(parts).any(|(need, part)| need > part);
+        above_any += usize::from(is_above);
+        movable += usize::from(is_above && needs.iter().sum::<f64>() <= slo_ms);
+    }
+    (above_any, movable)
 }
 
 /// Fig. 12(b): which part of the later time is uncertain.

@@ -3,8 +3,12 @@
 use anyhow::anyhow;
 use apportion_support::exit::Failure;
 use apportion_support::plot::{FAINT, FONT, GRID, INK, tick_label};
+use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::ops::Range;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
 const WIDTH: u32 = 760;
 
@@ -92,9 +96,8 @@ impl Plot {
         }
     }
 
-    fn draw<B: DrawingBackend>(&self, root: &DrawingArea<B, plotters::coord::Shift>) -> Result<(), String> {
-        let broken = |e: DrawingAreaErrorKind<B::ErrorType>| e.to_string();
-        root.fill(&WHITE).map_err(broken)?;
+    fn draw(&self, root: &Area<'_>) -> Result<(), DrawError> {
+        root.fill(&WHITE)?;
         let (head, body) = root.split_vertically(LEGEND);
         self.legend(&head)?;
         let mut chart = ChartBuilder::on(&body)
@@ -103,8 +106,7 @@ impl Plot {
             .margin_top(6)
             .x_label_area_size(46)
             .y_label_area_size(68)
-            .build_cartesian_2d(self.x_range(), self.range(|p| p.1, true))
-            .map_err(broken)?;
+            .build_cartesian_2d(self.x_range(), self.range(|p| p.1, true))?;
         let x_label = |v: &f64| self.x_label(*v);
         let y_label = |v: &f64| tick_label(*v);
         let mut mesh = chart.configure_mesh();
@@ -112,17 +114,17 @@ impl Plot {
         mesh.label_style((FONT, 13).into_font().color(&FAINT)).axis_desc_style((FONT, 14).into_font().color(&INK));
         mesh.x_labels(if self.places.is_empty() { 9 } else { 2 * self.places.len() + 1 }).y_labels(6);
         mesh.x_desc(self.x.as_str()).y_desc(self.y.as_str()).x_label_formatter(&x_label).y_label_formatter(&y_label);
-        mesh.draw().map_err(broken)?;
+        mesh.draw()?;
         for (i, series) in self.series.iter().enumerate() {
             let color = COLORS[i % COLORS.len()];
             let points = || series.points.iter().copied().filter(|p| p.0.is_finite() && p.1.is_finite());
             if self.places.is_empty() {
-                chart.draw_series(LineSeries::new(points(), color.stroke_width(2))).map_err(broken)?;
+                chart.draw_series(LineSeries::new(points(), color.stroke_width(2)))?;
             }
             if !self.places.is_empty() || series.points.len() <= 40 {
                 let shift = if self.places.is_empty() { 0.0 } else { self.shift(i) };
                 let dots = points().map(|(x, y)| Circle::new((x + shift, y), 4, color.filled()));
-                chart.draw_series(dots).map_err(broken)?;
+                chart.draw_series(dots)?;
             }
         }
         Ok(())
@@ -143,15 +145,14 @@ impl Plot {
         self.places.get(at as usize).filter(|_| is_place).cloned().unwrap_or_default()
     }
 
-    fn legend<B: DrawingBackend>(&self, area: &DrawingArea<B, plotters::coord::Shift>) -> Result<(), String> {
-        let broken = |e: DrawingAreaErrorKind<B::ErrorType>| e.to_string();
+    fn legend(&self, area: &Area<'_>) -> Result<(), DrawError> {
         let title = Text::new(self.title.clone(), (14, 8), (FONT, 17).into_font().color(&INK));
-        area.draw(&title).map_err(broken)?;
+        area.draw(&title)?;
         let mut x = 20;
         for (i, series) in self.series.iter().enumerate() {
-            area.draw(&Circle::new((x, 40), 5, COLORS[i % COLORS.len()].filled())).map_err(broken)?;
+            area.draw(&Circle::new((x, 40), 5, COLORS[i % COLORS.len()].filled()))?;
             let name = Text::new(series.name.clone(), (x + 10, 34), (FONT, 13).into_font().color(&INK));
-            area.draw(&name).map_err(broken)?;
+            area.draw(&name)?;
             x += 34 + 7 * series.name.chars().count() as i32;
         }
         Ok(())
