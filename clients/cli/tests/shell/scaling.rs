@@ -1,7 +1,7 @@
-//! Scaling problems as a shell sees them: exit codes, what goes to stdout and what to stderr.
+//! How do commands treat scaling problems?
 
+use super::program::{Folder, apportion, code, stderr, stdout};
 use serde_json::{Value, json};
-use std::process::{Command, Output};
 
 /// Two applications on 4 cores: `a` has one fast and one cheap slow variant, `b` runs one replica too many.
 const PROBLEM: &str = "
@@ -24,29 +24,14 @@ scaling:
         - {name: only, saturation_qps: 10, latency_ms: 20, cost_per_s: 1, resources: {cpu: 1}, running: 2}
 ";
 
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, text).expect("a file that can be written");
-        path.display().to_string()
-    }
-}
-
-fn apportion(args: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } =
-        Command::new(env!("CARGO_BIN_EXE_apportion")).args(args).output().expect("the program runs");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    (status.code().expect("an exit code, not a signal"), text(stdout), text(stderr))
+/// The exit code, stdout and stderr of a command.
+fn run(args: &[&str]) -> (i32, String, String) {
+    let output = apportion(args);
+    (code(&output), stdout(&output).to_owned(), stderr(&output).to_owned())
 }
 
 fn json_of(args: &[&str], expected_code: i32) -> Value {
-    let (code, stdout, stderr) = apportion(args);
+    let (code, stdout, stderr) = run(args);
     assert_eq!(code, expected_code, "{args:?}: {stderr}");
     assert_eq!(stderr, "", "{args:?}");
     serde_json::from_str(&stdout).expect("only JSON on stdout")
@@ -67,9 +52,9 @@ fn a_scaling_plan_is_found_written_and_checked() {
     assert_eq!(file["explanation"]["decisions"][0]["what"], json!("greedy"));
     let written: Value = serde_json::from_str(&std::fs::read_to_string(&out).expect("written")).expect("JSON");
     assert_eq!(written, file);
-    let (code, stdout, stderr) = apportion(&["check", &problem, &out]);
+    let (code, stdout, stderr) = run(&["check", &problem, &out]);
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
-    let (code, stdout, stderr) = apportion(&["plan", &problem]);
+    let (code, stdout, stderr) = run(&["plan", &problem]);
     assert_eq!((code, stderr.as_str()), (0, ""), "no progress in a pipe");
     assert!(stdout.contains("objective   scaling: 2 per second") && stdout.contains("\ngreedy      "), "{stdout}");
     let greedy = json_of(&["plan", &problem, "--planner", "greedy", "--format", "json"], 0);
@@ -77,7 +62,7 @@ fn a_scaling_plan_is_found_written_and_checked() {
 }
 
 #[test]
-fn check_ends_with_4_on_a_broken_scaling_plan_and_diff_lists_changes() {
+fn a_broken_scaling_plan_ends_check_with_4() {
     let folder = Folder::new();
     let problem = folder.file("scaling.yaml", PROBLEM);
     let plan = |fast: u32| {
@@ -89,26 +74,26 @@ fn check_ends_with_4_on_a_broken_scaling_plan_and_diff_lists_changes() {
         json!({"version": 1, "scaling": entries}).to_string()
     };
     let (good, short) = (folder.file("good.json", &plan(1)), folder.file("short.json", &plan(0)));
-    assert_eq!(apportion(&["check", &problem, &good]).0, 0);
+    assert_eq!(run(&["check", &problem, &good]).0, 0);
     let findings = json_of_findings(&["check", &problem, &short, "--format", "json"]);
     assert_eq!(findings["findings"][0]["rule"], json!("load"), "{findings}");
     let changes = json_of(&["diff", &good, &short, "--format", "json"], 0);
     let change = json!({"application": "a", "variant": "fast", "from": {"running": 1}, "to": {"running": 0}});
     assert_eq!(changes["changes"], json!([change]));
     let pipelines = folder.file("pipelines.json", r#"{"version": 1, "pipelines": []}"#);
-    let (code, stdout, stderr) = apportion(&["diff", &good, &pipelines]);
+    let (code, stdout, stderr) = run(&["diff", &good, &pipelines]);
     assert_eq!((code, stdout.as_str()), (2, ""));
     assert!(stderr.contains("pipelines.json: /pipelines: a plan with pipelines: expected a plan with scaling"), "{stderr}");
 }
 
 fn json_of_findings(args: &[&str]) -> Value {
-    let (code, stdout, stderr) = apportion(args);
+    let (code, stdout, stderr) = run(args);
     assert_eq!(code, 4, "{stderr}");
     serde_json::from_str(&stdout).expect("only JSON on stdout")
 }
 
 #[test]
-fn an_infeasible_scaling_problem_ends_with_3_and_says_what_would_do() {
+fn an_infeasible_scaling_problem_ends_with_3() {
     let folder = Folder::new();
     let problem = folder.file("tight.yaml", &PROBLEM.replace("{cpu: 4}", "{cpu: 2}"));
     let file = json_of(&["plan", &problem, "--format", "json"], 3);
@@ -117,18 +102,18 @@ fn an_infeasible_scaling_problem_ends_with_3_and_says_what_would_do() {
     let relax = json!({"pointer": "/scaling/resources/cpu", "from": 2.0, "to": 3.0});
     assert_eq!((&shortfall["constraint"], &shortfall["relax"]), (&json!("capacity"), &relax));
     let out = folder.file("none.json", &file.to_string());
-    let (code, stdout, stderr) = apportion(&["check", &problem, &out]);
+    let (code, stdout, stderr) = run(&["check", &problem, &out]);
     assert_eq!((code, stdout.as_str()), (2, ""));
     assert!(stderr.contains("/status: \"infeasible\""), "{stderr}");
 }
 
 #[test]
-fn what_makes_no_sense_for_a_scaling_problem_ends_with_2() {
+fn arguments_for_other_problems_end_with_2() {
     let folder = Folder::new();
     let problem = folder.file("scaling.yaml", PROBLEM);
     let trace = folder.file("trace.csv", "arrival_ms\n0\n");
     for args in [&["simulate", &problem, &problem][..], &["plan", &problem, "--trace", &trace]] {
-        let (code, stdout, stderr) = apportion(args);
+        let (code, stdout, stderr) = run(args);
         assert_eq!((code, stdout.as_str()), (2, ""), "{args:?}");
         assert!(stderr.contains("a scaling problem"), "{args:?}: {stderr}");
     }

@@ -1,39 +1,7 @@
-//! `frontier` and `compare` as a shell sees them.
+//! What do `frontier` and `compare` print?
 
+use super::program::{apportion, assert_refused, example, printed, stderr, stdout};
 use serde_json::{Value, json};
-use std::path::Path;
-use std::process::{Command, Output};
-
-fn apportion(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_apportion")).args(args).output().expect("the program runs")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("text")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("text")
-}
-
-fn example(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
-}
-
-/// What a command that ends with 0 prints; stderr stays empty in a pipe.
-fn printed(args: &[&str]) -> String {
-    let output = apportion(args);
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
-    assert_eq!(stderr(&output), "", "{args:?}");
-    stdout(&output).to_owned()
-}
-
-/// A refusal: exit code 2, nothing on stdout, and this on stderr.
-fn refused(args: &[&str], expected: &str) {
-    let output = apportion(args);
-    assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""), "{args:?}: {}", stderr(&output));
-    assert!(stderr(&output).contains(expected), "{args:?}: {} has no {expected}", stderr(&output));
-}
 
 #[test]
 fn every_format_shows_the_same_points() {
@@ -69,7 +37,7 @@ fn every_format_shows_the_same_points() {
 }
 
 #[test]
-fn a_file_is_written_in_the_format_of_its_name_beside_the_table() {
+fn the_name_of_a_file_sets_its_format() {
     let folder = tempfile::tempdir().expect("a folder");
     let problem = example("chain.json");
     for (name, starts) in [("f.svg", "<svg"), ("f.csv", "slo_ms,status"), ("f.json", "{"), ("f.txt", "slo_ms")] {
@@ -83,13 +51,13 @@ fn a_file_is_written_in_the_format_of_its_name_beside_the_table() {
 }
 
 #[test]
-fn ranges_and_names_that_make_no_sense_are_refused() {
+fn wrong_ranges_and_names_are_refused() {
     let problem = example("chain.json");
     let frontier =
         |more: &[&'static str]| [&["frontier", &problem], more].concat().iter().map(|s| (*s).to_owned()).collect();
     let check = |more: &[&'static str], expected: &str| {
         let args: Vec<String> = frontier(more);
-        refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+        assert_refused(&args.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     };
     check(&["--sweep", "count"], "--hardware: nothing: expected one of \"cpu\", \"gpu\"");
     check(&["--sweep", "count", "--hardware", "tpu"], "--hardware: \"tpu\": expected one of \"cpu\", \"gpu\"");
@@ -100,7 +68,7 @@ fn ranges_and_names_that_make_no_sense_are_refused() {
     check(&["--sweep", "slo", "--from", "0", "--to", "3"], "/pipelines/0/slo_ms: 0: expected a number above 0");
     check(&["--sweep", "slo", "--points", "0"], "1..=10000");
     check(&["--sweep", "price"], "possible values: demand, slo, budget, count");
-    refused(&["frontier", &problem], "--sweep");
+    assert_refused(&["frontier", &problem], "--sweep");
 }
 
 #[test]
@@ -134,7 +102,7 @@ fn planners_are_compared_on_one_trace() {
     let table = printed(&["compare", &problem]);
     assert_eq!(table.lines().count(), 8, "{table}");
     assert!(table.contains("milp-unchecked"), "{table}");
-    refused(&["compare", &problem, "--planner", "oracle"], "possible values: milp, milp-unchecked, greedy");
+    assert_refused(&["compare", &problem, "--planner", "oracle"], "possible values: milp, milp-unchecked, greedy");
 }
 
 #[test]

@@ -1,11 +1,7 @@
-//! `reproduce` as a shell sees it.
+//! What does `reproduce` print and write?
 
+use super::program::apportion;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn apportion(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_apportion")).args(args).output().expect("the program runs")
-}
 
 /// Runs one comparison with tiny settings: what it prints, and its page.
 fn quick(name: &str, out: &Path) -> (String, String) {
@@ -17,7 +13,7 @@ fn quick(name: &str, out: &Path) -> (String, String) {
 }
 
 #[test]
-fn a_comparison_prints_its_table_and_writes_a_page_that_stands_alone() {
+fn a_comparison_writes_a_page_that_stands_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let (text, page) = quick("inferline-cost", folder.path());
     for shown in ["greedy", "cg-mean", "cg-peak", "cost/h", "here:"] {
@@ -35,7 +31,7 @@ fn a_comparison_prints_its_table_and_writes_a_page_that_stands_alone() {
 }
 
 #[test]
-fn the_closed_forms_agree_and_a_run_repeats_with_its_seed() {
+fn a_run_repeats_with_its_seed() {
     let folders = [tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder")];
     let [first, second] = folders.each_ref().map(|f| quick("estimator-closed-forms", f.path()).0);
     let rows =
@@ -49,7 +45,7 @@ fn the_closed_forms_agree_and_a_run_repeats_with_its_seed() {
 }
 
 #[test]
-fn what_does_not_exist_is_refused() {
+fn unknown_names_and_folders_are_refused() {
     let unknown = apportion(&["reproduce", "pard-goodputs"]);
     assert_eq!(unknown.status.code(), Some(2));
     let missing = apportion(&["reproduce", "all", "--data", "no/such/folder"]);
@@ -67,10 +63,10 @@ fn names() -> Vec<String> {
 }
 
 #[test]
-fn every_comparison_runs_with_tiny_settings_and_is_in_the_documentation() {
+fn every_comparison_runs_and_is_documented() {
     let names = names();
     assert!(names.len() >= 15 && names.iter().any(|n| n == "headline"), "{names:?}");
-    let documented = include_str!("../../../docs/reproduce.md");
+    let documented = include_str!("../../../../docs/reproduce.md");
     for name in &names {
         let folder = tempfile::tempdir().expect("a folder");
         let (text, page) = quick(name, folder.path());

@@ -1,58 +1,10 @@
-//! The commands as a shell sees them: exit codes, what goes to stdout and what to stderr.
+//! What do exit codes, stdout and stderr of the basic commands say?
 
+use super::program::{Folder, apportion, assert_refused, code, example, stderr, stdout};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn apportion(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_apportion")).args(args).output().expect("the program runs")
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().expect("an exit code, not a signal")
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).expect("text")
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).expect("text")
-}
-
-fn example(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
-}
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> String {
-        let path: PathBuf = self.0.path().join(name);
-        path.display().to_string()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        std::fs::write(&path, text).expect("a file that can be written");
-        path
-    }
-}
-
-/// A refusal: exit code 2, nothing on stdout, and this on stderr.
-fn refused(args: &[&str], expected: &str) {
-    let output = apportion(args);
-    assert_eq!(code(&output), 2, "{args:?}: {}", stderr(&output));
-    assert_eq!(stdout(&output), "", "{args:?}");
-    assert!(stderr(&output).contains(expected), "{args:?}: {} has no {expected}", stderr(&output));
-}
 
 #[test]
-fn bad_input_ends_with_2_and_says_what_would_be_right() {
+fn bad_input_ends_with_2() {
     let folder = Folder::new();
     let problem = std::fs::read_to_string(example("chain.json")).expect("the example");
     let with = |name: &str, from: &str, to: &str| {
@@ -64,52 +16,55 @@ fn bad_input_ends_with_2_and_says_what_would_be_right() {
         r#"[{"from": "embed", "to": "rank"}]"#,
         r#"[{"from": "embed", "to": "rank"}, {"from": "rank", "to": "embed"}]"#,
     );
-    refused(&["plan", &cycle], "cycle.json: /pipelines/0/edges: a cycle");
+    assert_refused(&["plan", &cycle], "cycle.json: /pipelines/0/edges: a cycle");
     let price = with("price.json", "0.12", "-0.12");
-    refused(&["plan", &price], "price.json: /hardware/0/price_per_hour: -0.12: expected a price of at least 0");
+    assert_refused(&["plan", &price], "price.json: /hardware/0/price_per_hour: -0.12: expected a price of at least 0");
     let key = with("key.json", "\"slo_ms\"", "\"slo_msec\"");
-    refused(
+    assert_refused(
         &["plan", &key, "--format", "json"],
         "/pipelines/0/slo_msec: unknown key \"slo_msec\": expected the key \"slo_ms\"",
     );
-    refused(&["check", &key, &key], "expected the key \"slo_ms\"");
-    refused(&["plan", &folder.file("nan.yaml", "version: .nan")], "nan.yaml: /version: NaN: expected a finite number");
-    refused(&["plan", &folder.file("syntax.json", "{")], "syntax.json: line 1 column 1");
-    refused(&["plan", &folder.path("none.json")], "none.json: cannot be read");
+    assert_refused(&["check", &key, &key], "expected the key \"slo_ms\"");
+    assert_refused(
+        &["plan", &folder.file("nan.yaml", "version: .nan")],
+        "nan.yaml: /version: NaN: expected a finite number",
+    );
+    assert_refused(&["plan", &folder.file("syntax.json", "{")], "syntax.json: line 1 column 1");
+    assert_refused(&["plan", &folder.path("none.json")], "none.json: cannot be read");
 }
 
 #[test]
 fn bad_arguments_end_with_2() {
     let problem = example("chain.json");
-    refused(
+    assert_refused(
         &["plan", &problem, "--planner", "oracle"],
         "[possible values: milp, greedy, hardware-only, proteus, cg-mean, cg-peak]",
     );
-    refused(&["plan", &problem, "--latency-rule", "fast"], "[possible values: task_budget, path]");
-    refused(&["plan", &problem, "--time-limit", "soon"], "for example 10s");
-    refused(&["plan", &problem, "--gap", "-1"], "expected a number from 0 to 1");
-    refused(&["simulate", &problem, &problem, "--arrivals", "gamma:0"], "gamma:2");
-    refused(&["simulate", &problem, &problem, "--policy", "pards"], "a similar value exists");
+    assert_refused(&["plan", &problem, "--latency-rule", "fast"], "[possible values: task_budget, path]");
+    assert_refused(&["plan", &problem, "--time-limit", "soon"], "for example 10s");
+    assert_refused(&["plan", &problem, "--gap", "-1"], "expected a number from 0 to 1");
+    assert_refused(&["simulate", &problem, &problem, "--arrivals", "gamma:0"], "gamma:2");
+    assert_refused(&["simulate", &problem, &problem, "--policy", "pards"], "a similar value exists");
 }
 
 #[test]
-fn bad_traces_end_with_2_and_name_the_line() {
+fn a_bad_trace_ends_with_2() {
     let folder = Folder::new();
     let backwards = folder.file("back.csv", "arrival_ms\n5\n4\n");
-    refused(&["plan", &example("chain.json"), "--trace", &backwards], "back.csv: line 3: 4 after 5");
-    refused(&["trace", "inspect", &folder.file("empty.csv", "")], "empty.csv: line 1: an empty file");
-    refused(&["trace", "inspect", &folder.file("head.csv", "arrival_ms\n")], "head.csv: line 1: 0 rows");
+    assert_refused(&["plan", &example("chain.json"), "--trace", &backwards], "back.csv: line 3: 4 after 5");
+    assert_refused(&["trace", "inspect", &folder.file("empty.csv", "")], "empty.csv: line 1: an empty file");
+    assert_refused(&["trace", "inspect", &folder.file("head.csv", "arrival_ms\n")], "head.csv: line 1: 0 rows");
     let rates = folder.file("rates.csv", "second,qps,b\n0,1,2\n");
-    refused(&["trace", "inspect", &rates, "--column", "c"], "column \"c\"");
+    assert_refused(&["trace", "inspect", &rates, "--column", "c"], "column \"c\"");
     let unknown = format!("other={rates}");
-    refused(&["plan", &example("chain.json"), "--trace", &unknown], "unknown pipeline \"other\"");
+    assert_refused(&["plan", &example("chain.json"), "--trace", &unknown], "unknown pipeline \"other\"");
     let twice = format!("chain={rates}");
     let args = ["plan", &example("chain.json"), "--trace", &twice, "--trace", &rates];
-    refused(&args, "a second trace for \"chain\"");
+    assert_refused(&args, "a second trace for \"chain\"");
 }
 
 #[test]
-fn a_generated_trace_is_what_inspect_says() {
+fn inspect_agrees_with_generate() {
     let folder = Folder::new();
     let file = folder.path("step.csv");
     let made = apportion(&["trace", "generate", "--shape", "step", "--qps", "10", "--seconds", "30", "--out", &file]);
@@ -124,7 +79,7 @@ fn a_generated_trace_is_what_inspect_says() {
 }
 
 #[test]
-fn a_diff_lists_changes_and_ends_with_0() {
+fn diff_lists_the_changes() {
     let folder = Folder::new();
     let plan = |batch: u32, replicas: u32| {
         let group = json!({"task": "a", "variant": "v", "hardware": "h", "batch": batch, "replicas": replicas});
@@ -149,7 +104,7 @@ fn hand_made(replicas: u32) -> String {
 }
 
 #[test]
-fn check_ends_with_0_on_a_valid_plan_and_with_4_on_findings() {
+fn check_ends_with_4_on_findings() {
     let folder = Folder::new();
     let problem = example("chain.json");
     let valid = apportion(&["check", &problem, &folder.file("valid.json", &hand_made(1))]);
@@ -165,7 +120,7 @@ fn check_ends_with_0_on_a_valid_plan_and_with_4_on_findings() {
 }
 
 #[test]
-fn drawn_arrivals_repeat_with_their_seed_and_match_their_rate() {
+fn drawn_arrivals_repeat_with_their_seed() {
     let folder = Folder::new();
     let make = |name: &str, seed: &str| {
         let file = folder.path(name);
@@ -186,7 +141,7 @@ fn drawn_arrivals_repeat_with_their_seed_and_match_their_rate() {
 }
 
 #[test]
-fn simulate_prints_the_estimate_and_writes_every_request() {
+fn simulate_writes_every_request() {
     let folder = Folder::new();
     let problem = example("chain.json");
     let plan = folder.file("plan.json", &hand_made(1));
@@ -211,7 +166,7 @@ fn simulate_prints_the_estimate_and_writes_every_request() {
     assert_eq!(code(&table), 0, "{}", stderr(&table));
     assert!(stdout(&table).contains("attainment"), "{}", stdout(&table));
     let unknown = hand_made(1).replace("embed-s", "embed-xxl");
-    refused(&["simulate", &problem, &folder.file("unknown.json", &unknown)], "embed-xxl");
+    assert_refused(&["simulate", &problem, &folder.file("unknown.json", &unknown)], "embed-xxl");
 }
 
 #[test]
@@ -238,7 +193,7 @@ fn a_plan_is_found_written_checked_and_replayed() {
 }
 
 #[test]
-fn an_infeasible_problem_ends_with_3_and_its_plan_says_why() {
+fn an_infeasible_problem_ends_with_3() {
     let folder = Folder::new();
     let problem = std::fs::read_to_string(example("chain.json")).expect("the example");
     let tight = folder.file("tight.json", &problem.replace("\"slo_ms\": 200", "\"slo_ms\": 5"));
@@ -249,7 +204,7 @@ fn an_infeasible_problem_ends_with_3_and_its_plan_says_why() {
     let shortfall = &file["explanation"]["shortfalls"][0];
     assert_eq!(shortfall["constraint"], json!("latency"), "{shortfall}");
     let out = folder.file("none.json", stdout(&planned));
-    refused(&["check", &tight, &out], "/status: \"infeasible\"");
+    assert_refused(&["check", &tight, &out], "/status: \"infeasible\"");
 }
 
 #[test]
@@ -278,6 +233,6 @@ fn a_file_that_nests_too_deep_is_refused_at_its_place() {
     let folder = Folder::new();
     let deep = |name: &str| folder.file(name, &format!("{}{}", "[".repeat(20_000), "]".repeat(20_000)));
     let expected = "another list or object inside: expected at most 64 lists and objects in each other";
-    refused(&["plan", &deep("deep.yaml")], &format!("deep.yaml: line 1 column 65: {expected}"));
-    refused(&["plan", &deep("deep.json")], expected);
+    assert_refused(&["plan", &deep("deep.yaml")], &format!("deep.yaml: line 1 column 65: {expected}"));
+    assert_refused(&["plan", &deep("deep.json")], expected);
 }

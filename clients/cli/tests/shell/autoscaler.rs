@@ -1,12 +1,8 @@
-//! `simulate --autoscaler` as a shell sees it: who scales, what it tells, what it refuses.
+//! What does `simulate --autoscaler` do?
 
+use super::program::apportion;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn apportion(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_apportion")).args(args).output().expect("the program runs")
-}
 
 struct Files {
     _folder: tempfile::TempDir,
@@ -47,7 +43,7 @@ fn scaled(files: &Files, more: &[&str]) -> Value {
 }
 
 #[test]
-fn each_autoscaler_changes_replicas_under_a_rise_and_none_does_not() {
+fn each_autoscaler_follows_a_rising_load() {
     let files = files();
     let fixed = scaled(&files, &["--autoscaler", "none"]);
     assert_eq!(fixed["changes"], 0);
@@ -62,7 +58,7 @@ fn each_autoscaler_changes_replicas_under_a_rise_and_none_does_not() {
 }
 
 #[test]
-fn a_plan_with_a_ladder_is_followed_and_one_without_is_served_as_it_is() {
+fn simulate_follows_the_ladder_of_a_plan() {
     let files = files();
     assert_eq!(scaled(&files, &[])["changes"], 0);
     let planned = apportion(&["plan", &files.problem, "--ladder", "4", "--format", "json", "--out", &files.plan]);
@@ -88,7 +84,7 @@ fn a_lower_target_of_utilisation_costs_more() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn wrong_autoscaler_arguments_are_refused() {
     let files = files();
     for (args, expected) in [
         (["--autoscaler", "keda"], "possible values: plan, none, tuner, hpa, ray-serve, coarse"),
