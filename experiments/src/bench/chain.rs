@@ -1,4 +1,4 @@
-//! How fast the simulation runs, in task visits per second of whatever clock the caller reads.
+//! How fast is the simulation of a chain, in task visits per second of the caller's clock?
 
 use apportion_domain::{
     AccuracyModel, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline,
@@ -13,7 +13,7 @@ pub const DEMAND_QPS: f64 = 1_000.0;
 /// An hour.
 pub const SECONDS: u64 = 3_600;
 
-/// What is measured: policies with a name.
+/// The measured policies with their names.
 pub const ROWS: [(&str, ServingPolicy); 4] = [
     ("central", policy(Queueing::Central, Batching::AtStart, Dropping::Naive)),
     ("per_replica", policy(Queueing::PerReplica, Batching::AtStart, Dropping::Naive)),
@@ -30,9 +30,9 @@ const fn policy(queueing: Queueing, batching: Batching, dropping: Dropping) -> S
 pub struct Speed {
     /// Queries that joined a queue.
     pub visits: u64,
-    /// What the caller's clock said.
+    /// Seconds of the caller's clock.
     pub seconds: f64,
-    /// Share of the requests within the SLO, to show that the run was no overload.
+    /// Share of the requests within the SLO. It shows that the run was no overload.
     pub attainment: f64,
 }
 
@@ -63,7 +63,7 @@ pub fn arrivals(seconds: u64) -> Trace {
     Trace::Arrivals(draw(&rates(seconds), ArrivalProcess::Poisson, 1, "chain"))
 }
 
-/// The same with a trace of the caller's, which it takes from wherever it has it: that counts.
+/// The same measurement with a trace of the caller. The time to get the trace counts.
 ///
 /// # Errors
 /// The caller's, if there is no trace.

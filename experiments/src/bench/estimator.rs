@@ -28,13 +28,13 @@ pub fn run(seconds: u64) -> Result<(), Failure> {
     output::print(&table.text(""))
 }
 
-/// The same arrivals out of a file, whose reading counts.
+/// The same arrivals from a file. The time to read it counts.
 fn from_csv(serving: ServingPolicy, seconds: u64) -> Result<Speed, Failure> {
     let file = std::env::temp_dir().join(format!("apportion-bench-{}.csv", std::process::id()));
     let name = file.to_string_lossy().into_owned();
     output::write_file(&name, |out| apportion_wire::write_trace(&chain::arrivals(seconds), out))?;
     let speed = chain::visits_per_second_of(serving, || read_trace(&name, None), cpu_seconds);
-    // What cannot be removed is the system's to remove.
+    // The system removes files of its temporary folder.
     let _ = std::fs::remove_file(&file);
     speed
 }

@@ -1,5 +1,4 @@
-//! `apportion bench fidelity`: what real variants do under loads from light to twice what was planned for, beside the interval in
-//! which the estimator expects it.
+//! How do real variants perform under loads from light to twice the planned demand, beside the estimator's interval?
 
 use crate::live::capacity::capacity_of_most_accurate_qps;
 use crate::live::console::print_progress;
@@ -18,9 +17,10 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Loads, in parts of the demand that the plan is made for.
+/// The loads, in parts of the planned demand.
 const LOADS: [f64; 6] = [0.25, 0.5, 0.75, 1.0, 1.5, 2.0];
-/// The plan's demand, in parts of what all devices serve with the most accurate variants: one that leaves no device spare.
+/// The plan's demand, in parts of the load that all devices serve with the most accurate variants. It leaves no device
+/// spare.
 const DEMAND: f64 = 0.9;
 
 /// The settings of the benchmark.
@@ -98,8 +98,8 @@ fn rates(qps: f64, seconds: u64) -> Vec<(u64, f64)> {
     (0..seconds).map(|s| (s, qps)).collect()
 }
 
-/// Attainment, median and 99th percentile of the answered, of each run of the estimator, with batch times drawn to match the profile's
-/// 99th percentiles and with a steward, as agents have one.
+/// Attainment, median and 99th percentile of each run of the estimator. Batch times are drawn to match the profile's 99th
+/// percentiles, and a steward runs, as on agents.
 fn estimates(problem: &Problem, plan: &Plan, pipeline: &str, rates: Vec<(u64, f64)>) -> Result<Vec<[f64; 3]>> {
     let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?.get();
     let mut traces = vec![Trace::Rates(vec![(0, 0.0)]); problem.pipelines.len()];

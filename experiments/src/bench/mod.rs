@@ -1,7 +1,7 @@
 //! How fast is each part?
 //!
-//! What belongs here: measurements over public interfaces of the other crates. What never does: measurements that need the insides of
-//! a crate, which stand in that crate (`planning::bench`, `planning::scaling::bench`, `executor::bench`).
+//! What belongs here: measurements over public interfaces of the other crates. What never does: measurements that need the
+//! insides of a crate, which stand in that crate (`planning::bench`, `planning::scaling::bench`, `executor::bench`).
 
 mod chain;
 mod clock;

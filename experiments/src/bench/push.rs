@@ -1,7 +1,8 @@
-//! `apportion bench push`: how soon a new target is with every agent of a large fleet.
+//! How soon does every agent of a large fleet have a new target?
 //!
-//! The service is a process of its own, with its database; agents are stand-ins with a control connection each, in this process. What
-//! is measured is the service's work: composing and committing the target, pushing it, and taking in what comes back.
+//! The service is a process of its own, with its database. Agents are stand-ins in this process, each with a control
+//! connection. The benchmark measures the work of the service: it composes, commits and pushes the target, and records the
+//! acknowledgements.
 
 use super::stand_ins::StandIns;
 use crate::live::console::print_progress;
@@ -12,13 +13,13 @@ use apportion_support::output::{self, Table, number};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Part of the fleet's capacity that each of the two plans is made for; they take turns.
+/// The demand of each of the two plans, in parts of the fleet's capacity. The plans take turns.
 const LOADS: [f64; 2] = [0.5, 0.8];
 /// Queries per second of one replica.
 const REPLICA_QPS: f64 = 1.0;
 /// The tasks of the pipeline that is deployed.
 const TASKS: [&str; 2] = ["a", "b"];
-/// How long the service may take to have recorded all acknowledgements.
+/// The longest time until the service has recorded all acknowledgements.
 const RECORD_MAX: Duration = Duration::from_secs(60);
 
 /// The settings of the benchmark.
@@ -30,7 +31,7 @@ pub struct PushSettings {
     pub pushes: u32,
 }
 
-/// One push, from when the target was asked for.
+/// The times of one push, from the request for the target.
 struct PushTimes {
     committed: Duration,
     median: Duration,

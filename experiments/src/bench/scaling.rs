@@ -1,4 +1,4 @@
-//! The scaling problems of `apportion bench solver`.
+//! How fast are scaling problems solved?
 
 use super::clock::{milliseconds, wall_clock};
 use apportion_domain::{PlanStatus, ScalingProblem};
@@ -8,7 +8,10 @@ use apportion_support::output::{self, Table, number};
 use apportion_support::progress::spinner;
 use std::time::Duration;
 
-/// These problems, each with a name, and generated ones.
+/// Prints the figures of these problems and of generated ones.
+///
+/// # Errors
+/// If stdout cannot be written.
 pub fn run(mut problems: Vec<(String, Vec<ScalingProblem>)>) -> Result<(), Failure> {
     let (applications, variants) = (bench::APPLICATIONS, bench::VARIANTS);
     for (kind, room) in [("", 1.0), (", tight resources", bench::TIGHT)] {

@@ -1,4 +1,4 @@
-//! The decisions of `serving`: routing tables, and the choice of a variant for a query.
+//! How fast are the decisions of the serving policies: routing tables, and the choice of a variant for a query?
 
 use apportion_domain::{Moment, Span};
 use apportion_serving::mix::SplitMix;
@@ -9,7 +9,7 @@ use apportion_support::output::{self, Table, number};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Workers that tables are made for, each with a variant of its own: the hardest case, for replicas that are alike count once.
+/// Workers of the routing tables. Each has a variant of its own, which is the hardest case: equal replicas count once.
 const WORKERS: usize = 1_000;
 /// Variants of one application, as many as the paper registers in all.
 const VARIANTS: usize = 175;
@@ -23,10 +23,13 @@ const BRUTE: usize = 2_000;
 const TABLES: usize = 200;
 /// Simulated seconds of the comparison with an all-knowing choice.
 const SECONDS: f64 = 60.0;
-/// How often the selector hears from its workers, as in the paper.
+/// Seconds between two reports of a worker, as in the paper.
 const REPORT_S: f64 = 2.0;
 
 /// Prints the figures.
+///
+/// # Errors
+/// If stdout cannot be written.
 pub fn run() -> Result<(), Failure> {
     let mut table = Table::new(&["decision", "median", "worst", "unit"]);
     let mut times = table_times_ms();
@@ -168,7 +171,7 @@ fn choice_ns(load: f64) -> f64 {
     }
     let mut draw = SplitMix(4);
     let asked: Vec<Asked> = (0..CHOICES).map(|_| draw_query(&mut draw)).collect();
-    // Half of what all replicas can serve: fewer than that are waited for.
+    // Half of the rate that all replicas can serve.
     let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
     let gap_s = 2.0 / total_qps;
     let start = Instant::now();
@@ -178,9 +181,9 @@ fn choice_ns(load: f64) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / CHOICES as f64
 }
 
-/// Part of the queries that a variant could serve in time and that were late, under a load in parts of what all replicas can serve
-/// together. With `every_s` the selector chooses by reports of that age; without it each query goes to the replica that fits and
-/// will be done with it first.
+/// The share of late queries among those that some variant could serve in time. `load` is a part of the rate that all
+/// replicas can serve. With `every_s` the selector chooses by reports of that age. Without it, each query goes to the
+/// fitting replica that ends it first.
 fn share_late(load: f64, every_s: Option<f64>) -> f64 {
     let (registered, placed) = (draw_variants(), draw_placements());
     let mut selector = new_selector(&registered, &placed);

@@ -1,4 +1,4 @@
-//! `apportion bench solver`.
+//! How fast are problems solved, at many demands, on clusters of several sizes, and with many pipelines?
 
 use super::clock::{milliseconds, wall_clock};
 use super::scaling;
@@ -19,7 +19,7 @@ const CLUSTER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Many pipelines on one cluster.
 pub struct Cluster {
-    /// How many; none leaves this out.
+    /// Number of pipelines; 0 leaves this benchmark out.
     pub pipelines: usize,
     /// Its devices.
     pub devices: u32,
@@ -68,7 +68,7 @@ fn demand_levels(problems: &[(String, Problem)], sizes: &[u32]) -> Result<(), Fa
     output::print(&table.text(""))
 }
 
-/// At the gap of a plan and at the one of the design's speed table.
+/// Divides a cluster at the gap of the speed table and at the gap of a plan.
 fn shared_cluster(problems: &[(String, Problem)], shared: &Cluster) -> Result<(), Failure> {
     let templates: Vec<Problem> = problems.iter().map(|(_, p)| p.clone()).collect();
     let problem = cluster::cluster(&templates, shared.pipelines, shared.devices, shared.seed);

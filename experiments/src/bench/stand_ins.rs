@@ -1,5 +1,5 @@
-//! Stand-ins for agents, for measuring how fast the service pushes a target: each is a control connection of its own that
-//! registers, reports and acknowledges as an agent does, and serves nothing.
+//! How can many agents be imitated? A stand-in is a control connection that registers, reports and acknowledges as an agent
+//! does, and serves nothing.
 
 use apportion_protocol::v1::{self, agent_message};
 use apportion_protocol::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
@@ -15,12 +15,12 @@ use tonic_prost::ProstCodec;
 const ATTACH: &str = "/apportion.v1.Control/Attach";
 /// Messages of a stand-in that wait for its connection.
 const OUTBOX_MAX: usize = 16;
-/// Acknowledgements that wait to be counted; who has another one waits.
+/// Acknowledgements that wait to be counted. With a full queue, stand-ins wait.
 const ACKNOWLEDGEMENTS_MAX: usize = 4_096;
-/// How long a stand-in waits for anything, a target included.
+/// The longest time without an expected message.
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// What went wrong.
+/// The reason of a failure.
 #[derive(Debug, thiserror::Error)]
 pub enum StandInError {
     /// The service cannot be reached.
@@ -31,7 +31,7 @@ pub enum StandInError {
     Broken {
         /// The stand-in.
         agent: String,
-        /// Why, if the service said so.
+        /// The reason that the service gave, if it gave one.
         #[source]
         source: Option<Box<tonic::Status>>,
     },
@@ -40,21 +40,21 @@ pub enum StandInError {
     Refused {
         /// The stand-in.
         agent: String,
-        /// The service's words.
+        /// The reason that the service gave.
         detail: String,
     },
-    /// Nothing came.
+    /// Acknowledgements are missing.
     #[error("{heard} of {count} stand-ins have the target after {} s", WAIT_MAX.as_secs())]
     Timeout {
-        /// Those that have it.
+        /// Stand-ins that have the target.
         heard: usize,
-        /// All of them.
+        /// All stand-ins.
         count: usize,
     },
 }
 
-/// What stand-ins hear. Of a target they read the fence and skip the rest: an agent reads it on a machine of its own, and these would all
-/// do so on this one.
+/// A message from the service. Stand-ins decode the fence of a target and skip the rest. Agents decode targets on their own
+/// machines; all stand-ins would do so on this one.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ServiceMessage {
     #[prost(message, optional, tag = "1")]
@@ -74,13 +74,14 @@ struct Fenced {
 /// Connected stand-ins; dropping them closes their connections.
 pub struct StandIns {
     count: usize,
-    /// Generations that were acknowledged, and when.
+    /// Acknowledged generations with their times.
     heard: mpsc::Receiver<(u64, Instant)>,
     running: JoinSet<Result<(), StandInError>>,
 }
 
 impl StandIns {
-    /// Connects so many to the service's gRPC address, each with one device of this hardware, and waits until all are welcome.
+    /// Connects `count` stand-ins to the service's gRPC address, each with one device of this hardware, and waits until all
+    /// are welcome.
     ///
     /// # Errors
     /// If one cannot connect or is refused.
@@ -96,7 +97,7 @@ impl StandIns {
         Ok(Self { count, heard, running })
     }
 
-    /// When each of them had acknowledged this generation, or a later one; the last one last.
+    /// The times when the stand-ins acknowledged this generation or a later one, ascending.
     ///
     /// # Errors
     /// If one of them breaks off, or not all have it in two minutes.
@@ -126,7 +127,7 @@ fn register(at: usize, token: &str, hardware: &str) -> v1::Register {
         token: token.into(),
         hardware: hardware.into(),
         devices: 1,
-        // Nobody asks them for anything.
+        // No client uses these addresses.
         ingress_http: format!("{name}:1"),
         ingress_grpc: format!("{name}:2"),
         data_address: format!("{name}:3"),

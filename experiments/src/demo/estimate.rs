@@ -8,13 +8,13 @@ use crate::live::service::Service;
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// Arrivals of a load that doubles for its middle third, Poisson within each second.
+/// Arrivals of a load that doubles for its middle third, Poisson within a second.
 pub fn doubling_arrivals(base_qps: f64, seconds: u64, seed: u64) -> Result<Vec<Duration>> {
     let rate = |second: u64| if second * 3 >= seconds && second * 3 < 2 * seconds { 2.0 * base_qps } else { base_qps };
     poisson_arrivals((0..seconds).map(|s| (s, rate(s))).collect(), seed)
 }
 
-/// What the estimator says of the very load that was played, under the plans that were in force.
+/// The estimator's runs of the load that was played, under the plans that were in force.
 pub async fn estimate_demo(
     service: &Service,
     plans: &[PlanInForce],

@@ -1,22 +1,24 @@
-//! The load that a demo plays, and how slow its devices are: fitted to the profile, the devices and what of the machine is free.
+//! Which load does a demo play, and how slow are its devices? Both fit the profile, the devices and the free processors.
 //!
-//! Pure: the caller plans, and measures.
+//! Pure functions: the caller plans and measures.
 
 use crate::live::fleet::MULTIPLE;
 use serde::Serialize;
 
 /// Factor on the observed load that plans are made for.
 pub const HEADROOM: f64 = 1.2;
-/// The high load, in parts of what all devices serve with the most accurate variants; the first that shows both steps is played.
+/// The high load, in parts of the load that all devices serve with the most accurate variants. The first one that shows
+/// both steps is played.
 ///
-/// Above 1 no number of replicas of these variants could serve it. Down to 0.95 the plan for it, with its headroom, still needs cheaper
-/// variants, although the service sees a tenth less than there is.
+/// Above 1 no number of replicas of these variants could serve it. Down to 0.95 the plan for it, with its headroom, still
+/// needs cheaper variants, even if the service measures a tenth too little.
 const PEAKS: [f64; 4] = [1.1, 1.05, 1.0, 0.95];
-/// Arrivals scatter: the load that the service plans for may be so much off, either way.
+/// Arrivals scatter: the load that the service measures may be wrong by this part, in both directions.
 const SCATTER: f64 = 0.1;
 /// The smallest demand that is tried, as a part of the devices' capacity.
 const DEMAND_MIN: f64 = 0.02;
-/// Halvings of the interval in which the largest demand for the most accurate variants lies: to 0.4 % of the capacity.
+/// Halvings of the interval of the largest demand for the most accurate variants. The result is exact to 0.4 % of the
+/// capacity.
 const HALVINGS: u32 = 8;
 
 /// How a demand can be served so that the plan holds.
@@ -48,8 +50,8 @@ impl FittedLoad {
     }
 }
 
-/// The load for devices that can serve at most `capacity_qps` with the most accurate variants, if no time were lost; `serves` plans for a
-/// demand. None if no plan holds at any demand.
+/// The load for devices that serve at most `capacity_qps` with the most accurate variants and no lost time. `serves` plans
+/// for a demand. `None` if no plan holds at any demand.
 pub fn fit_load(capacity_qps: f64, mut serves: impl FnMut(f64) -> Serves) -> Option<FittedLoad> {
     let (mut most, mut too_much) = (DEMAND_MIN * capacity_qps, capacity_qps);
     if serves(most) != Serves::Accurately {
@@ -73,17 +75,18 @@ pub fn fit_load(capacity_qps: f64, mut serves: impl FnMut(f64) -> Serves) -> Opt
     Some(FittedLoad { base_qps, accurate_qps, needs_cheaper: peak_qps.is_some() })
 }
 
-/// What a demo may use of the processors that are free: more of them, and queries queue for processors and not for devices.
+/// The part of the free processors that a demo may use. With a larger part, queries would queue for processors and not for
+/// devices.
 pub const USE_MAX: f64 = 0.6;
 /// A batch that shares its processor with other work ends before its slot is free, with this factor to spare.
 const STRETCH_SPARE: f64 = 2.0;
 
-/// What is free of a machine, and what a request takes of it.
+/// The free processors of a machine, and the processor time of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FreeProcessors {
     /// Processors of the machine.
     pub processors: f64,
-    /// What a program gets that asks for all of them.
+    /// Processors that a program gets when it asks for all.
     pub free: f64,
     /// Processor seconds of a request, all of the demo's processes together.
     pub request_s: f64,
@@ -98,21 +101,22 @@ pub struct DeviceSlowness {
     pub needed: f64,
     /// Processors that it may take.
     pub allowed: f64,
-    /// Whether that is enough.
+    /// Whether these are enough.
     pub fits: bool,
 }
 
-/// The multiple at which `peak_qps` at a multiple of 1 fits into what is free: at twice the multiple the devices serve half the load. It is at
-/// most `multiple_max`, above which the most accurate variants are too slow for the objective; `asked` overrules everything.
+/// The multiple at which the high load fits into the free processors. `peak_qps` is the load at a multiple of 1; at twice
+/// the multiple the devices serve half the load. Above `multiple_max` the most accurate variants are too slow for the
+/// objective. `asked` overrules everything.
 pub fn fit_multiple(peak_qps: f64, free: &FreeProcessors, multiple_max: f64, asked: Option<f64>) -> DeviceSlowness {
     let (needed, allowed) = (peak_qps * free.request_s, USE_MAX * free.free);
     let wanted = MULTIPLE.max(needed / allowed.max(1e-3)).max(least_multiple(free));
-    // Where nothing is short, devices that are as slow as they may be are all right.
+    // With enough free processors, the slowest allowed devices are fine.
     let multiple = asked.unwrap_or_else(|| wanted.min(multiple_max));
     slowness_at_load(peak_qps / multiple, free, multiple)
 }
 
-/// Whether a high load fits into what is free, with devices that are so slow.
+/// Whether a high load fits into the free processors, with devices of this multiple.
 pub fn slowness_at_load(peak_qps: f64, free: &FreeProcessors, multiple: f64) -> DeviceSlowness {
     let (needed, allowed) = (peak_qps * free.request_s, USE_MAX * free.free);
     let fits = needed <= allowed * 1.001 && multiple >= least_multiple(free) * 0.999;
@@ -139,7 +143,8 @@ mod tests {
 
     #[test]
     fn the_doubled_load_needs_cheaper_variants_and_the_low_one_does_not() {
-        // However the devices compare to the bound without lost time, and from a load of one query in minutes to thousands a second.
+        // However the devices compare to the bound without lost time, and from a load of one query in minutes to thousands
+        // a second.
         for scale in [0.01, 1.0, 100.0, 1e4] {
             for (accurate, cheap) in [(1.0, 2.0), (0.99, 1.6), (0.6, 0.9), (0.3, 9.0), (0.05, 0.08)] {
                 let serves = devices(accurate * scale, cheap * scale);

@@ -45,8 +45,8 @@ pub fn summary(plans: Vec<PlanInForce>) -> Summary {
 /// Devices of [`digits`].
 pub const DEVICES: u32 = 6;
 
-/// The digits on six devices that take so long for one query of each variant, in ms: `find` from the most accurate to the cheapest, then
-/// `read`. As measured, batches save nothing.
+/// The digits on six devices that take so long for one query of each variant, in ms: `find` from the most accurate to the
+/// cheapest, then `read`. As measured, batches save nothing.
 pub fn digits(find_ms: [f64; 3], read_ms: [f64; 3]) -> Problem {
     let variant = |name: &str, accuracy: f64, ms: f64, fanout: f64| {
         let row = |batch: u32| json!({"hardware": HARDWARE, "batch": batch, "latency_ms": ms * f64::from(batch)});
@@ -73,7 +73,8 @@ pub fn digits(find_ms: [f64; 3], read_ms: [f64; 3]) -> Problem {
     }
 }
 
-/// Machines and example pipelines: the usual one; fast ones, whose six devices can be filled; slow ones; with the work elsewhere.
+/// Machines and example pipelines: the usual one; fast ones, whose six devices can be filled; slow ones; with the work
+/// elsewhere.
 pub fn machines() -> [Problem; 5] {
     [
         digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// One plan that was in force.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanInForce {
-    /// From when on, in seconds from the start of the load; before it for the first.
+    /// Its first moment in seconds from the start of the load; below 0 for the first plan.
     pub at_s: f64,
     /// Generation of the fleet's target.
     pub generation: u64,
@@ -32,13 +32,13 @@ pub struct PlanInForce {
     pub id: String,
 }
 
-/// Longest stretch between two looks at the fleet's target: a plan is seen to come into force so much too late at most.
+/// The time between two reads of the fleet's target: a plan's first moment is at most this much too late.
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 
 /// Plans in the order in which they came into force.
 pub type PlansInForce = Arc<Mutex<Vec<PlanInForce>>>;
 
-/// Looks at the target until it is aborted; a look that fails is repeated at the next time.
+/// Reads the fleet's target until the task is aborted. A failed read is repeated at the next time.
 pub async fn watch_target(service: Service, pipeline: String, start: Instant, seen: PlansInForce) {
     loop {
         if let Err(error) = record_target(&service, &pipeline, start, &seen).await {

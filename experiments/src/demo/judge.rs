@@ -6,31 +6,31 @@ use super::report::Summary;
 use super::verdict::Verdict;
 use std::time::Duration;
 
-/// Part of the requests in steady load that must be answered in time. Plans promise 99 %; the rest is for bursts of other work that are too
-/// short to be noticed.
+/// The share of requests in steady load that must be answered in time. Plans promise 99 %. The difference covers bursts of
+/// other work that are too short to notice.
 const STEADY_MIN: f64 = 0.95;
 
-/// Most that measured accuracy may differ from that of the plans.
+/// The largest difference between the measured accuracy and that of the plans.
 const ACCURACY_GAP_MAX: f64 = 0.05;
 
 /// Other work that takes more of the machine than this part disturbs a run.
 const OTHERS_MAX: f64 = 0.15;
 
-/// Shortest part of the load in which the service has time to see a step, to plan for it, and to be seen to have done so.
+/// The shortest part of the load in which the service has time to measure a step and to plan for it.
 const PART_MIN: Duration = Duration::from_secs(18);
 
-/// What was to be seen.
+/// The promises of a demo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
-    /// When the load doubles, and when it falls back.
+    /// The moments when the load doubles and when it falls back.
     pub steps: [Duration; 2],
     /// Whether the doubled load needs cheaper variants.
     pub needs_cheaper: bool,
-    /// Whether an agent is killed: then fewer devices have to do, and nothing is promised of speed.
+    /// Whether an agent is killed. The rest of the devices may be too few then, so the demo promises no speed.
     pub kills: bool,
 }
 
-/// Judges a run by what was free of the machine.
+/// Judges a run, with respect to the other work on the machine.
 pub fn judge(summary: &Summary, promise: &Promise, slowness: &DeviceSlowness, seen: Option<&ProcessorUse>) -> Verdict {
     let missed = broken_promises(summary, promise);
     let is_disturbed = !slowness.fits || seen.is_some_and(is_disturbed);
@@ -42,7 +42,7 @@ pub fn judge(summary: &Summary, promise: &Promise, slowness: &DeviceSlowness, se
     }
 }
 
-/// Whether other work took so much that a run says nothing: judged by the hundredths that are shown.
+/// Whether other work took so much of the machine that a run shows nothing. The comparison uses the printed hundredths.
 fn is_disturbed(seen: &ProcessorUse) -> bool {
     let hundredths = |processors: f64| (100.0 * processors).round() as i64;
     hundredths(seen.others) > hundredths(OTHERS_MAX * seen.processors)
@@ -78,7 +78,7 @@ fn broken_promises(summary: &Summary, promise: &Promise) -> Vec<String> {
     missed
 }
 
-/// What the machine did during the run, in words.
+/// Describes the use of the processors during a run.
 pub fn describe_use(seen: &ProcessorUse, slowness: &DeviceSlowness) -> String {
     let ProcessorUse { processors, own, waiting, others, .. } = seen;
     let fair = if is_disturbed(seen) { "more" } else { "no more" };

@@ -1,6 +1,6 @@
-//! What this machine's processors do: what the demo's own processes use, how long their threads wait for one, what other work takes.
+//! How busy are this machine's processors, with the demo's processes and with other work?
 //!
-//! Linux tells it in `/proc`; elsewhere nothing is known, and nothing is what is said.
+//! The figures come from `/proc` of Linux. Other systems have none.
 
 use apportion_profiler::processor::thread_time;
 use serde::Serialize;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What a stretch of time has seen, in processors: 1.5 is one and a half of them all the time.
+/// The use of processors in a period. 1.5 means one and a half processors all the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProcessorUse {
-    /// How long it was.
+    /// Length of the period.
     pub seconds: f64,
     /// Processors of the machine.
     pub processors: f64,
@@ -24,7 +24,7 @@ pub struct ProcessorUse {
 }
 
 impl ProcessorUse {
-    /// The mean of several stretches.
+    /// The mean of several periods.
     pub fn mean(of: &[Self]) -> Option<Self> {
         let seconds: f64 = of.iter().map(|u| u.seconds).sum();
         let mean = |field: fn(&Self) -> f64| of.iter().map(|u| field(u) * u.seconds).sum::<f64>() / seconds;
@@ -41,7 +41,7 @@ impl ProcessorUse {
 #[derive(Clone, Debug, PartialEq)]
 struct ProcessorTicks {
     processors: u32,
-    /// Ticks in use, and all of them.
+    /// Ticks in use.
     busy: u64,
     total: u64,
 }
@@ -55,20 +55,20 @@ struct Reading {
     waited: BTreeMap<u32, u64>,
 }
 
-/// Looks at the machine from time to time.
+/// Samples the use of the processors.
 pub struct Meter {
     last: Option<Reading>,
-    /// From look to look.
+    /// One entry for each period between two samples.
     pub seen: Vec<ProcessorUse>,
 }
 
 impl Meter {
-    /// Begins now.
+    /// Starts with a first sample.
     pub fn start() -> Self {
         Self { last: Reading::now(), seen: Vec::new() }
     }
 
-    /// Adds what has been since the last look.
+    /// Adds the period since the last sample.
     pub fn sample(&mut self) {
         let Some(now) = Reading::now() else { return };
         if let Some(of) = self.last.as_ref().and_then(|last| now.since(last)) {
@@ -77,7 +77,7 @@ impl Meter {
         self.last = Some(now);
     }
 
-    /// Looks again and gives the mean of all looks.
+    /// Samples again and returns the mean of all periods.
     pub fn mean(mut self) -> Option<ProcessorUse> {
         self.sample();
         ProcessorUse::mean(&self.seen)
@@ -111,7 +111,7 @@ impl Reading {
     }
 }
 
-/// What all counters together have gained; a number that is used again begins anew.
+/// The sum of the gains of all counters. A process number that is used again begins at 0.
 fn total_gain(now: &BTreeMap<u32, u64>, before: &BTreeMap<u32, u64>) -> u64 {
     now.iter().map(|(id, now)| now.saturating_sub(before.get(id).copied().unwrap_or(0))).sum()
 }
@@ -171,8 +171,8 @@ fn descendants(of: u32, parents: &[(u32, u32)]) -> Vec<u32> {
     found
 }
 
-/// Processors that the machine gives to a program that asks for all of them for so long: two where nothing else runs on two, one where
-/// as many other threads compute. `None` where the system does not say it.
+/// The processors that the machine gives to a program that asks for all of them. An idle machine with two processors gives
+/// two; with two other computing threads it gives one. `None` where the system has no figures.
 pub fn given_processors(length: Duration) -> Option<f64> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let spin = || {

@@ -24,13 +24,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How often the machine's processors are looked at.
+/// The time between two samples of the processors.
 const METER_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs the demo.
 ///
 /// # Errors
-/// Anything that keeps it from its end: a program that is not built, a port, the database, an agent that does not join.
+/// If a program is not built, a port is taken, the database does not start, or an agent does not join.
 pub fn run(settings: &DemoSettings) -> Ended {
     Ok(start_runtime(settings)?)
 }
@@ -102,7 +102,7 @@ fn promise_of(settings: &DemoSettings, rehearsed: &RehearsalResult) -> Promise {
     Promise { steps, needs_cheaper: rehearsed.load.needs_cheaper, kills: settings.kill_at.is_some() }
 }
 
-/// What will be played, and what should be seen.
+/// Prints the load that will be played, and the promises.
 fn announce(settings: &DemoSettings, rehearsed: &RehearsalResult, promise: &Promise) {
     let (load, [up, down]) = (&rehearsed.load, promise.steps.map(|step| step.as_secs_f64()));
     let devices = settings.fleet.agents * settings.fleet.devices;
@@ -136,7 +136,7 @@ async fn deploy(fleet: &Fleet, spec: &ValidationSet, qps: f64, ingresses: &[(Str
     fleet.change_pipeline(&spec.name, |registered| registered["replan"] = replan).await
 }
 
-/// What a load has come to.
+/// The results of a played load.
 struct PlayedRun {
     sent: Vec<SentRequest>,
     plans: Vec<PlanInForce>,
@@ -170,7 +170,7 @@ async fn play_load(settings: &DemoSettings, fleet: &mut Fleet, load: &Load) -> R
     Ok(PlayedRun { sent, plans, machine })
 }
 
-/// Looks at the processors until it is aborted.
+/// Samples the processors until the task is aborted.
 async fn sample_processors(meter: Arc<Mutex<Meter>>) {
     loop {
         tokio::time::sleep(METER_EVERY).await;

@@ -1,4 +1,4 @@
-//! Before the load is played: what a request costs here and now, and what of the machine is free for it.
+//! What does a request cost on this machine now, and how much of the machine is free?
 
 use super::fit::{self, DeviceSlowness, FittedLoad, FreeProcessors, Serves};
 use super::meter::{Meter, given_processors};
@@ -21,33 +21,35 @@ use std::time::{Duration, Instant};
 /// Length of the rehearsal.
 const SECONDS: u64 = 5;
 
-/// Its load, in parts of what the devices serve with the most accurate variants: the base load of the run is about that.
+/// Its load, in parts of the load that the devices serve with the most accurate variants. The base load of the run is about
+/// as large.
 const LOAD: f64 = 0.4;
 
-/// How long a program asks for all processors, to see what it is given.
+/// The time for which a program asks for all processors.
 const PROBE: Duration = Duration::from_millis(300);
 
-/// Pauses between two of these, so that a short job of somebody else's does not decide.
+/// The pause between two measurements, so that a short job of another program does not decide.
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
 const PROBES: usize = 5;
 
-/// Most that the longest way through the most accurate variants may charge, in parts of the objective: the rest is for queueing.
+/// The largest charge of the longest path through the most accurate variants, in parts of the objective. The rest is for
+/// queueing.
 const CHARGE_MAX: f64 = 0.5;
 
-/// Most that all hops may take together, in parts of the objective.
+/// The largest time of all hops together, in parts of the objective.
 const HOPS_MAX: f64 = 0.25;
 
-/// Seconds of Poisson arrivals on which plans must hold, and limit of a plan's time: as in a round of the service.
+/// Seconds of Poisson arrivals on which plans must hold, as in a round of the service.
 const TRACE_S: u64 = 20;
 
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the rehearsal has settled.
+/// The results of a rehearsal.
 pub struct RehearsalResult {
     /// How slow the devices are.
     pub slowness: DeviceSlowness,
-    /// What a hop took in each second, in ms, ascending.
+    /// Times of a hop in ms, one for each second, ascending.
     pub hops_ms: Vec<f64>,
     /// The load to be played.
     pub load: FittedLoad,
@@ -81,15 +83,15 @@ pub enum NoLoad {
     },
 }
 
-/// What is rehearsed.
+/// The inputs of a rehearsal.
 pub struct Rehearsal<'a> {
     /// The service and its agents; the pipeline is profiled, at a multiple of 1.
     pub fleet: &'a Fleet,
-    /// As they were asked for.
+    /// The settings of the fleet.
     pub settings: &'a FleetSettings,
     /// The pipeline.
     pub spec: &'a ValidationSet,
-    /// What is sent.
+    /// The requests.
     pub requests: &'a Arc<Vec<LabelledRequest>>,
     /// Agents with their ingresses.
     pub ingresses: &'a [(String, String)],
@@ -99,17 +101,17 @@ pub struct Rehearsal<'a> {
 
 /// What a request costs.
 struct Cost {
-    /// What a hop took in each second, in ms, ascending.
+    /// Times of a hop in ms, one for each second, ascending.
     hops_ms: Vec<f64>,
-    /// Processor seconds; none where the system does not say it.
+    /// Processor seconds; `None` where the system has no figures.
     request_s: Option<f64>,
     /// Whether hops took more than the objective leaves for them.
     is_slow: bool,
 }
 
 impl Rehearsal<'_> {
-    /// Measures what is free and what a request costs, sets the devices' multiple, and finds the load; or says why there is none: the most
-    /// accurate variants cannot meet the objective on this machine however few the requests are.
+    /// Measures the free processors and the cost of a request, sets the devices' multiple, and finds the load. There is no
+    /// load if the most accurate variants cannot meet the objective on this machine.
     ///
     /// # Errors
     /// If the service or an agent breaks down.
@@ -151,7 +153,7 @@ impl Rehearsal<'_> {
         problem_in(&self.fleet.service.request_plan(&self.spec.name, 1.0).await?)
     }
 
-    /// Plays a short load, and compares what a request takes with what the estimator says of the same load without a network.
+    /// Plays a short load, and compares its latency with the estimator's for the same load without a network.
     async fn measure_request_cost(&self, qps: f64, tasks: u32) -> Result<Cost> {
         print_progress(&format!("rehearsing: {qps:.1} queries/s for {SECONDS} s"));
         let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.ingresses).await?;
@@ -182,7 +184,7 @@ impl Rehearsal<'_> {
         Ok(Cost { hops_ms, request_s, is_slow })
     }
 
-    /// How slow the devices must be for what is free, and that.
+    /// The multiple that fits the free processors, and the free processors.
     async fn choose_multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> (f64, Option<FreeProcessors>) {
         let free = tokio::task::spawn_blocking(measure_free_processors).await.ok().flatten();
         let (Some(free), Some(request_s)) = (free, cost.request_s) else {
@@ -194,7 +196,7 @@ impl Rehearsal<'_> {
         };
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let seen = FreeProcessors { processors, free, request_s };
-        // The high load is less than what the devices serve without losing time.
+        // The high load is below the load that the devices serve without lost time.
         let multiple = fit::fit_multiple(alone_qps, &seen, multiple_max, self.settings.multiple).multiple;
         print_progress(&format!(
             "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} ms of one: devices hold \
@@ -205,8 +207,8 @@ impl Rehearsal<'_> {
     }
 }
 
-/// What a hop took in each second, in ms, ascending: of what requests took at the median beyond their devices' time, the part of each task
-/// on the longest way, up to what the objective leaves for all of them.
+/// Times of a hop in ms, one for each second, ascending. Of the median latency of a second, the time beyond the devices'
+/// time is divided among the tasks of the longest path. It is at most the part of the objective that is left for hops.
 fn hop_times_ms(sent: &[SentRequest], devices_ms: f64, tasks: u32, slo_ms: f64) -> Vec<f64> {
     let hop_ms = |of_second: &[SentRequest]| {
         let beyond_ms = measured_figures(of_second, &[], slo_ms).p50_ms - devices_ms;
@@ -221,7 +223,7 @@ fn median_of_sorted(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// What of the processors is free: the median of several looks.
+/// The free processors: the median of several measurements.
 fn measure_free_processors() -> Option<f64> {
     let mut looks: Vec<f64> = (0..PROBES)
         .filter_map(|_| {
@@ -233,7 +235,7 @@ fn measure_free_processors() -> Option<f64> {
     looks.get(looks.len() / 2).copied()
 }
 
-/// How the planner of a round of the service serves a demand of the only pipeline.
+/// How the planner serves a demand of the only pipeline, as in a round of the service.
 fn how_demand_is_served(problem: &Problem, demand_qps: f64) -> Serves {
     let Some((outcome, report)) = plan_demand(problem, demand_qps) else { return Serves::Never };
     let asked = problem.pipelines[0].percentile / 100.0;
@@ -284,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_share_of_the_capacity_without_the_planner_shows_replicas_only_on_some_machine() {
-        // What the demo did: twice 0.4 of it, with the headroom.
+        // Twice 0.4 of the capacity, with the headroom.
         let shows_replicas_only = |problem: &Problem| {
             let demand_qps = 0.8 * fit::HEADROOM * capacity_qps(problem);
             how_demand_is_served(problem, demand_qps) == Serves::Accurately

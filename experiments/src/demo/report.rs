@@ -1,4 +1,4 @@
-//! What a demo run shows at its end.
+//! What does a demo print at its end?
 
 use super::fit::{DeviceSlowness, FittedLoad};
 use super::in_force::PlanInForce;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// What the estimator says of the very load that was played, beside what was measured.
+/// The estimator's figures of the load that was played, beside the measured ones.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct EstimatedFigures {
     /// Share of requests within the objective.
@@ -28,7 +28,7 @@ pub struct EstimatedFigures {
 pub struct ComparedFigures {
     /// Share of requests within the objective.
     pub attainment: Compared,
-    /// The same without the time after each step of the load.
+    /// The same share without the time after each step of the load.
     pub attainment_steady: Compared,
     /// Median latency.
     pub p50_ms: Compared,
@@ -37,7 +37,10 @@ pub struct ComparedFigures {
 }
 
 impl EstimatedFigures {
-    /// Of the estimator's runs, of which there is at least one.
+    /// The figures of the estimator's runs.
+    ///
+    /// # Panics
+    /// If there is no run.
     pub fn new(measured: &Figures, runs: &[Figures]) -> Self {
         let of = |figure: fn(&Figures) -> f64| Compared::new(figure(measured), runs.iter().map(figure).collect());
         let compared = ComparedFigures {
@@ -51,16 +54,16 @@ impl EstimatedFigures {
     }
 }
 
-/// What the run was fitted to, and what became of the machine.
+/// The settings that the run was fitted to, and the use of the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Conditions {
     /// The load.
     pub load: FittedLoad,
-    /// How slow the devices were made, and why.
+    /// The slowness of the devices, and its reasons.
     pub devices: DeviceSlowness,
-    /// What a hop took in each second of the rehearsal, in ms, ascending: plans count with the middle, the estimate with all.
+    /// Times of a hop in the rehearsal in ms, one for each second, ascending. Plans use the median, the estimate uses all.
     pub hops_ms: Vec<f64>,
-    /// What the processors did during the run; none where the system does not say it.
+    /// The use of the processors during the run; `None` where the system has no figures.
     pub machine: Option<ProcessorUse>,
 }
 
@@ -83,17 +86,17 @@ pub struct Summary {
     pub accuracy_planned: f64,
     /// `ok / requests`.
     pub attainment: f64,
-    /// The same without the time after each step of the load.
+    /// The same share without the time after each step of the load.
     pub attainment_steady: f64,
-    /// Median latency of answered requests; one that was given up counts as having taken ten times the objective.
+    /// Median latency of answered requests. A request that was given up counts with ten times the objective.
     pub p50_ms: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of these latencies.
     pub p99_ms: f64,
-    /// What the estimator says of the same arrivals under the same plans.
+    /// The estimator's figures of the same arrivals under the same plans.
     pub estimate: EstimatedFigures,
-    /// What the run was fitted to.
+    /// The settings that the run was fitted to.
     pub conditions: Conditions,
-    /// Whether it kept what a demo promises; filled in by whoever judges it.
+    /// Whether the run kept the promises of a demo; set by the judge.
     pub verdict: Verdict,
     /// Plans over time.
     pub plans: Vec<PlanInForce>,
@@ -104,14 +107,14 @@ fn share_of_total(part: u64, total: u64) -> f64 {
     if total == 0 { 1.0 } else { part as f64 / total as f64 }
 }
 
-/// What was measured of a run whose load changes at `steps`.
+/// The figures of a run whose load changes at `steps`.
 pub fn measured_figures(sent: &[SentRequest], steps: &[Duration], slo_ms: f64) -> Figures {
     let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms(slo_ms))).collect();
     Figures::of(&seen, steps)
 }
 
 impl Summary {
-    /// Counts; nobody has judged it yet.
+    /// Counts the outcomes. The verdict is not set yet.
     pub fn new(
         sent: &[SentRequest],
         figures: &Figures,

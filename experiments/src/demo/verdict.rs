@@ -9,16 +9,16 @@ use serde::Serialize;
 pub enum Verdict {
     /// All promises were kept.
     Kept,
-    /// The machine was free, and these were not kept.
+    /// The machine was free, and these promises were broken.
     Missed(Vec<String>),
-    /// These were not kept while other work took the machine: the run says nothing.
+    /// These promises were broken while other work took the machine: the run shows nothing.
     Disturbed(Vec<String>),
     /// Requests failed.
     Broken(Vec<String>),
 }
 
 impl Verdict {
-    /// What the shell is told; none if something broke.
+    /// How the command ends; `None` if requests failed.
     pub fn exit(&self) -> Option<Exit> {
         match self {
             Self::Kept => Some(Exit::Done),
@@ -28,7 +28,7 @@ impl Verdict {
         }
     }
 
-    /// What was not kept.
+    /// The broken promises.
     pub fn broken_promises(&self) -> &[String] {
         match self {
             Self::Kept => &[],

@@ -3,8 +3,9 @@
 use anyhow::{Context, Result};
 use apportion_domain::{HardwareIndex, Pipeline, Problem, Share};
 
-/// Root queries per second that `devices` devices can serve with the most accurate variants at their best batch, if no
-/// time were lost: devices divided by the device seconds that a query takes.
+/// The largest rate of root queries that the devices could serve without any lost time, in queries per second. Each task
+/// has its most accurate variant at its best batch size. The rate is the number of devices over the device seconds of one
+/// query.
 pub fn capacity_of_most_accurate_qps(problem: &Problem, pipeline: &str, hardware: &str, devices: u32) -> Result<f64> {
     let index = problem.pipeline_named(pipeline).context("the pipeline is in its own problem")?;
     let hardware = problem.hardware_named(hardware).unwrap_or(HardwareIndex(0));
@@ -25,7 +26,8 @@ pub fn capacity_of_most_accurate_qps(problem: &Problem, pipeline: &str, hardware
     Ok(f64::from(devices) / device_seconds)
 }
 
-/// Tasks on the longest way through a pipeline, and what that way charges the most accurate variants for batches of one, in ms.
+/// The number of tasks on the longest path of a pipeline, and the time that this path charges in ms. Variants are the most
+/// accurate ones, and batches hold one query.
 pub fn longest_path(pipeline: &Pipeline) -> (u32, f64) {
     let mut before = vec![(0, 0.0); pipeline.tasks.len()];
     let mut most: (u32, f64) = (0, 0.0);

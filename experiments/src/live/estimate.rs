@@ -9,36 +9,36 @@ use std::time::Duration;
 /// Runs of the estimator for each load.
 pub const RUNS: u64 = 40;
 
-/// Nothing comes for so long at first: stewards of the estimator begin without a past, those of the agents have been idle.
+/// The idle time before the load. Stewards of the estimator begin without a past; stewards of the agents have been idle.
 const LEAD: Duration = Duration::from_secs(10);
 
-/// Arrivals of these rates by second, Poisson within each.
+/// Arrivals at these rates, one rate for each second, Poisson within a second.
 pub fn poisson_arrivals(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
     let trace = Trace::rates(rates)?;
     let drawn = Arrivals::new(&trace, ArrivalProcess::Poisson, seed, "demo");
     Ok(drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect())
 }
 
-/// A run as the estimator is to replay it.
+/// A load that was played, as the estimator replays it.
 pub struct PlayedLoad<'a> {
-    /// What is served, and on what.
+    /// The pipelines and the hardware.
     pub problem: &'a Problem,
-    /// Which of its pipelines gets the load.
+    /// The pipeline that gets the load.
     pub index: PipelineIndex,
-    /// The plans in force, each from when on; the first from before the load.
+    /// The plans in force, each with its first moment. The first plan is in force before the load.
     pub plans: &'a [(Duration, Plan)],
     /// The load.
     pub arrivals: &'a [Duration],
-    /// When its rate changes.
+    /// The moments when the rate changes.
     pub steps: &'a [Duration],
-    /// What a hop takes, in ms: runs take these in turns, at least one.
+    /// Times of a hop in ms, at least one. Runs take them in turns.
     pub hops_ms: &'a [f64],
 }
 
 impl PlayedLoad<'_> {
-    /// Replays the load's own arrivals through the plans, each from the moment on at which it came into force: what is queued then, what
-    /// loads and what is unloaded included. Stewards add replicas on spare devices in between, as those of the agents do. Runs differ in
-    /// what queries make, and in what a hop takes.
+    /// Replays the arrivals through the plans. A plan begins at the moment when it came into force, with all queued queries
+    /// and all replicas that load or unload. Between plans, stewards add replicas on spare devices, as the stewards of
+    /// agents do. Runs differ in the children of queries and in the time of a hop.
     ///
     /// # Errors
     /// If a plan does not fit the problem.

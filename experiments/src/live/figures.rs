@@ -5,40 +5,40 @@ use apportion_domain::nearest_rank;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How long after a step of the load the steady part begins again.
+/// The time between a step of the load and the next steady part.
 pub const SETTLE: Duration = Duration::from_secs(10);
 
-/// Runs left out at each end: 95 % of 40 are between.
+/// The runs that are left out at each end: 95 % of 40 runs lie between.
 const TRIMMED: usize = 1;
 
-/// Agents give a request up after so many times the SLO, and two seconds at least; the estimator's wait on. Both count as having
-/// taken that long.
+/// Agents give a request up after this multiple of the SLO, and after two seconds at least. The estimator waits on. Both
+/// count the request with this latency.
 const GIVE_UP_SLOS: f64 = 10.0;
 
 const GIVE_UP_MS_MIN: f64 = 2_000.0;
 
-/// What a request that was given up counts as having taken.
+/// The latency in ms that counts for a request that was given up.
 pub fn longest_ms(slo_ms: f64) -> f64 {
     (GIVE_UP_SLOS * slo_ms).max(GIVE_UP_MS_MIN)
 }
 
-/// What is said of a run, measured or estimated.
+/// The figures of a run, measured or estimated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
     /// Share of requests within the objective.
     pub attainment: f64,
-    /// The same without the time after each step of the load.
+    /// The same share without the time after each step of the load.
     pub attainment_steady: f64,
     /// Median latency of answered requests.
     pub p50_ms: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of these latencies.
     pub p99_ms: f64,
 }
 
 /// One request of a run, measured or estimated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestResult {
-    /// When it was due, from the start of the load.
+    /// The moment when it was due, from the start of the load.
     pub at: Duration,
     /// Whether it was answered within the objective.
     pub in_time: bool,
@@ -47,7 +47,7 @@ pub struct RequestResult {
 }
 
 impl RequestResult {
-    /// As its client saw it.
+    /// The result that its client saw.
     pub fn of(sent: &SentRequest, longest_ms: f64) -> Self {
         let took_ms = match sent.outcome {
             RequestOutcome::Ok | RequestOutcome::Late => Some((sent.latency.as_secs_f64() * 1e3).min(longest_ms)),
@@ -58,13 +58,13 @@ impl RequestResult {
     }
 }
 
-/// Whether a moment is not in the time after a step.
+/// Whether a moment lies outside the time after each step.
 fn is_steady(at: Duration, steps: &[Duration]) -> bool {
     !steps.iter().any(|&step| at >= step && at < step + SETTLE)
 }
 
 impl Figures {
-    /// Of these requests.
+    /// The figures of these requests.
     pub fn of(seen: &[RequestResult], steps: &[Duration]) -> Self {
         let share = |of: &mut dyn Iterator<Item = &RequestResult>| {
             let (ok, all) = of.fold((0, 0), |(ok, all), s| (ok + u32::from(s.in_time), all + 1));
@@ -81,23 +81,26 @@ impl Figures {
     }
 }
 
-/// A figure as measured, and the interval in which the estimator's runs lie.
+/// A measured figure, and the interval of the estimator's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// What was measured.
+    /// The measured value.
     pub measured: f64,
     /// The median of the runs.
     pub estimated: f64,
-    /// The smallest of all runs but the outermost.
+    /// The smallest value without the outermost run.
     pub from: f64,
-    /// The largest of them.
+    /// The largest value without the outermost run.
     pub to: f64,
-    /// Whether what was measured is between.
+    /// Whether the measured value lies in the interval.
     pub is_inside: bool,
 }
 
 impl Compared {
-    /// Beside the estimator's runs, of which there is at least one.
+    /// Compares a measured value with the runs of the estimator.
+    ///
+    /// # Panics
+    /// If there is no run.
     pub fn new(measured: f64, mut runs: Vec<f64>) -> Self {
         runs.sort_by(f64::total_cmp);
         let (from, to) = (runs[TRIMMED.min(runs.len() - 1)], runs[runs.len().saturating_sub(1 + TRIMMED)]);

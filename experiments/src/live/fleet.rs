@@ -1,4 +1,4 @@
-//! The service and the agents of a demo, as processes of this machine.
+//! How are the service and its agents started on this machine, and how is a pipeline deployed?
 
 use super::console::print_progress;
 use super::process::{Process, program_beside_this};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 /// Hardware type of the devices of all experiments on this machine.
 pub const HARDWARE: &str = "demo-slot";
-/// A device holds its slot for this multiple of the measured time, if nothing speaks against it.
+/// A device holds its slot for this multiple of the measured time, unless another multiple is asked for.
 pub const MULTIPLE: f64 = 10.0;
 
-/// What is started, and what it serves.
+/// The processes to start, and the pipeline that they serve.
 #[derive(Clone, Debug)]
 pub struct FleetSettings {
     /// Agents to start.
     pub agents: u32,
     /// Devices of each agent.
     pub devices: u32,
-    /// A device holds its slot until this multiple of the measured time, so that devices and not cores are the bottleneck; without it
-    /// 10, or what of this machine is free and the objective ask for.
+    /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores.
+    /// `None`: 10, or the multiple that the free processors and the objective ask for.
     pub multiple: Option<f64>,
     /// The pipeline to deploy; it must name a validation set.
     pub pipeline: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub struct FleetSettings {
 }
 
 impl FleetSettings {
-    /// The pipeline that was asked for, or the one that ships with the project.
+    /// The pipeline that was asked for, or else the one that ships with the project.
     ///
     /// # Errors
     /// If neither is there.
@@ -39,20 +39,20 @@ impl FleetSettings {
     }
 }
 
-/// Everything that has been started; dropping it stops it, agents first.
+/// All started processes. Dropping it stops them, agents first.
 pub struct Fleet {
     /// The agents.
     pub agents: Vec<Process>,
     _service: Process,
     /// The service, as its clients reach it.
     pub service: Service,
-    /// Where that is.
+    /// The service's URL.
     pub api: String,
-    /// Where agents join.
+    /// The URL where agents join.
     pub grpc: String,
-    /// What they show.
+    /// The token that agents show.
     pub token: String,
-    /// Files and logs.
+    /// The folder of files and logs.
     pub data_dir: PathBuf,
     _temporary: Option<tempfile::TempDir>,
 }
@@ -115,8 +115,8 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Profiles the pipeline on this machine and registers it, with `apportion profile`: by processor time, which other work does not
-    /// lengthen, times `multiple`.
+    /// Profiles the pipeline on this machine and registers it, with `apportion profile`. Times are processor times, which
+    /// other work does not lengthen, times `multiple`.
     ///
     /// # Errors
     /// If it fails.
@@ -130,7 +130,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Makes the devices hold their slots for another multiple of the measured time than the registered profile has.
+    /// Scales the registered profile from one multiple of the measured time to another, so that devices hold their slots
+    /// for that long.
     ///
     /// # Errors
     /// If there is no such profile.
@@ -160,7 +161,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Plans for a demand, makes that the target and waits until every ingress is ready. The plan's identifier.
+    /// Plans for a demand, makes the plan the target, and waits until every ingress is ready. Returns the plan's
+    /// identifier.
     ///
     /// # Errors
     /// If there is no plan, or it does not come into force.
@@ -175,7 +177,7 @@ impl Fleet {
         Ok(id.to_owned())
     }
 
-    /// Keeps the logs of a run that went wrong.
+    /// Keeps the logs of a failed run, and returns their folder.
     pub fn keep_logs(mut self) -> PathBuf {
         if let Some(temporary) = self._temporary.take() {
             let _ = temporary.keep();
@@ -184,7 +186,7 @@ impl Fleet {
     }
 }
 
-/// The pipeline that ships with the project: beside the working directory, or above this program.
+/// The pipeline file that ships with the project: below the working directory, or below a folder above this program.
 fn find_example_pipeline() -> Result<PathBuf> {
     let name = Path::new("examples/digits/pipeline.yaml");
     let here = std::env::current_exe().unwrap_or_default();

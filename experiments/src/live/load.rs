@@ -1,4 +1,4 @@
-//! Open-loop load: every query is sent at its own time, whether or not earlier ones were answered.
+//! How is an open-loop load played? Every request is sent at its own time, with or without answers to earlier ones.
 
 use super::validation::{InferenceResponse, LabelledRequest};
 use anyhow::{Context, Result};
@@ -7,35 +7,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// A request is given up after this long: the gateway answers well before.
+/// The client gives a request up after this time. The gateway answers well before.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// What is sent where.
+/// The requests, their times and their receivers.
 pub struct Load {
     /// `host:port` of the ingresses, used in turn.
     pub ingresses: Vec<String>,
     /// The pipeline's name.
     pub pipeline: String,
-    /// Requests to choose from, in turn.
+    /// The requests that are sent, in turn.
     pub requests: Arc<Vec<LabelledRequest>>,
-    /// When each query is sent, from the start of the run.
+    /// The moment of each request, from the start of the run.
     pub arrivals: Vec<Duration>,
     /// End-to-end objective, as the client sees it.
     pub slo: Duration,
 }
 
-/// How far the run is, for whoever shows it.
+/// The progress of a run.
 #[derive(Default)]
 pub struct Progress {
-    /// Sent so far.
+    /// Requests that were sent.
     pub sent: AtomicU64,
-    /// Answered within the objective so far.
+    /// Requests that were answered within the objective.
     pub ok: AtomicU64,
-    /// Answered in any way so far.
+    /// Requests that were answered in any way.
     pub answered: AtomicU64,
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
     /// Answered within the objective.
@@ -44,7 +44,7 @@ pub enum RequestOutcome {
     Late,
     /// Refused with a reason.
     Dropped,
-    /// Not answered, because it would have been far too late.
+    /// Given up by the service, because the answer would have been far too late.
     GivenUp,
     /// Anything else.
     Failed,
@@ -53,22 +53,26 @@ pub enum RequestOutcome {
 /// One request as its client saw it.
 #[derive(Clone, Debug)]
 pub struct SentRequest {
-    /// When it was due, from the start of the run.
+    /// The moment when it was due, from the start of the run.
     pub at: Duration,
-    /// From when it was due to its answer's end.
+    /// The time between that moment and the end of its answer.
     pub latency: Duration,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: RequestOutcome,
-    /// Labelled objects, and those found and read correctly; zero unless answered.
+    /// Labelled objects; zero without an answer.
     pub labels: u32,
-    /// Of those, found and read correctly.
+    /// The labelled objects that were found and read correctly.
     pub correct: u32,
-    /// Why it failed.
+    /// The reason of a failure.
     pub error: Option<String>,
 }
 
 impl Load {
-    /// Sends everything and waits for every answer; results are in the order of sending.
+    /// Sends all requests and waits for all answers. Results are in the order of sending.
+    ///
+    /// # Errors
+    /// If the HTTP client
+    /// cannot be made, or a client task ends early.
     pub async fn run(&self, progress: Arc<Progress>) -> Result<Vec<SentRequest>> {
         let client =
             reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().context("HTTP client")?;
@@ -109,7 +113,7 @@ async fn send(client: &reqwest::Client, url: &str, request: &LabelledRequest) ->
     Ok((status, response.text().await?))
 }
 
-/// The status of an answer that will not come, because it would be far too late.
+/// The HTTP status of a request that the service gave up.
 const GIVEN_UP: u16 = 504;
 
 fn judge(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a child may take to end after it was asked to.
+/// The longest time between SIGTERM and the end of a process.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// One started process; dropping it stops it.
@@ -34,7 +34,7 @@ impl Process {
         &self.name
     }
 
-    /// How it ended, if it has.
+    /// The exit status of an ended process; `None` while it runs.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -67,7 +67,10 @@ impl Drop for Process {
     }
 }
 
-/// A program that lies beside this one.
+/// The path of a program in the folder of this one.
+///
+/// # Errors
+/// If the program is not there.
 pub fn program_beside_this(name: &str) -> Result<PathBuf> {
     let here = std::env::current_exe().context("finding this program")?;
     let path = here.with_file_name(name);

@@ -1,12 +1,12 @@
-//! The demo as a client of the service: only published calls.
+//! Which published calls of the service do experiments use?
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How long the service may take to come up: it may have to create its database first.
+/// The longest time until the service is ready. It may have to create its database first.
 const READY_WAIT_MAX: Duration = Duration::from_secs(90);
-/// How long agents may take to join, and to load the first plan.
+/// The longest time until agents have joined, or have loaded the first plan.
 const AGENTS_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// A connection to one service.
@@ -17,13 +17,16 @@ pub struct Service {
 }
 
 impl Service {
-    /// Does not connect yet.
+    /// A client of the service at this URL. It connects with the first call.
     pub fn new(base: String) -> Result<Self> {
         let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
         Ok(Self { base, http })
     }
 
     /// Waits until the service is ready.
+    ///
+    /// # Errors
+    /// If that takes too long.
     pub async fn wait_until_ready(&self) -> Result<()> {
         self.wait_for("the service to be ready", READY_WAIT_MAX, || async {
             Ok(self.http.get(format!("{}/readyz", self.base)).send().await.is_ok_and(|r| r.status().is_success()))
@@ -55,14 +58,21 @@ impl Service {
         })
     }
 
-    /// Asks for a plan of one pipeline at one demand and waits for it.
+    /// Requests a plan of one pipeline at one demand and waits for it.
+    ///
+    /// # Errors
+    /// If there is no plan.
     pub async fn make_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
         let plan = self.request_plan(pipeline, demand_qps).await?;
         anyhow::ensure!(plan["state"] == "succeeded", "there is no plan: {plan}");
         Ok(plan)
     }
 
-    /// The same, whatever comes of it.
+    /// Requests a plan and waits until the job has ended, with or without a plan.
+    ///
+    /// # Errors
+    /// If the service cannot be
+    /// reached, or the job takes too long.
     pub async fn request_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
         let body = json!({"pipelines": [{"name": pipeline, "demand_qps": demand_qps}]});
         let request = self.http.post(format!("{}/v1/plans", self.base)).header("prefer", "wait=30").json(&body);
@@ -77,7 +87,11 @@ impl Service {
         Ok(plan)
     }
 
-    /// Makes a plan the fleet's target, whatever the target was.
+    /// Makes a plan the fleet's target in place of the present one. Returns the new generation.
+    ///
+    /// # Errors
+    /// If the service
+    /// refuses it.
     pub async fn set_target(&self, plan: &str) -> Result<u64> {
         let current = self.get("/v1/target").await?["generation"].as_u64().unwrap_or(0);
         let request = self.http.put(format!("{}/v1/target", self.base)).header("if-match", format!("\"{current}\""));
@@ -85,7 +99,11 @@ impl Service {
         target["generation"].as_u64().context("a target without a generation")
     }
 
-    /// Waits until this many agents have joined; gives their ingress addresses by name.
+    /// Waits until this many agents have joined. Returns their names and ingress addresses.
+    ///
+    /// # Errors
+    /// If they take too
+    /// long.
     pub async fn wait_for_agents(&self, count: usize) -> Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         let start = Instant::now();
@@ -106,14 +124,20 @@ impl Service {
         Ok(found)
     }
 
-    /// Where the agent with this ingress takes gRPC; none if it does not.
+    /// The gRPC address of the agent with this ingress; `None` without one.
+    ///
+    /// # Errors
+    /// If the service cannot be reached.
     pub async fn ingress_grpc(&self, ingress: &str) -> Result<Option<String>> {
         let list = self.get("/v1/agents").await?;
         let agent = list.as_array().and_then(|all| all.iter().find(|a| a["ingress_http"] == ingress));
         Ok(agent.and_then(|a| a["ingress_grpc"].as_str()).map(str::to_owned))
     }
 
-    /// Waits until an ingress says that the pipeline is ready.
+    /// Waits until an ingress reports that the pipeline is ready.
+    ///
+    /// # Errors
+    /// If that takes too long.
     pub async fn wait_until_pipeline_is_ready(&self, ingress: &str, pipeline: &str) -> Result<()> {
         let url = format!("http://{ingress}/v2/models/{pipeline}/ready");
         self.wait_for("the pipeline to be ready", AGENTS_WAIT_MAX, || async {

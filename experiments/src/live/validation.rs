@@ -1,4 +1,4 @@
-//! What is sent, and how right an answer is.
+//! Which requests does a validation set hold, and how correct is an answer?
 
 use anyhow::{Context, Result, bail, ensure};
 use apportion_profiler::labels::{Label, read_labels};
@@ -24,12 +24,12 @@ pub struct ValidationSet {
 pub struct LabelledRequest {
     /// The request's body.
     pub body: Bytes,
-    /// What should be found.
+    /// The objects that a correct answer finds.
     pub labels: Vec<Label>,
     matching: MatchSpec,
 }
 
-/// The rows of an answer: outputs by name.
+/// The answer of an ingress: outputs by name.
 pub struct InferenceResponse(Value);
 
 impl ValidationSet {
@@ -80,7 +80,7 @@ fn tensor_json(tensor: &Tensor) -> Result<Value> {
 }
 
 impl LabelledRequest {
-    /// Labels that the answer got right.
+    /// The number of labels that an answer has correct.
     pub fn correct(&self, answer: &InferenceResponse) -> u32 {
         let rows = answer.rows(&self.matching);
         count_matches(&self.labels, &rows, self.matching.within) as u32
