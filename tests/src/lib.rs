@@ -6,12 +6,7 @@ pub mod cluster;
 pub mod digits;
 pub mod load;
 
-use std::hash::{BuildHasher, RandomState};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-/// Ports that [`free_port`] chooses from.
-const PORTS: Range<u16> = 20_000..32_000;
 
 /// The repository's root.
 #[must_use]
@@ -33,11 +28,11 @@ pub fn programs() -> PathBuf {
     folder
 }
 
-/// A TCP port on loopback that is free now. It lies below the range that Linux takes outgoing connections' ports from: no
-/// connection takes it before its program listens there.
+/// A TCP port on loopback that is free now.
+///
+/// # Panics
+/// If no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
-    let random = RandomState::new().hash_one(std::process::id());
-    let mut ports = (0..PORTS.len() as u64).map(|n| PORTS.start + (random.wrapping_add(n) % PORTS.len() as u64) as u16);
-    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+    apportion_support::ports::free_port().expect("a free port")
 }

@@ -1,7 +1,7 @@
 //! `apportion agent`: finds the agent's own small program and becomes it.
 
-use crate::exit::{Exit, Outcome};
 use anyhow::{Context, anyhow};
+use apportion_support::exit::{Exit, Outcome};
 use clap::Args;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

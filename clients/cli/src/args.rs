@@ -15,51 +15,110 @@ pub enum Format {
     Json,
 }
 
-/// `10s`, `500ms`, `2m` or a number of seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    /// A day: what is longer is a slip of the pen.
-    const SECONDS_MAX: f64 = 86_400.0;
+/// Longest time in seconds: a day. A longer one is a typing error.
+const SECONDS_MAX: f64 = 86_400.0;
+/// Largest coefficient of variation: with a larger one, a second of trace holds a single clump.
+const CV_MAX: f64 = 100.0;
+
+/// The reason why an argument is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArgumentError {
+    /// No time.
+    #[error("expected a time above 0 and up to a day, for example 10s or 500ms")]
+    Time,
+    /// No coefficient of variation.
+    #[error("expected a coefficient of variation above 0 and up to {CV_MAX}, for example gamma:2")]
+    Variation,
+    /// No arrival process.
+    #[error("expected poisson, uniform or gamma:CV")]
+    Arrivals,
+    /// No relative gap.
+    #[error("expected a number from 0 to 1, for example 1e-4")]
+    Gap,
+    /// No range of a ladder.
+    #[error("expected a number from 1 to {UP_TO_MAX}, for example 4")]
+    Times,
+    /// No rate.
+    #[error("expected a number from 0 to 1e9")]
+    Rate,
+    /// No share.
+    #[error("must be above 0 and at most 1")]
+    Share,
+    /// No URL.
+    #[error("{0:?}: expected a URL such as http://10.0.0.4:7070")]
+    Url(String),
+}
+
+/// Parses a time: `10s`, `500ms`, `2m`, or a number of seconds.
+///
+/// # Errors
+/// If the text is no time above 0 and up to a day.
+pub fn duration(text: &str) -> Result<Duration, ArgumentError> {
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let (number, unit) =
         units.iter().find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|n| (n, *unit))).unwrap_or((text, 1.0));
     let seconds = number.trim().parse::<f64>().ok().map(|n| n * unit);
-    seconds
-        .filter(|s| *s > 0.0 && *s <= SECONDS_MAX)
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "expected a time above 0 and up to a day, for example 10s or 500ms".to_owned())
+    seconds.filter(|s| *s > 0.0 && *s <= SECONDS_MAX).map(Duration::from_secs_f64).ok_or(ArgumentError::Time)
 }
 
-/// `poisson`, `uniform` or `gamma:CV`.
-pub fn arrivals(text: &str) -> Result<ArrivalProcess, String> {
-    /// Burstier than this, a second of trace holds one clump.
-    const CV_MAX: f64 = 100.0;
+/// Parses an arrival process: `poisson`, `uniform` or `gamma:CV`.
+///
+/// # Errors
+/// If the text names none.
+pub fn arrivals(text: &str) -> Result<ArrivalProcess, ArgumentError> {
     match text.split_once(':') {
         None if text == "poisson" => Ok(ArrivalProcess::Poisson),
         None if text == "uniform" => Ok(ArrivalProcess::Uniform),
         Some(("gamma", cv)) => match cv.parse::<f64>() {
             Ok(cv) if cv > 0.0 && cv <= CV_MAX => Ok(ArrivalProcess::Gamma(cv)),
-            _ => Err(format!("expected a coefficient of variation above 0 and up to {CV_MAX}, for example gamma:2")),
+            _ => Err(ArgumentError::Variation),
         },
-        _ => Err("expected poisson, uniform or gamma:CV".to_owned()),
+        _ => Err(ArgumentError::Arrivals),
     }
 }
 
-/// A relative gap.
-pub fn gap(text: &str) -> Result<f64, String> {
+/// Parses a relative gap from 0 to 1.
+///
+/// # Errors
+/// If the text is no such number.
+pub fn gap(text: &str) -> Result<f64, ArgumentError> {
     let gap = text.parse::<f64>().ok().filter(|g| (0.0..=1.0).contains(g));
-    gap.ok_or_else(|| "expected a number from 0 to 1, for example 1e-4".to_owned())
+    gap.ok_or(ArgumentError::Gap)
 }
 
-/// How far a plan's ladder goes over its demand, and below it.
-pub fn times(text: &str) -> Result<f64, String> {
+/// Parses the range of a ladder: the factor over the demand and below it.
+///
+/// # Errors
+/// If the text is no number in the range.
+pub fn times(text: &str) -> Result<f64, ArgumentError> {
     let times = text.parse::<f64>().ok().filter(|t| (1.0..=UP_TO_MAX).contains(t));
-    times.ok_or_else(|| format!("expected a number from 1 to {UP_TO_MAX}, for example 4"))
+    times.ok_or(ArgumentError::Times)
 }
 
-/// A rate, or another number of at least 0.
-pub fn rate(text: &str) -> Result<f64, String> {
+/// Parses a rate, or another number from 0 to 1e9.
+///
+/// # Errors
+/// If the text is no such number.
+pub fn rate(text: &str) -> Result<f64, ArgumentError> {
     let rate = text.parse::<f64>().ok().filter(|r| (0.0..=1e9).contains(r));
-    rate.ok_or_else(|| "expected a number from 0 to 1e9".to_owned())
+    rate.ok_or(ArgumentError::Rate)
+}
+
+/// Parses a share above 0 and at most 1.
+///
+/// # Errors
+/// If the text is no such number.
+pub fn share(text: &str) -> Result<f64, ArgumentError> {
+    text.parse().ok().filter(|v| *v > 0.0 && *v <= 1.0).ok_or(ArgumentError::Share)
+}
+
+/// Parses the URL of an HTTP server without query and fragment.
+///
+/// # Errors
+/// If the text is no such URL.
+pub fn http_url(text: &str) -> Result<String, ArgumentError> {
+    let is_url = text.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.contains(['?', '#', ' ']));
+    is_url.then(|| text.to_owned()).ok_or_else(|| ArgumentError::Url(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -67,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_units_and_bounds() {
+    fn a_duration_has_a_unit_and_bounds() {
         assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
@@ -78,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn arrival_processes_have_names() {
+    fn an_arrival_process_has_a_name() {
         assert_eq!(arrivals("gamma:2.5"), Ok(ArrivalProcess::Gamma(2.5)));
         assert_eq!(arrivals("poisson"), Ok(ArrivalProcess::Poisson));
         for wrong in ["gamma", "gamma:0", "gamma:NaN", "Poisson", "uniform:1"] {

@@ -1,9 +1,10 @@
 //! `apportion check`: what is wrong with a plan for a problem.
 
 use crate::args::Format;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::{input, output};
 use apportion_domain::LatencyRule;
+use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::input;
+use apportion_support::output;
 use apportion_wire::{ProblemFile, read_scaling_plan_for};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -26,17 +27,17 @@ pub struct CheckArgs {
 
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> Outcome {
-    let findings = match input::any_problem(&args.problem)? {
+    let findings = match input::read_problem(&args.problem)? {
         ProblemFile::Allocation(mut problem) => {
             if let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) {
                 let changed = problem.changed(|d| d.objective.latency_rule = rule);
                 problem = changed.expect("the rule alone makes no problem invalid");
             }
-            let plan = input::plan_for(&problem, &args.plan)?;
+            let plan = input::read_plan_for(&problem, &args.plan)?;
             apportion_checker::check(&problem, &plan)
         }
         ProblemFile::Scaling(problem) => {
-            let plan = read_scaling_plan_for(&problem, &args.plan, &input::text(&args.plan)?)?;
+            let plan = read_scaling_plan_for(&problem, &args.plan, &input::read_text(&args.plan)?)?;
             apportion_checker::check_scaling(&problem, &plan)
         }
     };

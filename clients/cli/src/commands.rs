@@ -1,9 +1,9 @@
 //! The list of commands.
 
-use crate::exit::Outcome;
 use crate::{
     agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
 };
+use apportion_support::exit::Outcome;
 use clap::Subcommand;
 
 /// One command line.
@@ -55,15 +55,15 @@ impl Command {
             Self::Diff(args) => diff::run(&args),
             Self::Frontier(args) => frontier::run(&args),
             Self::Compare(args) => compare::run(&args),
-            Self::Reproduce(args) => reproduce::run(&args),
+            Self::Reproduce(args) => reproduce::run(args),
             Self::Trace(command) => trace::run(&command),
             Self::Profile(args) => profile::run(&args),
             Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),
-            Self::Demo(args) => demo::run(&args),
-            Self::Bench(command) => bench::run(&command),
+            Self::Demo(args) => demo::run(args),
+            Self::Bench(command) => bench::run(command),
         }
     }
 }

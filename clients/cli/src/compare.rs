@@ -1,13 +1,14 @@
 //! `apportion compare`: planners side by side on one trace.
 
 use crate::args::{self, Format};
-use crate::exit::{Exit, Outcome};
-use crate::output::{self, Table, number, optional};
-use crate::{input, plan};
+use crate::workload::WorkloadArgs;
 use apportion_domain::{ObjectiveStep, PlanStatus, StopReason};
-use apportion_estimator::ArrivalProcess;
 use apportion_planning::compare::{Comparison, Contender, compare};
 use apportion_planning::{PlanOptions, Planner};
+use apportion_support::exit::{Exit, Outcome};
+use apportion_support::input;
+use apportion_support::output::{self, Table, number, optional};
+use apportion_support::progress::spinner;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
@@ -19,15 +20,8 @@ use std::time::{Duration, Instant};
 pub struct CompareArgs {
     /// Problem file, JSON or YAML.
     problem: String,
-    /// Trace: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated. Without one: the demand, for 60 s.
-    #[arg(long)]
-    trace: Vec<String>,
-    /// Root of all random streams.
-    #[arg(long, default_value_t = input::SEED)]
-    seed: u64,
-    /// How arrivals are drawn from rates: poisson, uniform or gamma:CV.
-    #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
-    arrivals: ArrivalProcess,
+    #[command(flatten)]
+    workload: WorkloadArgs,
     /// Which planners, separated by commas; default: all. `milp-unchecked` is `milp` without the check loop.
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Contender::ALL.map(Contender::name)))]
     planner: Vec<String>,
@@ -44,8 +38,8 @@ pub struct CompareArgs {
 
 /// Runs the command.
 pub fn run(args: &CompareArgs) -> Outcome {
-    let problem = input::problem(&args.problem)?;
-    let workload = input::workload(&problem, &args.trace, args.arrivals, args.seed)?;
+    let problem = input::read_allocation_problem(&args.problem)?;
+    let workload = args.workload.read(&problem)?;
     let mut contenders: Vec<Contender> = args.planner.iter().filter_map(|name| Contender::from_name(name)).collect();
     if contenders.is_empty() {
         contenders = Contender::ALL.to_vec();
@@ -59,12 +53,12 @@ pub fn run(args: &CompareArgs) -> Outcome {
     };
     let mut rows = Vec::with_capacity(contenders.len());
     for &contender in &contenders {
-        let progress = plan::spinner(&format!("planning with {}", contender.name()));
+        let progress = spinner(&format!("planning with {}", contender.name()));
         rows.extend(compare(&problem, &[contender], &options, &workload));
         progress.finish_and_clear();
     }
     match args.format {
-        Format::Json => output::print(&output::json(&document(&rows, args.seed))?)?,
+        Format::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
         Format::Table => output::print(&table(&rows))?,
     }
     let has = |status: PlanStatus| rows.iter().any(|r| r.outcome.status() == status);

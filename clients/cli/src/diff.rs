@@ -1,10 +1,11 @@
 //! `apportion diff`: what changes between two plans.
 
 use crate::args::Format;
-use crate::exit::{Exit, Failure, Outcome};
-use crate::output::{self, Table, number};
-use crate::{input, scaling};
+use crate::plan::scaling;
 use apportion_domain::PlanChange;
+use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::input;
+use apportion_support::output::{self, Table, number};
 use apportion_wire::{AnyPlan, BadInput};
 use clap::Args;
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ pub struct DiffArgs {
 
 /// Runs the command.
 pub fn run(args: &DiffArgs) -> Outcome {
-    let changes = match (input::any_plan(&args.from)?, input::any_plan(&args.to)?) {
+    let changes = match (input::read_plan(&args.from)?, input::read_plan(&args.to)?) {
         (AnyPlan::Allocation(from), AnyPlan::Allocation(to)) => from.diff(&to),
         (AnyPlan::Scaling(from), AnyPlan::Scaling(to)) => return scaling::diff(&from, &to, args.format),
         (AnyPlan::Allocation(_), AnyPlan::Scaling(_)) => return Err(other_kind(&args.to, "pipelines", "scaling")),

@@ -13,21 +13,15 @@ mod commands;
 mod compare;
 mod demo;
 mod diff;
-mod exit;
-mod explanation;
 mod frontier;
-mod frontier_plot;
-mod input;
-mod output;
 mod plan;
 mod profile;
 mod reproduce;
-mod requests;
 mod restore;
-mod scaling;
 mod serve;
 mod simulate;
 mod trace;
+mod workload;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -44,5 +38,5 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 something broke; 2 bad input; 3 
                           4 findings (check), or promises not kept (demo); 5 stopped without an answer.";
 
 fn main() -> ExitCode {
-    exit::code(Cli::parse().command.run())
+    apportion_support::exit::exit_code(Cli::parse().command.run())
 }

@@ -1,7 +1,7 @@
 //! `apportion restore-finish`: what is to be done after a database was restored from a backup.
 
-use crate::exit::{Exit, Outcome};
 use anyhow::Context;
+use apportion_support::exit::{Exit, Outcome};
 use clap::Args;
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
 //! `apportion serve`: the service, until it is told to stop.
 
-use crate::exit::{Exit, Outcome};
+use crate::args;
 use anyhow::Context;
 use apportion_api::Config;
+use apportion_support::exit::{Exit, Outcome};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,16 +37,11 @@ pub struct ServeArgs {
     token: Option<String>,
     /// The URL by which agents reach HTTP, for example that of a proxy or a cache before it: they fetch model files there, with the
     /// token as bearer [default: they fetch them over the address by which they join].
-    #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = http_url)]
+    #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = args::http_url)]
     advertise_http: Option<String>,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
-}
-
-fn http_url(text: &str) -> Result<String, String> {
-    let is_url = text.strip_prefix("http://").is_some_and(|rest| !rest.is_empty() && !rest.contains(['?', '#', ' ']));
-    is_url.then(|| text.to_owned()).ok_or_else(|| format!("{text:?}: expected a URL such as http://10.0.0.4:7070"))
 }
 
 /// Logs to stderr: of each target what `RUST_LOG` says (`info,apportion_api=debug`), or what is worth knowing without it.

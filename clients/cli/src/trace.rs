@@ -1,13 +1,14 @@
 //! `apportion trace`: making and inspecting traces.
 
 use crate::args::{self, Format};
-use crate::exit::{Exit, Outcome};
-use crate::input;
-use crate::output::{self, number, optional};
+use crate::workload;
 use anyhow::Context;
 use apportion_domain::Trace;
 use apportion_estimator::ArrivalProcess;
 use apportion_estimator::draw;
+use apportion_support::exit::{Exit, Outcome};
+use apportion_support::input;
+use apportion_support::output::{self, number, optional};
 use apportion_wire::{BadInput, TraceSummary, summarise, write_trace};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt::Write as _;
@@ -68,7 +69,7 @@ pub struct GenerateArgs {
     #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
     arrivals: ArrivalProcess,
     /// Root of the random stream.
-    #[arg(long, default_value_t = input::SEED)]
+    #[arg(long, default_value_t = workload::SEED)]
     seed: u64,
     /// Where to write; stdout if not given.
     #[arg(long)]
@@ -143,7 +144,7 @@ fn rate_at(shape: Shape, base: f64, peak: f64, second: u64, seconds: u64) -> f64
 }
 
 fn inspect(args: &InspectArgs) -> Outcome {
-    let summary = summarise(&input::trace(&args.trace, args.column.as_deref())?);
+    let summary = summarise(&input::read_trace(&args.trace, args.column.as_deref())?);
     match args.format {
         Format::Json => output::print(&output::json(&summary)?)?,
         Format::Table => output::print(&table(&summary))?,

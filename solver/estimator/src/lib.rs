@@ -9,7 +9,6 @@
 mod adopt;
 mod agenda;
 pub mod analytic;
-pub mod bench;
 mod blueprint;
 pub mod bounds;
 mod changes;

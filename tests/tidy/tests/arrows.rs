@@ -18,7 +18,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &["domain"]),
     ("api", &["domain", "serving", "checker", "estimator", "planning", "protocol", "wire"]),
     ("needs", &[]),
-    ("cli", &["api", "wire", "profiler", "checker", "estimator", "planning", "domain", "serving"]),
+    ("support", &["wire", "domain"]),
+    ("experiments", &["support", "wire", "domain", "serving", "estimator", "planning", "profiler", "protocol"]),
+    ("cli", &["experiments", "support", "api", "wire", "profiler", "checker", "estimator", "planning", "domain"]),
 ];
 
 /// Crates that may use any other: they are the tests.

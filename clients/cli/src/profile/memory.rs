@@ -1,14 +1,17 @@
 //! Peak memory of a variant, measured by another process of this program (see `apportion_profiler::memory`).
 
-use crate::exit::{Exit, Outcome};
-use crate::output;
 use anyhow::Context;
 use apportion_profiler::memory::{peak_memory_mib, read_inputs, write_inputs};
 use apportion_profiler::{BackendError, Provider, Running, Tensor};
+use apportion_support::exit::{Exit, Outcome};
+use apportion_support::output;
 use clap::Args;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// The hidden command that measures the memory of one variant.
+pub const COMMAND: &str = "profile-memory";
 
 /// Arguments of the hidden command that measures one variant; the batch comes over standard input.
 #[derive(Args, Debug)]
@@ -46,7 +49,7 @@ pub fn measure(library: &Path, running: Running, file: &Path, inputs: &[Tensor])
     let fail = |detail: String| BackendError::Run(format!("its memory could not be measured: {detail}"));
     let program = std::env::current_exe().map_err(|e| fail(e.to_string()))?;
     let mut command = Command::new(program);
-    command.arg(super::MEMORY_COMMAND).arg(file).arg("--library").arg(library);
+    command.arg(COMMAND).arg(file).arg("--library").arg(library);
     command.args(["--provider", running.provider.name(), "--device", &running.device.to_string()]);
     command.args(["--threads", &running.threads.to_string()]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

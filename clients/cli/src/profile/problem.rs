@@ -2,8 +2,9 @@
 //! hardware adds to.
 
 use super::settings::complete;
-use crate::exit::Failure;
-use crate::{input, output};
+use apportion_support::exit::Failure;
+use apportion_support::input;
+use apportion_support::output;
 use apportion_wire::{BadInput, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree, problem_from_tree};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -56,7 +57,7 @@ fn existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
     }
     let expected = format!("a problem file with the pipeline {pipeline}, or no file");
     let refused = |found: String| Failure::from(BadInput::one(out, "", found, expected.clone()));
-    let tree = parse_tree(out, &input::text(out)?).map_err(|e| refused(e.to_string()))?;
+    let tree = parse_tree(out, &input::read_text(out)?).map_err(|e| refused(e.to_string()))?;
     problem_from_tree(out, tree.clone()).map_err(|e| refused(e.to_string()))?;
     match tree["pipelines"].as_array().is_some_and(|all| all.iter().any(|p| p["name"] == *pipeline)) {
         true => Ok(tree),
@@ -147,7 +148,7 @@ mod tests {
         for latency_ms in [3.0, 2.0] {
             write(&out, &pipeline(), &measured("gpu", latency_ms), "gpu").unwrap_or_else(|e| panic!("{e:?}"));
         }
-        let problem = input::problem(&out).unwrap_or_else(|e| panic!("`plan` reads it: {e:?}"));
+        let problem = input::read_allocation_problem(&out).unwrap_or_else(|e| panic!("`plan` reads it: {e:?}"));
         assert_eq!(problem.pipelines[0].demand_qps, 70.0);
         let prices: Vec<f64> = problem.hardware.iter().map(|h| h.price_per_hour).collect();
         assert_eq!(prices, [0.5, 1.0]);

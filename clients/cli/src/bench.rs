@@ -1,0 +1,96 @@
+//! `apportion bench`: the speed of a part, printed as figures.
+
+use crate::agent::{self, AgentArgs};
+use crate::demo::{FleetArgs, format_named};
+use apportion_experiments::bench::fidelity::FidelitySettings;
+use apportion_experiments::bench::push::PushSettings;
+use apportion_experiments::bench::{estimator, fidelity, push, serving, solver};
+use apportion_support::exit::{Exit, Outcome};
+use clap::{Args, Subcommand};
+
+/// What is measured.
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Solving each problem file at 20 demand levels from 10 to 115 % of the largest demand that can be served; the first of
+    /// them on clusters of other sizes; many of their pipelines on one cluster; and scaling problems as they stand, beside 20
+    /// generated ones of 100 applications with 8 variants.
+    Solver {
+        /// Problem files of one pipeline, or scaling problems.
+        problems: Vec<String>,
+        /// Sizes of the cluster that the first problem is also solved on.
+        #[arg(long, value_delimiter = ',', default_value = "20,1000")]
+        sizes: Vec<u32>,
+        /// Pipelines that share one cluster; 0 leaves this out.
+        #[arg(long, default_value_t = solver::PIPELINES)]
+        pipelines: usize,
+        /// Devices of that cluster.
+        #[arg(long, default_value_t = solver::DEVICES)]
+        devices: u32,
+        /// Seed of the demands and weights of these pipelines.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// The estimator: task visits per second of processor time.
+    Estimator {
+        /// Simulated seconds.
+        #[arg(long, default_value_t = estimator::SECONDS)]
+        seconds: u64,
+    },
+    /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its regret against
+    /// an all-knowing choice.
+    Serving,
+    /// Real variants on this machine under loads from light to twice what was planned for, beside the interval in which the estimator
+    /// expects them.
+    Fidelity(FidelityArgs),
+    /// A new target for a large fleet: how soon every agent has acknowledged it.
+    Push(PushArgs),
+    /// Two agents on this machine with variants that take no time: what a hop adds, large tensors, requests per second at the
+    /// ingress, each beside the plainest way to do the same.
+    #[command(disable_help_flag = true)]
+    Agent(AgentArgs),
+}
+
+/// Arguments of `apportion bench fidelity`.
+#[derive(Args, Debug)]
+pub struct FidelityArgs {
+    #[command(flatten)]
+    fleet: FleetArgs,
+    /// Seconds of each load.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
+    seconds: u64,
+    /// Seed of the arrivals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// `table` for people, `json` for programs.
+    #[arg(long, default_value = "table", value_parser = ["table", "json"])]
+    format: String,
+}
+
+/// Arguments of `apportion bench push`.
+#[derive(Args, Debug)]
+pub struct PushArgs {
+    /// Agents, with one device each.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(4..=10_000))]
+    agents: u32,
+    /// Targets to push.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pushes: u32,
+}
+
+/// Runs the command.
+pub fn run(command: BenchCommand) -> Outcome {
+    match command {
+        BenchCommand::Solver { problems, sizes, pipelines, devices, seed } => {
+            solver::run(&problems, &sizes, &solver::Cluster { pipelines, devices, seed })?;
+        }
+        BenchCommand::Estimator { seconds } => estimator::run(seconds)?,
+        BenchCommand::Serving => serving::run()?,
+        BenchCommand::Fidelity(FidelityArgs { fleet, seconds, seed, format }) => {
+            let format = format_named(&format);
+            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, seed, format })?;
+        }
+        BenchCommand::Push(PushArgs { agents, pushes }) => push::run(&PushSettings { agents, pushes })?,
+        BenchCommand::Agent(args) => return agent::measure(&args),
+    }
+    Ok(Exit::Done)
+}

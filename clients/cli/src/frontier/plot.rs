@@ -1,0 +1,230 @@
+//! A frontier as a plot: accuracy, replicas and cost, one panel each, over the value that was varied.
+
+use super::result::Frontier;
+use anyhow::anyhow;
+use apportion_domain::{ObjectiveStep, PlanStatus};
+use apportion_planning::frontier::{FrontierPoint, Sweep};
+use apportion_support::exit::Failure;
+use apportion_support::plot::{FAINT, FONT, GRID, INK, tick_label};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+type Step = Option<ObjectiveStep>;
+
+const WIDTH: u32 = 880;
+
+const HEIGHT: u32 = 760;
+
+const HEAD: u32 = 74;
+
+const NO_PLAN: RGBColor = RGBColor(240, 236, 234);
+
+const BLUE: RGBColor = RGBColor(31, 105, 180);
+
+const ORANGE: RGBColor = RGBColor(214, 98, 20);
+
+/// One panel: its title and what it shows of a point.
+struct Panel {
+    title: &'static str,
+    value: fn(&FrontierPoint) -> Option<f64>,
+    /// Whether its axis starts at 0: counts and costs do, an accuracy would be a flat line.
+    from_zero: bool,
+}
+
+const PANELS: [Panel; 3] = [
+    Panel { title: "accuracy", value: |p| p.accuracy, from_zero: false },
+    Panel { title: "replicas", value: |p| p.replicas().map(|n| n as f64), from_zero: true },
+    Panel { title: "cost per hour", value: FrontierPoint::cost_per_hour, from_zero: true },
+];
+
+/// The plot as SVG.
+pub fn svg(frontier: &Frontier) -> Result<String, Failure> {
+    let mut text = String::new();
+    let drawn = {
+        let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+        draw(&root, frontier).and_then(|()| root.present().map_err(|e| anyhow!("{e}")))
+    };
+    drawn.map_err(|e| e.context("drawing the plot"))?;
+    Ok(text)
+}
+
+fn broken<E: std::error::Error + Send + Sync + 'static>(error: E) -> anyhow::Error {
+    anyhow::Error::new(error)
+}
+
+fn draw(root: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
+    root.fill(&WHITE).map_err(broken)?;
+    let (head, body) = root.split_vertically(HEAD);
+    heading(&head, frontier)?;
+    let last = PANELS.len() - 1;
+    // the last panel also holds the axis' labels
+    let height = (HEIGHT - HEAD - 46) / PANELS.len() as u32;
+    let mut rest = body;
+    for (i, panel) in PANELS.iter().enumerate() {
+        let area = if i < last {
+            let (area, below) = rest.split_vertically(height);
+            rest = below;
+            area
+        } else {
+            rest.clone()
+        };
+        draw_panel(&area, frontier, panel, i == last)?;
+    }
+    Ok(())
+}
+
+fn axis(sweep: Sweep) -> &'static str {
+    match sweep {
+        Sweep::Demand(_) => "demand (queries/s)",
+        Sweep::Slo(_) => "SLO (ms)",
+        Sweep::Budget => "budget per hour",
+        Sweep::Count(_) => "devices",
+    }
+}
+
+/// The title and what the colours mean.
+fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
+    let of = frontier.of.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
+    let name = std::path::Path::new(&frontier.file).file_name().and_then(|n| n.to_str()).unwrap_or(&frontier.file);
+    let title = format!("{name}: {}{of}", axis(frontier.sweep));
+    area.draw(&Text::new(title, (20, 16), (FONT, 20).into_font().color(&INK))).map_err(broken)?;
+    let mut x = 22;
+    let mut entry = |text: &str, swatch: &dyn Fn((i32, i32)) -> anyhow::Result<()>| -> anyhow::Result<()> {
+        swatch((x + 5, 55))?;
+        area.draw(&Text::new(text.to_owned(), (x + 16, 48), (FONT, 13).into_font().color(&INK))).map_err(broken)?;
+        x += 44 + 6 * text.chars().count() as i32;
+        Ok(())
+    };
+    let dot = |color: RGBColor, filled: bool| {
+        move |at: (i32, i32)| -> anyhow::Result<()> {
+            let style = if filled { color.filled() } else { color.stroke_width(2) };
+            area.draw(&Circle::new(at, 4, style)).map_err(broken)
+        }
+    };
+    let has = |test: &dyn Fn(&FrontierPoint) -> bool| frontier.points.iter().any(test);
+    if has(&|p| p.step() == Some(ObjectiveStep::Hardware)) {
+        entry("most accurate variants, fewest replicas", &dot(BLUE, true))?;
+    }
+    if has(&|p| p.step() == Some(ObjectiveStep::Accuracy)) {
+        entry("highest accuracy on the devices there are", &dot(ORANGE, true))?;
+    }
+    if has(&|p| p.plan.is_some() && p.step().is_none()) {
+        entry("best plan", &dot(BLUE, true))?;
+    }
+    if has(&|p| p.status == PlanStatus::Feasible) {
+        entry("not proven best", &dot(INK, false))?;
+    }
+    if has(&|p| p.plan.is_none()) {
+        entry("no plan", &|(x, y)| {
+            area.draw(&Rectangle::new([(x - 6, y - 6), (x + 6, y + 6)], NO_PLAN.filled())).map_err(broken)
+        })?;
+    }
+    if frontier.present.is_some_and(|v| x_range(&frontier.points).contains(&v)) {
+        entry("the problem file's value", &|(x, y)| {
+            area.draw(&PathElement::new([(x, y - 7), (x, y + 7)], FAINT.stroke_width(2))).map_err(broken)
+        })?;
+    }
+    Ok(())
+}
+
+fn color(step: Step) -> RGBColor {
+    if step == Some(ObjectiveStep::Accuracy) { ORANGE } else { BLUE }
+}
+
+/// The shown interval of the values that were varied, never empty.
+fn x_range(points: &[FrontierPoint]) -> Range<f64> {
+    let values = || points.iter().map(|p| p.value);
+    let (from, to) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    let margin = if to > from { 0.02 * (to - from) } else { 0.05 * to.abs().max(1.0) };
+    from - margin..to + margin
+}
+
+/// The shown interval of a panel, never empty.
+fn y_range(points: &[FrontierPoint], panel: &Panel) -> Range<f64> {
+    let values = || points.iter().filter_map(panel.value);
+    let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    if !least.is_finite() {
+        return 0.0..1.0;
+    }
+    let from = if panel.from_zero { 0.0 } else { least };
+    let margin = if most > from { 0.1 * (most - from) } else { 0.05 * most.abs().max(0.1) };
+    let below = if panel.from_zero { 0.0 } else { from - margin };
+    below..most + margin
+}
+
+fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -> anyhow::Result<()> {
+    let points = &frontier.points;
+    let (x, y) = (x_range(points), y_range(points, panel));
+    let mut chart = ChartBuilder::on(area)
+        .margin_right(24)
+        .margin_left(12)
+        .margin_top(22)
+        .x_label_area_size(if last { 46 } else { 6 })
+        .y_label_area_size(64)
+        .build_cartesian_2d(x.clone(), y.clone())
+        .map_err(broken)?;
+    chart.draw_series(without_plan(points, &x, &y)).map_err(broken)?;
+    let label = |v: &f64| tick_label(*v);
+    let no_label = |_: &f64| String::new();
+    let style = (FONT, 13).into_font().color(&FAINT);
+    let mut mesh = chart.configure_mesh();
+    mesh.bold_line_style(GRID).light_line_style(TRANSPARENT).axis_style(FAINT).y_labels(5).label_style(style.clone());
+    mesh.x_labels(10).y_label_formatter(&label);
+    if last {
+        mesh.x_desc(axis(frontier.sweep)).axis_desc_style((FONT, 14).into_font().color(&INK)).x_label_formatter(&label);
+    } else {
+        mesh.x_label_formatter(&no_label);
+    }
+    mesh.draw().map_err(broken)?;
+    if let Some(present) = frontier.present.filter(|v| x.contains(v)) {
+        let line = PathElement::new([(present, y.start), (present, y.end)], FAINT.stroke_width(1));
+        chart.draw_series([line]).map_err(broken)?;
+    }
+    for (step, run) in runs(points, panel) {
+        chart.draw_series(LineSeries::new(run, color(step).stroke_width(2))).map_err(broken)?;
+    }
+    let shown = points.iter().filter_map(|p| Some(((p.value, (panel.value)(p)?), p)));
+    let dots = shown.map(|(at, p)| {
+        let proven = p.status == PlanStatus::Optimal;
+        let style = if proven { color(p.step()).filled() } else { color(p.step()).stroke_width(2) };
+        Circle::new(at, 3, style)
+    });
+    chart.draw_series(dots).map_err(broken)?;
+    let place = Pos::new(HPos::Left, VPos::Top);
+    let title = (FONT, 15).into_font().color(&INK).pos(place);
+    area.draw(&Text::new(panel.title, (76, 2), title)).map_err(broken)?;
+    Ok(())
+}
+
+/// Unbroken runs of points with a plan; where the step changes, the new run starts at the old one's last point.
+fn runs(points: &[FrontierPoint], panel: &Panel) -> Vec<(Step, Vec<(f64, f64)>)> {
+    let mut runs: Vec<(Step, Vec<(f64, f64)>)> = Vec::new();
+    let mut before: Option<(f64, f64)> = None;
+    for p in points {
+        let here = (panel.value)(p).map(|y| (p.value, y));
+        if let Some(at) = here {
+            match (before, runs.last_mut()) {
+                (Some(_), Some((step, run))) if *step == p.step() => run.push(at),
+                (Some(from), _) => runs.push((p.step(), vec![from, at])),
+                (None, _) => runs.push((p.step(), vec![at])),
+            }
+        }
+        before = here;
+    }
+    runs
+}
+
+/// Where there is no plan: from half-way to the neighbour on either side.
+fn without_plan(points: &[FrontierPoint], x: &Range<f64>, y: &Range<f64>) -> Vec<Rectangle<(f64, f64)>> {
+    let middle = |a: usize, b: usize| 0.5 * (points[a].value + points[b].value);
+    let rectangle = |(i, _): (usize, &FrontierPoint)| {
+        let from = if i == 0 { x.start } else { middle(i - 1, i) };
+        let to = if i + 1 == points.len() { x.end } else { middle(i, i + 1) };
+        Rectangle::new([(from, y.start), (to, y.end)], NO_PLAN.filled())
+    };
+    points.iter().enumerate().filter(|(_, p)| p.plan.is_none()).map(rectangle).collect()
+}

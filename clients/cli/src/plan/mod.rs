@@ -1,0 +1,225 @@
+//! `apportion plan`: a plan for a problem.
+
+mod explanation;
+pub mod scaling;
+
+use crate::args::{self, Format};
+use crate::workload;
+use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
+use apportion_estimator::{ArrivalProcess, Workload};
+use apportion_planning::{Incumbent, Listener, PlanOptions, Planner};
+use apportion_support::exit::{Exit, Outcome};
+use apportion_support::input;
+use apportion_support::output::{self, Table, number, optional};
+use apportion_support::progress::spinner;
+use apportion_wire::plan::LadderStepFile;
+use apportion_wire::{BadInput, PlanFile, ProblemFile};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use indicatif::ProgressBar;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Arguments of `apportion plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Problem file, JSON or YAML.
+    problem: String,
+    /// Which planner.
+    #[arg(long, default_value = "milp", value_parser = PossibleValuesParser::new(Planner::NAMES))]
+    planner: String,
+    /// Which queries must meet the SLO, instead of the file's rule.
+    #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
+    latency_rule: Option<String>,
+    /// Queries per second to plan for, instead of the file's: QPS, or PIPELINE=QPS; may be repeated.
+    #[arg(long, value_name = "QPS")]
+    demand: Vec<String>,
+    /// Trace on which the plan must hold: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated.
+    #[arg(long)]
+    trace: Vec<String>,
+    /// Stop solving after this time, for example 10s or 500ms.
+    #[arg(long, value_parser = args::duration)]
+    time_limit: Option<Duration>,
+    /// Relative gap at which a plan counts as optimal.
+    #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
+    gap: f64,
+    /// Also find the replicas for other loads, from the demand over so many to so many times it (1 to 100): agents and `simulate`
+    /// follow them.
+    #[arg(long, value_name = "TIMES", value_parser = args::times)]
+    ladder: Option<f64>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Also write the plan file here.
+    #[arg(long)]
+    out: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &PlanArgs) -> Outcome {
+    let problem = match input::read_problem(&args.problem)? {
+        ProblemFile::Allocation(problem) => under_rule(args, workload::with_demands(problem, &args.demand)?),
+        ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
+    };
+    let trace = match args.trace.is_empty() {
+        true => None,
+        false => Some(workload::read_workload(&problem, &args.trace, ArrivalProcess::Poisson, workload::SEED)?),
+    };
+    let mut options = options(args, trace);
+    let progress = spinner(&format!("planning {}", args.problem));
+    options.listener = Some(listener(&progress, &args.problem));
+    let (outcome, report) = apportion_planning::plan(&problem, &options);
+    progress.finish_and_clear();
+    finish(args, &problem, &outcome, &report)
+}
+
+fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanOptions {
+    let start = Instant::now();
+    PlanOptions {
+        planner: Planner::from_name(&args.planner).unwrap_or_default(),
+        gap: args.gap,
+        time_limit: args.time_limit,
+        cancel: Arc::new(AtomicBool::new(false)),
+        trace,
+        ladder: args.ladder,
+        ..PlanOptions::new(Arc::new(move || start.elapsed()))
+    }
+}
+
+/// A scaling problem has one rule of its own and no requests that a trace could replay.
+fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
+    if let Some(trace) = args.trace.first() {
+        let expected = "no --trace: a scaling problem has loads, and no requests to replay";
+        return Err(BadInput::one("--trace", trace, format!("{} is a scaling problem", args.problem), expected).into());
+    }
+    if let Some(demand) = args.demand.first() {
+        let expected = "no --demand: the loads of a scaling problem are its applications'";
+        return Err(BadInput::one("--demand", demand, format!("{} is a scaling problem", args.problem), expected).into());
+    }
+    if !scaling::PLANNERS.contains(&args.planner.as_str()) {
+        let expected = scaling::PLANNERS.join(" or ");
+        return Err(
+            BadInput::one("--planner", &args.planner, format!("{} is a scaling problem", args.problem), expected).into()
+        );
+    }
+    if let Some(ladder) = args.ladder {
+        let expected = "no --ladder: a scaling problem has loads, and no pipeline that follows them";
+        let (place, shown) = (format!("{} is a scaling problem", args.problem), ladder.to_string());
+        return Err(BadInput::one("--ladder", &shown, place, expected).into());
+    }
+    let print = scaling::Print { format: args.format, out: args.out.as_deref() };
+    let progress = spinner(&format!("planning {}", args.problem));
+    let done = scaling::plan(problem, &options(args, None), &print);
+    progress.finish_and_clear();
+    done
+}
+
+fn under_rule(args: &PlanArgs, problem: Problem) -> Problem {
+    let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) else { return problem };
+    problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid")
+}
+
+fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &PlanningReport) -> Outcome {
+    let file = PlanFile::from_outcome(problem, outcome, report);
+    if let Some(out) = &args.out {
+        output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
+    }
+    match args.format {
+        Format::Json => output::print(&file.to_json())?,
+        Format::Table => output::print(&table(&file))?,
+    }
+    Ok(match outcome {
+        PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,
+        PlanOutcome::Infeasible { .. } => Exit::Infeasible,
+        PlanOutcome::Unknown { .. } => Exit::NoAnswer,
+    })
+}
+
+/// Shows beside the spinner how far the search is.
+fn listener(progress: &ProgressBar, problem: &str) -> Listener {
+    let (bar, problem) = (progress.clone(), problem.to_owned());
+    Arc::new(move |now: Incumbent| {
+        let known = |value: Option<f64>| value.map_or_else(|| "none yet".to_owned(), number);
+        bar.set_message(format!("planning {problem}: {} {}, bound {}", now.goal, known(now.value), known(now.bound)));
+    })
+}
+
+fn table(file: &PlanFile) -> String {
+    let mut text = String::new();
+    let o = &file.objective;
+    let step = o.step.as_ref().map_or_else(String::new, |s| format!(", step {s}"));
+    let mut line = |key: &str, value: String| writeln!(text, "{key:<12}{value}").expect("text does not fail");
+    line("status", file.status.clone());
+    line("objective", format!("{}{step}: {}", o.mode, optional(o.value)));
+    line("bound", format!("{} (gap {})", optional(o.bound), optional(o.gap)));
+    if let (Some(cost), Some(replicas)) = (file.cost_per_hour, file.replicas) {
+        line("cost", format!("{} per hour, {replicas} replicas", number(cost)));
+    }
+    let stopped = file.planner.stopped.as_ref().map_or_else(String::new, |s| format!(", stopped: {s}"));
+    line("planner", format!("{}, {} s{stopped}", file.planner.name, number(file.planner.seconds)));
+    if let Some(e) = &file.estimate {
+        let served =
+            format!("{} ok, {} late, {} dropped, {} failed of {} requests", e.ok, e.late, e.dropped, e.failed, e.requests);
+        line("estimate", format!("attainment {} ({served})", number(e.attainment)));
+        let accuracy = optional(e.accuracy);
+        line("", format!("p50 {} ms, p99 {} ms, accuracy {accuracy}", optional(e.p50_ms), optional(e.p99_ms)));
+    }
+    for p in &file.pipelines {
+        let s = &p.serving;
+        let serving = [&s.queueing, &s.batching, &s.routing, &s.dropping].map(String::as_str).join(", ");
+        let demand = number(p.demand_qps);
+        writeln!(text, "\n{}: {demand} queries/s, accuracy {}, {serving}", p.name, number(p.accuracy))
+            .expect("text does not fail");
+        text.push_str(&assignments(p).text("  "));
+        if let (Some(first), Some(last)) = (p.ladder.first(), p.ladder.last()) {
+            let replicas = |step: &LadderStepFile| step.replicas.iter().map(|n| u64::from(*n)).sum::<u64>();
+            let (from, to) = (number(first.rate_qps), number(last.rate_qps));
+            let (few, many) = (replicas(first), replicas(last));
+            let steps = p.ladder.len();
+            writeln!(text, "  ladder: {steps} steps from {from} queries/s ({few} replicas) to {to} ({many})")
+                .expect("text does not fail");
+        }
+    }
+    add_reasons(file, &mut text);
+    text
+}
+
+fn assignments(p: &apportion_wire::plan::PipelinePlanFile) -> Table {
+    let mut table =
+        Table::new(&["task", "variant", "hardware", "share", "batch", "replicas", "traffic", "budget ms", "busy"]);
+    for a in &p.assignments {
+        table.row(vec![
+            a.task.clone(),
+            a.variant.clone(),
+            a.hardware.clone(),
+            number(a.share),
+            a.batch.to_string(),
+            a.replicas.to_string(),
+            number(a.traffic_share),
+            number(a.latency_budget_ms),
+            number(a.utilisation),
+        ]);
+    }
+    table
+}
+
+fn add_reasons(file: &PlanFile, text: &mut String) {
+    if !file.planner.rounds.is_empty() {
+        let mut rounds = Table::new(&["round", "objective", "replicas", "attainment", "p99 ms"]);
+        for r in &file.planner.rounds {
+            rounds.row(vec![
+                r.round.to_string(),
+                optional(r.objective.value),
+                r.replicas.to_string(),
+                number(r.attainment),
+                optional(r.p99_ms),
+            ]);
+        }
+        text.push('\n');
+        text.push_str(&rounds.text(""));
+    }
+    text.push_str(&explanation::text(&file.explanation));
+}

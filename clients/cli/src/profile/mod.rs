@@ -1,0 +1,211 @@
+//! `apportion profile`: measures a pipeline's variants and paths on this machine.
+
+mod memory;
+mod problem;
+mod register;
+mod settings;
+
+pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
+
+use anyhow::{Context, Result};
+use apportion_profiler::{
+    Clock, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, Running, THREADS_DEFAULT, TaskFiles,
+    Tensor, ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
+};
+use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::input;
+use apportion_support::output::{self, Table, number};
+use apportion_support::progress::spinner;
+use apportion_wire::{
+    BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, parse_tree,
+    pipeline_spec_from_tree,
+};
+use clap::Args;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `apportion profile`.
+#[derive(Args, Debug)]
+pub struct ProfileArgs {
+    /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set.
+    pipeline: String,
+    /// Name of the hardware type that this machine is.
+    #[arg(long, default_value = "cpu")]
+    hardware: String,
+    /// Factor on all latencies, for devices that hold their slot for a multiple of the measured time.
+    #[arg(long, default_value_t = 1.0)]
+    multiple: f64,
+    /// What times are taken from: the `wall`'s clock, or the `processor` time of the thread, which other work on this machine does not
+    /// lengthen (for emulated devices; only where variants run on processors).
+    #[arg(long, default_value = "wall", value_parser = ["wall", "processor"])]
+    clock: String,
+    /// Largest batch size; measured are the powers of two up to it.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch_max: u32,
+    /// Register the pipeline, its model files and the profile with the service at this address. Settings that the file
+    /// leaves out, and profiles of other hardware types, stay as they are registered.
+    #[arg(long)]
+    register: Option<String>,
+    /// Also write a problem file here, for `plan`. If it is there with this pipeline, its settings and other hardware types
+    /// stay.
+    #[arg(long)]
+    out: Option<String>,
+    /// What the variants run on: `cpu` or `cuda`; it is an error if they cannot run there.
+    #[arg(long, default_value = "cpu")]
+    provider: Provider,
+    /// CUDA's number of the device, with `--provider cuda`.
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+    /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or what `make setup` fetched.
+    #[arg(long)]
+    onnxruntime: Option<PathBuf>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: crate::args::Format,
+}
+
+/// Runs the command.
+pub fn run(args: &ProfileArgs) -> Outcome {
+    if !(args.multiple > 0.0 && args.multiple <= 1e6) {
+        let expected = "a factor above 0, at most 1e6";
+        return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
+    }
+    let tree = parse_tree(&args.pipeline, &input::read_text(&args.pipeline)?)?;
+    let spec = pipeline_spec_from_tree(&args.pipeline, tree.clone())?;
+    let folder = Path::new(&args.pipeline).parent().unwrap_or(Path::new(".")).to_owned();
+    let files = files(&args.pipeline, &spec, &folder)?;
+    let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
+    let batches = (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect();
+    let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };
+    if clock == Clock::Processor && args.provider != Provider::Cpu {
+        return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
+    }
+    let options = MeasureOptions { batches, multiple: args.multiple, clock, ..MeasureOptions::default() };
+    let running = Running { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
+    warn_if_busy();
+    let bar = spinner("profiling");
+    let mut report = |p: &apportion_profiler::Progress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
+    let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
+    let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
+    bar.finish_and_clear();
+    let set = profile_set(&measured.context("profiling")?, &args.hardware);
+    let pipeline = without_files(tree);
+    if let Some(base) = &args.register {
+        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+        runtime.block_on(register::register(base, pipeline.clone(), &files, &set))?;
+    }
+    if let Some(out) = &args.out {
+        problem::write(out, &pipeline, &set, &args.hardware)?;
+    }
+    match args.format {
+        crate::args::Format::Json => output::print(&output::json(&set)?)?,
+        crate::args::Format::Table => output::print(&tables(&set))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// What the profiler needs, with paths relative to the pipeline file.
+fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles, Failure> {
+    let missing = |pointer: String, expected: &str| BadInput::one(file, pointer, "nothing", expected);
+    let mut tasks = Vec::new();
+    for (t, task) in spec.tasks.iter().enumerate() {
+        let mut variants = Vec::new();
+        for (v, variant) in task.variants.iter().enumerate() {
+            let at = || missing(format!("/tasks/{t}/variants/{v}/model"), "the path of a model file");
+            let model = variant.model.as_ref().ok_or_else(at)?;
+            variants.push(VariantFile { name: variant.name.clone(), file: folder.join(model) });
+        }
+        tasks.push(TaskFiles { name: task.name.clone(), variants });
+    }
+    let edge =
+        |e: &apportion_wire::spec::EdgeSpec| EdgeFiles { from: e.from.clone(), to: e.to.clone(), map: e.map.clone() };
+    let validation = spec.validation.as_ref().ok_or_else(|| missing("/validation".into(), "a labelled validation set"))?;
+    let matching = &validation.matching;
+    Ok(PipelineFiles {
+        tasks,
+        edges: spec.edges.iter().map(edge).collect(),
+        validation: ValidationFiles {
+            inputs: validation.inputs.iter().map(|(name, file)| (name.clone(), folder.join(file))).collect(),
+            labels: folder.join(&validation.labels),
+            matching: MatchRule { value: matching.value.clone(), at: matching.at.clone(), within: matching.within },
+        },
+    })
+}
+
+fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
+    let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
+    for task in &measured.tasks {
+        let tensor = |t: &apportion_profiler::TensorSpec| TensorSpec {
+            name: t.name.clone(),
+            datatype: t.datatype.name().to_owned(),
+            shape: t.shape.clone(),
+        };
+        let (inputs, outputs) = (task.inputs.iter().map(tensor).collect(), task.outputs.iter().map(tensor).collect());
+        tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs });
+        for variant in &task.variants {
+            let (task, name) = (task.name.clone(), variant.name.clone());
+            rows.extend(variant.rows.iter().map(|r| MeasuredRow {
+                task: task.clone(),
+                variant: name.clone(),
+                hardware: hardware.to_owned(),
+                share: 1.0,
+                batch: r.batch,
+                latency_ms: r.latency_ms,
+                p99_ms: Some(r.p99_ms),
+            }));
+            let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
+            variants.push(MeasuredVariant {
+                task,
+                variant: name,
+                accuracy: Some(variant.accuracy),
+                load_ms: Some(variant.load_ms),
+                memory_mib: variant.memory_mib,
+                fanout_counts: variant.fanout_counts.iter().map(|(child, c)| (child.clone(), counts(c))).collect(),
+            });
+        }
+    }
+    let path_accuracy = measured.path_accuracy.iter().map(|p| (p.key(), p.accuracy)).collect();
+    ProfileSet { rows, variants, path_accuracy, tasks }
+}
+
+/// Without what only this machine's files give meaning to.
+fn without_files(mut pipeline: Value) -> Value {
+    if let Some(settings) = pipeline.as_object_mut() {
+        settings.remove("validation");
+    }
+    for task in pipeline["tasks"].as_array_mut().into_iter().flatten() {
+        for variant in task["variants"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            variant.retain(|key, _| key != "model" && key != "model_digest");
+        }
+    }
+    pipeline
+}
+
+/// Says so if processors have work already: what is measured beside it takes longer than it would alone.
+fn warn_if_busy() {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as f64;
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let load = load.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
+    if let Some(load) = load.filter(|load| *load + 1.0 > processors) {
+        eprintln!(
+            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured beside \
+             them takes longer than it would alone"
+        );
+    }
+}
+
+fn tables(set: &ProfileSet) -> String {
+    let mut rows = Table::new(&["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s"]);
+    for r in &set.rows {
+        let qps = 1000.0 * f64::from(r.batch) / r.latency_ms;
+        let p99 = output::optional(r.p99_ms);
+        rows.row(vec![r.task.clone(), r.variant.clone(), r.batch.to_string(), number(r.latency_ms), p99, number(qps)]);
+    }
+    let mut paths = Table::new(&["path", "accuracy"]);
+    for (path, accuracy) in &set.path_accuracy {
+        paths.row(vec![path.clone(), number(*accuracy)]);
+    }
+    format!("{}\n{}", rows.text(""), paths.text(""))
+}

@@ -1,0 +1,34 @@
+//! `apportion reproduce`: runs the papers' comparisons again.
+
+use crate::workload;
+use apportion_experiments::reproduce::{self, ReproduceSettings};
+use apportion_support::exit::Outcome;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use std::path::PathBuf;
+
+/// Arguments of `apportion reproduce`.
+#[derive(Args, Debug)]
+pub struct ReproduceArgs {
+    /// Which comparison, or all.
+    #[arg(value_parser = PossibleValuesParser::new(reproduce::names()))]
+    name: String,
+    /// Folder of shared profiles, problems and traces; without it, what is built in.
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Folder for the page and the plots; made if it is not there.
+    #[arg(long, default_value = "reproduce")]
+    out: PathBuf,
+    /// Root of all random streams.
+    #[arg(long, default_value_t = workload::SEED)]
+    seed: u64,
+    /// Tiny settings that show that everything runs; their figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Runs the command.
+pub fn run(args: ReproduceArgs) -> Outcome {
+    let ReproduceArgs { name, data, out, seed, quick } = args;
+    reproduce::run(&ReproduceSettings { name, data, out, seed, quick })
+}

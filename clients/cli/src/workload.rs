@@ -1,0 +1,155 @@
+//! Which load does a command line describe? The demands and traces of `--demand` and `--trace`.
+
+use crate::args;
+use apportion_domain::{Problem, Trace};
+use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workload};
+use apportion_support::exit::Failure;
+use apportion_support::input::read_trace;
+use apportion_wire::BadInput;
+use clap::Args;
+use std::path::Path;
+
+/// The arguments that describe a load.
+#[derive(Args, Debug)]
+pub struct WorkloadArgs {
+    /// Trace: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated. Without one: the demand, for 60 s.
+    #[arg(long)]
+    pub trace: Vec<String>,
+    /// Root of all random streams.
+    #[arg(long, default_value_t = SEED)]
+    pub seed: u64,
+    /// How arrivals are drawn from rates: poisson, uniform or gamma:CV.
+    #[arg(long, default_value = "poisson", value_parser = args::arrivals)]
+    pub arrivals: ArrivalProcess,
+}
+
+impl WorkloadArgs {
+    /// The load of each pipeline of a problem.
+    ///
+    /// # Errors
+    /// As [`read_workload`].
+    pub fn read(&self, problem: &Problem) -> Result<Workload, Failure> {
+        read_workload(problem, &self.trace, self.arrivals, self.seed)
+    }
+}
+
+/// Seed of the default trace.
+pub const SEED: u64 = DEFAULT_SEED;
+
+/// The problem with the demands that a command line names: `QPS`, where there is one pipeline, or `PIPELINE=QPS`.
+pub fn with_demands(problem: Problem, arguments: &[String]) -> Result<Problem, Failure> {
+    let mut changed = problem;
+    for text in arguments {
+        let names: Vec<&str> = changed.pipelines.iter().map(|p| p.name.as_str()).collect();
+        let wrong = |found: &str| {
+            let expected = format!("a rate from 0 to 1e9, alone or as PIPELINE=QPS with one of {}", names.join(", "));
+            Failure::from(BadInput::one("--demand", text, found.to_owned(), expected))
+        };
+        let (index, rate) = match text.rsplit_once('=') {
+            None if names.len() == 1 => (0, text.as_str()),
+            None => return Err(wrong("no pipeline, and there are several")),
+            Some((name, rate)) => {
+                (names.iter().position(|n| *n == name).ok_or_else(|| wrong("an unknown pipeline"))?, rate)
+            }
+        };
+        let demand_qps = args::rate(rate).map_err(|_| wrong("no rate"))?;
+        let hardware = changed.hardware.clone();
+        let pipeline = changed.pipelines[index].changed(&hardware, |p| p.demand_qps = demand_qps);
+        let pipeline = pipeline.map_err(|e| BadInput::refused("--demand", e))?;
+        changed =
+            changed.changed(|draft| draft.pipelines[index] = pipeline).map_err(|e| BadInput::refused("--demand", e))?;
+    }
+    Ok(changed)
+}
+
+/// One `--trace` argument, `F` or `PIPELINE=F[:COLUMN]`, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+struct TraceArgument<'a> {
+    pipeline: Option<usize>,
+    file: &'a str,
+    column: Option<&'a str>,
+}
+
+impl<'a> TraceArgument<'a> {
+    /// A whole argument that names a file is that file, so that names may hold `=` and `:`.
+    fn parse(text: &'a str, names: &[&str], exists: impl Fn(&str) -> bool) -> Result<Self, BadInput> {
+        if exists(text) {
+            return Ok(Self { pipeline: None, file: text, column: None });
+        }
+        let named = text.split_once('=').map(|(name, rest)| (names.iter().position(|n| *n == name), name, rest));
+        let (pipeline, rest) = match named {
+            Some((Some(pipeline), _, rest)) => (Some(pipeline), rest),
+            Some((None, name, _)) => {
+                let known = names.iter().map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ");
+                let found = format!("unknown pipeline {name:?}");
+                return Err(BadInput::one("--trace", text, found, format!("a file, or a pipeline: {known}")));
+            }
+            None => (None, text),
+        };
+        let (file, column) = match rest.rsplit_once(':') {
+            Some((file, column)) if !exists(rest) && exists(file) => (file, Some(column)),
+            _ => (rest, None),
+        };
+        Ok(Self { pipeline, file, column })
+    }
+}
+
+/// The load of each pipeline by the `--trace` arguments. A pipeline without one gets its demand, for as long as the
+/// longest trace lasts; without any, the default trace: Poisson at the demand, 60 s.
+pub fn read_workload(
+    problem: &Problem,
+    arguments: &[String],
+    arrivals: ArrivalProcess,
+    seed: u64,
+) -> Result<Workload, Failure> {
+    let names: Vec<&str> = problem.pipelines.iter().map(|p| p.name.as_str()).collect();
+    let mut traces: Vec<Option<Trace>> = vec![None; names.len()];
+    for text in arguments {
+        let argument = TraceArgument::parse(text, &names, |f| Path::new(f).exists())?;
+        let pipeline = match argument.pipeline {
+            Some(pipeline) => pipeline,
+            None if names.len() == 1 => 0,
+            None => {
+                let expected = format!("PIPELINE=FILE with one of the pipelines {}", names.join(", "));
+                return Err(BadInput::one("--trace", text, "a trace for several pipelines", expected).into());
+            }
+        };
+        if traces[pipeline].is_some() {
+            let found = format!("a second trace for {:?}", names[pipeline]);
+            return Err(BadInput::one("--trace", text, found, "one trace for each pipeline").into());
+        }
+        traces[pipeline] = Some(read_trace(argument.file, argument.column)?);
+    }
+    let seconds = traces.iter().flatten().map(seconds_of).max().unwrap_or(DEFAULT_SECONDS);
+    let demand = |p: usize| Trace::Rates((0..seconds).map(|s| (s, problem.pipelines[p].demand_qps)).collect());
+    let traces = traces.into_iter().enumerate().map(|(p, t)| t.unwrap_or_else(|| demand(p))).collect();
+    Ok(Workload { traces, arrivals, seed })
+}
+
+fn seconds_of(trace: &Trace) -> u64 {
+    const NANOS: u64 = 1_000_000_000;
+    match trace {
+        Trace::Arrivals(moments) => moments.last().map_or(1, |m| m.as_nanos().div_ceil(NANOS).max(1)),
+        Trace::Rates(rows) => rows.last().map_or(1, |r| r.0 + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_argument_may_name_pipeline_and_column() {
+        let exists = |f: &str| ["t.csv", "a=b.csv", "c:d.csv"].contains(&f);
+        let parse = |text| TraceArgument::parse(text, &["p", "q"], exists);
+        let of = |pipeline, file, column| Ok(TraceArgument { pipeline, file, column });
+        assert_eq!(parse("t.csv"), of(None, "t.csv", None));
+        assert_eq!(parse("q=t.csv"), of(Some(1), "t.csv", None));
+        assert_eq!(parse("q=t.csv:yolo"), of(Some(1), "t.csv", Some("yolo")));
+        assert_eq!(parse("t.csv:yolo"), of(None, "t.csv", Some("yolo")));
+        assert_eq!(parse("a=b.csv"), of(None, "a=b.csv", None));
+        assert_eq!(parse("p=c:d.csv"), of(Some(0), "c:d.csv", None));
+        assert_eq!(parse("missing.csv"), of(None, "missing.csv", None));
+        assert!(parse("r=t.csv").expect_err("no such pipeline").to_string().contains("unknown pipeline \"r\""));
+    }
+}

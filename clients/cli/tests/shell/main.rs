@@ -1,0 +1,8 @@
+//! What does a shell see of the commands? Exit codes, stdout and stderr.
+
+mod autoscaler;
+mod commands;
+mod frontier;
+mod program;
+mod reproduce;
+mod scaling;

@@ -1,0 +1,73 @@
+//! How are the files that a command line names read?
+
+use crate::exit::Failure;
+use apportion_domain::{Plan, Problem, Trace};
+use apportion_wire::{AnyPlan, BadInput, ProblemFile};
+
+/// The bytes of a file.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn read_bytes(file: &str) -> Result<Vec<u8>, Failure> {
+    std::fs::read(file).map_err(|e| {
+        let found = format!("cannot be read ({e})");
+        BadInput::one(file, "", found, "a file that exists and may be read").into()
+    })
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// If the file cannot be read, or is not UTF-8.
+pub fn read_text(file: &str) -> Result<String, Failure> {
+    String::from_utf8(read_bytes(file)?).map_err(|e| {
+        let at = format!("byte {}", e.utf8_error().valid_up_to());
+        BadInput::one(file, at, "not UTF-8", "text in UTF-8").into()
+    })
+}
+
+/// The problem of either kind in a file.
+///
+/// # Errors
+/// If the file cannot be read, or holds no valid problem.
+pub fn read_problem(file: &str) -> Result<ProblemFile, Failure> {
+    Ok(apportion_wire::read_problem(file, &read_text(file)?)?)
+}
+
+/// The allocation problem in a file.
+///
+/// # Errors
+/// As [`read_problem`], and if the file holds a scaling problem.
+pub fn read_allocation_problem(file: &str) -> Result<Problem, Failure> {
+    match read_problem(file)? {
+        ProblemFile::Allocation(problem) => Ok(problem),
+        ProblemFile::Scaling(_) => {
+            let expected = "a problem with pipelines: scaling problems are planned, checked and compared by `diff`";
+            Err(BadInput::one(file, "/scaling", "a scaling problem", expected).into())
+        }
+    }
+}
+
+/// The plan of either kind in a file.
+///
+/// # Errors
+/// If the file cannot be read, or holds no valid plan.
+pub fn read_plan(file: &str) -> Result<AnyPlan, Failure> {
+    Ok(apportion_wire::read_any_plan(file, &read_text(file)?)?)
+}
+
+/// The plan for `problem` in a file.
+///
+/// # Errors
+/// If the file cannot be read, or holds no plan for this problem.
+pub fn read_plan_for(problem: &Problem, file: &str) -> Result<Plan, Failure> {
+    Ok(apportion_wire::read_plan_for(problem, file, &read_text(file)?)?)
+}
+
+/// The trace in a file. `column` names the column of rates.
+///
+/// # Errors
+/// If the file cannot be read, or holds no valid trace.
+pub fn read_trace(file: &str, column: Option<&str>) -> Result<Trace, Failure> {
+    Ok(apportion_wire::read_trace(file, read_bytes(file)?, column)?)
+}

@@ -1,0 +1,93 @@
+//! How fast are problems solved, at many demands, on clusters of several sizes, and with many pipelines?
+
+use super::clock::{milliseconds, wall_clock};
+use super::scaling;
+use apportion_domain::Problem;
+pub use apportion_planning::bench::cluster::{DEVICES, PIPELINES};
+use apportion_planning::bench::{cluster, with_devices};
+use apportion_support::exit::Failure;
+use apportion_support::input::read_problem;
+use apportion_support::output::{self, Table, number};
+use apportion_support::progress::spinner;
+use apportion_wire::ProblemFile;
+use std::time::Duration;
+
+/// Gaps at which a cluster is divided: the speed table's, and a plan's.
+const CLUSTER_GAPS: [f64; 2] = [1e-2, 1e-4];
+/// Limit of each.
+const CLUSTER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Many pipelines on one cluster.
+pub struct Cluster {
+    /// Number of pipelines; 0 leaves this benchmark out.
+    pub pipelines: usize,
+    /// Its devices.
+    pub devices: u32,
+    /// Seed of the demands and weights.
+    pub seed: u64,
+}
+
+/// Prints the figures of these problem files, of the first one on clusters of other sizes, and of a shared cluster.
+///
+/// # Errors
+/// If a file holds no valid problem, or a search stops without an answer.
+pub fn run(files: &[String], sizes: &[u32], shared: &Cluster) -> Result<(), Failure> {
+    let (mut problems, mut scaling_problems) = (Vec::new(), Vec::new());
+    for file in files {
+        match read_problem(file)? {
+            ProblemFile::Allocation(problem) => problems.push((file.clone(), problem)),
+            ProblemFile::Scaling(problem) => scaling_problems.push((file.clone(), vec![problem])),
+        }
+    }
+    if !problems.is_empty() {
+        demand_levels(&problems, sizes)?;
+        output::print("\n")?;
+    }
+    if shared.pipelines > 0 {
+        shared_cluster(&problems, shared)?;
+        output::print("\n")?;
+    }
+    scaling::run(scaling_problems)
+}
+
+fn demand_levels(problems: &[(String, Problem)], sizes: &[u32]) -> Result<(), Failure> {
+    let clock = wall_clock();
+    let mut table = Table::new(&["problem", "largest qps", "median ms", "worst ms", "hardware step ms"]);
+    let first = problems.first().into_iter();
+    let sized = first.flat_map(|(f, p)| sizes.iter().map(move |&n| (format!("{f}, {n} devices"), with_devices(p, n))));
+    for (name, problem) in problems.iter().cloned().chain(sized) {
+        let bar = spinner(&format!("solving {name}"));
+        let bench = apportion_planning::bench::demand_levels(&problem, &clock);
+        bar.finish_and_clear();
+        let bench = bench.map_err(|stopped| anyhow::anyhow!("{name}: stopped without an answer: {stopped}"))?;
+        let (median, worst) = (milliseconds(bench.median()), milliseconds(bench.worst()));
+        let step = apportion_planning::bench::hardware_step(&problem, bench.demand_max_qps, &clock);
+        let step = step.map_or_else(|| "no closed form".into(), milliseconds);
+        table.row(vec![name, number(bench.demand_max_qps), median, worst, step]);
+    }
+    output::print(&table.text(""))
+}
+
+/// Divides a cluster at the gap of the speed table and at the gap of a plan.
+fn shared_cluster(problems: &[(String, Problem)], shared: &Cluster) -> Result<(), Failure> {
+    let templates: Vec<Problem> = problems.iter().map(|(_, p)| p.clone()).collect();
+    let problem = cluster::cluster(&templates, shared.pipelines, shared.devices, shared.seed);
+    let mut table = Table::new(&["pipelines", "devices", "gap asked", "outcome", "value", "bound", "gap", "ms"]);
+    for gap in CLUSTER_GAPS {
+        let bar = spinner("dividing a cluster");
+        let row = cluster::divide(&problem, gap, CLUSTER_LIMIT, &wall_clock());
+        bar.finish_and_clear();
+        let shown = |value: Option<f64>| value.map_or_else(|| "none".to_owned(), number);
+        table.row(vec![
+            shared.pipelines.to_string(),
+            shared.devices.to_string(),
+            number(gap),
+            row.outcome.to_owned(),
+            shown(row.objective.value),
+            shown(row.objective.bound),
+            shown(row.objective.gap()),
+            milliseconds(row.elapsed),
+        ]);
+    }
+    output::print(&table.text(""))
+}

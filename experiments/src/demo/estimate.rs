@@ -1,0 +1,67 @@
+//! What does the estimator say of the load that a demo played?
+
+use super::in_force::PlanInForce;
+use crate::live::estimate::{PlayedLoad, poisson_arrivals};
+use crate::live::figures::Figures;
+use crate::live::plans::fetch_plan;
+use crate::live::service::Service;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// Arrivals of a load that doubles for its middle third, Poisson within a second.
+pub fn doubling_arrivals(base_qps: f64, seconds: u64, seed: u64) -> Result<Vec<Duration>> {
+    let rate = |second: u64| if second * 3 >= seconds && second * 3 < 2 * seconds { 2.0 * base_qps } else { base_qps };
+    poisson_arrivals((0..seconds).map(|s| (s, rate(s))).collect(), seed)
+}
+
+/// The estimator's runs of the load that was played, under the plans that were in force.
+pub async fn estimate_demo(
+    service: &Service,
+    plans: &[PlanInForce],
+    arrivals: &[Duration],
+    steps: &[Duration],
+    hops_ms: &[f64],
+    pipeline: &str,
+) -> Result<Vec<Figures>> {
+    let mut in_force = Vec::new();
+    let mut problem = None;
+    for plan in plans {
+        let (of, file) = fetch_plan(service, &plan.id).await?;
+        problem.get_or_insert(of);
+        in_force.push((Duration::from_secs_f64(plan.at_s), file));
+    }
+    let problem = problem.context("no plan was in force")?;
+    let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?;
+    PlayedLoad { problem: &problem, index, plans: &in_force, arrivals, steps, hops_ms }.estimate_runs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::fixtures::{digits, plan_for};
+    use crate::live::figures::Compared;
+    use apportion_domain::Plan;
+
+    #[test]
+    fn the_estimate_has_the_change_of_plans_and_what_stewards_do_until_then() {
+        let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
+        let steps = [20, 40].map(Duration::from_secs);
+        let arrivals = doubling_arrivals(75.0, 60, 1).expect("a load");
+        let estimated = |plans: &[(Duration, Plan)]| {
+            let index = problem.pipeline_named("digits").expect("it is there");
+            let played =
+                PlayedLoad { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms: &[0.0, 2.0] };
+            let runs = played.estimate_runs().expect("the plans fit");
+            assert_eq!(runs, played.estimate_runs().expect("the plans fit"), "the same again");
+            Compared::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
+        };
+        let (low, high) = (plan_for(&problem, 90.0), plan_for(&problem, 180.0));
+        let at = Duration::from_secs;
+        let changed = estimated(&[(at(0), low.clone()), (at(23), high.clone()), (at(43), low.clone())]);
+        let late = estimated(&[(at(0), low.clone()), (at(33), high.clone()), (at(43), low.clone())]);
+        let never = estimated(&[(at(0), low.clone())]);
+        assert!(changed > 0.8 && changed > late + 0.05 && late > never, "{changed}, {late}, {never}");
+        let all = estimated(&[(at(0), high)]);
+        assert!(all > 0.99, "{all} with cheaper variants all the time");
+    }
+}

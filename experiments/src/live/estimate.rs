@@ -1,0 +1,81 @@
+//! What does the estimator say of a load that was played?
+
+use super::figures::{Figures, RequestResult, longest_ms};
+use anyhow::{Context, Result, ensure};
+use apportion_domain::{Moment, PipelineIndex, Plan, Problem, Span, Trace};
+use apportion_estimator::{ArrivalProcess, Arrivals, Event, Scenario, SimulateOptions, Workload, replay};
+use std::time::Duration;
+
+/// Runs of the estimator for each load.
+pub const RUNS: u64 = 40;
+
+/// The idle time before the load. Stewards of the estimator begin without a past; stewards of the agents have been idle.
+const LEAD: Duration = Duration::from_secs(10);
+
+/// Arrivals at these rates, one rate for each second, Poisson within a second.
+pub fn poisson_arrivals(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
+    let trace = Trace::rates(rates)?;
+    let drawn = Arrivals::new(&trace, ArrivalProcess::Poisson, seed, "demo");
+    Ok(drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect())
+}
+
+/// A load that was played, as the estimator replays it.
+pub struct PlayedLoad<'a> {
+    /// The pipelines and the hardware.
+    pub problem: &'a Problem,
+    /// The pipeline that gets the load.
+    pub index: PipelineIndex,
+    /// The plans in force, each with its first moment. The first plan is in force before the load.
+    pub plans: &'a [(Duration, Plan)],
+    /// The load.
+    pub arrivals: &'a [Duration],
+    /// The moments when the rate changes.
+    pub steps: &'a [Duration],
+    /// Times of a hop in ms, at least one. Runs take them in turns.
+    pub hops_ms: &'a [f64],
+}
+
+impl PlayedLoad<'_> {
+    /// Replays the arrivals through the plans. A plan begins at the moment when it came into force, with all queued queries
+    /// and all replicas that load or unload. Between plans, stewards add replicas on spare devices, as the stewards of
+    /// agents do. Runs differ in the children of queries and in the time of a hop.
+    ///
+    /// # Errors
+    /// If a plan does not fit the problem.
+    pub fn estimate_runs(&self) -> Result<Vec<Figures>> {
+        let (first, later) = self.plans.split_first().context("no plan was in force")?;
+        let moment = |at: Duration| Moment::from_nanos((at + LEAD).as_nanos() as u64);
+        let mut traces = vec![Trace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
+        traces[self.index.get()] = Trace::arrivals(self.arrivals.iter().map(|at| moment(*at)).collect())?;
+        let longest_ms = longest_ms(self.problem.pipeline(self.index).slo_ms);
+        let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+        let lead = Moment::from_nanos(LEAD.as_nanos() as u64);
+        let with_hop = |hop_ms: &f64| {
+            let hardware = &self.problem.hardware;
+            self.problem.changed(|draft| {
+                let at = self.index.get();
+                if let Ok(pipeline) = draft.pipelines[at].changed(hardware, |of| of.network_ms = *hop_ms) {
+                    draft.pipelines[at] = pipeline;
+                }
+            })
+        };
+        let problems = self.hops_ms.iter().map(with_hop).collect::<Result<Vec<_>, _>>()?;
+        ensure!(!problems.is_empty(), "a hop takes a time");
+        let run = |seed: u64| -> Result<Figures> {
+            let problem = &problems[seed as usize % problems.len()];
+            let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
+            let event = |(at, plan): &(Duration, Plan)| (moment(*at), Event::Plan { plan: plan.clone() });
+            let events = later.iter().map(event).collect();
+            let scenario = Scenario { events, steward: true, ladders: true, tuners: true, ..Scenario::default() };
+            let run = replay(problem, &first.1, &workload, &options, scenario)?;
+            let seen = run.simulation.requests.iter().map(|r| {
+                let took = r.finish.map(|finish| finish.since(r.arrival)).map(Span::as_millis);
+                let at = Duration::from_nanos(r.arrival.since(lead).as_nanos());
+                let in_time = r.outcome == apportion_estimator::Outcome::Ok;
+                RequestResult { at, in_time, took_ms: took.map(|ms| ms.min(longest_ms)) }
+            });
+            Ok(Figures::of(&seen.collect::<Vec<_>>(), self.steps))
+        };
+        (1..=RUNS).map(run).collect()
+    }
+}

@@ -1,0 +1,206 @@
+//! How are the service and its agents started on this machine, and how is a pipeline deployed?
+
+use super::console::print_progress;
+use super::process::{Process, program_beside_this};
+use super::service::Service;
+use anyhow::{Context, Result, ensure};
+use apportion_support::ports::free_port;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Hardware type of the devices of all experiments on this machine.
+pub const HARDWARE: &str = "demo-slot";
+/// A device holds its slot for this multiple of the measured time, unless another multiple is asked for.
+pub const MULTIPLE: f64 = 10.0;
+
+/// The processes to start, and the pipeline that they serve.
+#[derive(Clone, Debug)]
+pub struct FleetSettings {
+    /// Agents to start.
+    pub agents: u32,
+    /// Devices of each agent.
+    pub devices: u32,
+    /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores.
+    /// `None`: 10, or the multiple that the free processors and the objective ask for.
+    pub multiple: Option<f64>,
+    /// The pipeline to deploy; it must name a validation set.
+    pub pipeline: Option<PathBuf>,
+    /// Where the service and the agents keep their files and logs; a temporary folder by default.
+    pub data_dir: Option<PathBuf>,
+}
+
+impl FleetSettings {
+    /// The pipeline that was asked for, or else the one that ships with the project.
+    ///
+    /// # Errors
+    /// If neither is there.
+    pub fn pipeline_file(&self) -> Result<PathBuf> {
+        self.pipeline.clone().map_or_else(find_example_pipeline, Ok)
+    }
+}
+
+/// All started processes. Dropping it stops them, agents first.
+pub struct Fleet {
+    /// The agents.
+    pub agents: Vec<Process>,
+    _service: Process,
+    /// The service, as its clients reach it.
+    pub service: Service,
+    /// The service's URL.
+    pub api: String,
+    /// The URL where agents join.
+    pub grpc: String,
+    /// The token that agents show.
+    pub token: String,
+    /// The folder of files and logs.
+    pub data_dir: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Fleet {
+    /// Starts the service and the agents, and waits for the service.
+    ///
+    /// # Errors
+    /// If a program is not built, a port is taken, or the service does not come up.
+    pub async fn start(settings: &FleetSettings) -> Result<Self> {
+        let temporary =
+            if settings.data_dir.is_none() { Some(tempfile::tempdir().context("a temporary folder")?) } else { None };
+        let data_dir = settings.data_dir.clone().or(temporary.as_ref().map(|t| t.path().to_owned())).context("a folder")?;
+        std::fs::create_dir_all(&data_dir).with_context(|| format!("creating {}", data_dir.display()))?;
+        let (http, grpc) = (free_port()?, free_port()?);
+        let token = uuid::Uuid::now_v7().to_string();
+        let api = format!("http://127.0.0.1:{http}");
+        let join = format!("http://127.0.0.1:{grpc}");
+        let flags =
+            |pairs: &[(&str, String)]| pairs.iter().flat_map(|(k, v)| [format!("--{k}"), v.clone()]).collect::<Vec<_>>();
+        let mut serve = vec!["serve".to_owned()];
+        serve.extend(flags(&[
+            ("data-dir", data_dir.join("service").display().to_string()),
+            ("http", format!("127.0.0.1:{http}")),
+            ("grpc", format!("127.0.0.1:{grpc}")),
+            ("token", token.clone()),
+        ]));
+        print_progress(&format!("starting the service on {api}, with its own private PostgreSQL"));
+        let process = Process::start("service", &std::env::current_exe()?, &serve, &data_dir)?;
+        let service = Service::new(api.clone())?;
+        let mut fleet = Self {
+            agents: Vec::new(),
+            _service: process,
+            service,
+            api,
+            grpc: join.clone(),
+            token: token.clone(),
+            data_dir,
+            _temporary: temporary,
+        };
+        if let Err(error) = fleet.service.wait_until_ready().await {
+            let log = std::fs::read_to_string(fleet.data_dir.join("service.log")).unwrap_or_default();
+            return Err(error.context(format!("the service said:\n{log}")));
+        }
+        let body = json!({"name": HARDWARE, "price_per_hour": 1.0});
+        fleet.service.put(&format!("/v1/hardware/{HARDWARE}"), &body).await?;
+        for i in 1..=settings.agents {
+            let name = format!("agent-{i}");
+            let mut flags = flags(&[
+                ("join", join.clone()),
+                ("token", token.clone()),
+                ("name", name.clone()),
+                ("hardware", HARDWARE.to_owned()),
+                ("devices", settings.devices.to_string()),
+                ("state-dir", fleet.data_dir.join(&name).display().to_string()),
+            ]);
+            flags.push("--pace".to_owned());
+            fleet.agents.push(Process::start(&name, &program_beside_this("apportion-agent")?, &flags, &fleet.data_dir)?);
+        }
+        Ok(fleet)
+    }
+
+    /// Profiles the pipeline on this machine and registers it, with `apportion profile`. Times are processor times, which
+    /// other work does not lengthen, times `multiple`.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn profile(&self, file: &Path, multiple: f64) -> Result<()> {
+        print_progress("profiling every variant alone, and the validation set through every combination");
+        let mut command = tokio::process::Command::new(std::env::current_exe()?);
+        command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &self.api, "--clock", "processor"]);
+        command.args(["--multiple", &multiple.to_string()]).stdout(std::process::Stdio::null());
+        let status = command.status().await.context("running `apportion profile`")?;
+        ensure!(status.success(), "`apportion profile` ended with {status}");
+        Ok(())
+    }
+
+    /// Scales the registered profile from one multiple of the measured time to another, so that devices hold their slots
+    /// for that long.
+    ///
+    /// # Errors
+    /// If there is no such profile.
+    pub async fn scale_profile(&self, pipeline: &str, from: f64, to: f64) -> Result<()> {
+        let path = format!("/v1/pipelines/{pipeline}/profiles");
+        let mut profile = self.service.get(&path).await?;
+        for row in profile["rows"].as_array_mut().into_iter().flatten() {
+            for time in ["latency_ms", "p99_ms"] {
+                if let Some(ms) = row[time].as_f64() {
+                    row[time] = (ms / from * to).into();
+                }
+            }
+        }
+        self.service.put(&path, &profile).await?;
+        Ok(())
+    }
+
+    /// Changes the registered pipeline.
+    ///
+    /// # Errors
+    /// If the service refuses it.
+    pub async fn change_pipeline(&self, pipeline: &str, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let path = format!("/v1/pipelines/{pipeline}");
+        let mut registered = self.service.get(&path).await?;
+        change(&mut registered);
+        self.service.put(&path, &registered).await?;
+        Ok(())
+    }
+
+    /// Plans for a demand, makes the plan the target, and waits until every ingress is ready. Returns the plan's
+    /// identifier.
+    ///
+    /// # Errors
+    /// If there is no plan, or it does not come into force.
+    pub async fn deploy(&self, pipeline: &str, demand_qps: f64, ingresses: &[(String, String)]) -> Result<String> {
+        let plan = self.service.make_plan(pipeline, demand_qps).await?;
+        let id = plan["id"].as_str().context("a plan without an id")?;
+        let generation = self.service.set_target(id).await?;
+        print_progress(&format!("generation {generation}: {}", describe_groups(&plan["plan"])));
+        for (_, ingress) in ingresses {
+            self.service.wait_until_pipeline_is_ready(ingress, pipeline).await?;
+        }
+        Ok(id.to_owned())
+    }
+
+    /// Keeps the logs of a failed run, and returns their folder.
+    pub fn keep_logs(mut self) -> PathBuf {
+        if let Some(temporary) = self._temporary.take() {
+            let _ = temporary.keep();
+        }
+        self.data_dir.clone()
+    }
+}
+
+/// The pipeline file that ships with the project: below the working directory, or below a folder above this program.
+fn find_example_pipeline() -> Result<PathBuf> {
+    let name = Path::new("examples/digits/pipeline.yaml");
+    let here = std::env::current_exe().unwrap_or_default();
+    let places = std::iter::once(PathBuf::new()).chain(here.ancestors().skip(1).map(Path::to_path_buf));
+    let found = places.map(|p| p.join(name)).find(|p| p.exists());
+    found.with_context(|| format!("{} is not here: name a pipeline with --pipeline", name.display()))
+}
+
+/// The groups of a plan file in one line.
+pub fn describe_groups(plan: &Value) -> String {
+    let assignments = plan["pipelines"].as_array().into_iter().flatten().flat_map(|p| p["assignments"].as_array());
+    let group = |a: &Value| {
+        let text = |key: &str| a[key].as_str().unwrap_or("?").to_owned();
+        format!("{} x {} (batch {})", a["replicas"], text("variant"), a["batch"])
+    };
+    assignments.flatten().map(group).collect::<Vec<_>>().join(", ")
+}

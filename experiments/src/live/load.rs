@@ -1,0 +1,143 @@
+//! How is an open-loop load played? Every request is sent at its own time, with or without answers to earlier ones.
+
+use super::validation::{InferenceResponse, LabelledRequest};
+use anyhow::{Context, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// The client gives a request up after this time. The gateway answers well before.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The requests, their times and their receivers.
+pub struct Load {
+    /// `host:port` of the ingresses, used in turn.
+    pub ingresses: Vec<String>,
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// The requests that are sent, in turn.
+    pub requests: Arc<Vec<LabelledRequest>>,
+    /// The moment of each request, from the start of the run.
+    pub arrivals: Vec<Duration>,
+    /// End-to-end objective, as the client sees it.
+    pub slo: Duration,
+}
+
+/// The progress of a run.
+#[derive(Default)]
+pub struct Progress {
+    /// Requests that were sent.
+    pub sent: AtomicU64,
+    /// Requests that were answered within the objective.
+    pub ok: AtomicU64,
+    /// Requests that were answered in any way.
+    pub answered: AtomicU64,
+}
+
+/// The outcome of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestOutcome {
+    /// Answered within the objective.
+    Ok,
+    /// Answered after it.
+    Late,
+    /// Refused with a reason.
+    Dropped,
+    /// Given up by the service, because the answer would have been far too late.
+    GivenUp,
+    /// Anything else.
+    Failed,
+}
+
+/// One request as its client saw it.
+#[derive(Clone, Debug)]
+pub struct SentRequest {
+    /// The moment when it was due, from the start of the run.
+    pub at: Duration,
+    /// The time between that moment and the end of its answer.
+    pub latency: Duration,
+    /// Its outcome.
+    pub outcome: RequestOutcome,
+    /// Labelled objects; zero without an answer.
+    pub labels: u32,
+    /// The labelled objects that were found and read correctly.
+    pub correct: u32,
+    /// The reason of a failure.
+    pub error: Option<String>,
+}
+
+impl Load {
+    /// Sends all requests and waits for all answers. Results are in the order of sending.
+    ///
+    /// # Errors
+    /// If the HTTP client
+    /// cannot be made, or a client task ends early.
+    pub async fn run(&self, progress: Arc<Progress>) -> Result<Vec<SentRequest>> {
+        let client =
+            reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().context("HTTP client")?;
+        let start = Instant::now();
+        let mut running = JoinSet::new();
+        let mut results: Vec<Option<SentRequest>> = vec![None; self.arrivals.len()];
+        for (i, &at) in self.arrivals.iter().enumerate() {
+            tokio::time::sleep_until((start + at).into()).await;
+            progress.sent.fetch_add(1, Ordering::Relaxed);
+            let ingress = &self.ingresses[i % self.ingresses.len()];
+            let url = format!("http://{ingress}/v2/models/{}/infer", self.pipeline);
+            let (client, requests, progress, slo) = (client.clone(), self.requests.clone(), progress.clone(), self.slo);
+            running.spawn(async move {
+                let request = &requests[i % requests.len()];
+                let answer = send(&client, &url, request).await;
+                let sent = judge(at, start.elapsed().saturating_sub(at), slo, request, answer);
+                progress.answered.fetch_add(1, Ordering::Relaxed);
+                progress.ok.fetch_add(u64::from(sent.outcome == RequestOutcome::Ok), Ordering::Relaxed);
+                (i, sent)
+            });
+            while let Some(done) = running.try_join_next() {
+                let (i, sent) = done.context("a client ended")?;
+                results[i] = Some(sent);
+            }
+        }
+        while let Some(done) = running.join_next().await {
+            let (i, sent) = done.context("a client ended")?;
+            results[i] = Some(sent);
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+}
+
+async fn send(client: &reqwest::Client, url: &str, request: &LabelledRequest) -> Result<(u16, String)> {
+    let request = client.post(url).header("content-type", "application/json").body(request.body.clone());
+    let response = request.send().await?;
+    let status = response.status().as_u16();
+    Ok((status, response.text().await?))
+}
+
+/// The HTTP status of a request that the service gave up.
+const GIVEN_UP: u16 = 504;
+
+fn judge(
+    at: Duration,
+    latency: Duration,
+    slo: Duration,
+    request: &LabelledRequest,
+    answer: Result<(u16, String)>,
+) -> SentRequest {
+    let failed = |error: String| (RequestOutcome::Failed, 0, Some(error));
+    let (outcome, correct, error) = match answer {
+        Err(error) => failed(format!("{error:#}")),
+        Ok((200, body)) => match InferenceResponse::parse(&body) {
+            Ok(answer) => {
+                let outcome = if latency <= slo { RequestOutcome::Ok } else { RequestOutcome::Late };
+                (outcome, request.correct(&answer), None)
+            }
+            Err(error) => failed(format!("{error:#}")),
+        },
+        Ok((GIVEN_UP, body)) => (RequestOutcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
+        Ok((status @ (429 | 503), body)) => (RequestOutcome::Dropped, 0, Some(format!("{status}: {body}"))),
+        Ok((status, body)) => failed(format!("{status}: {body}")),
+    };
+    let answered = matches!(outcome, RequestOutcome::Ok | RequestOutcome::Late);
+    let labels = if answered { request.labels.len() as u32 } else { 0 };
+    SentRequest { at, latency, outcome, labels, correct, error }
+}

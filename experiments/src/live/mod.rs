@@ -1,0 +1,12 @@
+//! How are the service, agents and clients run on this machine, and what do the clients see?
+
+pub mod capacity;
+pub mod console;
+pub mod estimate;
+pub mod figures;
+pub mod fleet;
+pub mod load;
+pub mod plans;
+mod process;
+pub mod service;
+pub mod validation;

@@ -1,0 +1,162 @@
+//! Which published calls of the service do experiments use?
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// The longest time until the service is ready. It may have to create its database first.
+const READY_WAIT_MAX: Duration = Duration::from_secs(90);
+/// The longest time until agents have joined, or have loaded the first plan.
+const AGENTS_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A connection to one service.
+#[derive(Clone)]
+pub struct Service {
+    base: String,
+    http: reqwest::Client,
+}
+
+impl Service {
+    /// A client of the service at this URL. It connects with the first call.
+    pub fn new(base: String) -> Result<Self> {
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build()?;
+        Ok(Self { base, http })
+    }
+
+    /// Waits until the service is ready.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub async fn wait_until_ready(&self) -> Result<()> {
+        self.wait_for("the service to be ready", READY_WAIT_MAX, || async {
+            Ok(self.http.get(format!("{}/readyz", self.base)).send().await.is_ok_and(|r| r.status().is_success()))
+        })
+        .await
+    }
+
+    /// Reads a resource.
+    pub async fn get(&self, path: &str) -> Result<Value> {
+        self.send(self.http.get(format!("{}{path}", self.base))).await
+    }
+
+    /// Replaces a resource.
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Value> {
+        self.send(self.http.put(format!("{}{path}", self.base)).json(body)).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value> {
+        let response = request.send().await.context("talking to the service")?;
+        let (url, status) = (response.url().clone(), response.status());
+        let text = response.text().await?;
+        if !status.is_success() {
+            bail!("{url}: {status}: {text}");
+        }
+        Ok(if text.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_str(&text).with_context(|| format!("{url}: {text}"))?
+        })
+    }
+
+    /// Requests a plan of one pipeline at one demand and waits for it.
+    ///
+    /// # Errors
+    /// If there is no plan.
+    pub async fn make_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
+        let plan = self.request_plan(pipeline, demand_qps).await?;
+        anyhow::ensure!(plan["state"] == "succeeded", "there is no plan: {plan}");
+        Ok(plan)
+    }
+
+    /// Requests a plan and waits until the job has ended, with or without a plan.
+    ///
+    /// # Errors
+    /// If the service cannot be
+    /// reached, or the job takes too long.
+    pub async fn request_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
+        let body = json!({"pipelines": [{"name": pipeline, "demand_qps": demand_qps}]});
+        let request = self.http.post(format!("{}/v1/plans", self.base)).header("prefer", "wait=30").json(&body);
+        let mut plan = self.send(request).await?;
+        let start = Instant::now();
+        while matches!(plan["state"].as_str(), Some("queued" | "solving" | "simulating")) {
+            anyhow::ensure!(start.elapsed() < AGENTS_WAIT_MAX, "the plan is not ready: {plan}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let id = plan["id"].as_str().context("a plan without an id")?.to_owned();
+            plan = self.get(&format!("/v1/plans/{id}")).await?;
+        }
+        Ok(plan)
+    }
+
+    /// Makes a plan the fleet's target in place of the present one. Returns the new generation.
+    ///
+    /// # Errors
+    /// If the service
+    /// refuses it.
+    pub async fn set_target(&self, plan: &str) -> Result<u64> {
+        let current = self.get("/v1/target").await?["generation"].as_u64().unwrap_or(0);
+        let request = self.http.put(format!("{}/v1/target", self.base)).header("if-match", format!("\"{current}\""));
+        let target = self.send(request.json(&json!({"plans": [plan]}))).await?;
+        target["generation"].as_u64().context("a target without a generation")
+    }
+
+    /// Waits until this many agents have joined. Returns their names and ingress addresses.
+    ///
+    /// # Errors
+    /// If they take too
+    /// long.
+    pub async fn wait_for_agents(&self, count: usize) -> Result<Vec<(String, String)>> {
+        let mut found = Vec::new();
+        let start = Instant::now();
+        while found.len() < count {
+            anyhow::ensure!(
+                start.elapsed() < AGENTS_WAIT_MAX,
+                "only {} of {count} agents joined: see their logs",
+                found.len()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let list = self.get("/v1/agents").await?;
+            let items = list.as_array().cloned().unwrap_or_default();
+            let live = items.iter().filter(|a| a["state"] == "live");
+            let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+            found = live.map(|a| (text(&a["name"]), text(&a["ingress_http"]))).collect();
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// The gRPC address of the agent with this ingress; `None` without one.
+    ///
+    /// # Errors
+    /// If the service cannot be reached.
+    pub async fn ingress_grpc(&self, ingress: &str) -> Result<Option<String>> {
+        let list = self.get("/v1/agents").await?;
+        let agent = list.as_array().and_then(|all| all.iter().find(|a| a["ingress_http"] == ingress));
+        Ok(agent.and_then(|a| a["ingress_grpc"].as_str()).map(str::to_owned))
+    }
+
+    /// Waits until an ingress reports that the pipeline is ready.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub async fn wait_until_pipeline_is_ready(&self, ingress: &str, pipeline: &str) -> Result<()> {
+        let url = format!("http://{ingress}/v2/models/{pipeline}/ready");
+        self.wait_for("the pipeline to be ready", AGENTS_WAIT_MAX, || async {
+            Ok(self.http.get(&url).send().await.is_ok_and(|r| r.status().is_success()))
+        })
+        .await
+    }
+
+    async fn wait_for<F: Future<Output = Result<bool>>>(
+        &self,
+        what: &str,
+        max: Duration,
+        mut done: impl FnMut() -> F,
+    ) -> Result<()> {
+        let start = Instant::now();
+        while !done().await? {
+            anyhow::ensure!(start.elapsed() < max, "waited {} s for {what}", max.as_secs());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Which requests does a validation set hold, and how correct is an answer?
+
+use anyhow::{Context, Result, bail, ensure};
+use apportion_profiler::labels::{Label, read_labels};
+use apportion_profiler::matching::{Row, count_matches};
+use apportion_profiler::npy::read_npy;
+use apportion_profiler::{Datatype, Tensor};
+use apportion_wire::{MatchSpec, PipelineSpec, ValidationSpec, read_pipeline_spec};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// A pipeline with its validation set.
+pub struct ValidationSet {
+    /// Its name.
+    pub name: String,
+    /// End-to-end latency objective.
+    pub slo_ms: f64,
+    validation: ValidationSpec,
+    folder: PathBuf,
+}
+
+/// One request with its labels.
+pub struct LabelledRequest {
+    /// The request's body.
+    pub body: Bytes,
+    /// The objects that a correct answer finds.
+    pub labels: Vec<Label>,
+    matching: MatchSpec,
+}
+
+/// The answer of an ingress: outputs by name.
+pub struct InferenceResponse(Value);
+
+impl ValidationSet {
+    /// Reads the pipeline file.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let spec: PipelineSpec = read_pipeline_spec(&file.display().to_string(), &text)?;
+        let validation = spec.validation.with_context(|| format!("{} names no validation set", file.display()))?;
+        let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
+        Ok(Self { name: spec.name, slo_ms: spec.slo_ms, validation, folder })
+    }
+
+    /// One request for each example of the validation set.
+    pub fn requests(&self) -> Result<Vec<LabelledRequest>> {
+        let path = |file: &str| self.folder.join(file);
+        let labels = read_labels(&path(&self.validation.labels)).map_err(anyhow::Error::msg)?;
+        let mut inputs = Vec::new();
+        for (name, file) in &self.validation.inputs {
+            let tensor = read_npy(name, &path(file)).with_context(|| path(file).display().to_string())?;
+            ensure!(
+                tensor.rows() >= labels.len(),
+                "{file} has {} examples, there are {} labels",
+                tensor.rows(),
+                labels.len()
+            );
+            inputs.push(tensor);
+        }
+        let request = |(i, labels): (usize, Vec<Label>)| {
+            let inputs = inputs.iter().map(|t| tensor_json(&t.row(i))).collect::<Result<Vec<_>>>()?;
+            let body = Bytes::from(serde_json::to_vec(&json!({"id": i.to_string(), "inputs": inputs}))?);
+            Ok(LabelledRequest { body, labels, matching: self.validation.matching.clone() })
+        };
+        labels.into_iter().enumerate().map(request).collect()
+    }
+}
+
+fn tensor_json(tensor: &Tensor) -> Result<Value> {
+    let bytes = &tensor.data;
+    let data: Value = match tensor.datatype {
+        Datatype::Uint8 => bytes.to_vec().into(),
+        Datatype::Fp32 => {
+            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<_>>().into()
+        }
+        Datatype::Int64 => bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect::<Vec<_>>().into(),
+        other => bail!("examples of datatype {} cannot be sent by the demo", other.name()),
+    };
+    Ok(json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape, "data": data}))
+}
+
+impl LabelledRequest {
+    /// The number of labels that an answer has correct.
+    pub fn correct(&self, answer: &InferenceResponse) -> u32 {
+        let rows = answer.rows(&self.matching);
+        count_matches(&self.labels, &rows, self.matching.within) as u32
+    }
+}
+
+impl InferenceResponse {
+    /// Parses an answer of the Open Inference Protocol.
+    pub fn parse(body: &str) -> Result<Self> {
+        let answer: Value = serde_json::from_str(body).context("the answer is no JSON")?;
+        ensure!(answer["outputs"].is_array(), "the answer has no outputs: {body}");
+        Ok(Self(answer))
+    }
+
+    fn numbers(&self, name: &str) -> Vec<f64> {
+        let outputs = self.0["outputs"].as_array().into_iter().flatten();
+        let found = outputs.filter(|o| o["name"] == name).flat_map(|o| o["data"].as_array()).flatten();
+        found.filter_map(Value::as_f64).collect()
+    }
+
+    fn rows(&self, matching: &MatchSpec) -> Vec<Row> {
+        let values = self.numbers(&matching.value);
+        let at = matching.at.as_ref().map(|name| self.numbers(name)).unwrap_or_default();
+        let width = at.len() / values.len().max(1);
+        let row = |(i, &value): (usize, &f64)| Row { value, at: at[i * width..(i + 1) * width].to_vec() };
+        values.iter().enumerate().map(row).collect()
+    }
+}

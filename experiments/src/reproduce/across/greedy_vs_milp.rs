@@ -1,0 +1,243 @@
+//! InferLine's greedy planner (section 4.3) against the exact one, and where the gap comes from.
+
+use crate::reproduce::inferline::cost::MISSES_MAX;
+use crate::reproduce::lab::{
+    CHAIN, INFERLINE, Lab, Records, TRAFFIC, constant, drop_rate, geometric_mean, most_accurate, replay, with_pipeline,
+};
+use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use anyhow::anyhow;
+use apportion_domain::{Assignment, Plan, Problem};
+use apportion_estimator::ArrivalProcess;
+use apportion_planning::Planner;
+use apportion_support::exit::Failure;
+use apportion_support::input;
+use apportion_support::output::{Table, optional, percent};
+use apportion_wire::ProblemFile;
+use std::path::PathBuf;
+
+/// The problems on which the greedy planner meets the exact one: the most accurate variant of each task, least cost, no counts.
+fn read_problems(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
+    let mut found = Vec::new();
+    if let Some(folder) = lab.data_file("problems") {
+        let entries = std::fs::read_dir(&folder).map_err(|e| anyhow!("{}: {e}", folder.display()))?;
+        let mut files: Vec<PathBuf> = entries.filter_map(|e| e.ok().map(|e| e.path())).collect();
+        files.retain(|f| f.extension().is_some_and(|e| e == "json"));
+        files.sort();
+        for file in files {
+            if let ProblemFile::Allocation(problem) = input::read_problem(&file.display().to_string())? {
+                let name = file.file_stem().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+                found.push((name, problem));
+            }
+        }
+    } else {
+        found.push(("traffic".into(), TRAFFIC.problem()?));
+        found.push(("chain".into(), CHAIN.problem()?));
+        let all = INFERLINE.problem()?;
+        for (i, p) in all.pipelines.iter().enumerate() {
+            found.push((p.name.clone(), with_pipeline(&all, i, |_| ())?));
+        }
+    }
+    found.retain(|(_, p)| p.pipelines.len() == 1);
+    found.truncate(lab.full_or_quick(usize::MAX, 1));
+    found.into_iter().map(|(name, p)| Ok((name, most_accurate(&p)?))).collect()
+}
+
+/// A plan with what it costs and misses on load that it has not seen.
+struct JudgedPlan {
+    plan: Plan,
+    missed: f64,
+}
+
+impl JudgedPlan {
+    fn holds(&self) -> bool {
+        self.missed <= MISSES_MAX
+    }
+}
+
+fn plan_and_judge(lab: &Lab, problem: &Problem, planner: Planner) -> Result<Option<JudgedPlan>, Failure> {
+    // some thousand requests: of a few hundred, one percent is a matter of chance
+    let seconds = lab.full_or_quick((6000.0 / problem.pipelines[0].demand_qps).clamp(15.0, 120.0) as usize, 3);
+    let load = |seed| constant(problem.pipelines[0].demand_qps, seconds, ArrivalProcess::Poisson, seed);
+    let Some(plan) = lab.plan(problem, planner, Some(load(lab.seed))) else { return Ok(None) };
+    let own = plan.pipelines[0].serving.dropping;
+    let missed = drop_rate(&replay(problem, &plan, &load(lab.held_out_seed()), own, Records::Skip)?.total);
+    Ok(Some(JudgedPlan { plan, missed }))
+}
+
+/// One problem, planned by both.
+struct Row {
+    name: String,
+    greedy: Option<JudgedPlan>,
+    exact: Option<JudgedPlan>,
+    /// By the exact planner with queue factor 1.
+    loose: Option<JudgedPlan>,
+}
+
+fn both_hold(a: &Option<JudgedPlan>, b: &Option<JudgedPlan>) -> bool {
+    [a, b].iter().all(|c| c.as_ref().is_some_and(JudgedPlan::holds))
+}
+
+impl Row {
+    /// The greedy plan's cost over that of another plan.
+    fn ratio_to(&self, other: &Option<JudgedPlan>) -> Option<f64> {
+        let (greedy, other) = (self.greedy.as_ref()?, other.as_ref()?);
+        (other.plan.cost_per_hour > 0.0).then(|| greedy.plan.cost_per_hour / other.plan.cost_per_hour)
+    }
+
+    /// In what the greedy plan differs from the exact one: a kind, and by how much.
+    fn difference(&self) -> (&'static str, String) {
+        match (&self.greedy, &self.exact) {
+            (Some(g), Some(e)) => difference(&g.plan, &e.plan),
+            (None, Some(_)) => ("no plan in time", String::new()),
+            (Some(_), None) => ("a plan where the rule allows none", String::new()),
+            (None, None) => ("neither has a plan", String::new()),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let cost = |c: &Option<JudgedPlan>| optional(c.as_ref().map(|c| c.plan.cost_per_hour));
+        let missed = |c: &Option<JudgedPlan>| c.as_ref().map_or_else(|| "-".into(), |c| percent(c.missed));
+        let ratio = self.ratio_to(&self.exact).map_or_else(|| "-".into(), |r| format!("{r:.2}"));
+        let (kind, by) = self.difference();
+        let plans = [&self.greedy, &self.exact, &self.loose].into_iter().flat_map(|c| [cost(c), missed(c)]);
+        let difference = if by.is_empty() { kind.to_owned() } else { format!("{kind} ({by})") };
+        std::iter::once(self.name.clone()).chain(plans).chain([ratio, difference]).collect()
+    }
+}
+
+/// Why two plans cost what they do, by what differs between them.
+fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
+    let hardware = |plan: &Plan| -> Vec<String> {
+        let of = |a: &Assignment| format!("{}/{}", a.group.task, a.group.hardware);
+        let mut names: Vec<String> = plan.pipelines[0].assignments.iter().map(of).collect();
+        names.sort();
+        names
+    };
+    let batch = |plan: &Plan| -> f64 {
+        let assignments = &plan.pipelines[0].assignments;
+        assignments.iter().map(|a| f64::from(a.batch)).sum::<f64>() / assignments.len().max(1) as f64
+    };
+    let (own, other) = (batch(greedy), batch(exact));
+    let batches = format!("{own:.1} to {other:.1} on the mean");
+    let replicas = format!("{} to {}", greedy.replicas(), exact.replicas());
+    match () {
+        () if hardware(greedy) != hardware(exact) => ("other hardware", String::new()),
+        () if own > other => ("larger batches", batches),
+        () if own < other => ("smaller batches", batches),
+        () if greedy.replicas() != exact.replicas() => ("same batches, other replicas", replicas),
+        () => ("the same", String::new()),
+    }
+}
+
+/// How often each kind of difference occurs, and what it does to the cost.
+fn table_of_kinds(rows: &[Row]) -> Table {
+    const KINDS: [(&str, &str); 8] = [
+        ("the same", "both end at one plan"),
+        (
+            "same batches, other replicas",
+            "the rule charges each task queue_factor batches of waiting; the estimator sees what it is",
+        ),
+        (
+            "smaller batches",
+            "greedy stops where no single step saves: a larger batch pays only together with fewer replicas elsewhere",
+        ),
+        ("larger batches", "greedy took a batch that the rule's charge forbids, and from there no single step saves"),
+        ("other hardware", "a task moved to cheaper hardware by one planner only"),
+        ("no plan in time", "greedy simulates the load for each step; 5 s are too few at the largest demands"),
+        ("a plan where the rule allows none", "the rule's charge alone exceeds the SLO; the estimator says that it holds"),
+        ("neither has a plan", "the SLO is below what any plan reaches"),
+    ];
+    let mut table = Table::new(&["greedy has", "problems", "both hold", "greedy/milp, mean where both hold", "why"]);
+    for (kind, why) in KINDS {
+        let of_kind: Vec<&Row> = rows.iter().filter(|r| r.difference().0 == kind).collect();
+        if of_kind.is_empty() {
+            continue;
+        }
+        let both: Vec<f64> =
+            of_kind.iter().filter(|r| both_hold(&r.greedy, &r.exact)).filter_map(|r| r.ratio_to(&r.exact)).collect();
+        let mean = geometric_mean(&both).map_or_else(|| "-".into(), |r| format!("{r:.2}"));
+        table.row(vec![kind.into(), of_kind.len().to_string(), both.len().to_string(), mean, why.into()]);
+    }
+    table
+}
+
+/// The greedy planner against the exact one after the same check, and where the gap comes from.
+pub fn report(lab: &Lab) -> Result<Report, Failure> {
+    let mut rows = Vec::new();
+    for (name, problem) in read_problems(lab)? {
+        lab.show_step(format!("greedy-vs-milp: {name}"));
+        let loose = with_pipeline(&problem, 0, |d| d.queue_factor = 1.0)?;
+        let greedy = plan_and_judge(lab, &problem, Planner::Greedy)?;
+        let exact = plan_and_judge(lab, &problem, Planner::Milp)?;
+        let loose = plan_and_judge(lab, &loose, Planner::Milp)?;
+        rows.push(Row { name, greedy, exact, loose });
+    }
+    let header = [
+        "problem",
+        "greedy cost",
+        "missed",
+        "milp cost",
+        "missed",
+        "milp, factor 1",
+        "missed",
+        "greedy/milp",
+        "greedy has",
+    ];
+    let mut table = Table::new(&header);
+    rows.iter().for_each(|r| table.row(r.cells()));
+    let mut ratios: Vec<f64> = rows.iter().filter_map(|r| r.ratio_to(&r.exact)).collect();
+    ratios.sort_by(f64::total_cmp);
+    Ok(Report {
+        name: "greedy-vs-milp",
+        title: "The greedy planner against the exact one",
+        source: "InferLine, section 4.3; our own aim",
+        method: "Every problem of one pipeline, reduced to the most accurate variant of each task, least cost, no counts, so that both \
+                 choose hardware, batches and replicas alone. Both are held to the SLO's percentile on one Poisson sample at the \
+                 demand and judged on the next: a plan holds if at most 1 % of that misses. The exact planner solves a formulation that charges \
+                 each query a fixed wait (its queue factor, 2 batches) and is held to the estimator by the check loop; the greedy one \
+                 knows the estimator alone. Neither bounds the other: a ratio below 1 is a plan that the formulation's charge forbids. The \
+                 third plan is exact with queue factor 1: the formulation then charges a query no wait, and the check loop alone finds the \
+                 headroom."
+            .into(),
+        claims: vec![claim(&rows)],
+        tables: vec![
+            TitledTable { title: "Where the gap comes from".into(), table: table_of_kinds(&rows) },
+            TitledTable { title: "Costs per hour and missed requests on the held-out sample, by problem".into(), table },
+        ],
+        plots: vec![Plot {
+            title: "Greedy cost over exact cost, problems in order of the ratio".into(),
+            x: "problem".into(),
+            y: "greedy / milp".into(),
+            series: vec![Series { name: "greedy / milp".into(), points: (1..).map(f64::from).zip(ratios).collect() }],
+            places: vec![],
+        }],
+    })
+}
+
+fn claim(rows: &[Row]) -> Claim {
+    let mean = |of: fn(&Row) -> &Option<JudgedPlan>| {
+        let held: Vec<f64> =
+            rows.iter().filter(|r| both_hold(&r.greedy, of(r))).filter_map(|r| r.ratio_to(of(r))).collect();
+        (geometric_mean(&held), held.len())
+    };
+    let held =
+        |of: fn(&Row) -> &Option<JudgedPlan>| rows.iter().filter(|r| of(r).as_ref().is_some_and(JudgedPlan::holds)).count();
+    let (all, both) = mean(|r| &r.exact);
+    Claim {
+        claimed: "After the same check the greedy planner's cost is near the exact one's, and the gap is explained (aim)".into(),
+        seen: format!(
+            "greedy costs {} times the exact plan on the mean of the {both} problems where both hold, {} times against queue factor 1; held \
+             out, at most 1 % missed: greedy {} of {total}, exact {} of {total}",
+            optional(all),
+            optional(mean(|r| &r.loose).0),
+            held(|r| &r.greedy),
+            held(|r| &r.exact),
+            total = rows.len()
+        ),
+        verdict: Verdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
+        why: "The first table says in what plans differ. Problems where a plan misses are left out of the mean: at a fifth of a minute of \
+              load, one that just holds on one sample may miss on the next, and a plan that is too small is cheap. That is why greedy plans hold \
+              less often: they are taken down to the last replica that the sample bears."
+            .into(),
+    }
+}

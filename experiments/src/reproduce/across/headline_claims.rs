@@ -1,0 +1,111 @@
+//! What the headline claims of what it saw.
+
+use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, StretchResult};
+use crate::reproduce::lab::geometric_mean;
+use crate::reproduce::report::{Claim, Verdict};
+use apportion_support::output::{optional, percent};
+
+/// How one contender stands to ours over all contests.
+fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
+    let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
+    let never = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
+    let halved = ratios.iter().filter(|r| **r >= 2.0).count() + never;
+    let below = all.iter().filter_map(|t| t.ratio(contender).filter(|r| *r < 2.0).map(|r| format!("{} ({r:.2})", t.name)));
+    let below: Vec<String> = below.collect();
+    let unreached = all.iter().filter(|t| t.at_our_cost(contender).is_none_or(|a| a < ATTAINMENT)).count();
+    Claim {
+        claimed: format!("At most half the cost of {} at equal attainment (aim)", NAMES[contender]),
+        seen: format!(
+            "so in {halved} of {}; it costs {} times as much on the mean; at our cost it stays below {} in {unreached}{}",
+            all.len(),
+            optional(geometric_mean(&ratios)),
+            percent(ATTAINMENT),
+            if below.is_empty() { String::new() } else { format!("; less than twice: {}", below.join(", ")) }
+        ),
+        verdict: Verdict::of(halved == all.len()),
+        why: why.into(),
+    }
+}
+
+/// Settings of an earlier stretch, on the one that is reported.
+fn set_before_claim(all: &[StretchResult]) -> Claim {
+    let held = |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
+    let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
+    let ratios: Vec<f64> = all.iter().filter_map(|t| Some(cost(t, HPA)? / cost(t, OURS)?)).collect();
+    Claim {
+        claimed: "What was set on an earlier stretch holds on the one that is reported (aim)".into(),
+        seen: format!(
+            "{} reached by ours in {} of {}, by HPA in {}; HPA then costs {} times as much on the mean",
+            percent(ATTAINMENT),
+            held(OURS),
+            all.len(),
+            held(HPA),
+            optional(geometric_mean(&ratios))
+        ),
+        verdict: Verdict::of(held(OURS) == all.len()),
+        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: its height and how \
+              often it comes decide, and these differ between stretches."
+            .into(),
+    }
+}
+
+/// Ours as it was set on the earlier stretch, against HPA at its best in hindsight.
+fn fair_claim(all: &[StretchResult]) -> Claim {
+    let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio_set_before(HPA)).collect();
+    let halved = ratios.iter().filter(|r| **r >= 2.0).count();
+    let shown: Vec<String> = all.iter().map(|t| format!("{} {}", t.name, optional(t.ratio_set_before(HPA)))).collect();
+    Claim {
+        claimed: "Set on the earlier stretch, ours costs at most half of HPA at its best in hindsight (aim)".into(),
+        seen: format!(
+            "in {halved} of {}; where ours holds, HPA costs {} times as much on the mean: {}",
+            all.len(),
+            optional(geometric_mean(&ratios)),
+            shown.join("; ")
+        ),
+        verdict: Verdict::of(halved == all.len()),
+        why: "The hindsight is HPA's alone. Where the load is steady, the best fixed number of replicas is what everybody ends up with, and \
+              no one can cost half of it."
+            .into(),
+    }
+}
+
+/// What the settings do when the load steps up afterwards.
+fn surprised_claim(all: &[StretchResult]) -> Claim {
+    let attainment = |i: usize| all.iter().filter_map(move |t| t.surprised[i].map(|p| p.attainment));
+    let mean = |i: usize| attainment(i).sum::<f64>() / attainment(i).count().max(1) as f64;
+    let pairs = all.iter().filter_map(|t| Some((t.surprised[OURS]?.attainment, t.surprised[HPA]?.attainment)));
+    let better = pairs.clone().filter(|(ours, hpa)| ours > hpa).count();
+    Claim {
+        claimed: "Where the load then doubles for good, ours loses less than HPA as it was set for the load before (aim)".into(),
+        seen: format!(
+            "in {better} of {}; {} answered in time by ours on the mean, {} by HPA, {} by Ray Serve",
+            pairs.clone().count(),
+            percent(mean(OURS)),
+            percent(mean(HPA)),
+            percent(mean(RAY))
+        ),
+        verdict: Verdict::of(better > 0 && better == pairs.clone().count()),
+        why: "A low target of utilisation is room for a burst as well: where HPA had to be set low, it has paid for the step beforehand.".into(),
+    }
+}
+
+/// All of them.
+pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
+    vec![
+        against_claim(
+            all,
+            HPA,
+            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its target must be low \
+             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more they would serve \
+             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to save.",
+        ),
+        against_claim(
+            all,
+            RAY,
+            "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes.",
+        ),
+        set_before_claim(all),
+        fair_claim(all),
+        surprised_claim(all),
+    ]
+}

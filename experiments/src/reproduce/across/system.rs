@@ -1,0 +1,88 @@
+//! The whole system in the loop of a run: plans that are made again by a control plane, and between two of them the plan's ladder, which
+//! the estimator's stewards climb as agents' do; both with the delays that they have in life.
+
+use crate::reproduce::replanning::PlansByDemand;
+use apportion_domain::{Plan, Span};
+use apportion_estimator::{Controller, Event, Observation};
+use apportion_planning::change::{Loads, PERIOD_SECONDS};
+use apportion_planning::ladder;
+
+/// How often the control plane looks at the load: the service's default.
+const PERIOD: Span = Span::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64);
+
+/// From a look to the plan with its ladder. Planning one took less than this here.
+pub const PLANNING: Span = Span::from_nanos(5_000_000_000);
+
+/// Weight of the youngest period in the moving average of the load.
+const WEIGHT: f64 = 0.5;
+
+/// From one demand that plans are made for to the next.
+pub const GRID: f64 = 2.0;
+
+/// How far the ladders of plans go over the demand, and below it.
+pub const UP_TO: f64 = 4.0;
+
+/// How the system is set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// How many times the rate of a step is seen when the step is taken: plans' ladders have their rates divided by it.
+    pub headroom: f64,
+}
+
+/// One pipeline's control plane.
+pub struct System<'a> {
+    plans: &'a PlansByDemand<'a>,
+    setting: Setting,
+    plan: Plan,
+    /// The demand of the plan in force or on its way, by its number.
+    step: i32,
+    ewma_qps: f64,
+    loads: Loads,
+}
+
+impl<'a> System<'a> {
+    /// That begins with the plan for this load; `None` if there is none.
+    pub fn new(plans: &'a PlansByDemand<'a>, setting: Setting, load_qps: f64) -> Option<Self> {
+        let step = plans.grid_step(load_qps);
+        let mut plan = ladder::with_headroom(plans.plan_on_grid(step)?, setting.headroom);
+        let part = &mut plan.pipelines[0];
+        // The grid's demand is more than the load: its ladder says what the load needs.
+        if let Some(first) = part.ladder.iter().find(|first| first.rate_qps >= load_qps) {
+            part.assignments.iter_mut().zip(&first.replicas).for_each(|(a, &n)| a.replicas = n);
+        }
+        Some(Self { plans, setting, plan, step, ewma_qps: load_qps, loads: Loads::default() })
+    }
+
+    /// The plan that it begins with.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+impl Controller for System<'_> {
+    fn period(&self) -> Span {
+        PERIOD
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+        let offered: u64 = seen.arrivals.iter().flatten().map(|&(_, count)| u64::from(count)).sum();
+        let qps = offered as f64 * 1e3 / PERIOD.as_millis();
+        self.ewma_qps += WEIGHT * (qps - self.ewma_qps);
+        self.loads.push(qps);
+        let step = self.plans.grid_step(qps.max(self.ewma_qps));
+        if step == self.step {
+            return Vec::new();
+        }
+        let Some(plan) = self.plans.plan_on_grid(step) else { return Vec::new() };
+        let plan = ladder::with_headroom(plan, self.setting.headroom);
+        let plans = self.plans;
+        let price = |plan| move |qps: f64| plans.price_per_hour(plan, qps);
+        let is_worth_it = self.loads.compare(price(&self.plan), price(&plan)).is_worth_it();
+        if plan.pipelines[0].ladder.is_empty() || !is_worth_it {
+            return Vec::new();
+        }
+        self.step = step;
+        self.plan = plan.clone();
+        vec![(PLANNING, Event::Plan { plan })]
+    }
+}

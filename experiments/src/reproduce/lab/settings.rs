@@ -1,0 +1,100 @@
+//! What is a run asked to do, and how does it get its problems, traces and plans?
+
+use super::problems::BuiltIn;
+use anyhow::anyhow;
+use apportion_domain::{Plan, Problem, Trace};
+use apportion_estimator::Workload;
+use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_support::exit::Failure;
+use apportion_support::input;
+use indicatif::ProgressBar;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest search of one planner for one plan.
+const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The settings of a run.
+pub struct Lab {
+    /// The folder of shared data, if there is one.
+    pub data: Option<PathBuf>,
+    /// Tiny settings: the whole path of code, no figures worth quoting.
+    pub quick: bool,
+    /// Seed of the load that plans are made on; the next seed is the load that they are judged on.
+    pub seed: u64,
+    /// Shows what is being done.
+    pub bar: ProgressBar,
+}
+
+impl Lab {
+    /// Seed of the load on which plans are judged.
+    pub fn held_out_seed(&self) -> u64 {
+        self.seed.wrapping_add(1)
+    }
+
+    /// `full`, or `quick` with tiny settings.
+    pub fn full_or_quick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Says what is being done.
+    pub fn show_step(&self, what: impl Into<std::borrow::Cow<'static, str>>) {
+        self.bar.set_message(what);
+    }
+
+    /// A file of the data folder, if there is such a folder.
+    pub fn data_file(&self, name: &str) -> Option<PathBuf> {
+        self.data.as_ref().map(|folder| folder.join(name))
+    }
+
+    /// A problem of the data folder, else the one that is built in.
+    pub fn problem(&self, data: &str, built_in: &BuiltIn) -> Result<Problem, Failure> {
+        match self.data_file(data) {
+            Some(file) => input::read_allocation_problem(&file.display().to_string()),
+            None => built_in.problem(),
+        }
+    }
+
+    /// The first seconds of a trace of rates in the data folder, moved to start at 0.
+    pub fn rates(&self, file: &Path, column: Option<&str>, seconds: usize) -> Result<Vec<f64>, Failure> {
+        match input::read_trace(&file.display().to_string(), column)? {
+            Trace::Rates(rows) => Ok(rows.into_iter().take(seconds).map(|(_, qps)| qps).collect()),
+            Trace::Arrivals(_) => Err(anyhow!("{}: a trace of rates is needed", file.display()).into()),
+        }
+    }
+
+    /// A plan, without explanation; `None` if the planner finds none.
+    pub fn plan(&self, problem: &Problem, planner: Planner, trace: Option<Workload>) -> Option<Plan> {
+        self.plan_within(PLAN_TIME_MAX, problem, planner, trace)
+    }
+
+    /// The same with a ladder up to so many times the demand, if there is to be one.
+    pub fn plan_with_ladder(
+        &self,
+        problem: &Problem,
+        planner: Planner,
+        trace: Option<Workload>,
+        ladder: Option<f64>,
+    ) -> Option<Plan> {
+        plan(problem, &PlanOptions { ladder, ..options(PLAN_TIME_MAX, planner, trace) }).0.plan().cloned()
+    }
+
+    /// The same with another limit on the time.
+    pub fn plan_within(
+        &self,
+        time_max: Duration,
+        problem: &Problem,
+        planner: Planner,
+        trace: Option<Workload>,
+    ) -> Option<Plan> {
+        plan(problem, &options(time_max, planner, trace)).0.plan().cloned()
+    }
+}
+
+/// A search of at most so long, from now on.
+fn options(time_max: Duration, planner: Planner, trace: Option<Workload>) -> PlanOptions {
+    let start = Instant::now();
+    let elapsed = Arc::new(move || start.elapsed());
+    PlanOptions { planner, time_limit: Some(time_max), trace, explain: false, ..PlanOptions::new(elapsed) }
+}

@@ -1,0 +1,9 @@
+//! What do PARD's comparisons (section 5) say of this code?
+
+pub mod ablations;
+mod case;
+pub mod goodput;
+mod module_times;
+pub mod over_time;
+pub mod places;
+pub mod sweeps;

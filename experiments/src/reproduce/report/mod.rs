@@ -1,0 +1,9 @@
+//! How is what a comparison found shown? As text, as plots and as one HTML page.
+
+mod findings;
+mod page;
+mod plot;
+
+pub use findings::{Claim, Report, TitledTable, Verdict};
+pub use page::html;
+pub use plot::{Plot, Series};
