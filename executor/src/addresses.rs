@@ -18,7 +18,7 @@ pub struct Advertised {
 /// The addresses of an agent that listens there: those that are advertised, or else those that it is bound to. Where that is any
 /// of the machine's, the one that this machine has towards the control plane `join`.
 #[must_use]
-pub fn told(advertised: &Advertised, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
+pub fn reachable(advertised: &Advertised, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
     let of = |own: &Option<String>, bound: SocketAddr| match (own, &advertised.host) {
         (Some(own), _) => own.clone(),
         (None, Some(host)) => with_port(host, bound.port()),
@@ -30,8 +30,8 @@ pub fn told(advertised: &Advertised, [http, grpc, data]: [SocketAddr; 3], join: 
 
 /// Whether another machine's agents or clients are told an address of loopback although the control plane is elsewhere.
 #[must_use]
-pub fn is_out_of_reach(told: &str, join: &str) -> bool {
-    let host = told.rsplit_once(':').map_or(told, |(host, _)| host.trim_matches(['[', ']']));
+pub fn is_out_of_reach(address: &str, join: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host.trim_matches(['[', ']']));
     let is_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     is_loopback && !towards(join).is_loopback()
 }
@@ -93,19 +93,19 @@ mod tests {
 
     #[test]
     fn others_are_told_what_is_advertised_or_bound() {
-        let plain = told(&Advertised::default(), bound("10.0.0.5"), JOIN);
+        let plain = reachable(&Advertised::default(), bound("10.0.0.5"), JOIN);
         assert_eq!(plain, ["10.0.0.5:8000", "10.0.0.5:8001", "10.0.0.5:8002"]);
         let host = Some("gpu1".to_owned());
         let mixed = Advertised { host, data: Some("192.0.2.1:9".into()), ..Advertised::default() };
-        assert_eq!(told(&mixed, bound("0.0.0.0"), JOIN), ["gpu1:8000", "gpu1:8001", "192.0.2.1:9"]);
+        assert_eq!(reachable(&mixed, bound("0.0.0.0"), JOIN), ["gpu1:8000", "gpu1:8001", "192.0.2.1:9"]);
         let v6 = Advertised { host: Some("2001:db8::1".into()), ..Advertised::default() };
-        assert_eq!(told(&v6, bound("::"), JOIN)[0], "[2001:db8::1]:8000");
+        assert_eq!(reachable(&v6, bound("::"), JOIN)[0], "[2001:db8::1]:8000");
     }
 
     #[test]
     fn who_listens_everywhere_tells_the_address_towards_the_control_plane() {
-        assert_eq!(told(&Advertised::default(), bound("0.0.0.0"), JOIN)[2], "127.0.0.1:8002");
-        assert_eq!(told(&Advertised::default(), bound("0.0.0.0"), "no URL")[0], "127.0.0.1:8000");
+        assert_eq!(reachable(&Advertised::default(), bound("0.0.0.0"), JOIN)[2], "127.0.0.1:8002");
+        assert_eq!(reachable(&Advertised::default(), bound("0.0.0.0"), "no URL")[0], "127.0.0.1:8000");
     }
 
     #[test]

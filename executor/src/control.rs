@@ -140,7 +140,7 @@ fn jittered(backoff: Duration) -> Duration {
     backoff.mul_f64(0.5 + (random >> 11) as f64 / (1_u64 << 54) as f64)
 }
 
-fn told(message: agent_message::Message) -> v1::AgentMessage {
+fn agent_message_of(message: agent_message::Message) -> v1::AgentMessage {
     v1::AgentMessage { message: Some(message) }
 }
 
@@ -155,7 +155,7 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
     };
     let mut client = ControlClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
-    if outbox.send(told(agent_message::Message::Register(register(identity, handle)))).await.is_err() {
+    if outbox.send(agent_message_of(agent_message::Message::Register(register(identity, handle)))).await.is_err() {
         return End::Again("the stream has no end".into());
     }
     let attached = tokio::select! {
@@ -163,7 +163,7 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
         () = stop.cancelled() => return End::Left,
     };
     match attached {
-        Ok(Ok(response)) => converse(response.into_inner(), &outbox, (identity, handle), stop).await,
+        Ok(Ok(response)) => run_session(response.into_inner(), &outbox, (identity, handle), stop).await,
         Ok(Err(status)) => End::Again(format!("{}: {:?}: {}", identity.join, status.code(), status.message())),
         Err(_) => End::Again(format!("{}: what is there does not answer within {WELCOME_MAX:?}", identity.join)),
     }
@@ -187,7 +187,7 @@ fn register(identity: &Identity, handle: &Handle) -> v1::Register {
     }
 }
 
-async fn converse(
+async fn run_session(
     mut inbox: tonic::Streaming<v1::ControlMessage>,
     outbox: &mpsc::Sender<v1::AgentMessage>,
     (identity, handle): (&Identity, &Handle),
@@ -196,7 +196,7 @@ async fn converse(
     let mut welcome = false;
     let mut ack = handle.ack.clone();
     ack.mark_changed();
-    let mut report = every(1_000);
+    let mut report = report_interval(1_000);
     let late = tokio::time::sleep(WELCOME_MAX);
     tokio::pin!(late);
     loop {
@@ -205,11 +205,11 @@ async fn converse(
                 Ok(Some(v1::ControlMessage { message: Some(message) })) => {
                     if let control_message::Message::Welcome(told) = &message {
                         welcome = true;
-                        report = every(told.report_ms);
+                        report = report_interval(told.report_ms);
                         handle.status.attended();
                         tracing::info!(agent = told.agent, "registered");
                     }
-                    if let Some(end) = hear(message, identity, handle).await {
+                    if let Some(end) = handle_control_message(message, identity, handle).await {
                         return end;
                     }
                     continue;
@@ -236,13 +236,13 @@ async fn converse(
             }
         };
         // Who takes nothing is told nothing more: another stream may be taken.
-        if outbox.try_send(told(say)).is_err() {
+        if outbox.try_send(agent_message_of(say)).is_err() {
             return End::Again("the stream takes no more messages".into());
         }
     }
 }
 
-fn every(report_ms: u32) -> tokio::time::Interval {
+fn report_interval(report_ms: u32) -> tokio::time::Interval {
     let mut report = tokio::time::interval(Duration::from_millis(report_ms.clamp(10, REPORT_MS_MAX).into()));
     report.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     report
@@ -257,7 +257,7 @@ async fn counted(handle: &Handle) -> Option<v1::Report> {
 }
 
 async fn leave(inbox: &mut tonic::Streaming<v1::ControlMessage>, outbox: &mpsc::Sender<v1::AgentMessage>) {
-    let _gone = outbox.try_send(told(agent_message::Message::Leaving(v1::Leaving {})));
+    let _gone = outbox.try_send(agent_message_of(agent_message::Message::Leaving(v1::Leaving {})));
     // The control plane ends the stream when it has heard; not for ever.
     let _end =
         tokio::time::timeout(Duration::from_secs(1), async { while let Ok(Some(_)) = inbox.message().await {} }).await;
@@ -266,9 +266,9 @@ async fn leave(inbox: &mut tonic::Streaming<v1::ControlMessage>, outbox: &mpsc::
 /// How the devices are, where that is known.
 async fn device_stats(handle: &Handle) -> Vec<v1::DeviceStats> {
     let devices = handle.devices.clone();
-    // Drivers may take their time. A look that panics has seen nothing.
-    let look = move || contained(|| devices.look()).unwrap_or_default();
-    let seen = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+    // Drivers may take their time. A panic of theirs counts as no device.
+    let read = move || contained(|| devices.read_all()).unwrap_or_default();
+    let seen = tokio::task::spawn_blocking(read).await.unwrap_or_default();
     let told = |s: crate::devices::Seen| v1::DeviceStats {
         device: s.device,
         uuid: s.uuid,
@@ -279,7 +279,7 @@ async fn device_stats(handle: &Handle) -> Vec<v1::DeviceStats> {
     seen.into_iter().map(told).collect()
 }
 
-async fn hear(message: control_message::Message, identity: &Identity, handle: &Handle) -> Option<End> {
+async fn handle_control_message(message: control_message::Message, identity: &Identity, handle: &Handle) -> Option<End> {
     let command = match message {
         control_message::Message::Welcome(welcome) => {
             let (join, token) = (identity.join.clone(), identity.token.clone());

@@ -62,14 +62,14 @@ impl Devices {
 
     /// What each device says now; may take some milliseconds.
     #[must_use]
-    pub fn look(&self) -> Vec<Seen> {
+    pub fn read_all(&self) -> Vec<Seen> {
         let Some(opened) = &self.0 else { return Vec::new() };
-        (0..).zip(&opened.names).filter_map(|(device, name)| opened.look(device, name).ok()).collect()
+        (0..).zip(&opened.names).filter_map(|(device, name)| opened.read(device, name).ok()).collect()
     }
 }
 
 impl Opened {
-    fn look(&self, number: u32, name: &Name) -> Result<Seen, NvmlError> {
+    fn read(&self, number: u32, name: &Name) -> Result<Seen, NvmlError> {
         let device = match name {
             Name::Index(index) => self.nvml.device_by_index(*index)?,
             Name::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str())?,
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_library_nothing_is_known_and_with_one_only_what_the_devices_say() {
-        assert_eq!(Devices::default().look(), []);
+    fn devices_are_unknown_without_the_nvml_library() {
+        assert_eq!(Devices::default().read_all(), []);
         match Devices::open(None, 1) {
             Err(error) => assert!(error.contains(LIBRARY), "{error}"),
             Ok(devices) => {
                 let is_sane = |s: &Seen| s.memory_used <= s.memory_total && s.utilisation.is_none_or(|u| u <= 1.0);
-                assert!(devices.look().iter().all(is_sane), "{:?}", devices.look());
+                assert!(devices.read_all().iter().all(is_sane), "{:?}", devices.read_all());
             }
         }
     }

@@ -180,7 +180,7 @@ fn open_state(flags: &Flags) -> Result<(Files, Known, File), FileError> {
 /// Who the agent is, and where it is reached.
 fn identify(flags: &Flags, known: Known, sockets: &Sockets) -> std::io::Result<Identity> {
     let bound = [sockets.http.local_addr()?, sockets.grpc.local_addr()?, sockets.data.local_addr()?];
-    let [ingress_http, ingress_grpc, data_address] = addresses::told(&flags.advertised(), bound, &flags.join);
+    let [ingress_http, ingress_grpc, data_address] = addresses::reachable(&flags.advertised(), bound, &flags.join);
     tracing::info!(known.name, http = ingress_http, grpc = ingress_grpc, data = data_address, "agent starts");
     for told in [&ingress_http, &data_address].into_iter().filter(|told| addresses::is_out_of_reach(told, &flags.join)) {
         tracing::warn!(
@@ -315,7 +315,7 @@ mod tests {
         assert!(refused.contains("--provider cuda") && refused.contains("--backend onnx"), "{refused}");
         let emulated = loader(Way::Emulated, Provider::Cpu, None, 1).expect("needs nothing");
         assert_eq!((emulated.kind(), emulated.provider()), (Kind::Emulated, None));
-        assert!(devices(Provider::Cpu, 1).look().is_empty(), "of processors nothing is said");
+        assert!(devices(Provider::Cpu, 1).read_all().is_empty(), "of processors nothing is said");
     }
 
     #[test]

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bound_has_a_place_and_a_name_of_its_own() {
+    fn each_bound_has_its_own_name() {
         let names: std::collections::BTreeSet<&str> = Bound::ALL.iter().map(|b| b.name()).collect();
         assert_eq!(names.len(), Bound::ALL.len());
         assert!(Bound::ALL.iter().enumerate().all(|(at, bound)| *bound as usize == at));

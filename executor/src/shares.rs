@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_gets_seven_eighths_and_what_is_dropped_is_free() {
+    fn one_address_gets_at_most_seven_eighths() {
         let shares = Shares::new(16);
         let mut first = shares.take(ip("10.0.0.1"), 10).expect("free");
         assert!(first.grow(4) && !first.grow(1));

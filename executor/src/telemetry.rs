@@ -1,7 +1,7 @@
 //! OpenTelemetry: which requests are traced, and their spans on their way out by OTLP. An agent without an endpoint has no
 //! [`Tracer`], and its requests no trace.
 
-use crate::trace::{Span, Trace, What};
+use apportion_node::trace::{Span, Trace, What};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Context, InstrumentationScope, KeyValue};

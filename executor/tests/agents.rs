@@ -262,7 +262,7 @@ fn xs(values: &[f32]) -> Value {
 }
 
 #[tokio::test]
-async fn a_request_fans_out_over_agents_and_comes_back_in_order() {
+async fn a_fanned_out_request_returns_in_order() {
     let fleet = Fleet::start(3).await;
     fleet.target.send_replace(Some(fleet.target(1)));
     fleet.wait_ready(1).await;

@@ -106,7 +106,7 @@ async fn a_server_without_the_variant_is_refused_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn far_too_many_requests_are_all_answered_and_few_of_them_wait() {
+async fn an_overloaded_gateway_answers_every_request() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_control, agent) = serving(folder.path(), "sum", Loader::Emulated, 4_000_000).await;
     let (agent, most) = (Arc::new(agent), Arc::new(AtomicUsize::new(0)));

@@ -1,9 +1,8 @@
 //! The digits example on one agent with the real runtime: a canvas in, the digits on it out.
 
-use apportion_executor::agent::{self, Command, Options};
+use apportion_executor::agent::{self, Command, Options, Request};
 use apportion_executor::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
 use apportion_executor::files::{Files, Source};
-use apportion_executor::node::Event;
 use apportion_executor::node::request::{Answer, Terms};
 use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
 use apportion_needs::{Need, need};
@@ -68,8 +67,8 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let rows = 16;
     let image = canvases(&example.join("validation/image.npy"), &inputs[0], rows);
     let (reply, answer) = oneshot::channel();
-    let arrive = Event::Arrive { pipeline: "digits".into(), inputs: vec![image], terms: Terms::default(), reply };
-    handle.events.send(arrive).await.expect("the loop runs");
+    let request = Request { pipeline: "digits".into(), inputs: vec![image], terms: Terms::default(), reply };
+    handle.requests.send(request).await.expect("the loop runs");
     let Ok(Answer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
     let found = pieces.iter().filter(|p| p.task == "read").count();
     let expected: usize = labels[..rows].iter().map(Vec::len).sum();

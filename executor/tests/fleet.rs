@@ -32,7 +32,7 @@ fn group<'a>(id: u64, task: u32, variant: &'a str, agents: &'a [u64]) -> Group<'
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_fans_out_over_agents_and_comes_back_in_order() {
+async fn a_fanned_out_request_returns_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let (control, agents) = fleet(3, &folder).await;
     let groups = [group(1, 0, "split", &[1]), group(2, 1, "sum", &[2, 3])];
@@ -117,7 +117,7 @@ async fn a_change_of_variants_under_load_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_leaves_finishes_what_it_has_begun_though_the_fleet_goes_on_without_it() {
+async fn a_leaving_agent_finishes_its_queries() {
     let folder = tempfile::tempdir().expect("a folder");
     let (control, mut agents) = fleet(2, &folder).await;
     let groups = [group(1, 0, "split", &[1]), group(2, 1, "sum 5", &[2])];
@@ -152,7 +152,7 @@ async fn an_agent_that_leaves_finishes_what_it_has_begun_though_the_fleet_goes_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_target_is_refused_and_the_newer_stays_in_force() {
+async fn an_older_target_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (control, agents) = fleet(1, &folder).await;
     let groups = [group(1, 0, "split", &[1]), group(2, 1, "sum", &[1])];
@@ -170,7 +170,7 @@ async fn an_older_target_is_refused_and_the_newer_stays_in_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_comes_back_with_what_it_served_though_the_control_plane_is_away() {
+async fn a_restarted_agent_serves_without_the_control_plane() {
     let folder = tempfile::tempdir().expect("a folder");
     {
         let (control, agents) = fleet(1, &folder).await;
@@ -185,7 +185,7 @@ async fn an_agent_comes_back_with_what_it_served_though_the_control_plane_is_awa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_variant_that_cannot_be_loaded_is_told_and_its_pipeline_is_not_ready() {
+async fn a_variant_that_cannot_load_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = Control::start(&["split", "nonsense"]).await;
     let agent = Agent::start("a1", &control.url, folder.path());

@@ -197,7 +197,7 @@ fn a_change_of_plan_on_full_devices_fails_no_request() {
 }
 
 #[test]
-fn a_load_step_is_answered_while_the_control_plane_is_away() {
+fn agents_scale_up_while_the_control_plane_is_away() {
     let folder = tempfile::tempdir().expect("a folder");
     let (plane, control, agents) = fleet(2, folder.path());
     let runtime = Runtime::new().expect("a runtime");

@@ -161,7 +161,7 @@ fn check_request(spans: &[(String, Span)], ingress: &str) {
 }
 
 #[tokio::test]
-async fn spans_of_a_request_through_two_agents_hang_together_and_below_its_callers() {
+async fn spans_of_two_agents_join_the_callers_trace() {
     let traced = Traced::start(0.0).await;
     assert_eq!(traced.post("toy", Some(format!("00-{TRACE}-{CALLER}-01"))).await, 200);
     let spans = traced.spans().await;
@@ -192,7 +192,7 @@ async fn a_grpc_call_says_its_trace_in_its_metadata() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_is_sampled_by_the_ratio_and_who_says_no_is_not() {
+async fn sampling_follows_the_ratio_and_the_callers_no() {
     let traced = Traced::start(1.0).await;
     for no in ["00", "02"].map(|flags| format!("00-{TRACE}-{CALLER}-{flags}")) {
         assert_eq!(traced.post("toy", Some(no)).await, 200);
@@ -218,7 +218,7 @@ async fn a_refused_request_has_its_span_too() {
 }
 
 #[tokio::test]
-async fn what_is_no_endpoint_is_refused_and_says_what_one_is() {
+async fn an_invalid_endpoint_is_refused() {
     for wrong in ["::", "https://127.0.0.1:4317"] {
         let error = Tracer::new(wrong, 1.0, "one").expect_err(wrong).to_string();
         assert!(error.contains(wrong) && error.contains("http://127.0.0.1:4317"), "{error}");

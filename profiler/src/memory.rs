@@ -117,7 +117,7 @@ pub fn peak_memory_mib(
         Provider::Cuda => {
             let visible = std::env::var(VISIBLE_VARIABLE).ok();
             let Ok(devices) = Devices::open(visible.as_deref(), running.device.saturating_add(1)) else { return Ok(None) };
-            let used = || devices.look().into_iter().find(|seen| seen.device == running.device)?.memory_used;
+            let used = || devices.read_all().into_iter().find(|seen| seen.device == running.device)?.memory_used;
             // The first variant creates CUDA's context, which stays. All replicas of an agent share it.
             drop(load_and_run()?);
             let before = used();

@@ -2,9 +2,10 @@
 
 use super::{Command, Loop};
 use crate::backend::Wanted;
-use crate::node::Event;
 use crate::parts::part;
-use crate::slot::{Happened, Slot};
+use crate::slot::Slot;
+use apportion_node::node::Event;
+use apportion_node::replica_event::ReplicaEvent;
 use std::path::PathBuf;
 
 impl Loop {
@@ -41,7 +42,7 @@ impl Loop {
         let (task, group, device) = (wanted.task().clone(), wanted.group.clone(), wanted.device);
         let events = self.handle.events.clone();
         let report = move |happened| {
-            let _stopping = events.blocking_send(Event::Slot(loading, happened));
+            let _stopping = events.blocking_send(Event::Replica(loading, happened));
         };
         let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
         let started = file.and_then(|file| {
@@ -52,7 +53,7 @@ impl Loop {
             Ok(slot) => {
                 self.slots.insert(replica, slot);
             }
-            Err(error) => self.feed(Event::Slot(loading, Happened::Failed(error))),
+            Err(error) => self.feed(Event::Replica(loading, ReplicaEvent::Failed(error))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whether a batch fits what a variant takes: the same check for every backend.
 
-use crate::tensor::{Tensor, TensorSpec, holds};
+use apportion_node::tensor::{Tensor, TensorSpec, holds};
 use std::collections::BTreeSet;
 
 /// Whether a batch fits: every input once, of its datatype and shape, with as many rows as the others.

@@ -3,8 +3,8 @@
 
 use super::batch::check_inputs;
 use super::{Backend, BackendError, Signature, Wanted};
-use crate::node::split::{CHILD, PARENT};
-use crate::tensor::{Tensor, TensorSpec};
+use apportion_node::node::split::{CHILD, PARENT};
+use apportion_node::tensor::{Tensor, TensorSpec};
 use apportion_serving::mix::SplitMix;
 
 /// Size of a dimension that the specification leaves open.
@@ -122,11 +122,16 @@ impl Backend for EmulatedBackend {
 
 fn whole_numbers(name: &str, values: &[i64]) -> Tensor {
     let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    Tensor { name: name.into(), datatype: crate::tensor::Datatype::Int64, shape: vec![values.len()], data: data.into() }
+    Tensor {
+        name: name.into(),
+        datatype: apportion_node::tensor::Datatype::Int64,
+        shape: vec![values.len()],
+        data: data.into(),
+    }
 }
 
 fn output(spec: &TensorSpec, rows: usize) -> Tensor {
-    if spec.name == PARENT && spec.datatype == crate::tensor::Datatype::Int64 {
+    if spec.name == PARENT && spec.datatype == apportion_node::tensor::Datatype::Int64 {
         return whole_numbers(PARENT, &(0..rows as i64).collect::<Vec<_>>());
     }
     let rest = spec.shape.iter().skip(1).map(|d| usize::try_from(*d).unwrap_or(OPEN_DIMENSION));
@@ -139,8 +144,8 @@ fn output(spec: &TensorSpec, rows: usize) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Group, Task};
-    use crate::tensor::Datatype;
+    use apportion_node::layout::{Group, Task};
+    use apportion_node::tensor::Datatype;
 
     fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSpec {
         TensorSpec { name: name.into(), datatype, shape: shape.into() }
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_have_the_shapes_of_the_plan_and_one_row_for_each_row() {
+    fn emulated_outputs_have_the_planned_shapes() {
         let mut backend = EmulatedBackend::new(&wanted(&[(1, 0)])).expect("a stand-in");
         let outputs = backend.run(&[batch(3)]).expect("a run");
         let shapes: Vec<_> = outputs.iter().map(|t| t.shape.clone()).collect();
@@ -183,12 +188,12 @@ mod tests {
         for (tensor, spec) in outputs.iter().zip(&backend.signature.outputs) {
             super::super::batch::check_tensor(spec, tensor).expect("it is what the plan says");
         }
-        assert_eq!(crate::slot::int64s(&outputs[2]), Some(vec![0, 1, 2]));
+        assert_eq!(apportion_node::tensor::int64s(&outputs[2]), Some(vec![0, 1, 2]));
     }
 
     #[test]
     fn children_are_drawn_as_the_profile_has_them() {
-        let edge = |to: usize, ratio| crate::layout::Edge { to, map: Vec::new(), ratio };
+        let edge = |to: usize, ratio| apportion_node::layout::Edge { to, map: Vec::new(), ratio };
         let made = |one_of: bool| {
             let mut wanted = wanted(&[(1, 0)]);
             wanted.task.children = vec![edge(1, 0.25), edge(2, 0.75)];
@@ -196,7 +201,9 @@ mod tests {
             wanted.group.fanout = vec![(1, vec![(0, 0.5), (4, 0.5)]), (2, vec![(1, 1.0)])];
             let mut backend = EmulatedBackend::new(&wanted).expect("a stand-in");
             let outputs = backend.run(&[batch(4_000)]).expect("a run");
-            let of = |name: &str| outputs.iter().find(|t| t.name == name).and_then(crate::slot::int64s).expect("there");
+            let of = |name: &str| {
+                outputs.iter().find(|t| t.name == name).and_then(apportion_node::tensor::int64s).expect("there")
+            };
             let (parents, children) = (of(PARENT), of(CHILD));
             assert!(parents.is_sorted() && outputs.iter().all(|t| t.rows() == parents.len()));
             [0, 1].map(|child| children.iter().filter(|c| **c == child).count() as f64 / 4_000.0)

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_must_be_there_and_the_error_says_what_to_do() {
+    fn a_named_library_that_is_missing_is_an_error() {
         let error = find_library(Some(Path::new("/nowhere/lib.so"))).expect_err("there is no such file").to_string();
         assert!(error.contains("/nowhere/lib.so") && error.contains("make setup"), "{error}");
     }

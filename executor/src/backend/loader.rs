@@ -1,7 +1,7 @@
 //! How an agent comes to its backends.
 
 use super::{Backend, BackendError, EmulatedBackend, OnnxBackend, Provider, RemoteBackend, Running};
-use crate::layout::{Group, Task};
+use apportion_node::layout::{Group, Task};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ pub use onnx::{OnnxBackend, THREADS_DEFAULT};
 pub use provider::{Placed, Provider, Running};
 pub use remote::RemoteBackend;
 
-use crate::tensor::{Tensor, TensorSpec};
+use apportion_node::tensor::{Tensor, TensorSpec};
 
 /// Inputs and outputs of a loaded variant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 use super::batch::check_inputs;
 use super::provider::{Placed, Provider, Running};
 use super::{Backend, BackendError, Signature, values};
-use crate::slot::zero_row;
-use crate::tensor::{Tensor, TensorSpec};
+use apportion_node::tensor::zero_row;
+use apportion_node::tensor::{Tensor, TensorSpec};
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;

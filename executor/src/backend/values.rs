@@ -1,7 +1,7 @@
 //! Between our tensors and ONNX Runtime's values: inputs are borrowed where their bytes are aligned, outputs are copied
 //! once, so that no row of an answer keeps the runtime's arena alive.
 
-use crate::tensor::{Datatype, Tensor, TensorSpec, texts};
+use apportion_node::tensor::{Datatype, Tensor, TensorSpec, texts};
 use bytemuck::Pod;
 use bytes::Bytes;
 use half::{bf16, f16};

@@ -2,11 +2,10 @@
 //! before they started: no control plane takes part.
 
 use super::BenchError;
-use crate::agent::{self, Handle, Options};
+use crate::agent::{self, Handle, Options, Request};
 use crate::backend::Loader;
 use crate::files::{FileError, Files};
 use crate::gateway::{self, Gateway};
-use crate::node::Event;
 use crate::node::request::{Answer, Terms};
 use crate::peers;
 use crate::tensor::{Datatype, Tensor};
@@ -113,9 +112,9 @@ impl Pair {
     /// Puts a request to the first agent's loop; its answer comes here.
     pub(super) fn put(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<oneshot::Receiver<Answer>, BenchError> {
         let (reply, answer) = oneshot::channel();
-        let event = Event::Arrive { pipeline: pipeline.into(), inputs, terms: Terms::default(), reply };
-        let error = |e: mpsc::error::TrySendError<Event>| BenchError::Agents(format!("the loop takes no request: {e}"));
-        self.handle.events.try_send(event).map_err(error).map(|()| answer)
+        let request = Request { pipeline: pipeline.into(), inputs, terms: Terms::default(), reply };
+        let error = |e: mpsc::error::TrySendError<Request>| BenchError::Agents(format!("the loop takes no request: {e}"));
+        self.handle.requests.try_send(request).map_err(error).map(|()| answer)
     }
 }
 

@@ -126,7 +126,7 @@ async fn all_who_wait_for_a_file_share_one_download() {
 async fn the_last_target_survives() {
     let (_directory, files) = opened();
     assert_eq!(files.last_target(), None);
-    let target = crate::layout::tests::chain();
+    let target = v1::Target { fence: Some(v1::Fence { incarnation: 1, generation: 1 }), ..v1::Target::default() };
     files.keep_target(3, &target).expect("writes");
     assert_eq!(files.last_target(), Some((3, target.clone())));
     files.keep_target_soon(4, &target);
@@ -136,7 +136,7 @@ async fn the_last_target_survives() {
 }
 
 #[test]
-fn an_agent_is_the_same_after_a_restart_and_runs_once() {
+fn an_agent_keeps_its_identity_and_runs_once() {
     let (directory, files) = opened();
     let first = files.identity(None, "host").expect("a new one");
     assert!(first.name.starts_with("host-"), "{first:?}");

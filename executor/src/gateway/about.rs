@@ -11,8 +11,8 @@ use super::refusal::Refusal;
 use super::{Gateway, PLATFORM, find, version};
 use crate::agent::View;
 use crate::backend::Kind;
-use crate::node::counts::Batches;
-use crate::tensor::{Datatype, TensorSpec};
+use apportion_node::node::counts::Batches;
+use apportion_node::tensor::{Datatype, TensorSpec};
 use serde_json::{Value, json};
 
 /// What a pipeline takes and makes.

@@ -76,7 +76,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[tokio::test]
-    async fn a_body_has_its_grace_and_the_time_of_its_bytes() {
+    async fn a_body_has_a_grace_period_plus_time_by_size() {
         let mut pace = Pace::begin();
         let first = pace.deadline();
         pace.came(BODY_RATE_MIN);

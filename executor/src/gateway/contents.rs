@@ -4,7 +4,7 @@ use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wante
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::model_infer_response::InferOutputTensor;
 use super::proto::{InferParameter, InferTensorContents, ModelInferRequest, infer_parameter::ParameterChoice};
-use crate::tensor::{Datatype, Tensor, texts};
+use apportion_node::tensor::{Datatype, Tensor, texts};
 use bytes::Bytes;
 use std::collections::HashMap;
 

@@ -4,13 +4,13 @@
 use super::BODY_BYTES_MAX;
 use super::refusal::Refusal;
 use crate::backend::Kind;
-use crate::chooser::Needs;
-use crate::layout::Pipeline;
-use crate::node::request::{Piece, Terms};
-use crate::node::split::PARENT;
-use crate::policies::{LEVEL_DEFAULT, LEVEL_OFFLINE};
-use crate::slot::{concatenate, no_rows};
-use crate::tensor::{Datatype, Tensor, TensorSpec, elements, holds, texts};
+use apportion_node::chooser::Needs;
+use apportion_node::layout::Pipeline;
+use apportion_node::node::request::{Piece, Terms};
+use apportion_node::node::split::PARENT;
+use apportion_node::policies::{LEVEL_DEFAULT, LEVEL_OFFLINE};
+use apportion_node::tensor::{Datatype, Tensor, TensorSpec, elements, holds, texts};
+use apportion_node::tensor::{concatenate, no_rows};
 use bytes::Bytes;
 
 /// Most rows of one request: each becomes a query of its own.
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused_where_variants_run_here() {
+    fn local_backends_refuse_bytes_that_are_not_utf8() {
         let texts = |elements: &[&[u8]]| {
             let data = elements.iter().flat_map(|e| [&(e.len() as u32).to_le_bytes(), *e].concat()).collect();
             vec![Tensor { name: "t".into(), datatype: Datatype::Bytes, shape: vec![elements.len()], data }]

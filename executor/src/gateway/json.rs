@@ -4,9 +4,9 @@
 use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, TENSORS_MAX, Wanted, unavailable};
 use super::numbers;
 use super::parameters::{Few, Parameters};
-use crate::chooser::Chosen;
-use crate::tensor::{Datatype, Tensor, TensorSpec, texts};
-use crate::wire::RANK_MAX;
+use apportion_node::chooser::Chosen;
+use apportion_node::tensor::{Datatype, Tensor, TensorSpec, texts};
+use apportion_node::wire::RANK_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};

@@ -5,10 +5,10 @@ use super::ledger::BUCKETS_S;
 use crate::agent::View;
 use crate::backend::Provider;
 use crate::devices::Seen;
-use crate::node::counts::{Batches, Labels};
 use crate::refused::Bound;
 use crate::status::Control;
-use crate::wire::Load;
+use apportion_node::node::counts::{Batches, Labels};
+use apportion_node::wire::Load;
 use std::fmt::Write;
 
 /// Text in Prometheus' format, one family after the other.
@@ -36,7 +36,7 @@ pub fn text(gateway: &Gateway) -> String {
     let version = env!("CARGO_PKG_VERSION");
     page.sample(name, &[("backend", view.backend.name()), ("provider", provider), ("version", version)], 1);
     control(&gateway.handle.status.control(), &mut page);
-    devices(&gateway.handle.devices.look(), &mut page);
+    devices(&gateway.handle.devices.read_all(), &mut page);
     requests(gateway, &view, &mut page);
     batches(&view, &mut page);
     drops(&view, &mut page);

@@ -27,14 +27,13 @@ mod unread;
 #[rustfmt::skip]
 pub mod proto;
 
-use crate::agent::{Handle, View};
-use crate::layout::Pipeline;
-use crate::node::Event;
-use crate::node::request::{Answer, Terms};
-use crate::policies::LEVEL_OFFLINE;
+use crate::agent::{Handle, Request, View};
 use crate::shares::Shares;
 use crate::telemetry::{Caller, Ingress};
-use crate::tensor::Tensor;
+use apportion_node::layout::Pipeline;
+use apportion_node::node::request::{Answer, Terms};
+use apportion_node::policies::LEVEL_OFFLINE;
+use apportion_node::tensor::Tensor;
 use bodies::OPEN_BYTES_MAX;
 use connections::connections_max;
 use ledger::Ledger;
@@ -195,8 +194,8 @@ impl Gateway {
     async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms, held: Held) -> Result<Served, Refusal> {
         let timeout_ns = terms.timeout_ns;
         let (reply, answer) = oneshot::channel();
-        let event = Event::Arrive { pipeline: pipeline.into(), inputs, terms, reply };
-        if self.handle.events.send(event).await.is_err() {
+        let request = Request { pipeline: pipeline.into(), inputs, terms, reply };
+        if self.handle.requests.send(request).await.is_err() {
             return Err(Refusal::stopping());
         }
         let waiting = Waiting { answer: Some(answer), held: Some(held) };
@@ -280,19 +279,20 @@ mod tests {
     use super::*;
     use tokio::sync::{mpsc, watch};
 
-    fn gateway() -> (Gateway, mpsc::Receiver<Event>) {
-        let (events, inbox) = mpsc::channel(2 * REQUESTS_MAX);
+    fn gateway() -> (Gateway, mpsc::Receiver<Request>) {
+        let (requests, inbox) = mpsc::channel(2 * REQUESTS_MAX);
+        let (events, _) = mpsc::channel(1);
         let (commands, _) = mpsc::channel(1);
         let (_, view) = watch::channel(View::default());
         let (_, ack) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
         let status = Arc::default();
-        (Gateway::new(Handle { events, commands, view, ack, started, devices, tracer: None, status }), inbox)
+        (Gateway::new(Handle { events, requests, commands, view, ack, started, devices, tracer: None, status }), inbox)
     }
 
     #[tokio::test]
-    async fn a_full_gateway_refuses_at_once_and_takes_again_when_one_has_ended() {
+    async fn a_full_gateway_refuses_until_a_request_ends() {
         let (gateway, mut inbox) = gateway();
         let mut waiting: Vec<_> =
             (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], Terms::default()))).collect();
@@ -301,8 +301,8 @@ mod tests {
         }
         let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("one too many");
         assert_eq!((refusal.cause, refusal.cause.http()), (Cause::Busy, 429));
-        let Some(Event::Arrive { reply, .. }) = inbox.recv().await else { panic!("no request") };
-        reply.send(crate::node::request::Answer::Failed("why".into())).expect("it waits");
+        let Some(Request { reply, .. }) = inbox.recv().await else { panic!("no request") };
+        reply.send(apportion_node::node::request::Answer::Failed("why".into())).expect("it waits");
         assert_eq!(waiting.remove(0).await.expect_err("failed").cause, Cause::Failed);
         let mut next = Box::pin(gateway.infer("p", vec![], Terms::default()));
         assert!(futures::poll!(&mut next).is_pending(), "its place is free");

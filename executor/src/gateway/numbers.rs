@@ -1,7 +1,7 @@
 //! The elements of a tensor as JSON, and back. Flat and nested arrays are read alike and without a tree of their values: the
 //! protocol's order is row-major, so nesting says nothing that the shape does not.
 
-use crate::tensor::{Datatype, Tensor, texts};
+use apportion_node::tensor::{Datatype, Tensor, texts};
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
 

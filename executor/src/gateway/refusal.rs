@@ -1,8 +1,8 @@
 //! Why a request has no answer: one list of causes for all ways in.
 
 use super::bodies::{BODY_GRACE_MAX, BODY_RATE_MIN};
-use crate::chooser::Chosen;
-use crate::node::request::{Answer, Piece};
+use apportion_node::chooser::Chosen;
+use apportion_node::node::request::{Answer, Piece};
 use apportion_serving::dropper::DropReason;
 
 /// What kind of refusal it is.
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shed_may_come_again_and_what_was_late_may_not() {
+    fn dropped_requests_may_be_retried_and_late_ones_not() {
         let dropped = |why: &str| served(Answer::Dropped(why.into())).expect_err("a refusal");
         assert_eq!(dropped("task a: queue_full").cause.http(), 503);
         assert_eq!(dropped("task a: deadline").cause.http(), 504);

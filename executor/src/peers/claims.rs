@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_connection_of_an_agent_is_believed_while_it_is_heard() {
+    fn the_first_live_connection_keeps_its_agents_number() {
         let (claims, now) = (Arc::<Claims>::default(), Instant::now());
         let (mut own, mut forged) = (claims.open(), claims.open());
         assert!(own.speaks_for(1, now) && own.speaks_for(1, now) && own.is_heard(now));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_free_when_its_connection_has_ended_or_has_another() {
+    fn an_ended_connection_frees_its_number() {
         let (claims, now) = (Arc::<Claims>::default(), Instant::now());
         let mut first = claims.open();
         assert!(first.speaks_for(0, now) && !first.is_made() && first.speaks_for(1, now));

@@ -3,13 +3,13 @@
 
 use super::claims::{Claim, Claims};
 use super::outbox::Inbound;
-use crate::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
-use crate::node::Event;
 use crate::parts::part;
 use crate::refused::Bound;
 use crate::shares::Shares;
-use crate::unwire::{brings_tensors, decode};
-use crate::wire::{Message, speaker};
+use apportion_node::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
+use apportion_node::node::Event;
+use apportion_node::unwire::{brings_tensors, decode};
+use apportion_node::wire::{Message, speaker};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ pub(super) async fn dial(address: &str) -> Result<TcpStream, TalkError> {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
             match socket.connect(address).await {
-                Ok(stream) => return greet(stream).await,
+                Ok(stream) => return exchange_versions(stream).await,
                 Err(error) => failed = error,
             }
         }
@@ -109,7 +109,7 @@ pub(super) async fn dial(address: &str) -> Result<TcpStream, TalkError> {
     tokio::time::timeout(PATIENCE, dialled).await.map_err(|_| TalkError::Slow)?
 }
 
-async fn greet(mut stream: TcpStream) -> Result<TcpStream, TalkError> {
+async fn exchange_versions(mut stream: TcpStream) -> Result<TcpStream, TalkError> {
     stream.set_nodelay(true)?;
     stream.write_all(&GREETING).await?;
     let mut answer = [0; GREETING.len()];
@@ -121,11 +121,11 @@ async fn greet(mut stream: TcpStream) -> Result<TcpStream, TalkError> {
 }
 
 /// Sends what the outbox gives until the connection ends.
-pub(super) async fn talk(mut stream: TcpStream, messages: &mut Inbound) -> Result<(), TalkError> {
+pub(super) async fn send_messages(mut stream: TcpStream, messages: &mut Inbound) -> Result<(), TalkError> {
     let mut cutter = Cutter::default();
     let ended = cut_and_send(&mut stream, messages, &mut cutter).await;
     // What was taken and not sent is lost with the connection: whoever waits for it notices its end.
-    messages.settle(cutter.bytes());
+    messages.release_bytes(cutter.bytes());
     ended
 }
 
@@ -142,7 +142,7 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
             }
         }
         let mut burst = cutter.burst();
-        messages.settle(burst.message_bytes());
+        messages.release_bytes(burst.message_bytes());
         tokio::select! {
             read = from.read(&mut nothing) => return read.map(|_| ()).map_err(TalkError::from),
             written = tokio::time::timeout(PATIENCE, to.write_all_buf(&mut burst)) => written.map_err(|_| TalkError::Slow)??,
@@ -168,7 +168,7 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
                 let (events, stop, claim) = (events.clone(), stop.clone(), claims.open());
                 tokio::spawn(part("agents' connections", async move {
                     tokio::select! {
-                        end = hear(stream, events, claim) => match end {
+                        end = receive_messages(stream, events, claim) => match end {
                             Ok(()) => tracing::debug!(%from, "an agent's connection ended"),
                             Err(error) => tracing::warn!(%from, %error, "an agent's connection ended"),
                         },
@@ -185,7 +185,7 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
     }
 }
 
-async fn hear(mut stream: TcpStream, events: mpsc::Sender<Event>, claim: Claim) -> Result<(), TalkError> {
+async fn receive_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, claim: Claim) -> Result<(), TalkError> {
     stream.set_nodelay(true)?;
     let mut greeting = GREETING;
     let greeted = async {
@@ -206,7 +206,7 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut c
     let (mut buffer, mut joiner) = (BytesMut::with_capacity(READ_BYTES), Joiner::default());
     loop {
         while let Some(message) = joiner.take(&mut buffer).map_err(|e| garbage(e.to_string()))? {
-            if !pass(message, &events, &mut claim).await? {
+            if !hand_to_node(message, &events, &mut claim).await? {
                 return Ok(());
             }
         }
@@ -216,7 +216,7 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut c
                 let read = in_time(stream.read_buf(&mut space.limit(left))).await?;
                 if read > 0
                     && let Some(message) = joiner.came(read)
-                    && !pass(message, &events, &mut claim).await?
+                    && !hand_to_node(message, &events, &mut claim).await?
                 {
                     return Ok(());
                 }
@@ -247,7 +247,7 @@ async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<u
 }
 
 /// Hands a message to the node; false if it is gone.
-async fn pass(message: Bytes, events: &mpsc::Sender<Event>, claim: &mut Claim) -> Result<bool, TalkError> {
+async fn hand_to_node(message: Bytes, events: &mpsc::Sender<Event>, claim: &mut Claim) -> Result<bool, TalkError> {
     debug_assert!(message.len() <= MESSAGE_BYTES_MAX);
     let garbage = |e: String| {
         Bound::PeerMessage.count();

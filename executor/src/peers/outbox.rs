@@ -1,7 +1,7 @@
 //! What waits for one peer: two queues, because a small message must not wait behind large ones, and a bound of their bytes.
 
-use crate::frames::{Cutter, MESSAGE_BYTES_MAX, Pieces, SMALL_BYTES_MAX, len};
-use crate::wire::{Message, encode};
+use apportion_node::frames::{Cutter, MESSAGE_BYTES_MAX, Pieces, SMALL_BYTES_MAX, len};
+use apportion_node::wire::{Message, encode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::mpsc;
@@ -99,7 +99,7 @@ impl Inbound {
     }
 
     /// So many bytes wait no longer.
-    pub(super) fn settle(&self, bytes: usize) {
+    pub(super) fn release_bytes(&self, bytes: usize) {
         self.waiting.fetch_sub(bytes, Relaxed);
     }
 }
@@ -107,8 +107,8 @@ impl Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::{Datatype, Tensor};
-    use crate::wire::{Credit, End, Query, Return};
+    use apportion_node::tensor::{Datatype, Tensor};
+    use apportion_node::wire::{Credit, End, Query, Return};
     use bytes::Bytes;
 
     fn query(data: &Bytes) -> Message {
@@ -154,7 +154,7 @@ mod tests {
             if cutter.is_empty() {
                 break;
             }
-            inbound.settle(cutter.burst().message_bytes());
+            inbound.release_bytes(cutter.burst().message_bytes());
         }
         assert_eq!(inbound.waiting.load(Relaxed), 0, "all that was sent is accounted for");
         assert_eq!(outbound.send(&query(&data)), Ok(()));

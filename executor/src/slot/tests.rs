@@ -1,6 +1,7 @@
 use super::*;
 use crate::backend::{BackendError, Signature};
-use crate::layout::{lay_out, tests::chain};
+use apportion_node::layout::{Pipeline, lay_out};
+use apportion_protocol::v1;
 use std::sync::mpsc::Receiver;
 use std::thread::ThreadId;
 
@@ -23,19 +24,39 @@ impl Backend for Telling {
     }
 }
 
+/// A pipeline of one task without tensors and one group.
+fn pipeline() -> Arc<Pipeline> {
+    let group = v1::GroupTarget {
+        group: 1,
+        batch: 4,
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: 10 }],
+        ..Default::default()
+    };
+    let task = v1::TaskTarget { name: "a".into(), ..Default::default() };
+    let pipeline = v1::PipelineTarget {
+        name: "p".into(),
+        slo_ns: 1_000_000_000,
+        tasks: vec![task],
+        groups: vec![group],
+        ..Default::default()
+    };
+    let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
+    lay_out(&v1::Target { fence, agents: Vec::new(), pipelines: vec![pipeline] }).expect("valid").pipelines["p"].clone()
+}
+
 /// A slot whose batches take so long, the threads in which they run, and what it reports; it is ready and warm.
-fn slot(takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<Happened>) {
+fn slot(takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<ReplicaEvent>) {
     let (threads, ran_in) = mpsc::channel();
     let loader = Loader::files(move |_| {
         let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
         Ok(Box::new(Telling { signature, threads: threads.clone(), takes }))
     });
-    let of = &lay_out(&chain()).expect("valid").pipelines["p"];
+    let of = pipeline();
     let wanted = Wanted { file: Some("none".into()), task: of.tasks[0].clone(), group: of.groups[&1].clone(), device: 0 };
     let (reports, reported) = mpsc::channel();
     let report = move |happened| reports.send(happened).expect("the test listens");
     let slot = Slot::start("telling".into(), wanted, loader, report).expect("a thread");
-    assert!(matches!(reported.recv(), Ok(Happened::Ready)));
+    assert!(matches!(reported.recv(), Ok(ReplicaEvent::Ready)));
     ran_in.recv().expect("the warm-up ran");
     (slot, ran_in, reported)
 }
@@ -45,15 +66,15 @@ fn is_later(ran: Option<Ran>) -> bool {
 }
 
 #[test]
-fn quick_batches_run_where_they_are_started_and_others_in_the_slots_thread() {
+fn only_quick_batches_run_on_the_callers_thread() {
     let (mut slot, ran_in, reported) = slot(Duration::ZERO);
     let here = std::thread::current().id();
     for (expected, is_here) in [(Duration::ZERO, true), (QUICK_MAX, true), (QUICK_MAX * 2, false), (QUICK_MAX, true)] {
         let hold = Duration::from_micros(5);
         match slot.run(Vec::new(), expected, hold).expect("it runs") {
-            Ran::Now(Happened::Batch(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
+            Ran::Now(ReplicaEvent::BatchEnded(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
             Ran::Later => {
-                let is_held = matches!(reported.recv(), Ok(Happened::Batch(Ok(_), took)) if took >= hold);
+                let is_held = matches!(reported.recv(), Ok(ReplicaEvent::BatchEnded(Ok(_), took)) if took >= hold);
                 assert!(!is_here && is_held, "{expected:?}");
             }
             Ran::Now(other) => panic!("{other:?}"),
@@ -65,18 +86,18 @@ fn quick_batches_run_where_they_are_started_and_others_in_the_slots_thread() {
 }
 
 #[test]
-fn a_device_that_is_held_is_busy_from_when_its_batch_was_started() {
+fn a_held_device_is_busy_from_its_batchs_start() {
     let (mut slot, _ran_in, reported) = slot(Duration::ZERO);
     for hold in [2, 5].map(Duration::from_millis) {
         let begun = Instant::now();
         assert!(is_later(slot.run(Vec::new(), QUICK_MAX * 2, hold)));
-        let Ok(Happened::Batch(Ok(_), took)) = reported.recv() else { panic!("no batch") };
+        let Ok(ReplicaEvent::BatchEnded(Ok(_), took)) = reported.recv() else { panic!("no batch") };
         assert!(begun.elapsed() >= took && took >= hold, "{took:?} of {hold:?}");
     }
 }
 
 #[test]
-fn a_profile_that_is_wrong_is_believed_a_few_times_only() {
+fn a_wrong_profile_is_believed_a_few_times_only() {
     let (mut slot, ran_in, reported) = slot(SLOW_MIN);
     let later: Vec<bool> =
         (0..SLOW_RUNS_MAX + 2).map(|_| is_later(slot.run(Vec::new(), Duration::ZERO, Duration::ZERO))).collect();

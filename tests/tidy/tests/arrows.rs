@@ -13,7 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mip", &["domain"]),
     ("planning", &["domain", "serving", "estimator", "checker", "mip"]),
     ("protocol", &["domain"]),
-    ("executor", &["serving", "protocol", "domain"]),
+    ("node", &["serving", "protocol", "domain"]),
+    ("executor", &["node", "serving", "protocol", "domain"]),
     ("profiler", &["domain", "executor"]),
     ("wire", &["domain"]),
     ("api", &["domain", "serving", "checker", "estimator", "planning", "protocol", "wire"]),
@@ -30,6 +31,8 @@ const TESTS: &[&str] = &["tests", "tidy"];
 const PURE: &[(&str, &[&str])] = &[
     ("domain", &["thiserror"]),
     ("serving", &["thiserror", "serde"]),
+    // `bytes`, `prost` and `sha2` encode messages and records; `tracing` only logs.
+    ("node", &["thiserror", "bytes", "prost", "sha2", "tracing"]),
     ("checker", &["thiserror"]),
     ("estimator", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "hdrhistogram"]),
     ("mip", &["tracing", "highs", "highs-sys"]),

@@ -1,7 +1,7 @@
 use super::super::find_library;
 use super::*;
-use crate::tensor::Datatype;
 use apportion_needs::{Need, need};
+use apportion_node::tensor::Datatype;
 use bytes::Bytes;
 
 fn library() -> Option<PathBuf> {
@@ -86,7 +86,7 @@ fn zero_rows_give_zero_rows() {
 }
 
 #[test]
-fn a_batch_that_does_not_fit_is_refused_and_the_next_one_runs() {
+fn a_batch_runs_after_a_refused_one() {
     let Some(library) = library() else { return };
     let mut read = load(&library, "read-s.onnx");
     let image = || tensor("image", Datatype::Uint8, &[1, 16, 16], Bytes::from(vec![0; 256]));
@@ -184,7 +184,7 @@ fn what_runs_on_the_cpu_says_so_node_by_node() {
 /// With the CPU's library the provider is not there; with CUDA's, its own libraries or the device are not. Where all is there, the
 /// nodes run on it.
 #[test]
-fn cuda_is_used_or_refused_and_never_replaced_by_the_cpu() {
+fn cuda_is_never_replaced_by_the_cpu() {
     let Some(library) = library() else { return };
     let running = Running { provider: Provider::Cuda, device: 0, threads: 1 };
     let file = digits("read-s.onnx");

@@ -27,7 +27,7 @@ fn tensors_that_differ_from_the_plan_are_refused_by_name() {
 }
 
 #[test]
-fn answers_are_read_as_json_and_as_bytes_and_refused_by_name() {
+fn json_and_binary_answers_are_read() {
     let specs = [spec("s", Datatype::Int32, &[-1])];
     let read = |json: &str, tail: &[u8], header: bool| {
         let body: Bytes = [json.as_bytes(), tail].concat().into();

@@ -1,7 +1,7 @@
 use super::super::inference::inputs;
 use super::super::proto::model_infer_request::InferRequestedOutputTensor;
 use super::*;
-use crate::tensor::{TensorSpec, holds};
+use apportion_node::tensor::{TensorSpec, holds};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -85,7 +85,7 @@ proptest! {
             if datatype == Datatype::Bytes {
                 data = join(data.chunks(3)).expect("short");
             }
-            let count = if datatype == Datatype::Bytes { crate::tensor::texts(&data).count() } else { count };
+            let count = if datatype == Datatype::Bytes { apportion_node::tensor::texts(&data).count() } else { count };
             if count == 0 {
                 continue;
             }

@@ -1,6 +1,6 @@
 use super::super::inference::inputs;
 use super::*;
-use crate::tensor::TensorSpec;
+use apportion_node::tensor::TensorSpec;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ fn what_is_wrong_is_named_with_what_is_expected() {
 }
 
 #[test]
-fn outputs_without_a_form_in_json_are_refused_before_they_are_made() {
+fn outputs_without_a_json_form_are_refused_early() {
     let specs = [("h".to_string(), spec("h", Datatype::Fp16, &[-1])), ("y".to_string(), spec("y", Datatype::Fp32, &[-1]))];
     let want = |name: &str, binary| vec![Wanted { name: name.into(), binary }];
     assert!(check_forms(&[], false, &specs).expect_err("all as JSON").contains("output h is FP16"));

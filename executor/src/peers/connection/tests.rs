@@ -1,7 +1,7 @@
 use super::*;
 use crate::peers::Peers;
-use crate::tensor::{Datatype, Tensor};
-use crate::wire::{Credit, End, Message, Return};
+use apportion_node::tensor::{Datatype, Tensor};
+use apportion_node::wire::{Credit, End, Message, Return};
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
@@ -112,7 +112,7 @@ async fn other_versions_are_refused_and_both_ends_say_so() {
 }
 
 #[tokio::test]
-async fn what_is_cut_off_or_no_message_ends_the_connection_with_a_reason() {
+async fn malformed_messages_end_the_connection_with_a_reason() {
     for (bytes, said) in [
         (&b"\0\0\0\0\0\0\0\x09\0\0\0\x09\x03"[..], "within a message"),
         (b"\0\0\0\0\0\0\0\x01\0\0\0\x01\x63", "message type"),

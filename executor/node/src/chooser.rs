@@ -1,0 +1,267 @@
+//! Which groups serve a request that says its needs? INFaaS's selector (section 4.1) chooses among the pipeline's choices.
+//!
+//! A choice is one group of each task. To the selector a choice is a variant. Its accuracy is the pipeline's accuracy with these groups. Its
+//! latency is the longest path through their full batches. Its load is the load of its busiest group. The router chooses the
+//! replica within a group, so to the selector all choices are on one worker.
+
+use crate::layout::{Choice, Pipeline};
+use apportion_domain::{Moment, Span};
+use apportion_serving::Selector;
+use apportion_serving::selector::{Asked, Registered, Seen, Selected};
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Least accuracy in millionths; 0: any.
+    pub accuracy_ppm_min: u32,
+    /// Longest latency in nanoseconds; `u64::MAX`: any.
+    pub latency_ns_max: u64,
+}
+
+/// How a group's ready replicas are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Used {
+    /// How many are ready.
+    pub replicas: u32,
+    /// Queries that wait or run there.
+    pub queued: u64,
+    /// Queries that they serve per second.
+    pub served_qps: f64,
+    /// Time of their batches over what the profile says; 0 if none ended.
+    pub slowness: f64,
+}
+
+/// What a request gets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// Its group at each task, by position.
+    pub groups: Vec<u64>,
+    /// `task:variant` of each, in the order of tasks, separated by commas.
+    pub variants: String,
+    /// The pipeline's accuracy with them, 0 to 1.
+    pub accuracy: f64,
+}
+
+/// Why a request gets nothing, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unmet {
+    /// Nothing in the plan meets its needs, however idle; the nearest is named.
+    Never(String),
+    /// What would do is not ready.
+    NotNow(String),
+}
+
+/// The choices of one pipeline with what is known of their load.
+pub struct Chooser {
+    selector: Selector,
+    choices: Vec<Choice>,
+}
+
+/// The only worker.
+const WORKER: u32 = 0;
+
+impl Chooser {
+    /// Over the choices of a pipeline; nothing is ready before the first [`Chooser::report`].
+    #[must_use]
+    pub fn new(of: &Pipeline) -> Self {
+        let mut selector = Selector::new(of.choices.iter().map(|c| registered(of, c)).collect());
+        assert_eq!(selector.add_worker(0, 0), WORKER, "the first one");
+        Self { selector, choices: of.choices.clone() }
+    }
+
+    /// Takes in how the groups are used.
+    pub fn report(&mut self, now: Moment, of: &Pipeline, used: impl Fn(u64) -> Used) {
+        let seen: Vec<Seen> = (0..).zip(&self.choices).filter_map(|(at, choice)| seen(of, at, choice, &used)).collect();
+        self.selector.report(now, WORKER, 0.0, 0, &seen);
+    }
+
+    /// The variants for a request of so many rows, which count as sent there.
+    ///
+    /// # Errors
+    /// [`Unmet`].
+    pub fn choose(&mut self, now: Moment, of: &Pipeline, needs: &Needs, rows: u32) -> Result<Chosen, Unmet> {
+        let accuracy = f64::from(needs.accuracy_ppm_min) / 1e6;
+        let asked = Asked::Needs { application: 0, accuracy, latency: Span::from_nanos(needs.latency_ns_max) };
+        let chosen = |at: u32| {
+            let choice = &self.choices[at as usize];
+            Chosen { groups: choice.groups.clone(), variants: named(of, choice), accuracy: choice.accuracy }
+        };
+        match self.selector.select_many(now, asked, rows) {
+            Selected::Serve { variant, .. } => Ok(chosen(variant)),
+            Selected::Load { variant, .. } | Selected::NoRoom { variant } => {
+                Err(Unmet::NotNow(format!("{} would do, and is not ready", chosen(variant).variants)))
+            }
+            Selected::Nearest { variant } => {
+                let (nearest, r) = (chosen(variant), registered(of, &self.choices[variant as usize]));
+                let takes_ms = r.inference.as_millis();
+                let latency = match needs.latency_ns_max {
+                    u64::MAX => "any time".to_owned(),
+                    ns => format!("{} ms", Span::from_nanos(ns).as_millis()),
+                };
+                Err(Unmet::Never(format!(
+                    "no variants of the plan have an accuracy of at least {accuracy} within {latency}: the nearest are \
+                     {} with {:.4} within {takes_ms:.3} ms",
+                    nearest.variants, nearest.accuracy
+                )))
+            }
+            Selected::Unknown => {
+                Err(Unmet::Never("the plan offers no choice of variants, or more combinations than 256".to_owned()))
+            }
+        }
+    }
+}
+
+/// `task:variant` of each task.
+fn named(of: &Pipeline, choice: &Choice) -> String {
+    let part = |(task, group): (&crate::layout::Task, &u64)| format!("{}:{}", task.name, of.groups[group].variant);
+    of.tasks.iter().zip(&choice.groups).map(part).collect::<Vec<_>>().join(",")
+}
+
+/// Queries of each task that one request makes with these groups.
+fn visits(of: &Pipeline, choice: &Choice) -> Vec<f64> {
+    let mut visits = vec![0.0; of.tasks.len()];
+    visits[of.root] = 1.0;
+    for at in of.order() {
+        let means = of.fanout_means(&of.groups[&choice.groups[at]]);
+        for (edge, mean) in of.tasks[at].children.iter().zip(means) {
+            visits[edge.to] += visits[at] * mean;
+        }
+    }
+    visits
+}
+
+/// Time of the longest way through the pipeline: a full batch of each group, slower by `slowness`, and the hops.
+fn longest(of: &Pipeline, choice: &Choice, slowness: impl Fn(u64) -> f64) -> Span {
+    let network_ns = of.network_ns as f64;
+    let mut done_ns = vec![0.0_f64; of.tasks.len()];
+    // A pass for each task settles any order of the tasks.
+    for _ in 0..of.tasks.len() {
+        for at in 0..of.tasks.len() {
+            let edges = of.tasks.iter().zip(&done_ns);
+            let before = edges.filter(|(t, _)| t.children.iter().chain(&t.delays).any(|e| e.to == at));
+            let before_ns = before.map(|(_, ns)| *ns).fold(0.0, f64::max);
+            let group = choice.groups[at];
+            let takes_ns = of.groups[&group].execution().as_nanos() as f64 * slowness(group);
+            done_ns[at] = before_ns + network_ns + takes_ns;
+        }
+    }
+    Span::from_nanos(done_ns.into_iter().fold(0.0, f64::max) as u64)
+}
+
+/// The choice as the selector knows it: with the plan's replicas.
+fn registered(of: &Pipeline, choice: &Choice) -> Registered {
+    let replicas = |group: u64| of.replicas.iter().filter(|r| r.group == group).count() as f64;
+    let limit = |(group, visits): (&u64, f64)| {
+        if visits > 0.0 { of.groups[group].capacity_qps() * replicas(*group) / visits } else { f64::INFINITY }
+    };
+    let peak_qps = choice.groups.iter().zip(visits(of, choice)).map(limit).fold(f64::INFINITY, f64::min);
+    let price = choice.groups.iter().map(|g| of.groups[g].price_per_hour * replicas(*g)).sum();
+    Registered {
+        application: 0,
+        accuracy: choice.accuracy,
+        inference: longest(of, choice, |_| 1.0),
+        load: Span::ZERO,
+        peak_qps: if peak_qps.is_finite() { peak_qps } else { 0.0 },
+        hardware: 0,
+        // There is never room for one more: what is loaded is the plan's and the steward's affair.
+        eighths: 1,
+        price,
+    }
+}
+
+/// What is seen of a choice: of its groups, the most loaded one's load and the longest queue; none if one of them is not ready.
+fn seen(of: &Pipeline, variant: u32, choice: &Choice, used: &impl Fn(u64) -> Used) -> Option<Seen> {
+    let r = registered(of, choice);
+    let (mut load, mut wait_s, mut is_slow) = (0.0_f64, 0.0_f64, false);
+    for group in &choice.groups {
+        let used = used(*group);
+        let capacity_qps = of.groups[group].capacity_qps() * f64::from(used.replicas);
+        if used.replicas == 0 {
+            return None;
+        }
+        if capacity_qps > 0.0 {
+            load = load.max(used.served_qps / capacity_qps);
+            wait_s = wait_s.max(used.queued as f64 / capacity_qps);
+        }
+        is_slow |= used.slowness > 0.0;
+    }
+    let slowness = |group: u64| Some(used(group).slowness).filter(|s| *s > 0.0).unwrap_or(1.0);
+    let inference = if is_slow { longest(of, choice, slowness) } else { Span::ZERO };
+    let queued = (wait_s * r.peak_qps) as u64;
+    Some(Seen { variant, replicas: 1, served_qps: load * r.peak_qps, inference, queued })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{lay_out, tests::chain};
+
+    /// The chain with a second, faster and less accurate group 3 of task `b`.
+    fn pipeline() -> Pipeline {
+        let mut target = chain();
+        let of = &mut target.pipelines[0];
+        let mut fast = of.groups[1].clone();
+        (fast.group, fast.variant) = (3, "fast".into());
+        fast.service.iter_mut().for_each(|p| p.latency_ns /= 2);
+        of.groups.push(fast);
+        of.groups.iter_mut().for_each(|g| g.price_per_hour = 1.0);
+        of.replicas.push(apportion_protocol::v1::ReplicaTarget { replica: 3, group: 3, agent: 2, device: 1 });
+        let choice = |groups: [u64; 2], accuracy| apportion_protocol::v1::Choice { groups: groups.to_vec(), accuracy };
+        of.choices = vec![choice([1, 2], 0.9), choice([1, 3], 0.8)];
+        Pipeline::clone(&lay_out(&target).expect("valid").pipelines["p"])
+    }
+
+    const IDLE: Used = Used { replicas: 1, queued: 0, served_qps: 0.0, slowness: 1.0 };
+
+    fn needs(accuracy: f64, latency_ns_max: u64) -> Needs {
+        Needs { accuracy_ppm_min: (accuracy * 1e6) as u32, latency_ns_max }
+    }
+
+    /// Full batches of 4 take 20 ns at `a` and at group 2, 10 ns at group 3.
+    #[test]
+    fn the_cheapest_choice_that_meets_the_needs_serves() {
+        let of = pipeline();
+        let mut chooser = Chooser::new(&of);
+        let at = Moment::from_nanos;
+        let unready = chooser.choose(at(0), &of, &needs(0.85, u64::MAX), 1).expect_err("nothing is ready yet");
+        assert_eq!(unready, Unmet::NotNow("a:v,b:v would do, and is not ready".into()));
+        chooser.report(at(0), &of, |_| IDLE);
+        let mut choose = |accuracy, ns| chooser.choose(at(1_000), &of, &needs(accuracy, ns), 1);
+        let accurate = choose(0.85, 40).expect("group 2 does both");
+        assert_eq!((accurate.groups, accurate.variants.as_str(), accurate.accuracy), (vec![1, 2], "a:v,b:v", 0.9));
+        assert_eq!(choose(0.0, 30).expect("only group 3 is so fast").groups, [1, 3]);
+        let Err(Unmet::Never(why)) = choose(0.95, 40) else { panic!("nothing is so accurate") };
+        assert!(why.contains("at least 0.95") && why.contains("nearest are a:v,b:v with 0.9000"), "{why}");
+        let Err(Unmet::Never(why)) = choose(0.0, 29) else { panic!("nothing is so fast") };
+        assert!(why.contains("nearest are a:v,b:fast with 0.8000"), "{why}");
+    }
+
+    #[test]
+    fn overloaded_disturbed_and_lost_choices_are_avoided() {
+        let of = pipeline();
+        let (two, any) = (2, needs(0.0, 1_000));
+        let peak_qps = of.groups[&two].capacity_qps();
+        for (bad, fallback) in [
+            (Used { served_qps: peak_qps, ..IDLE }, true),
+            (Used { slowness: 3.0, ..IDLE }, true),
+            (Used { replicas: 0, ..IDLE }, false),
+        ] {
+            let mut chooser = Chooser::new(&of);
+            chooser.report(Moment::ZERO, &of, |group| if group == two { bad } else { IDLE });
+            assert_eq!(chooser.choose(Moment::ZERO, &of, &any, 1).expect("group 3").groups, [1, 3], "{bad:?}");
+            // Only group 2 is so accurate: it serves as it is, if it is there.
+            let only = chooser.choose(Moment::ZERO, &of, &needs(0.9, 1_000), 1);
+            assert_eq!(only.is_ok(), fallback, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn rows_fill_a_queue_until_another_choice_is_sooner() {
+        let of = pipeline();
+        let mut chooser = Chooser::new(&of);
+        chooser.report(Moment::ZERO, &of, |_| IDLE);
+        let first = chooser.choose(Moment::ZERO, &of, &needs(0.0, 100), 1_000).expect("ready").groups;
+        let next = chooser.choose(Moment::ZERO, &of, &needs(0.0, 100), 1).expect("the other one is free").groups;
+        assert_ne!(first, next);
+    }
+}

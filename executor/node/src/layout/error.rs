@@ -1,0 +1,109 @@
+//! Why does an agent refuse a target?
+
+use apportion_domain::Dropping;
+use apportion_serving::modules::TooManyPaths;
+
+use super::joins::WAITS_MAX;
+
+/// Why an agent refuses a target.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum LayoutError {
+    /// The target does not say its incarnation and generation.
+    #[error("the target has no fence")]
+    NoFence,
+    /// One of its pipelines cannot be served.
+    #[error("pipeline {pipeline}: {cause}")]
+    Pipeline {
+        /// Name of the pipeline.
+        pipeline: String,
+        /// Why not.
+        cause: PipelineError,
+    },
+}
+
+/// Why an agent cannot serve a pipeline of a target.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PipelineError {
+    /// A replica names a group that is not there.
+    #[error("replica {0} is of no group")]
+    ReplicaOfNoGroup(u64),
+    /// A group names a task that is not there.
+    #[error("group {0} is of no task")]
+    GroupOfNoTask(u64),
+    /// An edge names a task that is not there.
+    #[error("an edge of no task")]
+    EdgeOfNoTask,
+    /// The dropping policy looks at all paths, and there are too many.
+    #[error("dropping {0}: {1}")]
+    Paths(Dropping, TooManyPaths),
+    /// Agents do not serve continuous tasks.
+    #[error(
+        "task {0}: kind continuous: agents run queries in batches and have no slots of their own for each: expected kind batch"
+    )]
+    Continuous(String),
+    /// A tensor has a datatype that agents do not know.
+    #[error("task {task}: {tensor}: datatype {datatype}")]
+    Datatype {
+        /// Name of the task.
+        task: String,
+        /// Name of the tensor.
+        tensor: String,
+        /// The unknown datatype.
+        datatype: String,
+    },
+    /// Not exactly one edge into a task makes queries of it.
+    #[error("task {task}: {count} of its edges make queries: expected one, and that the others delay")]
+    Makers {
+        /// Name of the task.
+        task: String,
+        /// Edges that make queries of it.
+        count: usize,
+    },
+    /// The root is no task, or has a parent.
+    #[error("its root is no root")]
+    Root,
+    /// The service points of a group are not sorted by batch.
+    #[error("group {0}: its service points are not by increasing batch")]
+    ServicePoints(u64),
+    /// A choice does not name one group of each task.
+    #[error("choice {0:?}: expected one group of each task, in the order of tasks")]
+    Choice(Vec<u64>),
+    /// The rates of the ladder do not rise from step to step.
+    #[error("the rates of its ladder do not rise")]
+    LadderRates,
+    /// A step of the ladder has not one count for each group.
+    #[error("a step of its ladder has {counts} counts: expected one for each of {groups} groups")]
+    LadderCounts {
+        /// Counts of the step.
+        counts: usize,
+        /// Groups of the pipeline.
+        groups: usize,
+    },
+    /// A policy has an unknown name.
+    #[error("{key} {asked}: expected one of {}", expected.join(", "))]
+    Policy {
+        /// The kind of policy.
+        key: &'static str,
+        /// The unknown name.
+        asked: String,
+        /// The known names.
+        expected: &'static [&'static str],
+    },
+    /// Agents have no queue that several replicas share.
+    #[error(
+        "queueing central: the replicas of a group are in several processes and have a queue each: expected per_replica"
+    )]
+    CentralQueue,
+    /// No path leads from the root to a task.
+    #[error("task {0}: the root does not lead to it")]
+    Unreachable(String),
+    /// The edges that make queries have a cycle.
+    #[error("its edges have a cycle")]
+    Cycle,
+    /// A task delays one of its ancestors.
+    #[error("task {0} delays a task that leads to it")]
+    DelaysAncestor(String),
+    /// More edges into joins than an agent keeps track of.
+    #[error("{0} edges into joins: expected at most {WAITS_MAX}")]
+    Joins(usize),
+}

@@ -1,0 +1,213 @@
+//! Which layout does a target message describe, and which targets are refused?
+
+use super::error::{LayoutError, PipelineError};
+use super::joins::waits;
+use super::{Choice, Edge, Group, Layout, Pipeline, Replica, Task};
+use crate::tensor::{Datatype, TensorSpec};
+use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
+use apportion_protocol::v1;
+use apportion_serving::ladder::Step;
+use apportion_serving::router::Within;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Batches that a query may take at a task where the target does not say (Loki section 4.1).
+const QUEUE_FACTOR: f64 = 2.0;
+
+/// Checks a target and lays it out.
+///
+/// # Errors
+/// [`LayoutError`], which says what an agent cannot do.
+pub fn lay_out(target: &v1::Target) -> Result<Layout, LayoutError> {
+    let fence = target.fence.ok_or(LayoutError::NoFence)?;
+    let mut pipelines = BTreeMap::new();
+    for pipeline in &target.pipelines {
+        let laid = lay_out_pipeline(pipeline);
+        let laid = laid.map_err(|cause| LayoutError::Pipeline { pipeline: pipeline.name.clone(), cause })?;
+        pipelines.insert(pipeline.name.clone(), Arc::new(laid));
+    }
+    let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
+    let devices = target.agents.iter().map(|a| (a.agent, (a.hardware.clone(), a.devices))).collect();
+    Ok(Layout { fence: Some(fence.into()), pipelines, agents, devices })
+}
+
+fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, PipelineError> {
+    let (tasks, root) = tasks(from)?;
+    let groups = groups(from, tasks.len())?;
+    let mut replicas = Vec::new();
+    for r in &from.replicas {
+        if !groups.contains_key(&r.group) {
+            return Err(PipelineError::ReplicaOfNoGroup(r.replica));
+        }
+        replicas.push(Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device });
+    }
+    let entries = |t: &v1::Table| t.entries.iter().map(|e| (e.group, e.fraction)).collect();
+    let tables = from.tables.iter().map(|t| ((t.from, t.to_task as usize), entries(t))).collect();
+    let serving = serving(from.serving.as_ref())?;
+    let within = match serving.routing {
+        RoutingPolicy::Jsq => Within::LeastOutstanding,
+        RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst => Within::Turns,
+    };
+    let waits = waits(&tasks, root)?;
+    let pipeline = Pipeline {
+        slo_ns: from.slo_ns,
+        network_ns: from.network_ns,
+        serving,
+        partial: from.partial,
+        queue_factor: if from.queue_factor > 0.0 { from.queue_factor } else { QUEUE_FACTOR },
+        within,
+        tasks,
+        root,
+        groups,
+        replicas,
+        tables,
+        backup: from.backup.iter().copied().collect(),
+        waits,
+        demand_qps: from.demand_qps,
+        choices: choices(from)?,
+        ladder: ladder(from)?,
+    };
+    match pipeline.outline().state_planner() {
+        Ok(_) => Ok(pipeline),
+        Err(too_many) => Err(PipelineError::Paths(serving.dropping, too_many)),
+    }
+}
+
+/// The tasks with their edges, and the root's position.
+fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), PipelineError> {
+    let mut tasks = Vec::new();
+    for task in &from.tasks {
+        if task.continuous {
+            return Err(PipelineError::Continuous(task.name.clone()));
+        }
+        let inputs = specs(&task.name, &task.inputs)?;
+        let outputs = specs(&task.name, &task.outputs)?;
+        let (name, one_of) = (task.name.clone(), task.one_of);
+        tasks.push(Task { name, inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of });
+    }
+    let (mut makers, mut parents) = (vec![0; tasks.len()], vec![0; tasks.len()]);
+    for edge in &from.edges {
+        let (parent, to) = (edge.from as usize, edge.to as usize);
+        if parent >= tasks.len() || to >= tasks.len() {
+            return Err(PipelineError::EdgeOfNoTask);
+        }
+        parents[to] += 1;
+        let mut map: Vec<_> = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
+        // The message's map has no order, and the same target must mean the same everywhere.
+        map.sort_unstable();
+        let edge_of = Edge { to, map, ratio: if edge.ratio > 0.0 { edge.ratio } else { 1.0 } };
+        if edge.delays {
+            tasks[parent].delays.push(edge_of);
+        } else {
+            makers[to] += 1;
+            tasks[parent].children.push(edge_of);
+        }
+    }
+    if let Some(at) = (0..tasks.len()).find(|&t| parents[t] > 0 && makers[t] != 1) {
+        return Err(PipelineError::Makers { task: tasks[at].name.clone(), count: makers[at] });
+    }
+    let root = from.root as usize;
+    if root >= tasks.len() || parents[root] > 0 {
+        return Err(PipelineError::Root);
+    }
+    Ok((tasks, root))
+}
+
+fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Group>, PipelineError> {
+    let mut groups = BTreeMap::new();
+    for g in &from.groups {
+        let fanout: Vec<_> = g.fanout.iter().map(|f| (f.to_task as usize, chances(f))).collect();
+        if g.task as usize >= tasks || fanout.iter().any(|(to, _)| *to >= tasks) {
+            return Err(PipelineError::GroupOfNoTask(g.group));
+        }
+        let service: Vec<(u32, u64)> = g.service.iter().map(|p| (p.batch, p.latency_ns)).collect();
+        if service.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+            return Err(PipelineError::ServicePoints(g.group));
+        }
+        let group = Group {
+            task: g.task as usize,
+            variant: g.variant.clone(),
+            hardware: g.hardware.clone(),
+            batch: g.batch.max(1) as usize,
+            accuracy: g.accuracy,
+            digest: g.file_digest.clone(),
+            service,
+            share: if g.share > 0.0 { g.share } else { 1.0 },
+            memory_mib: (g.memory_mib > 0.0 && g.device_memory_mib > 0.0).then_some((g.memory_mib, g.device_memory_mib)),
+            price_per_hour: g.price_per_hour,
+            fanout,
+        };
+        groups.insert(g.group, group);
+    }
+    Ok(groups)
+}
+
+/// A choice names a group of each task, in their order.
+fn choices(from: &v1::PipelineTarget) -> Result<Vec<Choice>, PipelineError> {
+    let task_of = |group: &u64| from.groups.iter().find(|g| g.group == *group).map(|g| g.task);
+    let is_whole = |c: &v1::Choice| c.groups.iter().map(task_of).eq((0..from.tasks.len() as u32).map(Some));
+    match from.choices.iter().find(|c| !is_whole(c)) {
+        Some(wrong) => Err(PipelineError::Choice(wrong.groups.clone())),
+        None => Ok(from.choices.iter().map(|c| Choice { groups: c.groups.clone(), accuracy: c.accuracy }).collect()),
+    }
+}
+
+/// The ladder, its counts in the order of the groups' numbers.
+fn ladder(from: &v1::PipelineTarget) -> Result<Vec<Step>, PipelineError> {
+    if from.ladder.windows(2).any(|pair| pair[0].rate_qps >= pair[1].rate_qps) {
+        return Err(PipelineError::LadderRates);
+    }
+    let step = |step: &v1::LadderStep| {
+        if step.replicas.len() != from.groups.len() {
+            let (counts, groups) = (step.replicas.len(), from.groups.len());
+            return Err(PipelineError::LadderCounts { counts, groups });
+        }
+        let by_number: BTreeMap<u64, u32> =
+            from.groups.iter().map(|g| g.group).zip(step.replicas.iter().copied()).collect();
+        Ok(Step { rate_qps: step.rate_qps, replicas: by_number.into_values().collect() })
+    };
+    from.ladder.iter().map(step).collect()
+}
+
+fn chances(fanout: &v1::Fanout) -> Vec<(u32, f64)> {
+    fanout.counts.iter().map(|c| (c.children, c.probability)).collect()
+}
+
+/// Agents do what the plan says, so they refuse what they cannot do. Empty names are the defaults.
+fn serving(from: Option<&v1::Serving>) -> Result<ServingPolicy, PipelineError> {
+    fn named<T: Default>(
+        key: &'static str,
+        asked: &str,
+        names: &'static [&'static str],
+        from: fn(&str) -> Option<T>,
+    ) -> Result<T, PipelineError> {
+        match from(asked) {
+            Some(policy) => Ok(policy),
+            None if asked.is_empty() => Ok(T::default()),
+            None => Err(PipelineError::Policy { key, asked: asked.to_owned(), expected: names }),
+        }
+    }
+    let Some(asked) = from else { return Ok(ServingPolicy::default()) };
+    let queueing = named("queueing", &asked.queueing, Queueing::NAMES, Queueing::from_name)?;
+    if queueing == Queueing::Central {
+        return Err(PipelineError::CentralQueue);
+    }
+    Ok(ServingPolicy {
+        queueing,
+        batching: named("batching", &asked.batching, Batching::NAMES, Batching::from_name)?,
+        routing: named("routing", &asked.routing, RoutingPolicy::NAMES, RoutingPolicy::from_name)?,
+        dropping: named("dropping", &asked.dropping, Dropping::NAMES, Dropping::from_name)?,
+    })
+}
+
+fn specs(task: &str, from: &[v1::TensorSpec]) -> Result<Vec<TensorSpec>, PipelineError> {
+    let spec = |s: &v1::TensorSpec| {
+        let datatype = Datatype::from_name(&s.datatype).ok_or_else(|| PipelineError::Datatype {
+            task: task.to_owned(),
+            tensor: s.name.clone(),
+            datatype: s.datatype.clone(),
+        })?;
+        Ok(TensorSpec { name: s.name.clone(), datatype, shape: s.shape.clone() })
+    };
+    from.iter().map(spec).collect()
+}

@@ -1,0 +1,116 @@
+//! What does an agent count between two reports to the control plane?
+
+use std::collections::BTreeMap;
+
+/// Width of a bin of arrivals in nanoseconds.
+pub const BIN_NS: u64 = 10_000_000;
+
+/// Most bins that are kept for the next report, which are ten minutes; older ones are forgotten.
+pub const BINS_MAX: u64 = 60_000;
+
+/// Whose batches they are, in names: groups have new numbers in every plan, and sums go on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Labels {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The task.
+    pub task: String,
+    /// The variant.
+    pub variant: String,
+    /// The hardware type.
+    pub hardware: String,
+}
+
+/// Since the last report.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// By pipeline.
+    pub pipelines: BTreeMap<String, Requests>,
+    /// By pipeline and group.
+    pub groups: BTreeMap<(String, u64), Batches>,
+}
+
+/// Requests at this agent's gateway.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Requests {
+    /// Offered root queries by bin of the agent's clock.
+    pub bins: BTreeMap<u64, u32>,
+    /// Answered in time.
+    pub ok: u64,
+    /// Answered late.
+    pub late: u64,
+    /// Shed.
+    pub dropped: u64,
+    /// Failed.
+    pub failed: u64,
+}
+
+/// Batches of a group's replicas here.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batches {
+    /// Whose they are.
+    pub labels: Labels,
+    /// Queries that were run.
+    pub queries: u64,
+    /// Batches.
+    pub batches: u64,
+    /// Time of the batches, in nanoseconds.
+    pub busy_ns: u64,
+    /// Time that their queries waited, in nanoseconds.
+    pub waited_ns: u64,
+    /// Queries sent on, by task.
+    pub children: BTreeMap<String, u64>,
+    /// Queries that were dropped, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Batches that failed.
+    pub failed: u64,
+    /// Queries that ran alone because their batch had failed.
+    pub alone: u64,
+    /// Batches that ended, by how many queries they had: how many, and their time in nanoseconds.
+    pub sizes: BTreeMap<usize, (u64, u64)>,
+}
+
+impl Counts {
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pipelines.is_empty() && self.groups.is_empty()
+    }
+
+    /// Adds what was counted later.
+    pub fn add(&mut self, later: Counts) {
+        for (name, more) in later.pipelines {
+            let sum = self.pipelines.entry(name).or_default();
+            more.bins.into_iter().for_each(|(bin, n)| *sum.bins.entry(bin).or_default() += n);
+            if let Some(oldest) = sum.bins.keys().next_back().map(|last| last.saturating_sub(BINS_MAX)) {
+                sum.bins = sum.bins.split_off(&oldest);
+            }
+            sum.ok += more.ok;
+            sum.late += more.late;
+            sum.dropped += more.dropped;
+            sum.failed += more.failed;
+        }
+        for (group, more) in later.groups {
+            self.groups.entry(group).or_default().add(&more);
+        }
+    }
+}
+
+impl Batches {
+    /// Adds what was counted later.
+    pub fn add(&mut self, later: &Batches) {
+        self.labels.clone_from(&later.labels);
+        self.queries += later.queries;
+        self.batches += later.batches;
+        self.busy_ns += later.busy_ns;
+        self.waited_ns += later.waited_ns;
+        self.failed += later.failed;
+        self.alone += later.alone;
+        later.children.iter().for_each(|(task, n)| *self.children.entry(task.clone()).or_default() += n);
+        later.drops.iter().for_each(|(reason, n)| *self.drops.entry(reason).or_default() += n);
+        for (size, (batches, ns)) in &later.sizes {
+            let sum = self.sizes.entry(*size).or_default();
+            *sum = (sum.0 + batches, sum.1 + ns);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What does an agent do about each event?
+//!
+//! The agent's loop owns one [`Node`]. [`Node::handle`] takes an event, and [`Node::flush`] returns the actions that the loop carries
+//! out. So nothing here waits, reads a clock or touches a socket. The same events at the same times give the same actions.
+//!
+//! Example: a replica's agent is lost while it holds a query. The sender has kept the query, because `Taken` has not come back. It sends
+//! the query to another ready replica. So a query can run twice, and its part of the request can come back twice; the gateway
+//! recognises the second one by its credit ([`request::Covered`]).
+//!
+//! An agent that has taken a query, and is lost before it passed the query's children on, loses them without a trace. So each gateway
+//! that loses an agent runs its unanswered requests again ([`request::Attempt`]). A request whose parts still do not come back is given up
+//! after a while. Every request gets exactly one answer.
+
+mod alone;
+mod availability;
+mod batch;
+mod cancel;
+mod choose;
+pub mod counts;
+mod event;
+mod ingress;
+mod load;
+mod meet;
+mod moves;
+mod offline;
+mod parked;
+pub mod peers;
+mod release;
+mod renumber;
+pub mod replicas;
+pub mod request;
+mod requests;
+pub mod route;
+mod sent;
+mod spans;
+pub mod split;
+mod steer;
+mod suspects;
+mod swap;
+mod work;
+
+pub use cancel::CANCELLED_MAX;
+pub use event::{Action, Event, RefusedMessage};
+pub use meet::MEETINGS_MAX;
+pub use offline::OFFLINE_MAX;
+pub use parked::PARKED_MAX;
+pub use suspects::SUSPECTS_MAX;
+pub use work::{Sender, Work};
+
+use crate::chooser::Chooser;
+use crate::layout::Layout;
+use crate::trace::SpanIds;
+use crate::wire::Message;
+use cancel::Cancelled;
+use counts::Counts;
+use meet::Meetings;
+use parked::ParkedQueries;
+use peers::{Announcement, Peers};
+use replicas::Replica;
+use requests::Requests;
+use route::Routes;
+use sent::SentQueries;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Shortest time after which a request is given up.
+const GIVE_UP_NS_MIN: u64 = 2_000_000_000;
+/// How long queries of a task wait for a plan with replicas of it after its last one was lost.
+const REPAIR_NS: u64 = GIVE_UP_NS_MIN;
+/// Times the SLO after which a request is given up.
+const GIVE_UP_SLOS: u64 = 10;
+
+/// The state of one agent.
+pub struct Node {
+    agent: u64,
+    /// Numbers that it had before.
+    former: BTreeSet<u64>,
+    /// Replicas that were set aside under numbers of this agent's own.
+    last_former: u64,
+    now_ns: u64,
+    /// When the replicas here were last announced.
+    announced_ns: u64,
+    layout: Arc<Layout>,
+    replicas: BTreeMap<u64, Replica>,
+    peers: Peers,
+    routes: Routes,
+    sent: SentQueries,
+    span_ids: SpanIds,
+    requests: Requests,
+    counts: Counts,
+    actions: Vec<Action>,
+    /// The last handle given to a station.
+    key: u64,
+    /// Replicas whose station may start a batch.
+    touched: BTreeSet<u64>,
+    /// Replicas whose batch cannot be run.
+    misfits: Vec<u64>,
+    /// The agent is about to stop.
+    leaving: bool,
+    /// Joins whose parts meet here.
+    meetings: Meetings,
+    cancelled: Cancelled,
+    /// Queries that wait for any replica of their task.
+    parked: ParkedQueries,
+    swap: swap::Swap,
+    steers: steer::Steers,
+    suspects: suspects::Suspects,
+    /// Of the pipelines whose requests have said what they need.
+    choosers: BTreeMap<String, Chooser>,
+    /// When the replicas' loads were last measured.
+    rolled_ns: u64,
+}
+
+impl Node {
+    /// An agent without a target. `first_request` must differ between the lives of an agent, so that an answer to an
+    /// earlier life's request is not taken for one of this life's.
+    #[must_use]
+    pub fn new(agent: u64, first_request: u64) -> Self {
+        Self {
+            agent,
+            former: BTreeSet::new(),
+            last_former: 0,
+            now_ns: 0,
+            announced_ns: 0,
+            layout: Arc::default(),
+            replicas: BTreeMap::new(),
+            peers: Peers::default(),
+            routes: Routes::of(agent),
+            sent: SentQueries::default(),
+            span_ids: SpanIds::new(agent ^ first_request.rotate_left(32)),
+            requests: Requests::after(first_request),
+            counts: Counts::default(),
+            actions: Vec::new(),
+            key: 0,
+            touched: BTreeSet::new(),
+            misfits: Vec::new(),
+            leaving: false,
+            meetings: Meetings::default(),
+            cancelled: Cancelled::default(),
+            parked: ParkedQueries::default(),
+            swap: swap::Swap::default(),
+            steers: steer::Steers::default(),
+            suspects: suspects::Suspects::default(),
+            choosers: BTreeMap::new(),
+            rolled_ns: 0,
+        }
+    }
+
+    /// Takes an event at `now_ns` of the agent's clock; [`Node::flush`] follows after all events of one moment.
+    pub fn handle(&mut self, now_ns: u64, event: Event) {
+        self.now_ns = self.now_ns.max(now_ns);
+        match event {
+            Event::Target(layout) => self.apply_target(layout),
+            Event::AgentNumber(agent) => self.set_agent_number(agent),
+            Event::Arrive { pipeline, inputs, terms, caller } => self.accept_request(pipeline, inputs, terms, caller),
+            Event::Message(message) => self.receive_message(message),
+            Event::Unsent { hop, why } => self.shed_query(hop, &why),
+            Event::PeerUp(agent) => {
+                self.peers.connect(agent, self.now_ns);
+                self.announce();
+                self.reroute();
+            }
+            Event::PeerDown(agent) => self.handle_peer_loss(agent),
+            Event::Replica(replica, happened) => self.handle_replica_event(replica, happened),
+            Event::Tick => self.tick(),
+            Event::Wake => self.wake(),
+            Event::Announce => {
+                self.roll_loads();
+                self.report_to_choosers();
+                self.announce();
+            }
+            Event::Leave => self.stop_taking_work(),
+        }
+        self.cancel_queued_queries();
+    }
+
+    /// Starts batches and gives what is to be done for all events since the last call.
+    pub fn flush(&mut self) -> Vec<Action> {
+        while !self.touched.is_empty() || !self.misfits.is_empty() {
+            self.start_batches();
+            self.fail_misfits();
+            self.cancel_queued_queries();
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// The target in force.
+    #[must_use]
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// Requests that are not yet answered, queries that wait or run here, and those whose next agent has not yet finished
+    /// them.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        let waiting = self.meetings.len() + self.parked.len();
+        waiting + self.requests.len() + self.sent.len() + self.replicas.values().map(Replica::len).sum::<usize>()
+    }
+
+    /// What was counted since the last call.
+    pub fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    fn receive_message(&mut self, message: Message) {
+        match message {
+            Message::Ready { agent, replicas, coming, yielding, loads, failed } => {
+                let is_back = self.peers.note_heard_from(agent, self.now_ns);
+                let (loads, failed) = (loads.into_iter().collect(), failed.into_iter().collect());
+                let announcement = Announcement { ready: replicas, coming, yielding, loads, failed };
+                if self.peers.replace_announcement(agent, announcement) || is_back {
+                    self.reroute();
+                }
+            }
+            Message::Query { from, hop, query } => {
+                self.peers.note_heard_from(from, self.now_ns);
+                let deadline_ns = self.now_ns.cast_signed().saturating_add(query.budget_ns);
+                self.accept_query(Work {
+                    query,
+                    deadline_ns,
+                    from: Sender::Agent { agent: from, hop },
+                    arrived_ns: self.now_ns,
+                });
+            }
+            Message::Taken { hop } => {
+                if let Some(sent) = self.sent.remove(hop) {
+                    self.end_hop(&sent, None);
+                    self.release_ticket(&sent.query, sent.ticket);
+                }
+            }
+            Message::Return(part) => self.receive_return(part),
+            Message::Part(part) => self.receive_join_part(part),
+            Message::Cancel { origin, request } => self.cancel(origin, request),
+            Message::Measured(told) => self.receive_measurement(&told),
+            Message::Steering(told) => self.receive_steering(told),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

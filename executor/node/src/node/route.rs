@@ -1,0 +1,373 @@
+//! To which replica does a query go?
+//!
+//! The target's tables give a fraction to each group, over the replicas that are ready now. The policies of crate `serving` choose.
+
+use crate::layout::Pipeline;
+use crate::wire::Announced;
+use apportion_domain::Span;
+use apportion_serving::router::{Router, Within};
+use std::collections::BTreeMap;
+
+/// A ready replica and its agent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Place {
+    /// Its agent.
+    pub agent: u64,
+    /// The replica.
+    pub replica: u64,
+    /// Its group.
+    pub group: u64,
+    accuracy_ppm: u32,
+}
+
+/// What a choice was, to say when its query has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    epoch: u64,
+    sender: Sender,
+    slot: u32,
+}
+
+/// Who sends: a group here (none: the gateway), and the group that it must send to, if its queries have chosen one.
+type Sender = (Option<u64>, Option<u64>);
+
+/// Where a query goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Choice {
+    /// To this replica.
+    Place(Place, Ticket),
+    /// Nowhere: it is too far behind for any place.
+    Behind,
+    /// No replica is ready.
+    Nowhere,
+}
+
+impl Choice {
+    /// The replica and the ticket, if there is one.
+    #[must_use]
+    pub fn place(self) -> Option<(Place, Ticket)> {
+        if let Self::Place(place, ticket) = self { Some((place, ticket)) } else { None }
+    }
+}
+
+/// The ready replicas of one task, and the router of each sender to it.
+#[derive(Default)]
+struct Ready {
+    places: Vec<Place>,
+    senders: BTreeMap<Sender, Router>,
+}
+
+/// Ready replicas of all tasks.
+#[derive(Default)]
+pub struct Routes {
+    /// The agent whose senders' they are.
+    agent: u64,
+    tasks: BTreeMap<String, BTreeMap<String, Ready>>,
+    /// Tasks that had a ready replica at any time, and until when they are known to have had one, in nanoseconds.
+    reached: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Changes with what is ready or with the tables; routers of an earlier one are gone.
+    epoch: u64,
+}
+
+impl Routes {
+    /// Of the senders of this agent.
+    #[must_use]
+    pub fn of(agent: u64) -> Self {
+        Self { agent, ..Self::default() }
+    }
+
+    /// Replaces what is ready. Routers begin anew, with the tables of the target in force when they are first asked.
+    pub fn set(&mut self, now_ns: u64, ready: impl Iterator<Item = (u64, Announced)>) {
+        self.epoch += 1;
+        for (pipeline, tasks) in std::mem::take(&mut self.tasks) {
+            let Some(seen) = self.reached.get_mut(&pipeline) else { continue };
+            seen.iter_mut().filter(|(task, _)| tasks.contains_key(*task)).for_each(|(_, seen_ns)| *seen_ns = now_ns);
+        }
+        for (agent, r) in ready {
+            self.of_mut(r.pipeline, r.task).places.push(place(agent, r.replica, r.group, r.accuracy_ppm));
+        }
+    }
+
+    /// Adds a replica if no other of its task is there.
+    pub fn add_last(&mut self, agent: u64, r: Announced) {
+        let ready = self.of_mut(r.pipeline, r.task);
+        if ready.places.is_empty() {
+            ready.places.push(place(agent, r.replica, r.group, r.accuracy_ppm));
+        }
+    }
+
+    /// When the task, if it has no ready replica now, lost its last one, in nanoseconds; none if none was ready since the pipeline
+    /// was last forgotten.
+    #[must_use]
+    pub fn lost_ns(&self, pipeline: &str, task: &str) -> Option<u64> {
+        self.reached.get(pipeline)?.get(task).copied()
+    }
+
+    /// Forgets all pipelines but these.
+    pub fn keep(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.reached.retain(|pipeline, _| is_kept(pipeline));
+    }
+
+    fn of_mut(&mut self, pipeline: String, task: String) -> &mut Ready {
+        if self.lost_ns(&pipeline, &task).is_none() {
+            self.reached.entry(pipeline.clone()).or_default().insert(task.clone(), 0);
+        }
+        self.tasks.entry(pipeline).or_default().entry(task).or_default()
+    }
+
+    /// Whether any replica of the task is ready.
+    #[must_use]
+    pub fn reaches(&self, pipeline: &str, task: &str) -> bool {
+        self.tasks.get(pipeline).is_some_and(|tasks| tasks.contains_key(task))
+    }
+
+    /// The ready replicas of the task.
+    pub fn replicas(&self, pipeline: &str, task: &str) -> impl Iterator<Item = u64> {
+        let ready = self.tasks.get(pipeline).and_then(|tasks| tasks.get(task));
+        ready.into_iter().flat_map(|r| &r.places).map(|p| p.replica)
+    }
+
+    /// A place for a query of `task` from a replica of group `from` (none: from the gateway), `behind` by so much. The group in
+    /// proportion to the table's fractions over its ready groups, the replica within it as the plan's routing says. A sender
+    /// without a table has the mean of all others'. If no group of the table is ready, the task's most accurate ready group,
+    /// be it of an earlier target. A query that has chosen a group (`only`) goes there and nowhere else.
+    pub fn place(&mut self, (name, of): (&str, Option<&Pipeline>), task: &str, way: &Way) -> Choice {
+        let (epoch, sender, phase) = (self.epoch, (way.from, way.only), phase(self.agent, way.from));
+        let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else { return Choice::Nowhere };
+        let router = match ready.senders.entry(sender) {
+            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                let made = match way.only {
+                    Some(group) => router_to(&ready.places, group, of, phase),
+                    None => router(&ready.places, of, task, (way.from, phase)),
+                };
+                let Some(router) = made else { return Choice::Nowhere };
+                new.insert(router)
+            }
+        };
+        match router.pick_behind(way.behind) {
+            Some(picked) => {
+                Choice::Place(ready.places[picked.target as usize], Ticket { epoch, sender, slot: picked.slot })
+            }
+            None => Choice::Behind,
+        }
+    }
+
+    /// A query that was given a place by this ticket has left it.
+    pub fn ended(&mut self, pipeline: &str, task: &str, ticket: Ticket) {
+        if ticket.epoch == self.epoch
+            && let Some(ready) = self.tasks.get_mut(pipeline).and_then(|tasks| tasks.get_mut(task))
+            && let Some(router) = ready.senders.get_mut(&ticket.sender)
+        {
+            router.ended(ticket.slot);
+        }
+    }
+}
+
+/// What a query brings along to be given a place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Way {
+    /// The group that sends it; none: the gateway.
+    pub from: Option<u64>,
+    /// The group that it must go to, if its request has chosen one.
+    pub only: Option<u64>,
+    /// By how much it is behind.
+    pub behind: Span,
+}
+
+fn place(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> Place {
+    Place { agent, replica, group, accuracy_ppm }
+}
+
+/// The places of a group, by position.
+fn of_group(places: &[Place], group: u64) -> Vec<u32> {
+    (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
+}
+
+/// Senders that begin together, here and on other agents, should not all begin with the same replica: they would go on side by side.
+fn phase(agent: u64, from: Option<u64>) -> u32 {
+    agent.wrapping_add(from.unwrap_or(0)) as u32
+}
+
+/// The router of one sender over the places of one group.
+fn router_to(places: &[Place], group: u64, pipeline: Option<&Pipeline>, phase: u32) -> Option<Router> {
+    let within = pipeline.map_or(Within::Turns, |p| p.within);
+    let places = of_group(places, group);
+    if places.is_empty() { None } else { Router::new(within, &[(1.0, &places)], phase) }
+}
+
+/// The router of one sender over the places of one task.
+fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, (from, phase): (Option<u64>, u32)) -> Option<Router> {
+    let of_group = |group: u64| of_group(places, group);
+    let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
+    let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
+        let table = table(pipeline, task, from);
+        let of_task = pipeline.groups.iter().filter(|(_, g)| g.task == task);
+        let groups: Vec<(u64, Span)> = of_task.map(|(id, g)| (*id, g.execution())).collect();
+        let weights = groups.iter().map(|(id, _)| (table.get(id).copied().unwrap_or(0.0), of_group(*id)));
+        let weights: Vec<(f64, Vec<u32>)> = weights.collect();
+        let weights: Vec<(f64, &[u32])> = weights.iter().map(|(w, positions)| (*w, positions.as_slice())).collect();
+        let router = Router::new(pipeline.within, &weights, phase)?;
+        if !pipeline.serving.dropping.reroutes() {
+            return Some(router);
+        }
+        let accuracy = |at: &u32| pipeline.groups[&groups[*at as usize].0].accuracy;
+        let mut backup: Vec<u32> =
+            (0..).zip(&groups).filter(|(_, g)| pipeline.backup.contains(&g.0)).map(|b| b.0).collect();
+        backup.sort_by(|a, b| accuracy(b).total_cmp(&accuracy(a)));
+        Some(router.with_backup(groups.iter().map(|g| g.1).collect(), backup))
+    });
+    planned.or_else(|| {
+        let best = of_group(places.iter().max_by_key(|p| p.accuracy_ppm)?.group);
+        Router::new(pipeline.map_or(Within::Turns, |p| p.within), &[(1.0, &best)], phase)
+    })
+}
+
+/// The fractions of one sender's table; for a sender without one, the mean of all others', by what the senders can send.
+fn table(pipeline: &Pipeline, task: usize, from: Option<u64>) -> BTreeMap<u64, f64> {
+    if let Some(own) = pipeline.tables.get(&(from, task)) {
+        return own.iter().copied().collect();
+    }
+    let mut sum = BTreeMap::new();
+    for ((sender, _), entries) in pipeline.tables.iter().filter(|((_, to), _)| *to == task) {
+        let group = sender.and_then(|id| pipeline.groups.get(&id).map(|g| (id, g)));
+        let replicas = |id: u64| pipeline.replicas.iter().filter(|r| r.group == id).count() as f64;
+        let weight = group.map_or(1.0, |(id, g)| (g.capacity_qps() * replicas(id)).max(f64::MIN_POSITIVE));
+        entries.iter().for_each(|(to, fraction)| *sum.entry(*to).or_insert(0.0) += weight * fraction);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{lay_out, tests::chain};
+    use apportion_domain::Dropping;
+
+    fn ready(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> (u64, Announced) {
+        (agent, Announced { replica, group, pipeline: "p".into(), task: "b".into(), accuracy_ppm })
+    }
+
+    fn to_b(routes: &mut Routes, of: Option<&Pipeline>, from: Option<u64>, behind_ns: u64) -> Choice {
+        routes.place(("p", of), "b", &Way { from, only: None, behind: Span::from_nanos(behind_ns) })
+    }
+
+    #[test]
+    fn a_query_with_a_chosen_group_goes_only_there() {
+        let pipeline = pipeline();
+        let mut routes = Routes::default();
+        routes.set(0, [ready(1, 20, 2, 5), ready(1, 30, 3, 6), ready(2, 31, 3, 6)].into_iter());
+        let mut to = |group: u64| {
+            let way = Way { only: Some(group), ..Way::default() };
+            routes.place(("p", Some(&pipeline)), "b", &way).place().map(|(place, _)| place.replica)
+        };
+        let mut seen = [to(3), to(3)];
+        seen.sort_unstable();
+        assert_eq!((seen, to(2), to(4)), ([Some(30), Some(31)], Some(20), None));
+    }
+
+    fn pipeline() -> Pipeline {
+        Pipeline::clone(&lay_out(&chain()).expect("valid").pipelines["p"])
+    }
+
+    #[test]
+    fn groups_share_by_the_table_and_replicas_take_turns() {
+        let mut pipeline = pipeline();
+        pipeline.groups.insert(3, pipeline.groups[&2].clone());
+        pipeline.tables.insert((Some(1), 1), vec![(2, 0.75), (3, 0.25)]);
+        let mut routes = Routes::default();
+        routes.set(0, [ready(1, 20, 2, 5), ready(2, 21, 2, 5), ready(2, 30, 3, 6)].into_iter());
+        let mut count = BTreeMap::new();
+        for _ in 0..800 {
+            let (place, _) = to_b(&mut routes, Some(&pipeline), Some(1), 0).place().expect("ready");
+            *count.entry(place.replica).or_insert(0) += 1;
+        }
+        assert_eq!([20, 21, 30].map(|r| count[&r]), [300, 300, 200]);
+    }
+
+    #[test]
+    fn agents_begin_with_different_replicas() {
+        let pipeline = pipeline();
+        let first = |agent: u64| {
+            let mut routes = Routes::of(agent);
+            routes.set(0, (0..3).map(|n| ready(1, 20 + n, 2, 5)));
+            let senders = [Some(1), None];
+            senders.map(|from| to_b(&mut routes, Some(&pipeline), from, 0).place().expect("ready").0.replica)
+        };
+        assert_eq!([1, 2, 3].map(first), [[22, 21], [20, 22], [21, 20]]);
+    }
+
+    #[test]
+    fn without_a_ready_group_the_most_accurate_one_serves() {
+        let pipeline = pipeline();
+        let mut routes = Routes::default();
+        routes.set(0, [ready(1, 80, 8, 5), ready(2, 90, 9, 6)].into_iter());
+        assert_eq!(to_b(&mut routes, Some(&pipeline), Some(1), 0).place().map(|(p, _)| p.replica), Some(90));
+        assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(90));
+        assert_eq!(routes.place(("p", Some(&pipeline)), "a", &Way::default()), Choice::Nowhere);
+    }
+
+    #[test]
+    fn jsq_takes_the_replica_with_the_least_outstanding_queries() {
+        let mut pipeline = pipeline();
+        pipeline.within = Within::LeastOutstanding;
+        let mut routes = Routes::default();
+        routes.set(0, [ready(1, 20, 2, 5), ready(2, 21, 2, 5)].into_iter());
+        let pick = |routes: &mut Routes| to_b(routes, Some(&pipeline), Some(1), 0).place().expect("ready");
+        let tickets: Vec<_> = (0..4).map(|_| pick(&mut routes)).collect();
+        assert_eq!(tickets.iter().filter(|(p, _)| p.replica == 20).count(), 2);
+        let of_20 = tickets.iter().filter(|(p, _)| p.replica == 20).map(|(_, ticket)| *ticket);
+        of_20.for_each(|ticket| routes.ended("p", "b", ticket));
+        assert_eq!([pick(&mut routes).0.replica, pick(&mut routes).0.replica], [20, 20]);
+        // A ticket of an earlier epoch says nothing about the routers of this one.
+        let (_, old) = pick(&mut routes);
+        routes.set(0, [ready(1, 20, 2, 5)].into_iter());
+        routes.ended("p", "b", old);
+        assert_eq!(pick(&mut routes).0.replica, 20);
+    }
+
+    #[test]
+    fn a_draining_replica_is_the_last_choice() {
+        let mut routes = Routes::default();
+        routes.set(0, [ready(1, 20, 2, 5)].into_iter());
+        routes.add_last(1, ready(1, 30, 3, 9).1);
+        assert_eq!(routes.replicas("p", "b").collect::<Vec<_>>(), [20]);
+        routes.set(0, std::iter::empty());
+        routes.add_last(1, ready(1, 30, 3, 9).1);
+        assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(30));
+    }
+
+    #[test]
+    fn a_late_query_goes_to_a_faster_backup_or_nowhere() {
+        let mut pipeline = pipeline();
+        // Batches of group 2 take 20 ns, those of group 3 take 5 ns; group 3 is not in the table, but has capacity to spare.
+        pipeline.groups.insert(3, crate::layout::Group { service: vec![(4, 5)], ..pipeline.groups[&2].clone() });
+        pipeline.serving.dropping = Dropping::Reroute;
+        pipeline.backup = [3].into();
+        let mut routes = Routes::default();
+        let all = || [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter();
+        routes.set(0, all());
+        let mut pick = |of: &Pipeline, behind| {
+            let choice = to_b(&mut routes, Some(of), Some(1), behind);
+            (choice.place().map(|(place, _)| place.replica), choice == Choice::Behind)
+        };
+        assert_eq!([0, 15, 16].map(|b| pick(&pipeline, b)), [(Some(20), false), (Some(30), false), (None, true)]);
+        pipeline.serving.dropping = Dropping::PerTask;
+        routes.set(0, all());
+        let choice = to_b(&mut routes, Some(&pipeline), Some(1), 1);
+        assert_eq!(choice, Choice::Behind, "without rerouting there is no backup");
+    }
+
+    #[test]
+    fn a_sender_without_a_table_uses_the_others_mean() {
+        let mut pipeline = pipeline();
+        pipeline.groups.insert(3, pipeline.groups[&2].clone());
+        pipeline.groups.insert(4, pipeline.groups[&1].clone());
+        pipeline.replicas.push(crate::layout::Replica { id: 9, group: 4, agent: 1, device: 0 });
+        pipeline.tables.insert((Some(4), 1), vec![(2, 0.5), (3, 0.5)]);
+        let mut routes = Routes::default();
+        routes.set(0, [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter());
+        let picks = (0..400).map(|_| to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0);
+        assert_eq!(picks.filter(|place| place.replica == 30).count(), 100);
+    }
+}

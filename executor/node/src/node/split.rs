@@ -1,0 +1,217 @@
+//! What do a batch's outputs mean for each member: rows for its gateway, or children for the next tasks?
+
+use crate::layout::Task;
+use crate::tensor::Tensor;
+use crate::tensor::{concatenate, int64s};
+use crate::wire::{Credit, End};
+use apportion_serving::Stride;
+
+/// Name of the output that says from which row of the batch each output row comes.
+pub const PARENT: &str = "parent";
+/// Name of the output that says to which child each row goes, by position among the task's children.
+pub const CHILD: &str = "child";
+
+/// A child query before it has a place.
+#[derive(Debug, PartialEq)]
+pub struct Child {
+    /// Position of its task.
+    pub to: usize,
+    /// Its part of the request.
+    pub credit: Credit,
+    /// From which row of the batch's outputs.
+    pub row: usize,
+    /// Its inputs.
+    pub inputs: Vec<Tensor>,
+}
+
+/// To which children the rows of a batch go.
+pub struct Branching<'a> {
+    chosen: Option<Vec<i64>>,
+    turns: Option<&'a mut Stride>,
+}
+
+impl<'a> Branching<'a> {
+    /// By the int64 output `child` if there is one; else each row to the next child in turn, in proportion to the ratios
+    /// (`turns`), or without it to all.
+    ///
+    /// # Errors
+    /// In words, if `child` is of another datatype.
+    pub fn of(outputs: &[Tensor], turns: Option<&'a mut Stride>) -> Result<Self, String> {
+        let chosen = match outputs.iter().find(|t| t.name == CHILD) {
+            Some(child) => Some(int64s(child).ok_or("the output `child` is not INT64")?),
+            None => None,
+        };
+        Ok(Self { chosen, turns })
+    }
+
+    fn children(&mut self, task: &Task, row: usize) -> Result<std::ops::Range<usize>, String> {
+        let count = task.children.len();
+        let chosen = self.chosen.as_ref().and_then(|all| all.get(row));
+        let at = match (chosen, &mut self.turns) {
+            (Some(at), _) => usize::try_from(*at).ok().filter(|at| *at < count),
+            (None, Some(turns)) => Some(turns.pick() as usize),
+            (None, None) => return Ok(0..count),
+        };
+        let at = at.ok_or_else(|| format!("task {}: the output `child` is not one of its {count} children", task.name))?;
+        Ok(at..at + 1)
+    }
+}
+
+/// What becomes of one member.
+#[derive(Debug, PartialEq)]
+pub enum Fate {
+    /// Its part goes back to its gateway.
+    End(End),
+    /// Its part goes on.
+    Children(Vec<Child>),
+}
+
+/// Rows of the outputs by member: by the int64 output `parent` if there is one, else one row for each member.
+///
+/// # Errors
+/// In words, if the outputs do not fit a batch of `members`.
+pub fn rows_of(outputs: &[Tensor], members: usize) -> Result<Vec<Vec<usize>>, String> {
+    let parents = match outputs.iter().find(|t| t.name == PARENT) {
+        Some(parent) => int64s(parent).ok_or("the output `parent` is not INT64")?,
+        None => (0..members as i64).collect(),
+    };
+    if let Some(wrong) = outputs.iter().find(|t| t.rows() != parents.len()) {
+        return Err(format!("output {} has {} rows: expected {}", wrong.name, wrong.rows(), parents.len()));
+    }
+    let mut rows = vec![Vec::new(); members];
+    for (row, parent) in parents.iter().enumerate() {
+        let member = usize::try_from(*parent).ok().and_then(|p| rows.get_mut(p));
+        member.ok_or_else(|| format!("the output `parent` names row {parent} of a batch of {members}"))?.push(row);
+    }
+    Ok(rows)
+}
+
+/// A batch that has ended, from which its members' fates follow.
+pub struct Ended<'a> {
+    /// The task that ran it.
+    pub task: &'a Task,
+    /// All tasks of the pipeline.
+    pub tasks: &'a [Task],
+    /// What it made.
+    pub outputs: &'a [Tensor],
+    /// To which children its rows go.
+    pub branching: Branching<'a>,
+}
+
+impl Ended<'_> {
+    /// The fate of a member whose output rows are `rows`.
+    #[must_use]
+    pub fn fate(&mut self, credit: Credit, rows: &[usize]) -> Fate {
+        if self.task.is_sink() {
+            let mine = self.outputs.iter().filter(|t| t.name != PARENT).map(|t| pick(t, rows)).collect();
+            return Fate::End(End::Leaf { task: self.task.name.clone(), outputs: mine });
+        }
+        if rows.is_empty() || self.task.children.is_empty() {
+            return Fate::End(End::Leaf { task: String::new(), outputs: Vec::new() });
+        }
+        match self.children(credit, rows) {
+            Ok(children) => Fate::Children(children),
+            Err(reason) => Fate::End(End::Failed(reason)),
+        }
+    }
+
+    fn children(&mut self, credit: Credit, rows: &[usize]) -> Result<Vec<Child>, String> {
+        let Self { task, tasks, outputs, branching } = self;
+        let mut places = Vec::with_capacity(rows.len() * task.children.len());
+        for row in rows {
+            places.extend(branching.children(task, *row)?.map(|edge| (*row, &task.children[edge])));
+        }
+        let child = |(i, (row, edge)): (usize, &(usize, &crate::layout::Edge))| {
+            let credit = credit.part(i as u64, places.len() as u64);
+            let credit = credit.ok_or_else(|| format!("task {}: the request has too many queries", task.name))?;
+            Ok(Child { to: edge.to, credit, row: *row, inputs: child_inputs(&tasks[edge.to], &edge.map, outputs, *row)? })
+        };
+        places.iter().enumerate().map(child).collect()
+    }
+}
+
+/// Inputs of a child from one row of its parent's outputs.
+///
+/// # Errors
+/// In words, if the parent has no such output.
+pub fn child_inputs(child: &Task, map: &[(String, String)], outputs: &[Tensor], row: usize) -> Result<Vec<Tensor>, String> {
+    let input = |(input, output): &(String, String)| {
+        let from = outputs.iter().find(|t| t.name == *output);
+        let from = from.ok_or_else(|| format!("task {}: its input {input} needs the output {output}", child.name))?;
+        Ok(Tensor { name: input.clone(), ..from.row(row) })
+    };
+    map.iter().map(input).collect()
+}
+
+fn pick(tensor: &Tensor, rows: &[usize]) -> Tensor {
+    match rows {
+        [] => tensor.slice(0, 0),
+        [first, .., last] if last - first + 1 == rows.len() => tensor.slice(*first, rows.len()),
+        _ => {
+            let parts: Vec<Tensor> = rows.iter().map(|r| tensor.row(*r)).collect();
+            let parts: Vec<&Tensor> = parts.iter().collect();
+            concatenate(&parts).expect("rows of one tensor fit together")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Edge, tests::chain};
+    use crate::tensor::Datatype;
+
+    fn int64(name: &str, values: &[i64]) -> Tensor {
+        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor { name: name.into(), datatype: Datatype::Int64, shape: vec![values.len()], data: data.into() }
+    }
+
+    #[test]
+    fn rows_go_to_the_members_that_parent_names() {
+        assert_eq!(rows_of(&[int64(PARENT, &[2, 0, 2])], 3), Ok(vec![vec![1], vec![], vec![0, 2]]));
+        assert_eq!(rows_of(&[int64("y", &[7, 8])], 2), Ok(vec![vec![0], vec![1]]));
+        assert!(rows_of(&[int64(PARENT, &[3])], 3).is_err());
+        assert!(rows_of(&[int64("y", &[7])], 2).is_err());
+    }
+
+    #[test]
+    fn children_share_their_parents_credit_without_a_gap() {
+        let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
+        tasks[0].children = vec![Edge { to: 1, map: vec![("x".into(), "y".into())], ratio: 1.0 }];
+        let outputs = [int64("y", &[5, 6, 7]), int64(PARENT, &[0, 0, 0])];
+        let branching = Branching::of(&outputs, None).expect("all");
+        let mut ended = Ended { task: &tasks[0], tasks: &tasks, outputs: &outputs, branching };
+        let Fate::Children(children) = ended.fate(Credit::WHOLE, &[0, 1, 2]) else {
+            panic!("no children");
+        };
+        let mut next = 0;
+        for (child, value) in children.iter().zip([5, 6, 7]) {
+            assert_eq!(child.credit.start, next);
+            assert_eq!(child.inputs, [Tensor { shape: vec![1], ..int64("x", &[value]) }]);
+            next += child.credit.len;
+        }
+        assert_eq!(next, Credit::WHOLE.len);
+    }
+
+    #[test]
+    fn rows_go_to_the_named_child_or_take_turns() {
+        let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
+        let edge = |ratio| Edge { to: 1, map: vec![("x".into(), "y".into())], ratio };
+        tasks[0].children = vec![edge(0.75), edge(0.25)];
+        let mut outputs = vec![int64("y", &[5, 6, 7, 8])];
+        let rows_to = |outputs: &[Tensor], turns: Option<&mut Stride>| {
+            let mut branching = Branching::of(outputs, turns).expect("valid");
+            let places = (0..4).map(|row| branching.children(&tasks[0], row));
+            places.map(|place| place.map(|range| range.start)).collect::<Result<Vec<_>, _>>()
+        };
+        let mut turns = Stride::new([(0.75, 0), (0.25, 1)]).expect("weights");
+        let in_turn = rows_to(&outputs, Some(&mut turns)).expect("valid");
+        assert_eq!(in_turn.iter().filter(|at| **at == 1).count(), 1);
+        outputs.push(int64(CHILD, &[1, 0, 1, 1]));
+        assert_eq!(rows_to(&outputs, Some(&mut turns)), Ok(vec![1, 0, 1, 1]));
+        outputs[1] = int64(CHILD, &[1, 0, 2, 1]);
+        assert!(rows_to(&outputs, None).expect_err("no such child").contains("one of its 2 children"));
+        outputs[1].datatype = Datatype::Uint64;
+        assert!(Branching::of(&outputs, None).is_err());
+    }
+}

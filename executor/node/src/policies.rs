@@ -1,0 +1,102 @@
+//! How does a target's pipeline configure the machines of crate `serving`? Exactly as the plan does in the estimator.
+
+use crate::layout::{Group, Pipeline};
+use apportion_domain::Span;
+use apportion_serving::batcher::Batcher;
+use apportion_serving::{Dropper, StatePlanner, Station};
+
+/// Queries that may wait at one replica.
+pub const QUEUE_LEN_MAX: usize = 10_000;
+
+/// How important a query is whose request does not say: the parameter `priority` is a level, and 0 is this one.
+pub const LEVEL_DEFAULT: u32 = 100;
+/// Of offline queries, which run where no other waits; requests' priorities stay above.
+pub const LEVEL_OFFLINE: u32 = u32::MAX;
+
+/// A station's handle of a query. To a station, queries of one request are equal, so that one input cancels them all.
+#[derive(Clone, Copy, Debug)]
+pub struct Handle {
+    /// The agent's own number of it.
+    pub key: u64,
+    /// The agent whose gateway waits for its request.
+    pub origin: u64,
+    /// The gateway's number of the request.
+    pub request: u64,
+    /// How important it is: the lowest number comes first.
+    pub level: u32,
+    /// Queries of one kind fit into one batch: their inputs are of the same shapes, and nobody of them is kept apart.
+    pub kind: u64,
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        (self.origin, self.request) == (other.origin, other.request)
+    }
+}
+
+impl Group {
+    /// Time of a full batch.
+    #[must_use]
+    pub fn execution(&self) -> Span {
+        Span::from_nanos(self.latency_ns(self.batch))
+    }
+
+    /// Queries per second that one replica can serve with full batches.
+    #[must_use]
+    pub fn capacity_qps(&self) -> f64 {
+        let batch_ms = self.execution().as_millis();
+        if batch_ms > 0.0 { 1_000.0 * self.batch as f64 / batch_ms } else { 0.0 }
+    }
+}
+
+impl Pipeline {
+    /// Queue, batcher and dropper of one replica of a group.
+    #[must_use]
+    pub fn station(&self, group: &Group) -> Station<Handle> {
+        let dropping = self.serving.dropping;
+        let is_last = self.tasks[group.task].children.is_empty();
+        let reserve = self.outline().reserves()[group.task];
+        let batcher = Batcher::of(self.serving.batching, group.batch as u32, reserve);
+        let service = (1..=group.batch).map(|size| Span::from_nanos(group.latency_ns(size))).collect();
+        let station = Station::new(1, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
+        let station = station.apart(|query: &Handle| query.kind);
+        let station = if StatePlanner::needs(dropping).1 { station.monitored() } else { station };
+        if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }
+    }
+
+    /// How long a query may take at a group before it is behind (Loki section 5.2): `queue_factor` batches.
+    #[must_use]
+    pub fn budget(&self, group: &Group) -> Span {
+        match self.serving.dropping.looks_back() {
+            true => Span::from_millis(self.queue_factor * group.execution().as_millis()),
+            false => Span::from_nanos(u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::layout::{lay_out, tests::chain};
+    use apportion_domain::Span;
+    use apportion_protocol::v1;
+
+    fn pipeline(dropping: &str) -> crate::layout::Pipeline {
+        let mut target = chain();
+        target.pipelines[0].serving = Some(v1::Serving { dropping: dropping.into(), ..Default::default() });
+        target.pipelines[0].network_ns = 1_000;
+        lay_out(&target).expect("valid").pipelines["p"].as_ref().clone()
+    }
+
+    #[test]
+    fn states_and_budgets_follow_from_the_groups() {
+        // Both tasks: batches of 4 in 20 ns.
+        let pard = pipeline("pard");
+        let states = pard.outline().state_planner().expect("few paths").expect("pard looks at states");
+        assert_eq!([0, 1].map(|task| states.view(task).forward.as_nanos()), [1_020, 0]);
+        assert!(pipeline("reroute").outline().state_planner().expect("few paths").is_none());
+        let group = &pard.groups[&1];
+        assert_eq!(pard.budget(group), Span::from_nanos(u64::MAX));
+        assert_eq!(pipeline("reroute").budget(group).as_nanos(), 40);
+        assert_eq!(pard.outline().reserves(), [Span::from_nanos(1_040), Span::ZERO]);
+    }
+}

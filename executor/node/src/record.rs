@@ -1,0 +1,335 @@
+//! How are a node's events and actions written down, so that a fresh node can replay them?
+//!
+//! A record is a sequence of frames. The first frame holds the arguments of [`Node::new`]. Each event is a frame with its time. Each call
+//! of [`Node::flush`] is a frame with a digest (SHA-256) of the actions. Each frame has its length in front: four bytes, little-endian.
+//! This module writes and reads frames; the agent's loop keeps the file.
+
+use crate::chooser::Needs;
+use crate::frames::Pieces;
+use crate::layout::{LayoutError, lay_out};
+use crate::node::request::{Answer, Terms};
+use crate::node::{Action, Event, Node};
+use crate::replica_event::{BatchFault, ReplicaEvent};
+use crate::unwire::{decode, take, tensors, text, trace, u8, u64};
+use crate::wire::{End, FrameError, Out, encode, put_end, put_tensors, put_text, put_trace};
+use apportion_protocol::v1;
+use bytes::{Buf, BufMut, Bytes};
+use prost::Message as _;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use std::time::Duration;
+
+const BEGIN: u8 = 0;
+const EVENT: u8 = 1;
+const TARGET: u8 = 2;
+const ACTIONS: u8 = 3;
+
+/// Why a record cannot be replayed. Frames are counted from 1.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// A frame is malformed.
+    #[error("frame {0} of the record is malformed")]
+    Frame(usize, #[source] FrameError),
+    /// An agent refuses a target of the record.
+    #[error("frame {0} of the record: its target is refused")]
+    Target(usize, #[source] LayoutError),
+    /// The node's actions are not the recorded ones.
+    #[error("frame {0} of the record: a fresh node does something else")]
+    Differs(usize),
+}
+
+/// The first frame of the record of `Node::new(agent, first_request)`.
+#[must_use]
+pub fn begin_frame(agent: u64, first_request: u64) -> Pieces {
+    let mut out = Out::default();
+    out.open.put_u8(BEGIN);
+    out.open.put_u64(agent);
+    out.open.put_u64(first_request);
+    finished(out)
+}
+
+/// The frame of a target that the node is about to get at `now_ns`.
+#[must_use]
+pub fn target_frame(now_ns: u64, target: &v1::Target) -> Pieces {
+    let mut out = Out::default();
+    out.open.put_u8(TARGET);
+    out.open.put_u64(now_ns);
+    out.open.put_slice(&target.encode_to_vec());
+    finished(out)
+}
+
+/// The frame of an event that the node is about to get at `now_ns`; none for a target, which [`target_frame`] writes.
+#[must_use]
+pub fn event_frame(now_ns: u64, event: &Event) -> Option<Pieces> {
+    let mut out = Out::default();
+    out.open.put_u8(EVENT);
+    out.open.put_u64(now_ns);
+    put_event(&mut out, event).then(|| finished(out))
+}
+
+/// The frame of the actions that one call of [`Node::flush`] has returned.
+#[must_use]
+pub fn actions_frame(actions: &[Action]) -> Pieces {
+    let mut out = Out::default();
+    out.open.put_u8(ACTIONS);
+    out.open.put_slice(&digest_of_actions(actions));
+    finished(out)
+}
+
+fn finished(mut out: Out) -> Pieces {
+    out.close();
+    out.pieces
+}
+
+/// Writes an event; false for a target, which has a frame of its own.
+fn put_event(out: &mut Out, event: &Event) -> bool {
+    match event {
+        Event::Target(_) => return false,
+        Event::AgentNumber(agent) => {
+            out.open.put_u8(1);
+            out.open.put_u64(*agent);
+        }
+        Event::Arrive { pipeline, inputs, terms, caller } => {
+            out.open.put_u8(2);
+            out.open.put_u64(*caller);
+            put_text(out, pipeline);
+            out.open.put_u8(terms.timeout_ns.is_some().into());
+            out.open.put_u64(terms.timeout_ns.unwrap_or(0));
+            out.open.put_u64(terms.level.into());
+            out.open.put_u8(terms.needs.is_some().into());
+            out.open.put_u64(terms.needs.map_or(0, |n| n.accuracy_ppm_min.into()));
+            out.open.put_u64(terms.needs.map_or(0, |n| n.latency_ns_max));
+            put_trace(out, terms.trace);
+            out.open.put_u64(terms.sender);
+            put_tensors(out, inputs);
+        }
+        Event::Message(message) => {
+            out.open.put_u8(3);
+            out.close();
+            out.pieces.extend(encode(message));
+        }
+        Event::Unsent { hop, why } => {
+            out.open.put_u8(4);
+            out.open.put_u64(*hop);
+            put_text(out, why);
+        }
+        Event::PeerUp(agent) => {
+            out.open.put_u8(5);
+            out.open.put_u64(*agent);
+        }
+        Event::PeerDown(agent) => {
+            out.open.put_u8(6);
+            out.open.put_u64(*agent);
+        }
+        Event::Replica(replica, event) => {
+            out.open.put_u8(7);
+            out.open.put_u64(*replica);
+            put_replica_event(out, event);
+        }
+        Event::Tick => out.open.put_u8(8),
+        Event::Wake => out.open.put_u8(9),
+        Event::Announce => out.open.put_u8(10),
+        Event::Leave => out.open.put_u8(11),
+    }
+    true
+}
+
+fn put_replica_event(out: &mut Out, event: &ReplicaEvent) {
+    match event {
+        ReplicaEvent::Ready => out.open.put_u8(0),
+        ReplicaEvent::Failed(why) => {
+            out.open.put_u8(1);
+            put_text(out, why);
+        }
+        ReplicaEvent::BatchEnded(Ok(outputs), took) => {
+            out.open.put_u8(2);
+            out.open.put_u64(took.as_nanos() as u64);
+            put_tensors(out, outputs);
+        }
+        ReplicaEvent::BatchEnded(Err(fault), took) => {
+            out.open.put_u8(if fault.is_of_batch { 3 } else { 4 });
+            out.open.put_u64(took.as_nanos() as u64);
+            put_text(out, &fault.why);
+        }
+    }
+}
+
+fn read_event(from: &mut Bytes) -> Result<Event, FrameError> {
+    Ok(match u8(from)? {
+        1 => Event::AgentNumber(u64(from)?),
+        2 => {
+            let caller = u64(from)?;
+            let (pipeline, is_timed, ns) = (text(from)?, u8(from)? > 0, u64(from)?);
+            let level = read_u32(from)?;
+            let (has_needs, accuracy_ppm_min, latency_ns_max) = (u8(from)? > 0, read_u32(from)?, u64(from)?);
+            let needs = has_needs.then_some(Needs { accuracy_ppm_min, latency_ns_max });
+            let (trace, sender) = (trace(from)?, u64(from)?);
+            let terms = Terms { timeout_ns: is_timed.then_some(ns), level, needs, trace, sender };
+            Event::Arrive { pipeline, inputs: tensors(from)?, terms, caller }
+        }
+        3 => Event::Message(decode(std::mem::take(from))?),
+        4 => Event::Unsent { hop: u64(from)?, why: text(from)? },
+        5 => Event::PeerUp(u64(from)?),
+        6 => Event::PeerDown(u64(from)?),
+        7 => Event::Replica(u64(from)?, read_replica_event(from)?),
+        8 => Event::Tick,
+        9 => Event::Wake,
+        10 => Event::Announce,
+        11 => Event::Leave,
+        _ => return Err(FrameError::Field("event")),
+    })
+}
+
+fn read_u32(from: &mut Bytes) -> Result<u32, FrameError> {
+    u32::try_from(u64(from)?).map_err(|_| FrameError::Field("terms"))
+}
+
+fn read_replica_event(from: &mut Bytes) -> Result<ReplicaEvent, FrameError> {
+    Ok(match u8(from)? {
+        0 => ReplicaEvent::Ready,
+        1 => ReplicaEvent::Failed(text(from)?),
+        kind @ 2..=4 => {
+            let took = Duration::from_nanos(u64(from)?);
+            let fault = |why| BatchFault { why, is_of_batch: kind == 3 };
+            ReplicaEvent::BatchEnded(if kind == 2 { Ok(tensors(from)?) } else { Err(fault(text(from)?)) }, took)
+        }
+        _ => return Err(FrameError::Field("replica event")),
+    })
+}
+
+fn digest(out: Out) -> [u8; 32] {
+    let mut out = out;
+    out.close();
+    let mut hash = Sha256::new();
+    out.pieces.iter().for_each(|piece| hash.update(piece));
+    hash.finalize().into()
+}
+
+fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
+    let mut out = Out::default();
+    for action in actions {
+        match action {
+            Action::Send(agent, message) => {
+                out.open.put_u8(1);
+                out.open.put_u64(*agent);
+                out.close();
+                out.pieces.extend(encode(message));
+            }
+            Action::Load(replica, file) => {
+                out.open.put_u8(2);
+                out.open.put_u64(*replica);
+                put_text(&mut out, file);
+            }
+            Action::Run(replica, inputs, hold) => {
+                out.open.put_u8(3);
+                out.open.put_u64(*replica);
+                out.open.put_u64(hold.as_nanos() as u64);
+                put_tensors(&mut out, inputs);
+            }
+            Action::Prefetch(files) => {
+                out.open.put_u8(4);
+                files.iter().for_each(|file| put_text(&mut out, file));
+            }
+            Action::Unload(replica) => {
+                out.open.put_u8(5);
+                out.open.put_u64(*replica);
+            }
+            Action::Renumber(pairs) => {
+                out.open.put_u8(8);
+                pairs.iter().flat_map(|(from, to)| [*from, *to]).for_each(|id| out.open.put_u64(id));
+            }
+            Action::Acknowledge => out.open.put_u8(6),
+            Action::Span(span) => {
+                out.open.put_u8(7);
+                put_trace(&mut out, Some(span.trace));
+                out.open.put_u64(span.id);
+            }
+            Action::Answer(caller, answer) => {
+                out.open.put_u8(9);
+                out.open.put_u64(*caller);
+                put_answer(&mut out, answer);
+            }
+            Action::CountRefused(message) => {
+                out.open.put_u8(10);
+                out.open.put_u8(*message as u8);
+            }
+        }
+    }
+    digest(out)
+}
+
+fn put_answer(out: &mut Out, answer: &Answer) {
+    match answer {
+        Answer::Done { pieces, late, latency_ns, dropped, chosen } => {
+            out.open.put_u8(0);
+            out.open.put_u8((*late).into());
+            out.open.put_u64(*latency_ns);
+            out.open.put_u32(*dropped);
+            put_text(out, chosen.as_ref().map_or("", |c| &c.variants));
+            for piece in pieces {
+                out.open.put_u32(piece.row);
+                out.open.put_u64(piece.order);
+                put_end(out, &End::Leaf { task: piece.task.clone(), outputs: piece.outputs.clone() });
+            }
+        }
+        Answer::Unmet(why) | Answer::NotReady(why) | Answer::Dropped(why) | Answer::Failed(why) => {
+            out.open.put_u8(1);
+            put_text(out, why);
+        }
+        Answer::TimedOut => out.open.put_u8(2),
+        Answer::GivenUp => out.open.put_u8(3),
+    }
+}
+
+/// How much of a record was replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Events, targets included.
+    pub events: usize,
+    /// Calls of [`Node::flush`] whose actions were the recorded ones.
+    pub flushes: usize,
+    /// Answers among these actions.
+    pub answers: usize,
+}
+
+/// Gives a fresh node the recorded events at the recorded times, and compares its actions with the recorded digests. A record that
+/// ends within a frame is replayed up to that frame.
+///
+/// # Errors
+/// [`ReplayError`] at the first frame that is malformed or has other actions.
+pub fn replay(mut record: Bytes) -> Result<Replayed, ReplayError> {
+    let mut node = Node::new(0, 0);
+    let (mut replayed, mut at) = (Replayed::default(), 0);
+    while record.len() >= 4 && record.len() - 4 >= (&record[..4]).get_u32_le() as usize {
+        at += 1;
+        let malformed = |error| ReplayError::Frame(at, error);
+        let length = record.get_u32_le() as usize;
+        let frame = &mut take(&mut record, length).map_err(malformed)?;
+        match u8(frame).map_err(malformed)? {
+            BEGIN => node = Node::new(u64(frame).map_err(malformed)?, u64(frame).map_err(malformed)?),
+            TARGET => {
+                let now_ns = u64(frame).map_err(malformed)?;
+                let target = v1::Target::decode(std::mem::take(frame));
+                let target = target.map_err(|_| malformed(FrameError::Field("target")))?;
+                let layout = lay_out(&target).map_err(|error| ReplayError::Target(at, error))?;
+                node.handle(now_ns, Event::Target(Arc::new(layout)));
+                replayed.events += 1;
+            }
+            EVENT => {
+                let now_ns = u64(frame).map_err(malformed)?;
+                node.handle(now_ns, read_event(frame).map_err(malformed)?);
+                replayed.events += 1;
+            }
+            ACTIONS => {
+                let actions = node.flush();
+                if digest_of_actions(&actions) != frame[..] {
+                    return Err(ReplayError::Differs(at));
+                }
+                replayed.flushes += 1;
+                replayed.answers += actions.iter().filter(|action| matches!(action, Action::Answer(..))).count();
+            }
+            _ => return Err(malformed(FrameError::Field("frame"))),
+        }
+    }
+    Ok(replayed)
+}

@@ -1,0 +1,494 @@
+//! What do agents say to each other, and how is it written? A message is a small header and raw tensor bytes. Tensor bytes are
+//! copied neither to be written nor to be read. [`crate::frames`] cuts messages into chunks for a connection.
+
+use crate::frames::Pieces;
+use crate::tensor::{Datatype, Tensor};
+use crate::trace::Trace;
+use apportion_protocol::v1;
+use bytes::{BufMut, BytesMut};
+use prost::Message as _;
+
+/// Tensors of at least so many bytes stay where they are; a smaller one is copied for less than a piece of its own costs.
+const SHARED_BYTES_MIN: usize = 2_048;
+/// Most dimensions of a tensor.
+pub const RANK_MAX: usize = 16;
+
+/// A part of a request's credit: `start .. start + len` of `0 .. 2^62`. A query hands disjoint parts of its own part to its
+/// children, a leaf returns its part to the gateway, and the request is complete when the parts that came back cover it
+/// all. A query that ran twice (its first place was lost) covers the same part twice, which changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// First unit.
+    pub start: u64,
+    /// Units; at least 1.
+    pub len: u64,
+}
+
+impl Credit {
+    /// A whole request.
+    pub const WHOLE: Credit = Credit { start: 0, len: 1 << 62 };
+
+    /// Part `i` of `n` nearly equal parts; none if there are fewer units than parts.
+    #[must_use]
+    pub fn part(self, i: u64, n: u64) -> Option<Credit> {
+        assert!(i < n);
+        let (each, more) = (self.len / n, self.len % n);
+        let start = self.start + i * each + i.min(more);
+        (each > 0).then_some(Credit { start, len: each + u64::from(i < more) })
+    }
+}
+
+/// One query on its way to a replica.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Name of the task it is for.
+    pub task: String,
+    /// The replica that its sender chose; 0 if none.
+    pub replica: u64,
+    /// The agent whose gateway waits for it.
+    pub origin: u64,
+    /// The gateway's number of the request.
+    pub request: u64,
+    /// Which row of the request it came from.
+    pub row: u32,
+    /// Its part of the request.
+    pub credit: Credit,
+    /// Nanoseconds left until the deadline when it was sent; negative if late. On arrival the receiver adds its own clock.
+    pub budget_ns: i64,
+    /// How often it was passed on by an agent that had no such replica.
+    pub hops: u8,
+    /// Which run of the request it belongs to: the gateway begins another when an agent is lost.
+    pub attempt: u8,
+    /// Its maker's group; 0 if the gateway made it or it was passed on.
+    pub group: u64,
+    /// By how much it was behind when it was made, in nanoseconds: whoever chooses a replica for it must know.
+    pub behind_ns: u64,
+    /// How important it is: the lowest number comes first (see [`crate::policies`]).
+    pub level: u32,
+    /// Queries of different values share no batch: 0, or the sender's number if it has made a batch fail lately.
+    pub apart: u64,
+    /// The group that serves it at each task, by position, if its request has chosen them; else empty.
+    pub pins: Vec<u64>,
+    /// The trace that it belongs to.
+    pub trace: Option<Trace>,
+    /// Forks above it whose joins wait for what it brings.
+    pub scopes: Vec<Scope>,
+    /// One row for each input of the task.
+    pub inputs: Vec<Tensor>,
+}
+
+impl Query {
+    /// Whether it has to wait for others at its join.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.scopes.iter().any(|s| s.join == self.task)
+    }
+}
+
+/// A query of a fork, as those that stem from it know it: where its parts meet, and which they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Name of the join's task.
+    pub join: String,
+    /// Name of the fork's task.
+    pub fork: String,
+    /// The agent at which the parts meet.
+    pub agent: u64,
+    /// The replica of the join that the fork chose; 0 if none was ready.
+    pub replica: u64,
+    /// The fork's credit.
+    pub credit: Credit,
+    /// Which row of the fork's outputs it stems from.
+    pub row: u32,
+}
+
+/// What queries at a join wait for: inputs, and parts of the fork's credit from which no more can come over this edge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The agent whose gateway waits for the request.
+    pub origin: u64,
+    /// The gateway's number of the request.
+    pub request: u64,
+    /// Row of the request.
+    pub row: u32,
+    /// Which run of the request it belongs to.
+    pub attempt: u8,
+    /// Name of the join's task.
+    pub join: String,
+    /// Name of the fork's task.
+    pub fork: String,
+    /// Name of the task from which the edge comes.
+    pub parent: String,
+    /// The fork's credit.
+    pub scope: Credit,
+    /// The parts of it that have ended.
+    pub ended: Vec<Credit>,
+    /// What they have brought.
+    pub brought: Vec<Brought>,
+}
+
+/// Inputs that one edge brings to the queries of a join.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Brought {
+    /// Row of the fork's outputs from which they stem.
+    pub row: u32,
+    /// What orders those of one row.
+    pub order: u64,
+    /// One row each.
+    pub inputs: Vec<Tensor>,
+}
+
+/// How a part of a request ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// At a sink, with these rows (none: no child rows).
+    Leaf {
+        /// The sink's name; empty for a query that had no children.
+        task: String,
+        /// Its outputs.
+        outputs: Vec<Tensor>,
+    },
+    /// Shed by policy, and why.
+    Dropped(String),
+    /// Failed, and why.
+    Failed(String),
+    /// There was no replica for it.
+    NotReady(String),
+    /// Failed alone after it had made its batch fail, whose other members did well alone; and why.
+    Harmful(String),
+}
+
+/// A part of a request coming back to its gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Return {
+    /// The gateway's number of the request.
+    pub request: u64,
+    /// Row of the request.
+    pub row: u32,
+    /// Which run of the request it belongs to.
+    pub attempt: u8,
+    /// The part that comes back.
+    pub credit: Credit,
+    /// How it ended.
+    pub end: End,
+}
+
+/// A replica that its agent announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The replica.
+    pub replica: u64,
+    /// Its group.
+    pub group: u64,
+    /// Its pipeline.
+    pub pipeline: String,
+    /// Its task.
+    pub task: String,
+    /// Accuracy of its variant, in millionths.
+    pub accuracy_ppm: u32,
+}
+
+/// What was measured of a replica in the last period of its agent's announcements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Queries that wait or run, at the period's end.
+    pub queued: u32,
+    /// Queries that were served, in thousandths of a query per second.
+    pub served_mqps: u32,
+    /// Part of the period in which batches ran, in millionths; those of offline queries are left out.
+    pub busy_ppm: u32,
+    /// Time of the batches that ended over what the profile says of them, in millionths; 0 if none ended.
+    pub slowness_ppm: u32,
+    /// For some periods it has been slower than profiled though it was not overloaded.
+    pub is_disturbed: bool,
+}
+
+/// A replica that is not ready yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coming {
+    /// The replica.
+    pub replica: u64,
+    /// Whether it waits for room on its device.
+    pub is_blocked: bool,
+}
+
+/// What agents say to each other.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// All replicas that take queries there; replaces what was said before.
+    Ready {
+        /// Who speaks.
+        agent: u64,
+        /// Its replicas.
+        replicas: Vec<Announced>,
+        /// Replicas of the target in force that are not ready there yet.
+        coming: Vec<Coming>,
+        /// Replicas of an earlier target that would go now, to make room for one that waits for it.
+        yielding: Vec<u64>,
+        /// How its replicas were used.
+        loads: Vec<(u64, Load)>,
+        /// Replicas that could not be loaded there, or died.
+        failed: Vec<u64>,
+    },
+    /// A query; the sender keeps it until `Taken`.
+    Query {
+        /// Who sent it.
+        from: u64,
+        /// The sender's number of this hop.
+        hop: u64,
+        /// The query.
+        query: Query,
+    },
+    /// The query of this hop is finished: its children are on their way or its part has been returned.
+    Taken {
+        /// Number that the query's sender gave.
+        hop: u64,
+    },
+    /// A part of a request.
+    Return(Return),
+    /// What a join waits for.
+    Part(Part),
+    /// Nothing of this request is wanted any more.
+    Cancel {
+        /// The agent at whose gateway it came.
+        origin: u64,
+        /// The gateway's number of it.
+        request: u64,
+    },
+    /// What one agent measured of a pipeline, to the one that steers it.
+    Measured(v1::Measured),
+    /// What is in force between two plans.
+    Steering(v1::Steering),
+}
+
+/// The agent that speaks, if the message says so.
+#[must_use]
+pub fn speaker(message: &Message) -> Option<u64> {
+    match message {
+        Message::Ready { agent, .. } => Some(*agent),
+        Message::Query { from, .. } => Some(*from),
+        Message::Cancel { origin, .. } => Some(*origin),
+        Message::Measured(measured) => Some(measured.agent),
+        // A steering is also passed on by agents that do not host it.
+        Message::Taken { .. } | Message::Return(_) | Message::Part(_) | Message::Steering(_) => None,
+    }
+}
+
+/// Why a frame is not one.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FrameError {
+    /// It ends too early.
+    #[error("the frame is too short")]
+    Short,
+    /// A field is not what it must be.
+    #[error("{0} is not valid")]
+    Field(&'static str),
+}
+
+/// What was written so far: finished pieces, and the one at hand.
+#[derive(Default)]
+pub(crate) struct Out {
+    pub(crate) pieces: Pieces,
+    pub(crate) open: BytesMut,
+}
+
+impl Out {
+    pub(crate) fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.pieces.push_back(self.open.split().freeze());
+        }
+    }
+}
+
+/// The message's bytes.
+#[must_use]
+pub fn encode(message: &Message) -> Pieces {
+    let mut out = Out::default();
+    match message {
+        Message::Ready { .. } => put_ready(&mut out, message),
+        Message::Query { from, hop, query } => {
+            out.open.put_u8(2);
+            out.open.put_u64(*from);
+            out.open.put_u64(*hop);
+            put_query(&mut out, query);
+        }
+        Message::Taken { hop } => {
+            out.open.put_u8(3);
+            out.open.put_u64(*hop);
+        }
+        Message::Return(part) => {
+            out.open.put_u8(4);
+            out.open.put_u64(part.request);
+            out.open.put_u32(part.row);
+            out.open.put_u8(part.attempt);
+            put_credit(&mut out, part.credit);
+            put_end(&mut out, &part.end);
+        }
+        Message::Part(part) => {
+            out.open.put_u8(5);
+            put_part(&mut out, part);
+        }
+        Message::Cancel { origin, request } => {
+            out.open.put_u8(6);
+            out.open.put_u64(*origin);
+            out.open.put_u64(*request);
+        }
+        Message::Measured(measured) => {
+            out.open.put_u8(7);
+            out.open.put_slice(&measured.encode_to_vec());
+        }
+        Message::Steering(steering) => {
+            out.open.put_u8(8);
+            out.open.put_slice(&steering.encode_to_vec());
+        }
+    }
+    out.close();
+    out.pieces
+}
+
+/// Writes an announcement; nothing for any other message.
+fn put_ready(out: &mut Out, message: &Message) {
+    let Message::Ready { agent, replicas, coming, yielding, loads, failed } = message else { return };
+    out.open.put_u8(1);
+    out.open.put_u64(*agent);
+    out.open.put_u32(replicas.len() as u32);
+    for r in replicas {
+        out.open.put_u64(r.replica);
+        out.open.put_u64(r.group);
+        put_text(out, &r.pipeline);
+        put_text(out, &r.task);
+        out.open.put_u32(r.accuracy_ppm);
+    }
+    out.open.put_u32(coming.len() as u32);
+    for c in coming {
+        out.open.put_u64(c.replica);
+        out.open.put_u8(c.is_blocked.into());
+    }
+    out.open.put_u32(yielding.len() as u32);
+    yielding.iter().for_each(|replica| out.open.put_u64(*replica));
+    out.open.put_u32(loads.len() as u32);
+    for (replica, load) in loads {
+        out.open.put_u64(*replica);
+        [load.queued, load.served_mqps, load.busy_ppm, load.slowness_ppm].iter().for_each(|n| out.open.put_u32(*n));
+        out.open.put_u8(load.is_disturbed.into());
+    }
+    out.open.put_u32(failed.len() as u32);
+    failed.iter().for_each(|replica| out.open.put_u64(*replica));
+}
+
+fn put_query(out: &mut Out, query: &Query) {
+    put_text(out, &query.pipeline);
+    put_text(out, &query.task);
+    out.open.put_u64(query.replica);
+    out.open.put_u64(query.origin);
+    out.open.put_u64(query.request);
+    out.open.put_u32(query.row);
+    put_credit(out, query.credit);
+    out.open.put_i64(query.budget_ns);
+    out.open.put_u8(query.hops);
+    out.open.put_u8(query.attempt);
+    out.open.put_u64(query.group);
+    out.open.put_u64(query.behind_ns);
+    out.open.put_u32(query.level);
+    out.open.put_u64(query.apart);
+    out.open.put_u16(query.pins.len() as u16);
+    query.pins.iter().for_each(|group| out.open.put_u64(*group));
+    put_trace(out, query.trace);
+    out.open.put_u16(query.scopes.len() as u16);
+    for scope in &query.scopes {
+        put_text(out, &scope.join);
+        put_text(out, &scope.fork);
+        out.open.put_u64(scope.agent);
+        out.open.put_u64(scope.replica);
+        put_credit(out, scope.credit);
+        out.open.put_u32(scope.row);
+    }
+    put_tensors(out, &query.inputs);
+}
+
+fn put_part(out: &mut Out, part: &Part) {
+    put_text(out, &part.pipeline);
+    out.open.put_u64(part.origin);
+    out.open.put_u64(part.request);
+    out.open.put_u32(part.row);
+    out.open.put_u8(part.attempt);
+    put_text(out, &part.join);
+    put_text(out, &part.fork);
+    put_text(out, &part.parent);
+    put_credit(out, part.scope);
+    out.open.put_u32(part.ended.len() as u32);
+    part.ended.iter().for_each(|credit| put_credit(out, *credit));
+    out.open.put_u32(part.brought.len() as u32);
+    for brought in &part.brought {
+        out.open.put_u32(brought.row);
+        out.open.put_u64(brought.order);
+        put_tensors(out, &brought.inputs);
+    }
+}
+
+pub(crate) fn put_end(out: &mut Out, end: &End) {
+    match end {
+        End::Leaf { task, outputs } => {
+            out.open.put_u8(0);
+            put_text(out, task);
+            put_tensors(out, outputs);
+        }
+        End::Dropped(reason) => {
+            out.open.put_u8(1);
+            put_text(out, reason);
+        }
+        End::Failed(reason) => {
+            out.open.put_u8(2);
+            put_text(out, reason);
+        }
+        End::NotReady(reason) => {
+            out.open.put_u8(3);
+            put_text(out, reason);
+        }
+        End::Harmful(reason) => {
+            out.open.put_u8(4);
+            put_text(out, reason);
+        }
+    }
+}
+
+pub(crate) fn put_trace(out: &mut Out, trace: Option<Trace>) {
+    out.open.put_u8(trace.is_some().into());
+    if let Some(Trace { id, parent }) = trace {
+        out.open.put_u128(id);
+        out.open.put_u64(parent);
+    }
+}
+
+fn put_credit(out: &mut Out, credit: Credit) {
+    out.open.put_u64(credit.start);
+    out.open.put_u64(credit.len);
+}
+
+pub(crate) fn put_text(out: &mut Out, text: &str) {
+    let end = text.floor_char_boundary(usize::from(u16::MAX));
+    out.open.put_u16(end as u16);
+    out.open.put_slice(&text.as_bytes()[..end]);
+}
+
+pub(crate) fn put_tensors(out: &mut Out, tensors: &[Tensor]) {
+    out.open.put_u16(tensors.len() as u16);
+    for tensor in tensors {
+        put_text(out, &tensor.name);
+        let datatype = Datatype::ALL.iter().position(|d| *d == tensor.datatype).expect("it is one of all");
+        out.open.put_u8(datatype as u8);
+        out.open.put_u8(tensor.shape.len() as u8);
+        tensor.shape.iter().for_each(|d| out.open.put_u64(*d as u64));
+        out.open.put_u64(tensor.data.len() as u64);
+        if tensor.data.len() < SHARED_BYTES_MIN {
+            out.open.put_slice(&tensor.data);
+        } else {
+            out.close();
+            out.pieces.push_back(tensor.data.clone());
+        }
+    }
+}

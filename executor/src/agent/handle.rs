@@ -1,0 +1,118 @@
+//! What can the other parts of an agent ask of its loop, and what do they see of its node?
+
+use crate::backend::{Kind, Loader, Provider};
+use crate::devices::Devices;
+use crate::files::{Files, Source};
+use crate::status::Status;
+use crate::telemetry::Tracer;
+use apportion_node::layout::Layout;
+use apportion_node::node::Event;
+use apportion_node::node::counts::{Batches, Labels};
+use apportion_node::node::request::{Answer, Terms};
+use apportion_node::tensor::Tensor;
+use apportion_node::wire::Load;
+use apportion_protocol::v1;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// What the loop is told.
+pub enum Command {
+    /// The control plane's number of this agent, which counts from its next target on, and where its files are.
+    Welcome(u64, Source),
+    /// A target.
+    Target(Box<v1::Target>),
+    /// What a replica needs to be loaded is there (its file, if it needs one), or not; by the number of its loading.
+    File(u64, Result<Option<PathBuf>, String>),
+    /// What was counted since the last report.
+    Report(oneshot::Sender<v1::Report>),
+    /// How much is unfinished.
+    Unfinished(oneshot::Sender<usize>),
+    /// Take nothing new: the agent is about to stop.
+    Leave,
+}
+
+/// A client's request on its way to the node.
+pub struct Request {
+    /// The pipeline.
+    pub pipeline: String,
+    /// At least one row, valid for the pipeline's root.
+    pub inputs: Vec<Tensor>,
+    /// What the client asks for beyond the inputs.
+    pub terms: Terms,
+    /// Where the one answer goes.
+    pub reply: oneshot::Sender<Answer>,
+}
+
+/// What the gateway sees of the node.
+#[derive(Clone, Default)]
+pub struct View {
+    /// The number of this agent in the target in force; 0: it has none.
+    pub agent: u64,
+    /// The target in force.
+    pub layout: Arc<Layout>,
+    /// Pipelines all of whose tasks have a ready replica.
+    pub ready: Arc<BTreeSet<String>>,
+    /// Replicas and the length of their queues, running queries included.
+    pub queues: Arc<Vec<(u64, usize)>>,
+    /// How the replicas were used up to the last announcement.
+    pub loads: Arc<BTreeMap<u64, Load>>,
+    /// Requests by pipeline since the agent's start: ok, late, dropped, failed.
+    pub totals: Arc<BTreeMap<String, [u64; 4]>>,
+    /// Batches since the agent's start.
+    pub batches: Arc<BTreeMap<Labels, Batches>>,
+    /// How this agent's batches are run.
+    pub backend: Kind,
+    /// What its variants run on, where that is its to say.
+    pub provider: Option<Provider>,
+}
+
+impl View {
+    /// Whether there is a target and all its pipelines are ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.layout.fence.is_some() && self.layout.pipelines.keys().all(|p| self.ready.contains(p))
+    }
+}
+
+/// Ends of the loop.
+#[derive(Clone)]
+pub struct Handle {
+    /// Events of the node, save requests.
+    pub events: mpsc::Sender<Event>,
+    /// Requests to the node.
+    pub requests: mpsc::Sender<Request>,
+    /// Into the loop.
+    pub commands: mpsc::Sender<Command>,
+    /// What the gateway sees.
+    pub view: watch::Receiver<View>,
+    /// The latest acknowledgement.
+    pub ack: watch::Receiver<Option<v1::Ack>>,
+    /// Since when the agent's clock runs.
+    pub started: Instant,
+    /// What can say how the agent's devices are; [`super::start`] knows of none.
+    pub devices: Devices,
+    /// Where its spans go.
+    pub tracer: Option<Arc<Tracer>>,
+    /// Whether its parts run, and what the control plane says.
+    pub status: Arc<Status>,
+}
+
+/// How an agent runs its replicas.
+#[derive(Clone)]
+pub struct Options {
+    /// How variants are loaded.
+    pub loader: Loader,
+    /// Batches take at least as long as their profile says.
+    pub pace: bool,
+    /// The state directory.
+    pub files: Files,
+    /// Where all that the node is told is recorded, and what it does.
+    pub record: Option<PathBuf>,
+    /// Where spans go, if anywhere.
+    pub tracer: Option<Arc<Tracer>>,
+    /// Processors may sleep between requests, however many come ([`crate::wake_lock`]).
+    pub may_sleep: bool,
+}

@@ -1,0 +1,412 @@
+//! How does a live agent drive its [`Node`]: which events does it feed, and how are the actions carried out?
+
+mod handle;
+mod reports;
+mod slots;
+
+pub use handle::{Command, Handle, Options, Request, View};
+
+use crate::alarm::Alarm;
+use crate::backend::Kind;
+use crate::devices::Devices;
+use crate::peers::{Peers, SendError};
+use crate::record::Recorder;
+use crate::refused::Bound;
+use crate::slot::{Ran, Slot};
+use crate::status::Status;
+use crate::wake_lock::{KERNEL_FILE, WakeLock};
+use apportion_domain::Fence;
+use apportion_node::layout::lay_out;
+use apportion_node::node::counts::{Batches, Counts, Labels};
+use apportion_node::node::request::Answer;
+use apportion_node::node::{Action, Event, Node, RefusedMessage};
+use apportion_node::replica_event::ReplicaEvent;
+use apportion_node::wire::{End, Message, Return};
+use apportion_protocol::v1;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Events taken before batches are started.
+const EVENTS_MAX: usize = 256;
+/// Quick batches of one replica that are run one after the other before others get their turn: connections, and what has come.
+const ROUNDS_MAX: u32 = 16;
+/// Events, and requests, that wait for the loop.
+const INBOX_MAX: usize = 65_536;
+/// How often time passes for the node.
+const TICK: Duration = Duration::from_millis(20);
+/// How often readiness is said again, lest a lost message mislead a sender for long.
+const ANNOUNCE: Duration = Duration::from_secs(1);
+
+/// What comes to the loop.
+struct Inboxes {
+    events: mpsc::Receiver<Event>,
+    requests: mpsc::Receiver<Request>,
+    commands: mpsc::Receiver<Command>,
+}
+
+struct Loop {
+    node: Node,
+    wake_lock: WakeLock,
+    options: Options,
+    peers: Peers,
+    alarm: Option<Alarm>,
+    recorder: Option<Recorder>,
+    /// Clients that wait for an answer, by the numbers that the node knows.
+    callers: HashMap<u64, oneshot::Sender<Answer>>,
+    last_caller: u64,
+    slots: HashMap<u64, Slot>,
+    /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
+    loadings: HashMap<u64, u64>,
+    last_loading: u64,
+    /// Quick batches have ended that the node has not acted upon yet.
+    is_more: bool,
+    agent: u64,
+    /// The number that the control plane gave last.
+    welcomed: Option<u64>,
+    target: Option<v1::Target>,
+    totals: Arc<BTreeMap<String, [u64; 4]>>,
+    batches: Arc<BTreeMap<Labels, Batches>>,
+    unreported: Counts,
+    handle: Handle,
+    view: watch::Sender<View>,
+    ack: watch::Sender<Option<v1::Ack>>,
+}
+
+/// Starts the loop with the last target of the state directory.
+#[must_use]
+pub fn start(options: Options) -> Handle {
+    let (events, event_inbox) = mpsc::channel(INBOX_MAX);
+    let (requests, request_inbox) = mpsc::channel(INBOX_MAX);
+    let (commands, command_inbox) = mpsc::channel(1_024);
+    let (view, seen) = {
+        let (backend, provider) = (options.loader.kind(), options.loader.provider());
+        watch::channel(View { backend, provider, ..View::default() })
+    };
+    let (ack, acknowledged) = watch::channel(None);
+    let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
+    let status = Arc::new(Status::default());
+    let handle = Handle {
+        events: events.clone(),
+        requests,
+        commands,
+        view: seen,
+        ack: acknowledged,
+        started,
+        devices,
+        tracer,
+        status,
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let last = options.files.last_target();
+    let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
+    let first_request = now.as_nanos() as u64;
+    let alarm = start_alarm(events.clone());
+    let recorder = options.record.as_ref().and_then(|path| begin_record(path, agent, first_request));
+    let mut this = Loop {
+        alarm,
+        recorder,
+        callers: HashMap::new(),
+        last_caller: 0,
+        node: Node::new(agent, first_request),
+        wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::with_file(KERNEL_FILE.as_ref()) },
+        options,
+        peers: Peers::new(events),
+        slots: HashMap::new(),
+        loadings: HashMap::new(),
+        last_loading: 0,
+        is_more: false,
+        agent,
+        welcomed: None,
+        target: None,
+        totals: Arc::default(),
+        batches: Arc::default(),
+        unreported: Counts::default(),
+        handle: handle.clone(),
+        view,
+        ack,
+    };
+    if let Some((_, target)) = last {
+        tracing::info!(fence = ?target.fence, "coming back with the last target");
+        this.apply_target(target);
+    }
+    let status = handle.status.clone();
+    let inboxes = Inboxes { events: event_inbox, requests: request_inbox, commands: command_inbox };
+    tokio::spawn(async move { status.run("loop", this.run(inboxes)).await });
+    handle
+}
+
+/// The thread that wakes the loop when a station is due.
+fn start_alarm(events: mpsc::Sender<Event>) -> Option<Alarm> {
+    // A loop whose inbox is full is awake.
+    let alarm = Alarm::start(move || drop(events.try_send(Event::Wake)));
+    alarm.inspect_err(|error| tracing::error!(%error, "no alarm: batches start late")).ok()
+}
+
+fn begin_record(path: &Path, agent: u64, first_request: u64) -> Option<Recorder> {
+    let begun = Recorder::begin(path, agent, first_request);
+    begun.inspect_err(|error| tracing::error!(%error, path = %path.display(), "nothing is recorded")).ok()
+}
+
+impl Loop {
+    async fn run(mut self, mut inboxes: Inboxes) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut announced = Instant::now();
+        loop {
+            tokio::select! {
+                event = inboxes.events.recv() => {
+                    let Some(event) = event else { return };
+                    self.feed(event);
+                    self.take_waiting(&mut inboxes);
+                }
+                request = inboxes.requests.recv() => {
+                    let Some(request) = request else { return };
+                    self.take_request(request);
+                    self.take_waiting(&mut inboxes);
+                }
+                command = inboxes.commands.recv() => {
+                    let Some(command) = command else { return };
+                    self.handle_command(command);
+                }
+                _ = tick.tick() => {
+                    self.handle.status.tick();
+                    self.feed(Event::Tick);
+                    if announced.elapsed() >= ANNOUNCE {
+                        announced = Instant::now();
+                        self.feed(Event::Announce);
+                        self.flush_record();
+                    }
+                    self.publish_view();
+                    self.wake_lock.update();
+                }
+                // The connections' turn has come before.
+                () = tokio::task::yield_now(), if self.is_more => {}
+            }
+            self.carry_out();
+            self.wake_due_stations();
+        }
+    }
+
+    /// Takes the events and requests that wait, so that queries which come together share a batch.
+    fn take_waiting(&mut self, inboxes: &mut Inboxes) {
+        for _ in 1..EVENTS_MAX {
+            let event = inboxes.events.try_recv().map(|event| self.feed(event));
+            let request = inboxes.requests.try_recv().map(|request| self.take_request(request));
+            if event.is_err() && request.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn take_request(&mut self, Request { pipeline, inputs, terms, reply }: Request) {
+        self.last_caller += 1;
+        self.callers.insert(self.last_caller, reply);
+        self.feed(Event::Arrive { pipeline, inputs, terms, caller: self.last_caller });
+    }
+
+    /// Wakes the stations that are due, and has itself woken for the next.
+    fn wake_due_stations(&mut self) {
+        while self.node.wake_ns().is_some_and(|at| at <= self.now_ns()) {
+            self.feed(Event::Wake);
+            self.carry_out();
+        }
+        let started = self.handle.started;
+        if let Some(alarm) = &mut self.alarm {
+            alarm.set(self.node.wake_ns().map(|ns| started + Duration::from_nanos(ns)));
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.handle.started.elapsed().as_nanos() as u64
+    }
+
+    fn feed(&mut self, event: Event) {
+        self.wake_lock.count_event();
+        let now = self.now_ns();
+        let event = match event {
+            // What a thread says of a replica that is not there any more is of no interest.
+            Event::Replica(loading, happened) => {
+                let Some(replica) = self.loadings.get(&loading) else { return };
+                Event::Replica(*replica, happened)
+            }
+            event => event,
+        };
+        self.handle_event(now, event);
+    }
+
+    fn handle_event(&mut self, now: u64, event: Event) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.event(now, &event);
+        }
+        self.node.handle(now, event);
+    }
+
+    fn flush_record(&mut self) {
+        if let Some(Err(error)) = self.recorder.as_mut().map(Recorder::flush) {
+            tracing::error!(%error, "the record may lack its end");
+        }
+    }
+
+    /// Shows the gateway what has changed.
+    fn publish_view(&mut self) {
+        self.collect_counts();
+        let layout = self.node.layout().clone();
+        let ready = Arc::new(layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect());
+        let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
+        let (totals, batches) = (self.totals.clone(), self.batches.clone());
+        let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
+        let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load)).collect());
+        let agent = self.agent;
+        self.view.send_replace(View { agent, layout, ready, queues, loads, totals, batches, backend, provider });
+    }
+
+    fn handle_command(&mut self, command: Command) {
+        match command {
+            // Until a target of that control plane is obeyed, the agent is who it was: what welcomes it may know nothing of the
+            // fleet that it serves in.
+            Command::Welcome(agent, source) => {
+                self.welcomed = Some(agent);
+                self.options.files.set_source(source);
+            }
+            Command::Target(target) => {
+                let fence = |t: &v1::Target| t.fence.map(Fence::from);
+                let in_force = self.target.as_ref().and_then(fence);
+                if let Some(newer) = in_force.filter(|newer| fence(&target) < Some(*newer)) {
+                    tracing::warn!(fence = ?target.fence, ?newer, "a target older than the one in force is refused");
+                    let (incarnation, generation) = (newer.incarnation, newer.generation.0);
+                    self.refuse(&target, &format!("a newer target is in force here: {incarnation}.{generation}"));
+                } else if Some(&*target) != self.target.as_ref() {
+                    self.apply_target(*target);
+                } else {
+                    self.acknowledge();
+                }
+            }
+            Command::File(replica, file) => self.open_slot(replica, file),
+            Command::Report(reply) => {
+                let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
+                self.collect_counts();
+                let counts = std::mem::take(&mut self.unreported);
+                let _gone = reply.send(reports::report(uptime_ms, counts));
+            }
+            Command::Unfinished(reply) => {
+                let _gone = reply.send(self.node.unfinished());
+            }
+            Command::Leave => {
+                self.feed(Event::Leave);
+                self.flush_record();
+                self.publish_view();
+            }
+        }
+    }
+
+    fn apply_target(&mut self, target: v1::Target) {
+        match lay_out(&target) {
+            Ok(layout) => {
+                tracing::info!(fence = ?target.fence, pipelines = layout.pipelines.len(), "obeying a target");
+                if let Some(number) = self.welcomed.filter(|number| *number != self.agent) {
+                    self.agent = number;
+                    self.feed(Event::AgentNumber(number));
+                }
+                self.peers.set(&layout.agents, self.agent);
+                let now = self.now_ns();
+                if let Some(recorder) = &mut self.recorder {
+                    recorder.target(now, &target);
+                }
+                self.node.handle(now, Event::Target(Arc::new(layout)));
+                self.options.files.keep_target_soon(self.agent, &target);
+                self.target = Some(target);
+                self.carry_out();
+                self.publish_view();
+            }
+            Err(error) => {
+                tracing::error!(fence = ?target.fence, %error, "a target cannot be obeyed");
+                self.refuse(&target, &error.to_string());
+            }
+        }
+    }
+
+    /// Carries out what the node asks for; what follows from quick batches too, as far as [`ROUNDS_MAX`] allows.
+    fn carry_out(&mut self) {
+        self.is_more = (0..ROUNDS_MAX).all(|_| self.carry_out_once());
+    }
+
+    /// Whether the node was told something that it has not acted upon yet.
+    fn carry_out_once(&mut self) -> bool {
+        let (mut acknowledge, mut is_more) = (false, false);
+        let actions = self.node.flush();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.actions(&actions);
+        }
+        for action in actions {
+            match action {
+                Action::Send(agent, message) => self.send(agent, message),
+                Action::Load(replica, digest) => self.fetch(replica, digest),
+                Action::Run(replica, inputs, expected) => {
+                    let is_held = self.options.pace || self.options.loader.kind() == Kind::Emulated;
+                    let hold = if is_held { expected } else { Duration::ZERO };
+                    let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(inputs, expected, hold));
+                    let happened = match ran {
+                        Some(Ran::Later) => continue,
+                        Some(Ran::Now(happened)) => happened,
+                        None => ReplicaEvent::Failed("its thread is gone".into()),
+                    };
+                    let now = self.now_ns();
+                    self.wake_lock.count_event();
+                    self.handle_event(now, Event::Replica(replica, happened));
+                    is_more = true;
+                }
+                Action::Prefetch(digests) => self.prefetch(digests),
+                Action::Unload(replica) => self.unload(replica),
+                Action::Renumber(pairs) => self.renumber(&pairs),
+                Action::Acknowledge => acknowledge = true,
+                Action::Answer(caller, answer) => {
+                    if let Some(reply) = self.callers.remove(&caller) {
+                        let _client_gone = reply.send(answer);
+                    }
+                }
+                Action::CountRefused(RefusedMessage::Steering) => Bound::PeerSteering.count(),
+                Action::CountRefused(RefusedMessage::Measurement) => Bound::PeerMeasured.count(),
+                Action::Span(span) => {
+                    if let Some(tracer) = &self.options.tracer {
+                        tracer.export(*span, self.handle.started);
+                    }
+                }
+            }
+        }
+        if acknowledge {
+            self.acknowledge();
+            self.publish_view();
+        }
+        is_more
+    }
+
+    fn send(&mut self, agent: u64, message: Message) {
+        let Err(error) = self.peers.send(agent, &message) else { return };
+        match message {
+            // Without a connection the node hears of its end, and finds another place.
+            Message::Query { hop, .. } if error != SendError::NoWay => {
+                self.feed(Event::Unsent { hop, why: error.to_string() });
+            }
+            Message::Return(part) if matches!(part.end, End::Leaf { .. }) && error != SendError::NoWay => {
+                let end = End::Failed(format!("its outputs cannot be sent back: {error}"));
+                self.send(agent, Message::Return(Return { end, ..part }));
+            }
+            // Without it a join would wait for ever: the request hears of it before the part's own end can come back.
+            Message::Part(part) if error != SendError::NoWay => {
+                let end = End::Dropped(format!("task {}: its inputs cannot be sent: {error}", part.join));
+                let Some(credit) = part.ended.first().copied() else { return };
+                let (request, row, attempt) = (part.request, part.row, part.attempt);
+                let back = Return { request, row, attempt, credit, end };
+                if part.origin == self.agent {
+                    self.feed(Event::Message(Message::Return(back)));
+                } else {
+                    self.send(part.origin, Message::Return(back));
+                }
+            }
+            _ => tracing::debug!(agent, %error, "a message is dropped"),
+        }
+    }
+}

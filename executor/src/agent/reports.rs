@@ -1,0 +1,82 @@
+//! What the control plane is told: acknowledgements of targets with the states of replicas, and what was counted.
+
+use super::Loop;
+use apportion_node::node::counts::{BIN_NS, Counts};
+use apportion_node::node::replicas::{Replica, State};
+use apportion_node::steering::EXTRA_BIT;
+use apportion_protocol::v1;
+use std::sync::Arc;
+
+impl Loop {
+    /// Adds what the node has counted to what is reported next and to the sums since the start.
+    pub(super) fn collect_counts(&mut self) {
+        let counts = self.node.take_counts();
+        if counts.is_empty() {
+            return;
+        }
+        let totals = Arc::make_mut(&mut self.totals);
+        for (pipeline, c) in &counts.pipelines {
+            let total = totals.entry(pipeline.clone()).or_default();
+            let new = [c.ok, c.late, c.dropped, c.failed];
+            total.iter_mut().zip(new).for_each(|(sum, n)| *sum += n);
+        }
+        let batches = Arc::make_mut(&mut self.batches);
+        counts.groups.values().for_each(|c| batches.entry(c.labels.clone()).or_default().add(c));
+        self.unreported.add(counts);
+    }
+
+    pub(super) fn refuse(&mut self, target: &v1::Target, error: &str) {
+        let ack = v1::Ack { fence: target.fence, applied: false, error: error.to_string(), replicas: Vec::new() };
+        self.ack.send_replace(Some(ack));
+    }
+
+    pub(super) fn acknowledge(&mut self) {
+        let Some(target) = &self.target else { return };
+        let replicas: Vec<_> = self.node.replicas().map(replica_state).collect();
+        // What was added since is no part of the target.
+        let failed = replicas.iter().find(|r| !r.error.is_empty() && r.replica & EXTRA_BIT == 0);
+        let error = failed.map(|r| format!("replica {}: {}", r.replica, r.error)).unwrap_or_default();
+        let applied = self.node.is_target_applied() && error.is_empty();
+        self.ack.send_replace(Some(v1::Ack { fence: target.fence, applied, error, replicas }));
+    }
+}
+
+/// Where a replica is in its life.
+fn replica_state(replica: &Replica) -> v1::ReplicaState {
+    use v1::replica_state::State as Reported;
+    let (state, error) = match &replica.state {
+        State::Failed(error) => (Reported::Failed, error.clone()),
+        _ if replica.retired => (Reported::Draining, String::new()),
+        State::Blocked | State::Loading => (Reported::Loading, String::new()),
+        State::Ready => (Reported::Ready, String::new()),
+        State::Draining(_) => (Reported::Draining, String::new()),
+    };
+    let (interfered, slowness) = (replica.load.is_disturbed, replica.slowness());
+    v1::ReplicaState { replica: replica.id, state: state.into(), error, interfered, slowness }
+}
+
+/// What was counted since the last report.
+pub(super) fn report(uptime_ms: u64, counts: Counts) -> v1::Report {
+    let bin_ms = BIN_NS / 1_000_000;
+    let arrivals = counts.pipelines.into_iter().map(|(pipeline, c)| {
+        let first = c.bins.keys().next().copied().unwrap_or(0);
+        let last = c.bins.keys().next_back().copied().unwrap_or(0);
+        let bins = if c.bins.is_empty() {
+            Vec::new()
+        } else {
+            (first..=last).map(|bin| c.bins.get(&bin).copied().unwrap_or(0)).collect()
+        };
+        let first_bin_ms = first * bin_ms;
+        v1::Arrivals { pipeline, first_bin_ms, bins, ok: c.ok, late: c.late, dropped: c.dropped, failed: c.failed }
+    });
+    let groups = counts.groups.into_iter().map(|((pipeline, group), c)| v1::GroupStats {
+        pipeline,
+        group,
+        queries: c.queries,
+        batches: c.batches,
+        busy_ms: c.busy_ns as f64 / 1e6,
+        waited_ms: c.waited_ns as f64 / 1e6,
+        children: c.children.into_iter().map(|(task, queries)| v1::ChildCount { task, queries }).collect(),
+    });
+    v1::Report { uptime_ms, arrivals: arrivals.collect(), groups: groups.collect(), devices: Vec::new() }
+}

@@ -1,0 +1,136 @@
+//! Connections between agents. Each agent dials every other: what it has to say goes over the connection that it dialled, what it
+//! is told comes over those it accepted. A dialled connection that ends is noticed at once and dialled again.
+
+mod claims;
+mod connection;
+mod outbox;
+
+pub use claims::SILENT_MAX;
+pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, STALL_MAX, TalkError, listen};
+pub use outbox::SendError;
+
+use crate::parts::part;
+use apportion_node::node::Event;
+use apportion_node::wire::Message;
+use outbox::{Inbound, Outbound};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Between two attempts to reach a peer.
+const REDIAL: Duration = Duration::from_millis(200);
+
+/// The way to one agent.
+struct Link {
+    address: String,
+    outbox: Outbound,
+    stop: CancellationToken,
+    /// Whether the agent is in the target: one that is not keeps its connection as long as it lasts, because requests of
+    /// its gateway may still be on their way, and is not dialled again.
+    wanted: Arc<AtomicBool>,
+    dialling: JoinHandle<()>,
+}
+
+/// The ways to all other agents.
+pub struct Peers {
+    links: HashMap<u64, Link>,
+    events: mpsc::Sender<Event>,
+}
+
+impl Peers {
+    /// No peers yet.
+    #[must_use]
+    pub fn new(events: mpsc::Sender<Event>) -> Self {
+        Self { links: HashMap::new(), events }
+    }
+
+    /// Dials these agents; those that are not among them any more keep a connection that is up.
+    pub fn set(&mut self, agents: &BTreeMap<u64, String>, own: u64) {
+        self.links.retain(|_, link| !link.dialling.is_finished());
+        let moved = |agent: u64, address: &str| agent == own || agents.get(&agent).is_some_and(|a| a != address);
+        let gone: Vec<u64> = self.links.iter().filter(|(a, l)| moved(**a, &l.address)).map(|(a, _)| *a).collect();
+        let mut ended = HashMap::new();
+        for agent in gone {
+            let link = self.links.remove(&agent).expect("it was there");
+            link.stop.cancel();
+            ended.insert(agent, link.dialling);
+        }
+        self.links.iter().for_each(|(agent, link)| link.wanted.store(agents.contains_key(agent), Relaxed));
+        for (agent, address) in agents.iter().filter(|(agent, _)| **agent != own) {
+            if !self.links.contains_key(agent) {
+                let (outbox, messages) = outbox::outbox();
+                let stop = CancellationToken::new();
+                let wanted = Arc::new(AtomicBool::new(true));
+                let dial = Dial { agent: *agent, address: address.clone(), wanted: wanted.clone(), stop: stop.clone() };
+                let keep_dialling = dial.keep_dialling(messages, self.events.clone());
+                let before = ended.remove(agent);
+                let dialling = tokio::spawn(part("agents' connections", async move {
+                    // The end of the way to the old address must be told before the new way is.
+                    if let Some(before) = before {
+                        let _ended = before.await;
+                    }
+                    keep_dialling.await;
+                }));
+                self.links.insert(*agent, Link { address: address.clone(), outbox, stop, wanted, dialling });
+            }
+        }
+    }
+
+    /// Sends a message. It may still be lost with its connection, which whoever waits for it notices.
+    ///
+    /// # Errors
+    /// [`SendError`] if it was not even queued.
+    pub fn send(&self, agent: u64, message: &Message) -> Result<(), SendError> {
+        self.links.get(&agent).ok_or(SendError::NoWay)?.outbox.send(message)
+    }
+}
+
+/// One agent that is dialled.
+struct Dial {
+    agent: u64,
+    address: String,
+    wanted: Arc<AtomicBool>,
+    stop: CancellationToken,
+}
+
+impl Dial {
+    async fn keep_dialling(self, mut messages: Inbound, events: mpsc::Sender<Event>) {
+        let ended = tokio::select! {
+            () = self.dial(&mut messages, &events) => true,
+            () = self.stop.cancelled() => false,
+        };
+        if !ended {
+            let _stopping = events.send(Event::PeerDown(self.agent)).await;
+        }
+    }
+
+    async fn dial(&self, messages: &mut Inbound, events: &mpsc::Sender<Event>) {
+        let (agent, address) = (self.agent, &self.address);
+        let mut complained = false;
+        while self.wanted.load(Relaxed) {
+            match connection::dial(address).await {
+                Ok(stream) => {
+                    if events.send(Event::PeerUp(agent)).await.is_err() {
+                        return;
+                    }
+                    let end = connection::send_messages(stream, messages).await;
+                    tracing::warn!(agent, address, error = ?end.err(), "the connection to an agent has ended");
+                    complained = true;
+                    if events.send(Event::PeerDown(agent)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) if !complained => {
+                    tracing::warn!(agent, address, %error, "an agent cannot be reached; trying on");
+                    complained = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(REDIAL).await;
+        }
+    }
+}

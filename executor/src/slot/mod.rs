@@ -1,0 +1,129 @@
+//! A loaded replica: a thread of its own loads the variant and runs its batches one after the other, but for those that
+//! are over sooner than the thread would wake.
+
+use crate::backend::{Backend, BackendError, Kind, Loader, Wanted};
+use crate::causes::describe;
+use crate::parts::contained;
+use apportion_node::replica_event::{BatchFault, ReplicaEvent};
+use apportion_node::tensor::{Tensor, zero_row};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// Longest batch, by its profile, that is run where it is started: to hand it to the replica's thread and back takes longer.
+pub const QUICK_MAX: Duration = Duration::from_micros(20);
+/// How late the system's sleep is.
+const SLEEP_LATE: Duration = Duration::from_micros(60);
+/// A batch that ran there and took so long was not quick.
+const SLOW_MIN: Duration = Duration::from_millis(1);
+/// After so many of those in a row, all batches of the slot go to its thread: the profile is wrong.
+const SLOW_RUNS_MAX: u32 = 3;
+
+struct Batch {
+    inputs: Vec<Tensor>,
+    /// When it was started, and for how long from then on the device is held at least.
+    begun: Instant,
+    hold: Duration,
+}
+
+/// What has become of a batch.
+#[derive(Debug)]
+pub enum Ran {
+    /// It has ended.
+    Now(ReplicaEvent),
+    /// It is run; the report follows.
+    Later,
+}
+
+/// The loaded variant; one batch at a time is run, so nobody waits for the lock.
+type Loaded = Arc<OnceLock<Mutex<Box<dyn Backend>>>>;
+
+/// The handle to a slot; dropping it unloads the variant after the batch at hand.
+pub struct Slot {
+    /// Before `batches`: the thread has the last hold of the variant, for to unload a large one takes long.
+    loaded: Loaded,
+    batches: mpsc::Sender<Batch>,
+    /// Quick batches that were not, in a row; [`SLOW_RUNS_MAX`]: none is taken for quick.
+    slow_runs: u32,
+}
+
+impl Slot {
+    /// Starts the thread; `report` is called from it.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn start(
+        name: String,
+        wanted: Wanted,
+        loader: Loader,
+        report: impl Fn(ReplicaEvent) + Send + 'static,
+    ) -> std::io::Result<Slot> {
+        let (batches, inbox) = mpsc::channel();
+        let loaded = Loaded::default();
+        // Another server's answer is never quick, whatever the profile says.
+        let slow_runs = if loader.kind() == Kind::Remote { SLOW_RUNS_MAX } else { 0 };
+        let of_thread = loaded.clone();
+        std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &of_thread, &inbox, &report))?;
+        Ok(Slot { loaded, batches, slow_runs })
+    }
+
+    /// Runs a batch that should take `expected`; the device is held for at least `hold`. None if the thread is gone.
+    pub fn run(&mut self, inputs: Vec<Tensor>, expected: Duration, hold: Duration) -> Option<Ran> {
+        if expected <= QUICK_MAX
+            && self.slow_runs < SLOW_RUNS_MAX
+            && let Some(backend) = self.loaded.get()
+        {
+            let happened = run(backend, &Batch { inputs, begun: Instant::now(), hold });
+            let was_slow = matches!(&happened, ReplicaEvent::BatchEnded(_, took) if *took >= SLOW_MIN);
+            self.slow_runs = if was_slow { self.slow_runs + 1 } else { 0 };
+            return Some(Ran::Now(happened));
+        }
+        self.batches.send(Batch { inputs, begun: Instant::now(), hold }).is_ok().then_some(Ran::Later)
+    }
+}
+
+fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiver<Batch>, report: &impl Fn(ReplicaEvent)) {
+    let mut backend = match contained(|| loader.load(wanted)) {
+        Ok(Ok(backend)) => backend,
+        Ok(Err(error)) => return report(ReplicaEvent::Failed(describe(&error))),
+        Err(words) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {words}"))),
+    };
+    let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
+    let warm = contained(|| backend.run(&zeros));
+    if let Err(error) = warm.unwrap_or_else(|words| Err(BackendError::Run(format!("the backend panicked: {words}")))) {
+        // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
+        tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
+    }
+    let backend = loaded.get_or_init(|| Mutex::new(backend));
+    report(ReplicaEvent::Ready);
+    while let Ok(batch) = inbox.recv() {
+        report(run(backend, &batch));
+    }
+}
+
+/// Runs a batch here and now. A device that is held is an emulated one: it is busy from when the batch was started, and not only
+/// since this thread has woken, or it would be slower than its profile by that with every batch.
+fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> ReplicaEvent {
+    let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
+    let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = match contained(|| backend.run(&batch.inputs)) {
+        Ok(result) => result.map_err(|e| BatchFault { why: e.to_string(), is_of_batch: e.is_of_batch() }),
+        Err(words) => Err(BatchFault::of_batch(format!("the backend panicked: {words}"))),
+    };
+    wait_until(start + batch.hold);
+    ReplicaEvent::BatchEnded(result, start.elapsed())
+}
+
+/// Waits until a moment. The system's sleep is late by about 60 us: that much of it is not slept.
+pub fn wait_until(moment: Instant) {
+    let left = || moment.saturating_duration_since(Instant::now());
+    let slept = left().saturating_sub(SLEEP_LATE);
+    if slept > QUICK_MAX {
+        std::thread::sleep(slept);
+    }
+    while !left().is_zero() {
+        std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests;
