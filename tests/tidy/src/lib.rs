@@ -4,6 +4,8 @@
 //! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. What never does: tests
 //! of behaviour. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
 
+pub mod prose;
+
 use std::path::{Path, PathBuf};
 
 /// The repository's root.
