@@ -19,8 +19,8 @@ pub const BANNED: &[(&str, &str)] = &[
     ("so many to so many", "the two numbers, named"),
     ("so many * over", "the number, named"),
     ("none of ours", "unknown"),
-    ("is none", "the noun: malformed, missing"),
-    ("are none", "the noun: malformed, missing"),
+    ("that is none", "the noun: malformed, missing"),
+    ("that are none", "the noun: malformed, missing"),
     ("nobody is at it", "it waits"),
     ("by the way", "leave it out"),
     ("as the case may be", "name the cases"),
@@ -112,7 +112,7 @@ pub fn documentation(source: &str) -> Vec<Passage> {
     found
 }
 
-/// The sentences of a passage, each with the number of its words. Inline code counts as one word, and so does a link's target.
+/// The sentences of a passage, each with the number of its words. Inline code counts as one word, and targets of links do not.
 #[must_use]
 pub fn sentences(text: &str) -> Vec<(String, usize)> {
     let text = plain(text);
