@@ -235,8 +235,8 @@ fn the_tutorial_and_the_pages_after_it_run() {
         for block in blocks(page, "sh") {
             let printed = fleet.run(&block).map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
             match printed {
-                Some(printed) if block.contains("profile mine.yaml --hardware cpu --batch-max 8 --register") => {
-                    assert!(printed.contains("find-s") && printed.contains("status"), "a profile and a plan: {printed}");
+                Some(printed) if block.contains("apportion plan mine.json") => {
+                    assert!(printed.contains("find-s") && printed.contains("status"), "a plan: {printed}");
                     let problem: serde_json::Value = serde_json::from_str(&fleet.shell.read("mine.json")).expect("JSON");
                     assert_eq!(problem["hardware"][0]["name"], "cpu", "{problem}");
                 }

@@ -112,7 +112,7 @@ pub fn documentation(source: &str) -> Vec<Passage> {
     found
 }
 
-/// The sentences of a passage, each with the number of its words. Inline code counts as one word, and targets of links do not.
+/// The sentences of a passage, each with the number of its words. Inline code is one word.
 #[must_use]
 pub fn sentences(text: &str) -> Vec<(String, usize)> {
     let text = plain(text);
