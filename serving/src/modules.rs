@@ -352,7 +352,7 @@ impl State {
 
     /// eps of section 4.3, which widens with bursts: how far the periods of the window are from their mean, over that mean, on the
     /// mean; 0 if nothing came. The formula is lost in our copy. It says that the smoothed load is part of it and what it does;
-    /// of the readings that fit, which `docs/reproduce.md` compares, this one agrees best with what the paper reports.
+    /// of the readings that fit, this one agrees best with what the paper reports (`docs/reference/reproduce.md` compares them).
     fn boundary(&self) -> f64 {
         let offered = || self.window[..self.periods].iter().map(|p| p.arrived as f64);
         let sum: f64 = offered().sum();

@@ -1,23 +1,55 @@
-//! The README's commands do what it says.
+//! The documents' commands do what the documents say.
+//!
+//! Every `sh` block of Markdown is run here, page by page and in order. A block that this machine cannot run says so in its first
+//! line: `sh needs-gpu`, for example (`tests/tidy` has the words).
 
 use apportion_needs::{Need, need};
 use apportion_profiler::find_library;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// The blocks of the README in this language, in order.
-fn blocks(language: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(apportion_tests::root().join("README.md")).expect("README.md");
-    let mut blocks = Vec::new();
-    let mut lines = text.lines();
-    while lines.by_ref().any(|line| line.strip_prefix("```") == Some(language)) {
-        blocks.push(lines.by_ref().take_while(|line| *line != "```").collect::<Vec<_>>().join("\n"));
-    }
-    blocks
+/// Pages whose commands need neither a service nor an agent. Each runs in a folder of its own.
+const OFFLINE: &[&str] = &[
+    "README.md",
+    "docs/explanation/checking.md",
+    "docs/explanation/planning.md",
+    "docs/explanation/estimating.md",
+    "docs/explanation/dropping.md",
+    "docs/explanation/steering.md",
+    "docs/how-to/plan-without-a-service.md",
+    "docs/how-to/sweep-and-compare.md",
+    "docs/reference/reproduce.md",
+];
+/// The tutorial, and the pages that go on where it ends: they share its service and its agent.
+const WITH_A_FLEET: &[&str] = &[
+    "docs/tutorial/your-own-pipeline.md",
+    "docs/how-to/send-requests.md",
+    "docs/how-to/observe.md",
+    "docs/how-to/profile.md",
+    "docs/how-to/replan-on-schedule.md",
+    "docs/how-to/troubleshoot.md",
+];
+/// The page whose service is stopped and started again.
+const BY_HAND: &str = "docs/how-to/plan-with-the-service.md";
+/// The help texts of the programs.
+const COMMANDS: &str = "docs/reference/commands.md";
+
+fn text(page: &str) -> String {
+    std::fs::read_to_string(apportion_tests::root().join(page)).unwrap_or_else(|e| panic!("{page}: {e}"))
 }
 
-fn block(word: &str) -> String {
-    blocks("sh").into_iter().find(|b| b.contains(word)).unwrap_or_else(|| panic!("no block of the README has {word:?}"))
+/// The blocks of a page in this language, in order.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    let text = text(page);
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.by_ref().find(|line| line.starts_with("```")) {
+        let block = lines.by_ref().take_while(|line| *line != "```").collect::<Vec<_>>().join("\n");
+        if line.strip_prefix("```") == Some(language) {
+            blocks.push(block);
+        }
+    }
+    blocks
 }
 
 /// A shell in a copy of the repository's examples, with the programs on its PATH.
@@ -55,6 +87,10 @@ impl Shell {
         assert!(output.status.success(), "{script}\n{}\nstdout: {out}\nstderr: {err}", output.status);
         output
     }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+    }
 }
 
 struct Running(Child);
@@ -67,33 +103,62 @@ impl Drop for Running {
 }
 
 #[test]
-fn the_offline_commands_run() {
+fn offline_pages_run() {
+    for page in OFFLINE {
+        let shell = Shell::new();
+        let blocks = blocks(page, "sh");
+        assert!(!blocks.is_empty(), "{page} has no block to run");
+        for block in blocks {
+            shell.run(&block);
+        }
+    }
+}
+
+#[test]
+fn a_plan_and_a_plot_come_out_of_the_offline_commands() {
     let shell = Shell::new();
-    shell.run(&block("apportion check"));
-    let plan = std::fs::read_to_string(shell.folder.path().join("plan.json")).expect("plan.json");
-    let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
+    for page in ["docs/how-to/plan-without-a-service.md", "docs/how-to/sweep-and-compare.md"] {
+        blocks(page, "sh").iter().for_each(|block| drop(shell.run(block)));
+    }
+    let plan: serde_json::Value = serde_json::from_str(&shell.read("plan.json")).expect("JSON");
     assert_eq!(plan["status"], "optimal", "{plan}");
-    let plot = std::fs::read_to_string(shell.folder.path().join("frontier.svg")).expect("frontier.svg");
+    let plot = shell.read("frontier.svg");
     assert!(plot.starts_with("<svg"), "{plot}");
 }
 
-/// The service of the README's own command, on free ports and in the shell's folder.
-struct Service {
-    shell: Shell,
-    serve: String,
-    http: String,
-    ingress: String,
+/// A printed plan without the line that says how long the planner took.
+fn without_time(printed: &str) -> Vec<&str> {
+    printed.trim().lines().filter(|line| !line.starts_with("planner ")).map(str::trim_end).collect()
 }
 
-impl Service {
+#[test]
+fn the_readme_prints_the_problem_and_its_plan() {
+    let shell = Shell::new();
+    let problem = text("examples/photos.yaml");
+    let problem = problem.lines().skip_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    assert_eq!(blocks("README.md", "yaml")[0], problem);
+    let printed = String::from_utf8(shell.run("apportion plan examples/photos.yaml").stdout).expect("text");
+    assert_eq!(without_time(&blocks("README.md", "text")[0]), without_time(&printed));
+}
+
+/// The service of the documents' own command, on free ports and in the shell's folder.
+struct Fleet {
+    shell: Shell,
+    http: String,
+    grpc: String,
+    ingress: String,
+    running: Vec<Running>,
+}
+
+impl Fleet {
     fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let mut shell = Shell::new();
-        // Where the tests run as root the database runs as another user, who must get there.
+        // Where the tests run as root the database runs as another user, which must get there.
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(shell.folder.path(), open).expect("a folder of ours");
         let data = shell.folder.path().join("data").display().to_string();
-        // One replacement must not change what another has put there.
+        // One replacement must not change the result of another.
         let port = || {
             let named = |port: &String| ["7070", "7071", "8000"].iter().any(|name| port.contains(name));
             std::iter::repeat_with(|| apportion_tests::free_port().to_string()).find(|port| !named(port)).expect("a port")
@@ -101,64 +166,145 @@ impl Service {
         let [http, grpc, ingress] = [port(), port(), port()];
         let pairs = [("/tmp/apportion", &data), ("7070", &http), ("7071", &grpc), ("8000", &ingress)];
         shell.replacements = pairs.map(|(from, to)| (from.to_owned(), to.clone())).into();
-        let serve = format!("exec {} --grpc 127.0.0.1:{grpc}", block("apportion serve"));
-        Self { shell, serve, http, ingress }
+        Self { shell, http, grpc, ingress, running: Vec::new() }
     }
 
-    fn start(&self) -> Running {
-        let child = self.shell.command(&self.serve).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let running = Running(child.expect("the service"));
-        let url = format!("localhost:{}/readyz", self.http);
-        self.shell.run(&format!("for i in $(seq 900); do curl -sf {url} >/dev/null && exit 0; sleep 0.1; done; exit 1"));
-        running
+    /// Runs a block. A block that starts the service or an agent goes on running, and the next block finds it ready.
+    fn run(&mut self, block: &str) -> Option<Output> {
+        if block.starts_with("apportion serve") {
+            self.start(&format!("exec {block} --grpc 127.0.0.1:{}", self.grpc), "service.log");
+            self.wait(&format!("curl -sf localhost:{}/readyz", self.http), "service.log");
+        } else if block.starts_with("apportion agent") {
+            self.start(&format!("exec {block}"), "agent.log");
+            self.wait(&format!("curl -sf localhost:{}/v1/agents | grep '\"state\":\"live\"'", self.http), "agent.log");
+        } else {
+            return Some(self.shell.run(block));
+        }
+        None
+    }
+
+    fn start(&mut self, script: &str, log: &str) {
+        let log = std::fs::File::create(self.shell.folder.path().join(log)).expect("a log");
+        let child = self.shell.command(script).stdout(Stdio::null()).stderr(log).spawn();
+        self.running.push(Running(child.expect("it starts")));
+    }
+
+    fn wait(&self, condition: &str, log: &str) {
+        let tries =
+            format!("for i in $(seq 900); do {condition} >/dev/null && exit 0; sleep 0.1; done; cat {log} >&2; exit 1");
+        self.shell.run(&tries);
+    }
+
+    /// Stops the program that was started last.
+    fn stop(&mut self) {
+        drop(self.running.pop());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        while let Some(running) = self.running.pop() {
+            drop(running);
+        }
     }
 }
 
 #[test]
-fn the_service_registers_plans_and_remembers_after_a_restart() {
-    let of = Service::new();
-    let service = of.start();
-    of.shell.run(&block("curl -sf -X PUT localhost:7070/v1/hardware"));
-    let list = format!("curl -sf localhost:{}/v1/plans", of.http);
-    let before = of.shell.run(&list).stdout;
-    let plans: serde_json::Value = serde_json::from_slice(&before).expect("JSON");
+fn the_service_remembers_plans_after_a_restart() {
+    let mut fleet = Fleet::new();
+    let blocks = blocks(BY_HAND, "sh");
+    blocks.iter().for_each(|block| drop(fleet.run(block)));
+    let list = format!("curl -sf localhost:{}/v1/plans", fleet.http);
+    let plans: serde_json::Value = serde_json::from_slice(&fleet.shell.run(&list).stdout).expect("JSON");
     assert_eq!(plans[0]["state"], "succeeded", "{plans}");
-    drop(service);
-    std::thread::sleep(Duration::from_millis(100));
-    let _service = of.start();
-    let after: serde_json::Value = serde_json::from_slice(&of.shell.run(&list).stdout).expect("JSON");
+    fleet.stop();
+    fleet.run(&blocks[0]);
+    let after: serde_json::Value = serde_json::from_slice(&fleet.shell.run(&list).stdout).expect("JSON");
     assert_eq!(plans, after);
 }
 
 #[test]
-fn a_pipeline_of_the_readers_own_is_profiled_planned_deployed_and_served() {
+fn the_tutorial_and_the_pages_after_it_run() {
     let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
-    let of = Service::new();
-    let folder = of.shell.folder.path();
-    let pipeline = blocks("yaml").into_iter().find(|b| b.starts_with("name: mine")).expect("the reader's pipeline");
-    std::fs::write(folder.join("mine.yaml"), pipeline).expect("written");
-    let _service = of.start();
-    let log = std::fs::File::create(folder.join("agent.log")).expect("a log");
-    let mut agent = of.shell.command(&format!("exec {}", block("apportion agent")));
-    let _agent = Running(agent.stdout(Stdio::null()).stderr(log).spawn().expect("the agent"));
-    let live = format!("curl -sf localhost:{}/v1/agents | grep -q '\"state\":\"live\"'", of.http);
-    of.shell.run(&format!("for i in $(seq 900); do {live} && exit 0; sleep 0.1; done; cat agent.log >&2; exit 1"));
+    let mut fleet = Fleet::new();
+    let pipeline = blocks(WITH_A_FLEET[0], "yaml").into_iter().next().expect("the reader's pipeline");
+    assert!(pipeline.starts_with("name: mine"), "{pipeline}");
+    std::fs::write(fleet.shell.folder.path().join("mine.yaml"), pipeline).expect("written");
+    for page in WITH_A_FLEET {
+        for block in blocks(page, "sh") {
+            let printed = fleet.run(&block).map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+            match printed {
+                Some(printed) if block.contains("apportion plan mine.json") => {
+                    assert!(printed.contains("find-s") && printed.contains("status"), "a plan: {printed}");
+                    let problem: serde_json::Value = serde_json::from_str(&fleet.shell.read("mine.json")).expect("JSON");
+                    assert_eq!(problem["hardware"][0]["name"], "cpu", "{problem}");
+                }
+                Some(printed) if block.contains("models/mine/infer") => check_answer(&printed),
+                _ => {}
+            }
+        }
+    }
+    let ready = format!("curl -sf localhost:{}/v2/models/mine", fleet.ingress);
+    fleet.shell.run(&ready);
+}
 
-    // The commands one by one, to see what each prints.
-    let measured = of.shell.run(&block("apportion profile mine.yaml"));
-    let printed = String::from_utf8(measured.stdout).expect("text");
-    assert!(printed.contains("find-s") && printed.contains("status"), "a profile and a plan: {printed}");
-    let problem = std::fs::read_to_string(folder.join("mine.json")).expect("mine.json");
-    let problem: serde_json::Value = serde_json::from_str(&problem).expect("JSON");
-    assert_eq!(problem["hardware"][0]["name"], "cpu", "{problem}");
-    let answered = of.shell.run(&block("v2/models/mine/infer"));
-    let printed = String::from_utf8(answered.stdout).expect("text");
+/// Whether the answer has the digits of `examples/digits/request.json`.
+fn check_answer(printed: &str) {
     let at = printed.find("{\"model_name\"").unwrap_or_else(|| panic!("an answer: {printed}"));
     let answer: serde_json::Value = serde_json::from_str(printed[at..].trim()).expect("JSON");
     let label = answer["outputs"].as_array().and_then(|all| all.iter().find(|o| o["name"] == "label")).cloned();
     let labels = label.and_then(|l| l["data"].as_array().cloned()).unwrap_or_else(|| panic!("labels: {answer}"));
     assert!(!labels.is_empty(), "three digits are on that canvas: {answer}");
     assert!(labels.iter().all(|l| l.as_i64().is_some_and(|l| (0..10).contains(&l))), "{answer}");
-    let ready = format!("localhost:{}/v2/models/mine", of.ingress);
-    of.shell.run(&format!("curl -sf {ready}"));
+}
+
+/// The help text of `PROGRAM SUBCOMMAND...`, without the values that this machine's environment gives it.
+fn help(command: &str) -> String {
+    let mut words = command.split(' ');
+    let program = apportion_tests::programs().join(words.next().expect("a program"));
+    let mut run = Command::new(program);
+    run.args(words).arg("--help");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("APPORTION_") || name.starts_with("OTEL_")) {
+        run.env_remove(name);
+    }
+    let output = run.output().expect("the program starts");
+    assert!(output.status.success(), "{command} --help: {}", output.status);
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+/// Every command, as `commands.md` has it under a heading, with its help text. `APPORTION_WRITE=1` writes the page again.
+#[test]
+fn the_commands_page_has_every_help_text() {
+    let page = text(COMMANDS);
+    let (head, _) = page.split_once("\n## `").expect("a heading for each command");
+    let mut written = head.to_owned();
+    for command in commands() {
+        written.push_str(&format!("\n## `{command}`\n\n```text\n{}\n```\n", help(&command)));
+    }
+    if std::env::var_os("APPORTION_WRITE").is_some() {
+        std::fs::write(apportion_tests::root().join(COMMANDS), &written).expect("written");
+    } else {
+        assert!(page == written, "{COMMANDS} is old: APPORTION_WRITE=1 writes it again");
+    }
+}
+
+/// The programs and all their subcommands, as their help texts list them.
+fn commands() -> Vec<String> {
+    let mut open = vec!["apportion".to_owned()];
+    let mut found = Vec::new();
+    while let Some(command) = open.pop() {
+        let help = help(&command);
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|l| !l.starts_with(' ')));
+        let names = names.filter_map(|line| line.split_whitespace().next());
+        // These pass their arguments on to the agent's program, which is listed by itself.
+        let passes_on = |name: &&str| *name == "agent";
+        open.extend(names.filter(|n| *n != "help" && !passes_on(n)).map(|name| format!("{command} {name}")));
+        found.push(command);
+    }
+    found.extend(["apportion-agent", "apportion-agent bench"].map(str::to_owned));
+    found.sort();
+    found
 }

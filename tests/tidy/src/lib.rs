@@ -1,8 +1,9 @@
-//! What must hold of the sources as a whole: which crate may use which, what pure crates may not touch, banned words, sizes,
-//! and that what the documents name is there.
+//! Which rules hold for all sources and documents? Arrows between crates, pure crates, words, sizes, complete documents.
 //!
-//! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. What never does: tests
-//! of behaviour. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
+//! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. Tests of
+//! behaviour never belong here. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
+
+pub mod prose;
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What the documents name is there.
+//! What the documents name is there, and the reference pages are complete.
 
 use apportion_tidy::{files, root};
 use std::collections::BTreeSet;
@@ -50,6 +50,9 @@ fn comments(text: &str) -> String {
         .join("\n")
 }
 
+/// Documents that may be linked before they are written.
+const WRITTEN_LATER: [&str; 1] = ["docs/glossary.md"];
+
 #[test]
 fn links_between_documents_lead_somewhere() {
     for (path, text) in files(&["md"]) {
@@ -60,9 +63,28 @@ fn links_between_documents_lead_somewhere() {
             if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
                 continue;
             }
-            assert!(folder.join(file).exists(), "{path} links to {target}, which is not there");
+            if WRITTEN_LATER.iter().any(|later| file.ends_with(later.trim_start_matches("docs/"))) {
+                continue;
+            }
+            let linked = folder.join(file);
+            assert!(linked.exists(), "{path} links to {target}, which is not there");
+            let Some(anchor) = target.split_once('#').map(|(_, anchor)| anchor).filter(|_| file.ends_with(".md")) else {
+                continue;
+            };
+            let anchors = anchors(&std::fs::read_to_string(linked).expect("a document"));
+            assert!(anchors.contains(anchor), "{path} links to {target}; that page has the headings {anchors:?}");
         }
     }
+}
+
+/// The anchors of a document's headings, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let anchor = |heading: &str| {
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+    };
+    headings.map(anchor).collect()
 }
 
 #[test]
@@ -82,4 +104,175 @@ fn the_licence_is_the_one_that_the_crates_name() {
     let licence = read("LICENSE");
     assert!(licence.contains("Apache License") && licence.contains("Version 2.0, January 2004"));
     assert!(licence.contains("END OF TERMS AND CONDITIONS"));
+}
+
+/// Reasons in the first line of a block for not running it.
+const NOT_RUN: [&str; 9] = [
+    "needs-backup",
+    "needs-client-generator",
+    "needs-collector",
+    "needs-docker",
+    "needs-gpu",
+    "needs-machines",
+    "needs-rust",
+    "needs-triton",
+    "takes-minutes",
+];
+
+#[test]
+fn every_command_block_is_run_or_says_why_not() {
+    let runner = read("tests/tests/readme.rs");
+    let mut wrong = Vec::new();
+    for (path, text) in files(&["md"]) {
+        let mut is_open = false;
+        for (index, line) in text.lines().enumerate() {
+            let Some(info) = line.trim().strip_prefix("```") else { continue };
+            is_open = !is_open;
+            let words: Vec<&str> = info.split_whitespace().collect();
+            let is_right = match words.as_slice() {
+                _ if !is_open => true,
+                ["sh"] => runner.contains(&format!("\"{path}\"")) && line.starts_with("```"),
+                ["sh", reason] => NOT_RUN.contains(reason),
+                ["text" | "json" | "yaml" | "python" | "mermaid" | "csv"] => true,
+                _ => false,
+            };
+            if !is_right {
+                wrong.push(format!("{path}:{}: {line}", index + 1));
+            }
+        }
+    }
+    let rule = "a block has a language; `sh` is run by tests/tests/readme.rs, or names one of";
+    assert!(wrong.is_empty(), "{rule} {NOT_RUN:?}:\n{}", wrong.join("\n"));
+}
+
+/// Names that begin with `prefix` and go on with small letters and `_`.
+fn names(text: &str, prefix: &str, part: fn(char) -> bool) -> BTreeSet<String> {
+    let begins =
+        text.match_indices(prefix).filter(|(at, _)| !text[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+    let rest = |at: usize| text[at..].chars().take_while(|c| part(*c)).collect::<String>();
+    begins.map(|(at, _)| rest(at)).filter(|name| name.len() > prefix.len()).collect()
+}
+
+/// Rust sources of these folders without their tests.
+fn sources(folders: &[&str]) -> String {
+    let is_source = |path: &str| folders.iter().any(|f| path.starts_with(f)) && path.contains("/src/");
+    let code = |text: String| text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+    files(&["rs"]).into_iter().filter(|(path, _)| is_source(path)).map(|(_, text)| code(text)).collect()
+}
+
+/// Text between `before` and the next double quote, everywhere.
+fn quoted_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(before).skip(1).filter_map(|rest| rest.split('"').next())
+}
+
+#[test]
+fn the_metrics_page_has_every_metric() {
+    let page = read("docs/reference/metrics.md");
+    let documented: BTreeSet<String> = names(&page, "apportion_", |c| c.is_ascii_lowercase() || c == '_');
+    let agent = sources(&["executor/"]);
+    let mut known: BTreeSet<String> = names(&agent, "apportion_", |c| c.is_ascii_lowercase() || c == '_')
+        .into_iter()
+        .filter(|name| agent.contains(&format!("\"{name}\"")) && name != "apportion_pipeline")
+        .collect();
+    // The service writes the common prefix once.
+    let service = sources(&["api/"]);
+    let metrics = read("api/src/http/health.rs");
+    known.extend(
+        quoted_after(&metrics.replace("figure(\n", "figure(").replace("figure(        ", "figure("), "figure(\"")
+            .map(|n| format!("apportion_{n}")),
+    );
+    known.extend(names(&service, "planner_panics_total", |c| c.is_ascii_lowercase() || c == '_'));
+    let counted = ["planner_panics_total", "job_deaths_total", "jobs_abandoned_total", "job_retries_total"];
+    for name in counted {
+        assert!(service.contains(&format!("\"{name}\"")), "no metric {name} in api/");
+    }
+    known.retain(|name| name.starts_with("apportion_"));
+    known.extend(counted.map(|name| format!("apportion_{name}")));
+    let wrong: Vec<&String> = documented.symmetric_difference(&known).collect();
+    assert!(wrong.is_empty(), "docs/reference/metrics.md and the sources differ in {wrong:?}");
+}
+
+#[test]
+fn the_http_page_has_every_operation() {
+    let page = read("docs/reference/http.md");
+    let description: serde_json::Value = serde_json::from_str(&read("api/openapi.json")).expect("JSON");
+    let paths = description["paths"].as_object().expect("paths");
+    assert!(paths.len() > 15, "{}", paths.len());
+    let operations = paths.iter().flat_map(|(path, methods)| {
+        methods.as_object().expect("methods").keys().map(move |method| format!("`{} {path}`", method.to_uppercase()))
+    });
+    let missing: Vec<String> = operations.filter(|operation| !page.contains(operation)).collect();
+    assert!(missing.is_empty(), "docs/reference/http.md lacks {missing:?}");
+}
+
+#[test]
+fn the_configuration_page_has_every_variable() {
+    let page = read("docs/reference/configuration.md");
+    let code = sources(&["executor/", "api/", "clients/", "profiler/"]);
+    let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
+    let mut wrong = Vec::new();
+    for prefix in ["APPORTION_", "OTEL_", "ORT_"] {
+        let read: BTreeSet<String> = names(&code, prefix, is_part);
+        let read = read.iter().filter(|name| code.contains(&format!("\"{name}\"")) && !name.starts_with("APPORTION_TEST"));
+        wrong.extend(read.filter(|name| !page.contains(&format!("`{name}`"))).cloned());
+    }
+    assert!(wrong.is_empty(), "docs/reference/configuration.md lacks {wrong:?}");
+}
+
+#[test]
+fn the_files_page_has_every_key() {
+    let page = read("docs/reference/files.md");
+    let tables = read("api/wire/src/keys.rs");
+    let keys: BTreeSet<&str> = quoted_after(&tables, "required(\"").chain(quoted_after(&tables, "optional(\"")).collect();
+    assert!(keys.len() > 100, "{keys:?}");
+    let missing: Vec<&&str> = keys.iter().filter(|key| !page.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/reference/files.md lacks {missing:?}");
+}
+
+#[test]
+fn every_page_is_reached_from_the_list_of_documents() {
+    let list = read("docs/README.md");
+    let pages = files(&["md"]).into_iter().filter_map(|(path, _)| path.strip_prefix("docs/").map(str::to_owned));
+    let missing: Vec<String> = pages.filter(|page| page != "README.md" && !list.contains(&format!("]({page})"))).collect();
+    assert!(missing.is_empty(), "docs/README.md does not link to {missing:?}");
+}
+
+/// Parts of messages that the troubleshooting page explains.
+const MESSAGES: [&str; 23] = [
+    "have no live",
+    "on which one could not be loaded (GET /v1/agents has the reasons)",
+    "no live agent has a device for it",
+    "the plan in force still holds and is within 5 % of the best",
+    "the plan in force still holds and is too young to be improved on",
+    "the plan in force still holds and no load has been seen yet",
+    "not less by more than the change costs",
+    "so it is made for the most they can",
+    "and none does better",
+    "no plan exists: ",
+    "no demand was found that the devices can serve",
+    "its database is older than the fleet",
+    "the token is not the service's",
+    "not succeeded",
+    "queue_full",
+    "join_full",
+    "the agent is stopping",
+    "parts of it never came back",
+    "its timeout has passed",
+    "requests wait for their answers",
+    "the gateway is full",
+    "there is no pipeline",
+    "the database does not answer",
+];
+
+#[test]
+fn the_troubleshooting_page_has_the_programs_messages() {
+    let page = read("docs/how-to/troubleshoot.md");
+    let code =
+        sources(&["api/", "executor/", "serving/"]).replace("{missing} of {} replicas of {}/{} have", "replicas have");
+    let is_wrong = |message: &&&str| !page.contains(**message) || !code.contains(**message);
+    let wrong: Vec<&&str> = MESSAGES.iter().filter(is_wrong).collect();
+    assert!(
+        wrong.is_empty(),
+        "neither in docs/how-to/troubleshoot.md nor in the sources, or in one of them only: {wrong:?}"
+    );
 }

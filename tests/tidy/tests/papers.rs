@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md's table of papers says what is so: the sources have what it calls there, and lack what it calls missing.
+//! ARCHITECTURE.md's table of papers is true: the sources have the parts of its column "there" and lack those of "not yet".
 
 use apportion_tidy::{files, root};
 

@@ -66,12 +66,12 @@ fn names() -> Vec<String> {
 fn every_comparison_runs_and_is_documented() {
     let names = names();
     assert!(names.len() >= 15 && names.iter().any(|n| n == "headline"), "{names:?}");
-    let documented = include_str!("../../../../docs/reproduce.md");
+    let documented = include_str!("../../../../docs/reference/reproduce.md");
     for name in &names {
         let folder = tempfile::tempdir().expect("a folder");
         let (text, page) = quick(name, folder.path());
         assert!(text.starts_with(&format!("{name}: ")) && text.contains("here: "), "{text}");
         assert!(page.contains(&format!("id=\"{name}\"")) && page.contains("<svg"), "{name}");
-        assert!(documented.contains(&format!("`{name}`")), "docs/reproduce.md says nothing of {name}");
+        assert!(documented.contains(&format!("`{name}`")), "docs/reference/reproduce.md says nothing of {name}");
     }
 }
