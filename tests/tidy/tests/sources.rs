@@ -1,6 +1,6 @@
 //! What no source file may have, and what each must.
 
-use apportion_tidy::{files, root};
+use apportion_tidy::{GENERATED, files, root};
 
 /// Longest file, in lines.
 const LINES_MAX: usize = 800;
@@ -15,9 +15,6 @@ const BANNED: [(&str, &str, &[&str]); 2] = [
     ("scheduler", "jobs, substrate, batcher or planner", &["kube-scheduler"]),
     ("instance", "replica", &["for instance", "instance_length"]),
 ];
-/// Files that bindgen and prost wrote: foreign names, of any length.
-const GENERATED: [&str; 3] = ["solver/bindgen/bindings.rs", "executor/protocol/src/v1.rs", "executor/src/gateway/proto.rs"];
-
 /// Rust sources but these, which hold what they forbid, and those that a program wrote.
 fn sources() -> Vec<(String, String)> {
     let ours = |path: &str| !path.starts_with("tests/tidy/") && !GENERATED.contains(&path);
