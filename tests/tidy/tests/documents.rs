@@ -31,14 +31,24 @@ fn make_has_every_command_that_the_documents_name() {
         .filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()))
         .filter_map(|line| line.split_once(':').map(|(target, _)| target))
         .collect();
-    let readme = make_commands(&read("README.md"));
+    let readme = make_commands(&marked(&read("README.md")));
     assert!(readme.contains("demo") && readme.contains("test"), "the README's two commands: {readme:?}");
     for (path, text) in files(&["md", "rs"]).into_iter().filter(|(path, _)| !path.starts_with("tests/tidy/")) {
-        let code: String = if path.ends_with(".md") { text } else { comments(&text) };
+        let code = if path.ends_with(".md") { marked(&text) } else { comments(&text) };
         for command in make_commands(&code).into_iter().filter(|c| !c.is_empty()) {
             assert!(targets.contains(command.as_str()), "{path} names `make {command}`; the Makefile has {targets:?}");
         }
     }
+}
+
+/// A Markdown text in which each line of prose begins with a mark, so that only lines of code blocks begin with a command.
+fn marked(text: &str) -> String {
+    let mut is_code = false;
+    let mark = |line: &str| {
+        is_code ^= line.starts_with("```");
+        if is_code { format!("{line}\n") } else { format!("> {line}\n") }
+    };
+    text.lines().map(mark).collect()
 }
 
 /// What a Rust source says of `make` in backticks; other text is prose or code.
