@@ -3,7 +3,16 @@
 use apportion_tidy::{GENERATED, files, root};
 
 /// Longest file, in lines.
-const LINES_MAX: usize = 800;
+const LINES_MAX: usize = 500;
+/// Files that are longer, and their most lines. The list may only become shorter.
+const FILES_TO_SPLIT: [(&str, usize); 6] = [
+    ("api/wire/src/plan.rs", 530),
+    ("domain/src/pipeline.rs", 570),
+    ("serving/src/replica.rs", 610),
+    ("serving/tests/station.rs", 650),
+    ("solver/estimator/tests/plans.rs", 510),
+    ("solver/estimator/tests/slow/mod.rs", 530),
+];
 /// Where the pure crates are.
 const PURE: [&str; 6] =
     ["domain", "serving", "solver/checker", "solver/estimator", "solver/mip", "solver/planning"];
@@ -27,8 +36,9 @@ fn none(found: Vec<String>, rule: &str) {
 
 #[test]
 fn files_are_short() {
-    let long = sources().into_iter().filter(|(_, text)| text.lines().count() > LINES_MAX);
-    none(long.map(|(path, _)| path).collect(), "a file has at most 800 lines; split it by decision");
+    let lines_max = |path: &str| FILES_TO_SPLIT.iter().find(|(file, _)| *file == path).map_or(LINES_MAX, |(_, max)| *max);
+    let long = sources().into_iter().filter(|(path, text)| text.lines().count() > lines_max(path));
+    none(long.map(|(path, _)| path).collect(), "a file has at most 500 lines; split it by decision");
 }
 
 #[test]
