@@ -14,6 +14,7 @@ const AGENTS: usize = 2;
 const MODELS: usize = 4;
 /// How long the load goes on before the models come, and after they are ready.
 const QUIET: Duration = Duration::from_secs(10);
+const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 /// The load ends no later than this.
 const LENGTH_MAX: Duration = Duration::from_secs(300);
 
@@ -60,6 +61,16 @@ fn latencies<'a>(sent: impl Iterator<Item = &'a Sent>) -> (usize, f64, f64) {
     (all.len(), at(0.5), at(0.99))
 }
 
+/// Prints the latencies of each phase: its name, and when it ended.
+fn print_phases(sent: &[Sent], phases: &[(&str, Duration)]) {
+    let mut from = Duration::ZERO;
+    for (name, to) in phases {
+        let (count, median, p99) = latencies(sent.iter().filter(|s| (from..*to).contains(&s.at)));
+        eprintln!("{name} ({:.1?}): {count} requests, median {median:.1} ms, p99 {p99:.1} ms", *to - from);
+        from = *to;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn large_models_are_loaded_beside_a_pipeline_that_serves() {
     let cluster = Cluster::start_with(AGENTS, 3, Backend::Onnx).await;
@@ -104,21 +115,10 @@ async fn large_models_are_loaded_beside_a_pipeline_that_serves() {
     over.send(()).expect("the load runs until it is told");
     let sent = running.await.expect("the load ends");
 
-    let gib = total as f64 / f64::powi(2.0, 30);
-    eprintln!("{gib:.2} GiB in {MODELS} models: {} requests: {}", sent.len(), summary(&sent));
-    let between = |from: Duration, to: Duration| latencies(sent.iter().filter(move |s| (from..to).contains(&s.at)));
-    for (what, from, to) in [
-        ("before", Duration::ZERO, began),
-        ("uploading", began, uploaded),
-        ("fetching and loading", uploaded, ready),
-        ("after", ready, Duration::MAX),
-    ] {
-        let (count, median, p99) = between(from, to);
-        eprintln!(
-            "{what} ({:.1?}): {count} requests, median {median:.1} ms, p99 {p99:.1} ms",
-            to.min(start.elapsed()) - from
-        );
-    }
+    let end = start.elapsed();
+    eprintln!("{:.2} GiB in {MODELS} models: {} requests: {}", total as f64 / GIB, sent.len(), summary(&sent));
+    let phases = [("before", began), ("uploading", uploaded), ("fetching and loading", ready), ("after", end)];
+    print_phases(&sent, &phases);
     let lost: Vec<&Sent> = sent.iter().filter(|s| !matches!(s.ended, Ended::Ok | Ended::Late)).collect();
     assert!(lost.is_empty(), "{} of {}: {:?}", lost.len(), sent.len(), lost[0]);
     // A steward may have more replicas than the target: it takes a spare device for a busy group.
