@@ -8,7 +8,7 @@ use crate::documents;
 use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
 use apportion_domain::{Fence, Generation, PipelinePlan};
 use apportion_protocol::v1;
-use apportion_wire::{BadInput, PipelineSpec, PlanState};
+use apportion_wire::{BadInput, PipelineSpec, PlanState, ReplicaState};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
@@ -235,7 +235,7 @@ fn placement_before(current: &TargetRow, specs: Specs, fleet: &Fleet) -> Placeme
 #[must_use]
 pub fn agent_facts(row: &AgentRow) -> Agent {
     let replicas = row.ack.as_ref().and_then(|ack| ack["replicas"].as_array()).into_iter().flatten();
-    let failed = replicas.filter(|r| r["state"] == "failed").filter_map(|r| r["replica"].as_u64());
+    let failed = replicas.filter(|r| r["state"] == ReplicaState::Failed.name()).filter_map(|r| r["replica"].as_u64());
     Agent {
         state: row.state,
         peer: v1::Peer {

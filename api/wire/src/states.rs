@@ -127,6 +127,22 @@ states! {
 }
 
 states! {
+    /// The state of a replica, as its agent reports it.
+    ReplicaState, "state of a replica", {
+        /// The agent reports no state.
+        Unknown = "unknown",
+        /// Its model is being loaded.
+        Loading = "loading",
+        /// It serves.
+        Ready = "ready",
+        /// It could not be loaded, or died.
+        Failed = "failed",
+        /// It finishes its queries, and takes no new ones.
+        Draining = "draining",
+    }
+}
+
+states! {
     /// The rows of a trace.
     TraceKind, "kind of trace", {
         /// Moments at which a query arrives.
