@@ -82,8 +82,8 @@ pub enum ApplyError {
     Document(#[from] BadInput),
     /// The inputs or outputs of a task are unknown, so no agent can serve it.
     #[error(
-        "pipeline {pipeline}: task {task} has no {what}: expected them in the pipeline (`tasks[].{what}`), or in its profile, \
-         which takes them from the model files"
+        "pipeline {pipeline}: task {task} has no {what}: expected them in the pipeline (`tasks[].{what}`), or in its \
+         profile, which takes them from the model files"
     )]
     Tensors {
         /// The pipeline.
