@@ -33,7 +33,8 @@ pub enum RestoreError {
     Query(#[from] store::Error),
     /// There is nothing to finish.
     #[error(
-        "{0} is no data directory of a service: it has no folder postgres; name the one that `apportion serve` uses, or the database"
+        "{0} is no data directory of a service: it has no folder postgres; name the one that `apportion serve` uses, \
+         or the database"
     )]
     NoData(PathBuf),
     /// A stored value cannot be read.

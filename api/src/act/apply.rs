@@ -8,7 +8,7 @@ use crate::documents;
 use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
 use apportion_domain::{Fence, Generation, PipelinePlan};
 use apportion_protocol::v1;
-use apportion_wire::{BadInput, PipelineSpec, PlanState};
+use apportion_wire::{BadInput, PipelineSpec, PlanState, ReplicaState};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
@@ -82,8 +82,8 @@ pub enum ApplyError {
     Document(#[from] BadInput),
     /// The inputs or outputs of a task are unknown, so no agent can serve it.
     #[error(
-        "pipeline {pipeline}: task {task} has no {what}: expected them in the pipeline (`tasks[].{what}`), or in its profile, \
-         which takes them from the model files"
+        "pipeline {pipeline}: task {task} has no {what}: expected them in the pipeline (`tasks[].{what}`), or in its \
+         profile, which takes them from the model files"
     )]
     Tensors {
         /// The pipeline.
@@ -235,7 +235,7 @@ fn placement_before(current: &TargetRow, specs: Specs, fleet: &Fleet) -> Placeme
 #[must_use]
 pub fn agent_facts(row: &AgentRow) -> Agent {
     let replicas = row.ack.as_ref().and_then(|ack| ack["replicas"].as_array()).into_iter().flatten();
-    let failed = replicas.filter(|r| r["state"] == "failed").filter_map(|r| r["replica"].as_u64());
+    let failed = replicas.filter(|r| r["state"] == ReplicaState::Failed.name()).filter_map(|r| r["replica"].as_u64());
     Agent {
         state: row.state,
         peer: v1::Peer {

@@ -1,8 +1,9 @@
 //! As which JSON and which rows are the messages of agents stored?
 
 use crate::store::arrivals::ArrivalsRow;
-use apportion_protocol::v1;
+use apportion_protocol::v1::{self, replica_state::State};
 use apportion_protocol::{DEVICES_MAX, TEXT_BYTES_MAX};
+use apportion_wire::ReplicaState;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -15,13 +16,23 @@ const COUNT_MAX: u64 = u32::MAX as u64;
 /// Width of a report's bin.
 const BIN_MS: u64 = 10;
 
+fn replica_state(state: State) -> ReplicaState {
+    match state {
+        State::Unknown => ReplicaState::Unknown,
+        State::Loading => ReplicaState::Loading,
+        State::Ready => ReplicaState::Ready,
+        State::Failed => ReplicaState::Failed,
+        State::Draining => ReplicaState::Draining,
+    }
+}
+
 /// An acknowledgement as JSON.
 pub(super) fn ack_json(ack: &v1::Ack) -> serde_json::Value {
     let fence = ack.fence.unwrap_or_default();
     let replica = |r: &v1::ReplicaState| {
         json!({
             "replica": r.replica,
-            "state": r.state().as_str_name().to_lowercase(),
+            "state": replica_state(r.state()),
             "error": without_nul(&r.error),
             "interfered": r.interfered,
             "slowness": r.slowness,

@@ -28,7 +28,8 @@ const ROLE: &str = "apportion";
 pub enum PrivateError {
     /// There is no PostgreSQL on this machine.
     #[error(
-        "no PostgreSQL server is installed (looked in /usr/lib/postgresql/*/bin, pg_config --bindir and PATH); install one or give a database URL"
+        "no PostgreSQL server is installed (looked in /usr/lib/postgresql/*/bin, pg_config --bindir and PATH); \
+         install one or give a database URL"
     )]
     NotInstalled,
     /// The service is root, and there is no user `postgres`.

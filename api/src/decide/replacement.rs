@@ -219,7 +219,10 @@ mod tests {
         let rows = |latency_ms: f64| {
             ["cheap", "dear"].map(|hardware| json!({"hardware": hardware, "batch": 1, "latency_ms": latency_ms}))
         };
-        let variant = |name: &str, accuracy: f64, latency_ms: f64| json!({"name": name, "accuracy": accuracy, "profile": rows(latency_ms)});
+        let variant = |name: &str, accuracy: f64, latency_ms: f64| {
+            let profile = rows(latency_ms);
+            json!({"name": name, "accuracy": accuracy, "profile": profile})
+        };
         let document = json!({
             "version": 1,
             "objective": {"mode": mode, "budget_per_hour": budget_per_hour},

@@ -3,7 +3,7 @@
 use super::demand::Demand;
 use apportion_domain::{Constraint, Problem, Shortfall};
 use apportion_planning::change::Loads;
-use apportion_wire::{ObjectiveSpec, PipelineSpec, ReplanSpec};
+use apportion_wire::{ObjectiveSpec, PipelineSpec, ReplanMode, ReplanSpec};
 use std::time::{Duration, Instant};
 
 /// Seconds of Poisson arrivals on which a plan must hold. 20 s show queues that build up; more would make a round slow.
@@ -126,7 +126,8 @@ impl Watched {
         self.due_at = Some(at + period(settings));
         let changed_at = self.changed_at;
         let is_old = changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER);
-        let on_better_plan = if settings.mode == "apply" { OnBetterPlan::Apply } else { OnBetterPlan::Advise };
+        let on_better_plan =
+            if settings.mode == ReplanMode::Apply.name() { OnBetterPlan::Apply } else { OnBetterPlan::Advise };
         let may_improve = cause == Cause::Change || is_old;
         Wish { spec, demand_qps, keep_qps, loads: self.demand.loads(), on_better_plan, may_improve }
     }

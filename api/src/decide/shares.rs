@@ -116,7 +116,8 @@ mod tests {
             "tasks": [
                 {"name": "find", "variants": [{"name": "f", "fanout_counts": {"read": {"2": 0.5, "4": 0.5}},
                     "profile": [{"hardware": "h", "batch": 1, "latency_ms": 10.0}]}]},
-                {"name": "read", "variants": [{"name": "r", "profile": [{"hardware": "h", "batch": 2, "latency_ms": 4.0}]}]}],
+                {"name": "read", "variants": [{"name": "r",
+                    "profile": [{"hardware": "h", "batch": 2, "latency_ms": 4.0}]}]}],
             "edges": [{"from": "find", "to": "read"}]
         }))
         .expect("a spec");

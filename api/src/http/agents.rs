@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::decide::load_failures::LoadFailure;
 use crate::store::agents::{self as rows, AgentRow};
 use actix_web::{HttpResponse, web};
-use apportion_wire::AgentState;
+use apportion_wire::{AgentState, ReplicaState};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -64,8 +64,8 @@ pub struct Acknowledgement {
 pub struct AcknowledgedReplica {
     /// Its number.
     pub replica: u64,
-    /// `unknown`, `loading`, `ready`, `failed` or `draining`.
-    pub state: String,
+    /// Its state.
+    pub state: ReplicaState,
     /// The reason if it failed; else empty.
     pub error: String,
     /// Whether it was slower than its profile for some seconds without being overloaded.

@@ -84,8 +84,9 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Re
     sqlx::query_scalar(
         "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
          seen_at, ingress_grpc, holder) values ($1, $2, $3, $4, $5, $6, $7, $11, $8, $8, $9, $10)
-         on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5, process_id = $6,
-         session = $7, state = $11, registered_at = $8, seen_at = $8, ingress_grpc = $9, holder = $10, ack = null,
+         on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5,
+         process_id = $6, session = $7, state = $11, registered_at = $8,
+         seen_at = $8, ingress_grpc = $9, holder = $10, ack = null,
          device_use = null returning number",
     )
     .bind(&row.name)
@@ -140,7 +141,8 @@ async fn claim_number(db: &mut PgConnection, row: &AgentRow) -> Result<()> {
 pub async fn write_heartbeats(db: &mut PgConnection, sessions: &[Uuid], ages_ms: &[i64]) -> Result<Vec<Uuid>> {
     sqlx::query_scalar(
         "update agents set seen_at = clock_timestamp() - heard.age * interval '1 millisecond', state = $3 from
-         (select number, s.age from unnest($1::uuid[], $2::bigint[]) as s (session, age) join agents a on a.session = s.session
+         (select number, s.age from unnest($1::uuid[], $2::bigint[]) as s (session, age)
+          join agents a on a.session = s.session
           where a.state <> $4 order by number for update of a) as heard
          where agents.number = heard.number returning agents.session",
     )
@@ -194,15 +196,26 @@ pub async fn mark_unheld_lost(db: &mut PgConnection, processes: &[Uuid]) -> Resu
     .await
 }
 
+/// An update of one column of each agent, by its newest stream.
+macro_rules! set_column {
+    ($column:literal) => {
+        concat!(
+            "update agents set ",
+            $column,
+            " = said.value from
+             (select number, s.value from unnest($1::uuid[], $2::jsonb[]) as s (session, value)
+              join agents a on a.session = s.session order by number for update of a) as said
+             where agents.number = said.number"
+        )
+    };
+}
+
 /// Stores the last acknowledgement of each stream's agent.
 ///
 /// # Errors
 /// The database's.
 pub async fn write_acknowledgements(db: &mut PgConnection, acks: &BTreeMap<Uuid, Value>) -> Result<()> {
-    let set = "update agents set ack = said.value from
-         (select number, s.value from unnest($1::uuid[], $2::jsonb[]) as s (session, value) join agents a on a.session = s.session
-          order by number for update of a) as said where agents.number = said.number";
-    update_each(db, set, acks).await
+    update_each(db, set_column!("ack"), acks).await
 }
 
 /// The agent's load failures so far; the row is locked until the transaction ends. `None` if the stream is not the newest
@@ -230,10 +243,7 @@ pub async fn put_load_failures(db: &mut PgConnection, session: Uuid, failures: &
 /// # Errors
 /// The database's.
 pub async fn write_device_use(db: &mut PgConnection, devices: &BTreeMap<Uuid, Value>) -> Result<()> {
-    let set = "update agents set device_use = said.value from
-         (select number, s.value from unnest($1::uuid[], $2::jsonb[]) as s (session, value) join agents a on a.session = s.session
-          order by number for update of a) as said where agents.number = said.number";
-    update_each(db, set, devices).await
+    update_each(db, set_column!("device_use"), devices).await
 }
 
 /// Updates one row for each stream. Rows are locked in the order of their numbers, so that two processes never deadlock.

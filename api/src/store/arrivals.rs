@@ -27,7 +27,8 @@ pub struct ArrivalsRow {
 /// The database's.
 pub async fn add(db: &mut PgConnection, row: &ArrivalsRow) -> Result<()> {
     sqlx::query(
-        "insert into arrivals as a (pipeline, second, offered, ok, late, dropped, failed) values ($1, $2, $3, $4, $5, $6, $7)
+        "insert into arrivals as a (pipeline, second, offered, ok, late, dropped, failed)
+         values ($1, $2, $3, $4, $5, $6, $7)
          on conflict (pipeline, second) do update set offered = a.offered + $3, ok = a.ok + $4, late = a.late + $5,
          dropped = a.dropped + $6, failed = a.failed + $7",
     )

@@ -23,8 +23,9 @@ macro_rules! states {
     ($(#[$about:meta])* $name:ident, $what:literal, { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "snake_case")]
         pub enum $name {
-            $($(#[$doc])* #[serde(rename = $text)] $variant,)*
+            $($(#[$doc])* $variant,)*
         }
 
         impl $name {
@@ -127,6 +128,22 @@ states! {
 }
 
 states! {
+    /// The state of a replica, as its agent reports it.
+    ReplicaState, "state of a replica", {
+        /// The agent reports no state.
+        Unknown = "unknown",
+        /// Its model is being loaded.
+        Loading = "loading",
+        /// It serves.
+        Ready = "ready",
+        /// It could not be loaded, or died.
+        Failed = "failed",
+        /// It finishes its queries, and takes no new ones.
+        Draining = "draining",
+    }
+}
+
+states! {
     /// The rows of a trace.
     TraceKind, "kind of trace", {
         /// Moments at which a query arrives.
@@ -142,10 +159,17 @@ mod tests {
 
     #[test]
     fn a_state_has_one_text_everywhere() {
-        for state in PlanState::ALL {
-            assert_eq!(serde_json::to_value(state).expect("JSON"), state.name());
-            assert_eq!(PlanState::try_from(state.name().to_owned()), Ok(*state));
+        macro_rules! check {
+            ($($states:ident),*) => {$(
+                for state in $states::ALL {
+                    assert_eq!(serde_json::to_value(state).expect("JSON"), state.name());
+                    assert_eq!($states::try_from(state.name().to_owned()), Ok(*state));
+                }
+                let schema = serde_json::to_value(<$states as utoipa::PartialSchema>::schema()).expect("JSON");
+                assert_eq!(schema["enum"], serde_json::json!($states::NAMES));
+            )*};
         }
+        check!(PlanState, AgentState, DecisionKind, ReplanMode, ReplicaState, TraceKind);
     }
 
     #[test]

@@ -96,8 +96,8 @@ fn check_fence(target: &TargetRow, register: &v1::Register) -> Result<(), Regist
     let (theirs, ours) = ((fence.incarnation, fence.generation), (target.incarnation as u64, target.generation as u64));
     if theirs > ours {
         let detail = format!(
-            "this agent has obeyed target {}.{}, but the service's is {}.{}: its database is older than the fleet. If it was \
-             restored, run `apportion restore-finish`",
+            "this agent has obeyed target {}.{}, but the service's is {}.{}: its database is older than the fleet. \
+             If it was restored, run `apportion restore-finish`",
             theirs.0, theirs.1, ours.0, ours.1
         );
         return refused(Reason::Stale, detail);
