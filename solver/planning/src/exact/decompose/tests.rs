@@ -43,7 +43,7 @@ fn shape(mode: Mode) -> Shape {
     }
 }
 
-/// How often both found a plan, both found none, and the parts alone fell short of the gap.
+/// Counts: both found a plan, both found none, the decomposition missed the gap.
 #[derive(Debug, Default)]
 struct Tally {
     feasible: usize,
@@ -93,7 +93,7 @@ fn named(answer: &StageResult) -> String {
     }
 }
 
-/// The plan of a choice is what it is said to be, and the checker accepts it.
+/// The plan of a choice has the claimed value, and the checker accepts it.
 fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: f64, seed: u64) {
     let step = match (problem.objective.mode, goal) {
         (Mode::HardwareThenAccuracy, Goal::Replicas) => Some(apportion_domain::ObjectiveStep::Hardware),
@@ -118,7 +118,7 @@ fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: 
 }
 
 #[test]
-fn equal_devices_are_divided_as_well_as_by_the_whole() {
+fn division_of_equal_devices_matches_the_whole_formulation() {
     let shape = Shape { hardware: vec![(1.0, Some(6), 1.0)], demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
     let tally = compare(&shape, 0..40, Goal::Accuracy, false);
     assert!(tally.feasible > 15 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
