@@ -1,4 +1,4 @@
-//! What the baselines read off a problem and a trace, by hand.
+//! Rates, units and tasks of the baselines, against values worked out by hand.
 
 use super::coarse::{Rate, mean_rate, peak_rate, rate_of, units};
 use super::common::{PART_PRECISION, largest_part};
@@ -13,7 +13,7 @@ fn unlimited() -> apportion_mip::Limits {
 }
 
 #[test]
-fn a_unit_has_the_largest_batch_that_meets_the_slo_and_the_speed_of_its_slowest_task() {
+fn a_unit_has_the_largest_batch_that_meets_the_slo() {
     // (SLO, batch, queries per second): 2 x (30 + 14) = 88 ms at batch 4, 48 at batch 2, 30 at batch 1. Each query of a
     // makes two at b: 4000 / 30 against 4000 / 14 / 2, 2000 / 16 against 2000 / 8 / 2, 1000 / 10 against 1000 / 5 / 2.
     for (slo_ms, batch, qps) in [(88.0, 4, 4000.0 / 30.0), (87.9, 2, 125.0), (30.0, 1, 100.0)] {
