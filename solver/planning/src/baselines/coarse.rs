@@ -1,8 +1,8 @@
 //! How is a pipeline planned as one black box? CG-Mean and CG-Peak (InferLine, section 6).
 //!
-//! The black box runs the most accurate variant of each task. All tasks have one batch size: the largest whose latency meets
-//! the SLO. A unit is one replica of each task. It serves as many queries of the root as its slowest task. Units are added
-//! until they serve the rate: the mean of the trace, or its peak over a sliding window as long as the SLO.
+//! The black box runs the most accurate variant of each task. All tasks have one batch size: the largest whose latency
+//! meets the SLO. A unit is one replica of each task. It serves as many queries of the root as its slowest task. Units
+//! are added until they serve the rate: the mean of the trace, or its peak over a sliding window as long as the SLO.
 //!
 //! The paper leaves three things open. Latency is charged by the problem's own rule, with queue factor and network. A task
 //! without a measurement at the unit's batch size runs its largest measured size below. With several kinds of hardware, a

@@ -4,8 +4,9 @@
 //! - [`proteus`]: accuracy scaling that knows nothing of pipelines (Loki, section 6.1).
 //! - [`coarse`]: the whole pipeline as one black box, replicated as a unit (InferLine, section 6).
 //!
-//! A baseline proves nothing: its plans are feasible without a bound. If the load is too high for a baseline, its plan is for
-//! the largest share of the load that fits. Then the status is `demand_not_met`, and the explanation states the missing load.
+//! A baseline proves nothing: its plans are feasible without a bound. If the load is too high for a baseline, its plan
+//! is for the largest share of the load that fits. Then the status is `demand_not_met`, and the explanation states the
+//! missing load.
 
 mod assemble;
 pub(crate) mod coarse;

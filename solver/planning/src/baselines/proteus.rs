@@ -1,9 +1,9 @@
 //! How does a planner scale accuracy if it knows no pipelines? Proteus as Loki evaluates it (section 6.1).
 //!
-//! Each task is an application of its own. It has the demand that is observed at the task, an even share of the SLO, and its
-//! own variants. All tasks share the devices. The exact planner finds the highest accuracy over all queries, weighted by
-//! demand, on single-task pipelines. Proteus does not know that the fan-out of a variant is another task's demand. It also
-//! does not know which task matters most for the accuracy of the pipeline.
+//! Each task is an application of its own. It has the demand that is observed at the task, an even share of the SLO,
+//! and its own variants. All tasks share the devices. The exact planner finds the highest accuracy over all queries,
+//! weighted by demand, on single-task pipelines. Proteus does not know that the fan-out of a variant is another task's
+//! demand. It also does not know which task matters most for the accuracy of the pipeline.
 //!
 //! Two readings of the paper favour it. First, its demand estimates belong to a steady state. It plans, observes and plans
 //! again, until the variants above a task make the queries that were counted there. The first count uses the most accurate
@@ -248,8 +248,8 @@ fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &Pip
     part.assignments.iter().enumerate().map(group).collect()
 }
 
-/// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A budget is a wish
-/// for fewer: then they stay unused.
+/// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A
+/// budget is a wish for fewer: then they stay unused.
 fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &Limits) {
     if problem.objective.budget_per_hour.is_some() {
         return;

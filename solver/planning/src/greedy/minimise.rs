@@ -124,9 +124,9 @@ impl GreedySearch<'_> {
             .collect()
     }
 
-    /// The first settings of a move, from these on, that have enough capacity for a simulation. `None` once the move costs as
-    /// much as staying. Only the moved task changes: its batch grows as long as the service time allows, and then it gets
-    /// another replica.
+    /// The first settings of a move, from these on, that have enough capacity for a simulation. `None` once the move
+    /// costs as much as staying. Only the moved task changes: its batch grows as long as the service time allows, and
+    /// then it gets another replica.
     fn first_with_capacity(&self, before: f64, mut action: Action) -> Option<Action> {
         let (i, _) = action.moved?;
         loop {

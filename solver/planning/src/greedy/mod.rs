@@ -3,9 +3,9 @@
 //! Algorithm 1 ([`initialise`]): every task runs its most accurate variant with its smallest batch and one replica, on the
 //! fastest hardware. Replicas are added at the throughput bottleneck until the estimator meets the percentile on the load.
 //!
-//! Algorithm 2 ([`minimise`]): the actions are *double the batch*, *remove a replica* and *change the hardware*. The feasible
-//! action that saves most is taken, until none is left. The paper orders hardware by speed and price alike. Here every
-//! other hardware type is tried.
+//! Algorithm 2 ([`minimise`]): the actions are *double the batch*, *remove a replica* and *change the hardware*. The
+//! feasible action that saves most is taken, until none is left. The paper orders hardware by speed and price alike.
+//! Here every other hardware type is tried.
 //!
 //! Feasible means that the checker accepts the plan and the estimator meets every percentile. The search proves nothing, so
 //! its plans are feasible without a bound. The module [`judge`] gives verdicts with little simulation. The tests compare

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// Most replicas of a group in a step, as a factor on the replicas that the rate alone needs. Beyond it the rate cannot be
 /// held.
 const REPLICAS_OVER_MAX: u32 = 8;
-/// While a rate does not hold, the busiest group grows by one replica in this many, at least by one. Superfluous replicas are
-/// removed afterwards.
+/// While a rate does not hold, the busiest group grows by one replica in this many, at least by one. Superfluous
+/// replicas are removed afterwards.
 const GROWTH: u32 = 12;
 /// Factor from the rate of a step to the next rate. Replicas are whole, so finer steps are mostly alike.
 pub const STEP_FACTOR: f64 = 1.15;
@@ -47,10 +47,10 @@ impl<'a> StepSearch<'a> {
 
 /// Adds a ladder to each pipeline of a plan, from its demand divided by `up_to` to `up_to` times its demand.
 ///
-/// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each ladder
-/// may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get no ladder.
-/// The second result has a sentence for each ladder that the limits cut short. A ladder that does not reach the demand is
-/// left out; another ends at its last searched rate.
+/// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each
+/// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
+/// no ladder. The second result has a sentence for each ladder that the limits cut short. A ladder that does not reach
+/// the demand is left out; another ends at its last searched rate.
 pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> (Plan, Vec<String>) {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
@@ -112,8 +112,8 @@ pub fn price_at(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> f64 {
     price_per_hour(problem, part, rate_qps).unwrap_or_else(planned)
 }
 
-/// A pipeline's part of a plan with its replicas at a rate: those of its ladder's step, or of the last step beyond it. Without
-/// a ladder the part is unchanged.
+/// A pipeline's part of a plan with its replicas at a rate: those of its ladder's step, or of the last step beyond it.
+/// Without a ladder the part is unchanged.
 #[must_use]
 pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
     let mut part = part.clone();

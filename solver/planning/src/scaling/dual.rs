@@ -2,9 +2,9 @@
 //!
 //! For prices `u >= 0` the applications are independent, and
 //! `L(u) = sum_i min over covers of (price + u use) - u R_total` is a lower bound. The largest `L` is the bound of the
-//! programme in which applications mix integer covers. It is stronger than the plain relaxation, which also allows fractions
-//! of replicas. The master programme mixes the proposals so far. It has one row for each resource and one for the mixture,
-//! so a pivot is cheap. Its duals are the next prices.
+//! programme in which applications mix integer covers. It is stronger than the plain relaxation, which also allows
+//! fractions of replicas. The master programme mixes the proposals so far. It has one row for each resource and one for
+//! the mixture, so a pivot is cheap. Its duals are the next prices.
 
 use super::knapsack::{Ended, Knapsack, LoadCover};
 use super::program::{Program, fits};
@@ -16,8 +16,8 @@ use apportion_mip::{ColumnId, Formulation};
 const ROUNDS_MAX: usize = 200;
 /// Relative distance of the master's value and the bound at which the prices are good enough.
 const TIGHT: f64 = 1e-7;
-/// Price of exceeding a resource by its whole total, in upper bounds of a plan's price. If the relaxation exceeds a resource by
-/// more than a millionth, its bound proves that there is no plan.
+/// Price of exceeding a resource by its whole total, in upper bounds of a plan's price. If the relaxation exceeds a
+/// resource by more than a millionth, its bound proves that there is no plan.
 const EXCESS: f64 = 1e6;
 /// A bound must exceed every plan's price by this to prove that there is no plan. Rounding at such prices stays below it.
 const MARGIN: f64 = 1e-6;
@@ -105,8 +105,8 @@ fn cheapest(
     each.collect::<Option<Result<Vec<LoadCover>, Ended>>>().transpose()
 }
 
-/// An upper bound of the price of any cover that needs every replica. Its capacity is below the needed load plus one replica,
-/// and no part is dearer than the dearest query per second. `None` if no variant can cover some load.
+/// An upper bound of the price of any cover that needs every replica. Its capacity is below the needed load plus one
+/// replica, and no part is dearer than the dearest query per second. `None` if no variant can cover some load.
 fn price_max(program: &Program) -> Option<f64> {
     let mut sum = 0.0;
     for cover in program.covers.iter().filter(|c| c.needed > 0.0) {
@@ -120,8 +120,8 @@ fn price_max(program: &Program) -> Option<f64> {
     Some(sum)
 }
 
-/// Mixes the proposals within the resources; exceeding a resource has a high price. Returns the mixture's price and the duals of
-/// the resources.
+/// Mixes the proposals within the resources; exceeding a resource has a high price. Returns the mixture's price and the
+/// duals of the resources.
 fn master(program: &Program, proposals: &[Proposal], most: f64) -> Option<(f64, Vec<f64>)> {
     let rows: Vec<usize> = (0..program.totals.len()).filter(|&t| program.totals[t].is_finite()).collect();
     let scale = |t: usize| if program.totals[t] > 0.0 { program.totals[t] } else { 1.0 };

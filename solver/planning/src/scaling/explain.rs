@@ -1,5 +1,5 @@
-//! Why is a scaling plan as it is? The effect of each change, the binding limits, and the distance of the heuristic from the
-//! optimum.
+//! Why is a scaling plan as it is? The effect of each change, the binding limits, and the distance of the heuristic
+//! from the optimum.
 
 use apportion_domain::{
     Application, Binding, Constraint, Decision, Explanation, ScalingAction, ScalingPlan, ScalingProblem, ScalingVariant,

@@ -1,14 +1,16 @@
 //! Which replicas cover the load of one application most cheaply, at given prices of the resources?
 //!
-//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a covering
-//! knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by price for each
-//! query per second; what is still missing costs at least what it costs at the items left, taken in that order in fractions.
+//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a
+//! covering knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by
+//! price for each query per second; what is still missing costs at least what it costs at the items left, taken in that
+//! order in fractions.
 
 use super::program::{ApplicationNumbers, Counts};
 use apportion_mip::Limits;
 use std::ops::ControlFlow;
 
-/// A search covers a load that exceeds the needed one by this, relative. So sums in another order stay above the needed load.
+/// A search covers a load that exceeds the needed one by this, relative. So sums in another order stay above the needed
+/// load.
 const ROUNDING: f64 = 1e-13;
 
 /// Most steps of one search. Beyond it, HiGHS has better bounds.

@@ -1,7 +1,7 @@
 //! How many replicas of each variant of each application are loaded or unloaded? INFaaS's scaling problem (section 4.2.1).
 //!
-//! For variant *j* of application *i* with `N` replicas, saturation throughput `Q`, cost `C` per second, load latency `T_load`,
-//! inference latency `T_inf` and use `R` of each resource, integers `delta`:
+//! For variant *j* of application *i* with `N` replicas, saturation throughput `Q`, cost `C` per second, load latency
+//! `T_load`, inference latency `T_inf` and use `R` of each resource, integers `delta`:
 //!
 //! ```text
 //! minimise    sum C (delta + lambda T_load max(delta, 0))
@@ -11,10 +11,10 @@
 //!             N + delta >= 0                                                       (4)
 //! ```
 //!
-//! A variant that is slower than its SLO may stay or be unloaded, but not grow. Only (3) joins the applications, and the
-//! search uses that. `dual` prices the resources, `knapsack` lists the good covers of each application near those prices,
-//! and `search` proves the best combination. `ilp` states the same programme for HiGHS: it is the fallback and the oracle of
-//! the tests. `greedy` is the heuristic of section 4.2.2, whose value is reported beside the optimum.
+//! A variant that is slower than its SLO may stay or be unloaded, but not grow. Only (3) joins the applications, and
+//! the search uses that. `dual` prices the resources, `knapsack` lists the good covers of each application near those
+//! prices, and `search` proves the best combination. `ilp` states the same programme for HiGHS: it is the fallback and
+//! the oracle of the tests. `greedy` is the heuristic of section 4.2.2, whose value is reported beside the optimum.
 
 pub mod bench;
 #[cfg(test)]
@@ -41,8 +41,8 @@ pub use explain::GREEDY;
 
 /// Plans a scaling problem. Returns the outcome and a report on the run.
 ///
-/// The exact planner proves optima to the last bit of a float, whatever the gap. The gap only decides what counts as optimal
-/// if the time limit ends the proof.
+/// The exact planner proves optima to the last bit of a float, whatever the gap. The gap only decides what counts as
+/// optimal if the time limit ends the proof.
 pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome, PlanningReport) {
     let program = Program::new(problem);
     let limits = options.limits();

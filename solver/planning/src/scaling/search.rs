@@ -1,10 +1,11 @@
 //! Which covers of the applications are best together?
 //!
-//! Let `L` be the bound of [`dual`](super::dual), and `z` the price of some plan. A better plan gives every application a
-//! cover whose price at the dual's prices is less than `z - L` above its cheapest cover. Few covers are so cheap, and each
-//! application lists them ([`Knapsack::within`]). The rest is a small programme with one choice for each application and the
-//! resource rows. Its relaxation is as tight as the dual. It goes to our branch and bound for small programmes, and to
-//! HiGHS if that is not enough. If the lists are too long, the whole integer programme goes to HiGHS.
+//! Let `L` be the bound of [`dual`](super::dual), and `z` the price of some plan. A better plan gives every application
+//! a cover whose price at the dual's prices is less than `z - L` above its cheapest cover. Few covers are so cheap, and
+//! each application lists them ([`Knapsack::within`]). The rest is a small programme with one choice for each
+//! application and the resource rows. Its relaxation is as tight as the dual. It goes to our branch and bound for small
+//! programmes, and to HiGHS if that is not enough. If the lists are too long, the whole integer programme goes to
+//! HiGHS.
 
 use super::dual;
 use super::dual::{Dual, Prices};
@@ -133,7 +134,8 @@ impl Near<'_> {
         best.as_ref().map_or(f64::INFINITY, |(price, _)| over(*price))
     }
 
-    /// Covers of each application up to a reach above its cheapest: the gap of the known plan, or less if the lists get too long.
+    /// Covers of each application up to a reach above its cheapest: the gap of the known plan, or less if the lists get
+    /// too long.
     fn lists(&self, best: &Option<Incumbent>) -> Result<(Vec<Vec<LoadCover>>, f64), NotProven> {
         let cheapest: f64 = self.prices.choices.iter().map(|c| c.priced).sum();
         let own = FIRST_REACH * cheapest / self.prices.choices.len().max(1) as f64 + EQUAL;

@@ -1,9 +1,9 @@
 //! Why does a scaling problem have no plan, and which smallest single change of its file gives one?
 //!
-//! First, a cause that no number of replicas can fix: an application has no variant within its SLO. Then one value at a time
-//! is relaxed, and a search says how far. The values are the total of a resource (its least use if all others hold), the
-//! load of an application (the largest capacity that it can have beside the others), and an SLO (the least latency of a
-//! variant whose growth gives a plan). All three results are exact.
+//! First, a cause that no number of replicas can fix: an application has no variant within its SLO. Then one value at a
+//! time is relaxed, and a search says how far. The values are the total of a resource (its least use if all others
+//! hold), the load of an application (the largest capacity that it can have beside the others), and an SLO (the least
+//! latency of a variant whose growth gives a plan). All three results are exact.
 
 use super::greedy;
 use super::ilp;
@@ -93,7 +93,8 @@ impl ScalingRelaxations<'_> {
         self.short_of(t, self.program.used(&counts, t), true)
     }
 
-    /// The least total of a resource if no other resource is limited. No single change helps, but this resource is too small.
+    /// The least total of a resource if no other resource is limited. No single change helps, but this resource is too
+    /// small.
     fn lone_resource(&self, t: usize) -> Option<Shortfall> {
         let mut program = self.program.least_use(t);
         program.totals.fill(f64::INFINITY);
@@ -113,8 +114,8 @@ impl ScalingRelaxations<'_> {
         })
     }
 
-    /// The largest load of an application: its largest capacity beside the others, less its slack. If the slack alone is larger,
-    /// the slack is relaxed.
+    /// The largest load of an application: its largest capacity beside the others, less its slack. If the slack alone
+    /// is larger, the slack is relaxed.
     fn load(&self, i: usize) -> Option<Shortfall> {
         if self.limits.exceeded() || !self.is_feasible(&self.without_load(i)) {
             return None;

@@ -1,7 +1,8 @@
 //! How do cost, accuracy and replicas change while one value of a problem varies?
 //!
-//! Along every [`Sweep`] one direction is harder: more demand, a smaller SLO, a smaller budget, fewer devices. A plan for a
-//! harder point is a plan for every easier one. An infeasible point makes all harder points infeasible. Three things follow:
+//! Along every [`Sweep`] one direction is harder: more demand, a smaller SLO, a smaller budget, fewer devices. A plan
+//! for a harder point is a plan for every easier one. An infeasible point makes all harder points infeasible. Three
+//! things follow:
 //!
 //! - *No search where the result is known.* Both ends are solved first, then the middle, and so on. Points harder than an
 //!   infeasible point are infeasible. If two proven points agree in value, cost, accuracy and replicas, the harder plan is

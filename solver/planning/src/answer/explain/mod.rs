@@ -1,8 +1,8 @@
 //! Why is a plan as it is? The reasons for each group, the binding limits, the alternatives, and the prices of resources.
 //!
-//! The modules [`reasons`] and [`batches`] need only the plan and the profiles. The module [`variations`] searches again: with
-//! another variant or hardware for a task, with one more device, with 10 ms more. It does so after the plan is known, within
-//! a short time. The explanation names the alternatives that it leaves out.
+//! The modules [`reasons`] and [`batches`] need only the plan and the profiles. The module [`variations`] searches
+//! again: with another variant or hardware for a task, with one more device, with 10 ms more. It does so after the plan
+//! is known, within a short time. The explanation names the alternatives that it leaves out.
 
 mod batches;
 mod binding;

@@ -101,8 +101,8 @@ fn sentence(count: usize, why: &str) -> String {
     format!("{count} alternatives and prices that take a search each: {why}")
 }
 
-/// All variations: one more device of each counted type, one more currency unit of budget, 10 ms more for each pipeline, and
-/// every other variant and hardware type for each task of the plan.
+/// All variations: one more device of each counted type, one more currency unit of budget, 10 ms more for each
+/// pipeline, and every other variant and hardware type for each task of the plan.
 fn variations(problem: &Problem, plan: &Plan) -> Vec<Variation> {
     let counted = (0..problem.hardware.len()).map(HardwareIndex).filter(|&h| problem.hardware_at(h).count.is_some());
     let mut all: Vec<Variation> = counted.map(Variation::Count).collect();
@@ -124,8 +124,8 @@ fn variations(problem: &Problem, plan: &Plan) -> Vec<Variation> {
     all
 }
 
-/// The varied problem; `None` if a task has nothing to run then. It is made just before its search, because many copies of a
-/// large problem take much memory.
+/// The varied problem; `None` if a task has nothing to run then. It is made just before its search, because many copies
+/// of a large problem take much memory.
 fn changed(problem: &Problem, variation: Variation) -> Option<Problem> {
     match variation {
         Variation::Count(h) => {

@@ -1,8 +1,9 @@
 //! Why is there no plan, and which smallest single change of the problem gives one?
 //!
-//! First, two causes that no number of replicas can fix: too little memory, and a fastest path that misses the SLO. Then one
-//! value at a time is relaxed ([`values`]), and [`relax`] finds how far. If an SLO must be relaxed although more devices
-//! would also help, the shortfall is one of capacity. It is one of latency only if no number of devices helps.
+//! First, two causes that no number of replicas can fix: too little memory, and a fastest path that misses the SLO.
+//! Then one value at a time is relaxed ([`values`]), and [`relax`] finds how far. If an SLO must be relaxed although
+//! more devices would also help, the shortfall is one of capacity. It is one of latency only if no number of devices
+//! helps.
 
 mod relax;
 mod values;
@@ -16,7 +17,7 @@ use values::ProblemValue;
 
 /// Longest search for shortfalls. They are advice, and each of them is useful alone.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// Least time for the search, even if solving has used up the limit of the run: an outcome without a reason helps nobody.
+/// Least time for the search, even if solving has used up the limit of the run: an outcome without a reason is useless.
 const TIME_MIN: Duration = Duration::from_millis(300);
 /// Largest share of the remaining time for one value.
 const VALUE_SHARE: f64 = 0.25;
@@ -101,8 +102,8 @@ fn memory(problem: &Problem, pipeline: &Pipeline, task: TaskIndex) -> Shortfall 
     Shortfall { constraint: Constraint::Memory, place, asked, best: there, relax: None }
 }
 
-/// Adds relaxations to the shortfalls that no replicas can fix: an SLO that is long enough at the demand, or a memory that is
-/// large enough. Further single changes that help are added as shortfalls.
+/// Adds relaxations to the shortfalls that no replicas can fix: an SLO that is long enough at the demand, or a memory
+/// that is large enough. Further single changes that help are added as shortfalls.
 fn add_relaxations(problem: &Problem, relax: &RelaxationSearch<'_>, found: &mut Vec<Shortfall>) {
     let change = |limit: ProblemValue, to: f64| Relaxation { pointer: limit.pointer(), from: limit.now(problem), to };
     let mut others = Vec::new();

@@ -1,9 +1,9 @@
 //! How far must one value be relaxed?
 //!
-//! Without the limit, the optimum of a formulation is the tightest possible limit (most demand, fewest devices, shortest SLO,
-//! highest accuracy, least cost). A search with that value confirms it. If it fails, or if the formulation does not state the
-//! latency rule, bisection finds the value between a failing and a working one. Feasibility is monotone in each of these
-//! values.
+//! Without the limit, the optimum of a formulation is the tightest possible limit (most demand, fewest devices,
+//! shortest SLO, highest accuracy, least cost). A search with that value confirms it. If it fails, or if the
+//! formulation does not state the latency rule, bisection finds the value between a failing and a working one.
+//! Feasibility is monotone in each of these values.
 
 use super::values::ProblemValue;
 use crate::exact::model::goal::{Goal, Stage};

@@ -1,7 +1,7 @@
 //! Which bound and which plan follow from budgets and prices, without a solver?
 //!
-//! Budgets fix the operating point of every group. If a replica costs `p`, one query per second at a variant costs the least
-//! of `p / q` over its groups. So the linear relaxation of
+//! Budgets fix the operating point of every group. If a replica costs `p`, one query per second at a variant costs the
+//! least of `p / q` over its groups. So the linear relaxation of
 //!
 //! `min sum of p_g X_g - reward * sum of A f`, with the rows of flow and load (`constraints`),
 //!

@@ -11,8 +11,8 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Divides up to `devices`. `values[g][n]` is the value of n devices to pipeline g (minus infinity: not enough). A list may
-    /// be shorter than the devices: more devices than its last have no more value.
+    /// Divides up to `devices`. `values[g][n]` is the value of n devices to pipeline g (minus infinity: not enough). A
+    /// list may be shorter than the devices: more devices than its last have no more value.
     pub fn new(values: &[Vec<f64>], devices: usize) -> Self {
         let mut worth = vec![0.0; devices + 1];
         let mut given = Vec::with_capacity(values.len());

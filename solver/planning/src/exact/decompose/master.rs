@@ -3,10 +3,12 @@
 //!
 //! With columns c of pipeline g, goal `v_gc` and devices `a_gch`:
 //!
-//! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`, `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
+//! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`,
+//! `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
 //!
-//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem, whose optimum is that of the
-//! Lagrangian dual: the duals `lambda_h` of the device rows are the prices at which pipelines are asked for new columns.
+//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem, whose optimum is that
+//! of the Lagrangian dual: the duals `lambda_h` of the device rows are the prices at which pipelines are asked for new
+//! columns.
 
 use super::sub::{Column, is_no_worse};
 use apportion_mip::Limits;
@@ -32,7 +34,8 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// `min sum (cost_h - lambda_h) d_h` over `0 <= d <= most`, `sum price d <= budget`: the devices' part of the Lagrangian.
+    /// The devices' part of the Lagrangian: `min sum (cost_h - lambda_h) d_h` over `0 <= d <= most`,
+    /// `sum price d <= budget`.
     pub fn least(&self, lambda: &[f64]) -> f64 {
         let gain = |h: usize| lambda[h] - self.cost[h];
         let mut order: Vec<usize> = (0..self.most.len()).filter(|&h| gain(h) > 0.0 && self.most[h] > 0.0).collect();

@@ -4,7 +4,8 @@
 //! name several pipelines. So the search has five steps:
 //!
 //! 1. Solve each pipeline alone. If the best plans fit together, they are optimal, and their bounds add up.
-//! 2. Price the devices ([`generate`]). Every set of prices gives a bound, and columns for the master programme ([`master`]).
+//! 2. Price the devices ([`generate`]). Every set of prices gives a bound, and columns for the master programme
+//!    ([`master`]).
 //! 3. Take the best combination of the columns, and improve it with the devices that are left ([`improve`]).
 //! 4. If all devices are equal, the commonest case: divide them exactly by dynamic programming. The value of each number of
 //!    devices to each pipeline is solved only where it matters ([`shares`]).

@@ -1,8 +1,9 @@
 //! Which plan of one pipeline is best under given prices of devices?
 //!
-//! The question is `min goal(x) + sum over h of price_h a_h(x)` over the plans x of the pipeline, `a_h` being devices of type h.
-//! If the pipeline has few maximal budget vectors, our own branch and bound searches them in the order of the bounds of
-//! [`Strategy`]. Otherwise some of them give a plan, and HiGHS searches the formulation with level binaries for a better one.
+//! The question is `min goal(x) + sum over h of price_h a_h(x)` over the plans x of the pipeline, `a_h` being devices
+//! of type h. If the pipeline has few maximal budget vectors, our own branch and bound searches them in the order of
+//! the bounds of [`Strategy`]. Otherwise some of them give a plan, and HiGHS searches the formulation with level
+//! binaries for a better one.
 
 use super::floor::{Strategy, Tariff};
 use crate::exact::model::budgets;
@@ -235,8 +236,8 @@ impl Subproblem {
         }
     }
 
-    /// Searches the formulation with level binaries for a better plan than the listed vectors have. Its nodes are limited, and
-    /// its bound is valid even then.
+    /// Searches the formulation with level binaries for a better plan than the listed vectors have. Its nodes are
+    /// limited, and its bound is valid even then.
     fn search_all_budgets(
         &self,
         problem: &Problem,

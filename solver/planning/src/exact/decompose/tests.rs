@@ -51,8 +51,8 @@ struct Tally {
     short: usize,
 }
 
-/// Compares one stage over `seeds`. With `exact` the whole formulation may close the gap, and must; without, the parts stand
-/// by themselves.
+/// Compares one stage over `seeds`. With `exact` the whole formulation may close the gap, and must; without, the parts
+/// stand by themselves.
 fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) -> Tally {
     let limits = unlimited();
     let mut tally = Tally::default();
@@ -237,7 +237,8 @@ fn switching_is_paid_by_each_pipeline_for_itself() {
     }
 }
 
-/// The best that `n` devices do for a pipeline of one task, every way to use them tried: minus infinity if they do not suffice.
+/// The best that `n` devices do for a pipeline of one task, every way to use them tried: minus infinity if they do not
+/// suffice.
 fn by_hand(pipeline: &apportion_domain::Pipeline, n: u32) -> f64 {
     let fastest = |v: &apportion_domain::Variant| {
         let rows = v.profile.rows().iter().filter(|r| 2.0 * r.latency_ms <= pipeline.slo_ms + 1e-9);
