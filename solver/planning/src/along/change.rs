@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_worth_it_before_a_load_was_seen_or_against_no_plan() {
+    fn no_change_is_worth_it_without_loads_or_plan() {
         assert!(!Loads::default().compare(|_| 1e9, |_| 0.0).is_worth_it());
         let loads: Loads = [1.0].into_iter().collect();
         assert!(!loads.compare(|_| 1e9, |_| f64::INFINITY).is_worth_it());

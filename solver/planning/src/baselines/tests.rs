@@ -28,7 +28,7 @@ fn a_unit_has_the_largest_batch_that_meets_the_slo() {
 }
 
 #[test]
-fn a_task_that_was_not_measured_at_the_units_batch_runs_its_largest_below() {
+fn an_unmeasured_batch_size_falls_back_to_the_next_smaller() {
     let mut draft = chain(88.0);
     draft.tasks[0].variants[1] = variant("a-l", 1.0, 2.0, &[(0, 1, 10.0), (0, 2, 16.0)]);
     let problem = problem(draft);
@@ -57,7 +57,7 @@ fn mean_and_peak_of_a_trace() {
 }
 
 #[test]
-fn each_task_alone_has_its_own_demand_and_an_even_part_of_the_slo() {
+fn each_task_alone_gets_an_even_share_of_the_slo() {
     let one = |name: &str| task(name, vec![variant("v", 1.0, 3.0, &[(0, 1, 1.0)])]);
     // r -> s -> u, and r -> v
     let tasks = vec![one("r"), one("s"), one("u"), one("v")];
@@ -76,7 +76,7 @@ fn each_task_alone_has_its_own_demand_and_an_even_part_of_the_slo() {
 }
 
 #[test]
-fn without_its_other_variants_a_problem_keeps_what_it_says_of_the_best() {
+fn most_accurate_only_keeps_path_accuracies_of_kept_variants() {
     let mut draft = chain(88.0);
     let path = |v: usize| vec![(TaskIndex(0), VariantIndex(v)), (TaskIndex(1), VariantIndex(0))];
     let entry = |v: usize, accuracy: f64| PathAccuracy { path: path(v), accuracy };

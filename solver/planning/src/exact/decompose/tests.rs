@@ -294,7 +294,7 @@ fn counted(until_ms: u64) -> Limits {
 }
 
 #[test]
-fn a_limit_that_is_hit_leaves_the_best_plan_so_far_and_a_bound() {
+fn a_search_at_its_limit_returns_plan_and_bound() {
     let equal = crate::bench::cluster::cluster(&[], 8, 60, 2);
     let hardware = vec![(1.0, Some(14), 1.0), (2.2, Some(10), 2.5)];
     let mixed = drawn::problem(2, &Shape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
