@@ -11,7 +11,7 @@ use crate::{Ending, Formulation, Limits, Solved};
 const ENTRIES_MAX: usize = 30_000;
 /// Most nodes before HiGHS takes over.
 const NODES_MAX: usize = 60_000;
-/// Deepest tree: so many nodes wait, each with a tableau. A deeper search is left to HiGHS.
+/// Deepest tree: the number of waiting nodes, each with a tableau. A deeper search is left to HiGHS.
 const DEPTH_MAX: usize = 400;
 /// Tableau entries that are copied between two checks of the limits. It decides how many nodes that is.
 const ENTRIES_BETWEEN_CHECKS: usize = 240_000;

@@ -1,4 +1,4 @@
-//! When does a run stop, and who is told how far it is?
+//! When does a run stop, and how does its caller learn its progress?
 
 use apportion_domain::StopReason;
 use std::sync::Arc;

@@ -17,9 +17,9 @@
 //!
 //! The independent checker confirms every plan, and the estimator replays it, before a caller sees it.
 //!
-//! The commonest addition is a rule that plans must obey. Add it to the checker with a fixture that the checker must reject.
-//! Then add its row to `exact::model::constraints`. Then add a tiny problem to the brute-force test that only the rule
-//! decides.
+//! The commonest addition is a rule that plans must obey. Add it to the checker with a fixture that the checker must
+//! reject. Then add its row to `exact::model::constraints`. Then add a tiny problem to the brute-force test that only
+//! the rule decides.
 
 mod along;
 mod answer;

@@ -113,8 +113,8 @@ fn misses_allowed(requests: u64, share: f64) -> u64 {
     misses
 }
 
-/// Does a plan meet all percentiles on a load of which `misses_max` requests may miss ([`misses_max`])? The replay stops once
-/// more have missed. A plan that the estimator refuses misses, and the refusal is logged.
+/// Does a plan meet all percentiles on a load of which `misses_max` requests may miss ([`misses_max`])? The replay
+/// stops once more have missed. A plan that the estimator refuses misses, and the refusal is logged.
 pub(crate) fn check_percentiles(
     problem: &Problem,
     plan: &Plan,

@@ -1,8 +1,8 @@
-//! Whether another plan is worth the change: our own rule, by what both would have cost under the loads of the last minute.
+//! Is a new plan worth the change? Our own rule compares the costs of both plans under the loads of the last minute.
 //!
-//! A plan that is cheaper now may have been dearer half a minute ago, and while it loads both are held and paid for. So the new one
-//! must have saved more over the compared periods than its change costs. Whoever plans in rounds asks here, in simulations and
-//! in the service.
+//! A plan that is cheaper now may have been dearer half a minute ago. While the new plan loads, both plans are held and
+//! paid for. So the new plan must save more over the compared periods than its change costs. The simulated and the real
+//! control plane both use this rule.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ const COMPARED: usize = 6;
 /// Periods for which replicas stay once a load has asked for them, as ladders keep them
 /// ([`KEPT_SECONDS`](apportion_serving::ladder::KEPT_SECONDS)).
 const KEPT: usize = apportion_serving::ladder::KEPT_SECONDS / PERIOD_SECONDS;
-/// What a change costs: periods of the new plan, held beside the old one while it loads.
+/// Cost of a change: periods of the new plan, which is held beside the old one while it loads.
 const CHANGE: f64 = 1.0;
 /// Periods that are remembered.
 pub const PERIODS_MAX: usize = COMPARED + KEPT - 1;
@@ -25,7 +25,7 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// Another period is over; the oldest may be forgotten.
+    /// Adds a period, and removes the oldest one if there are too many.
     pub fn push(&mut self, qps: f64) {
         self.qps.push_back(qps);
         if self.qps.len() > PERIODS_MAX {
@@ -33,8 +33,8 @@ impl Loads {
         }
     }
 
-    /// What the plan in force and a new one would have cost, each by its price per hour at a load. A price of infinity is that of a plan
-    /// which cannot be had.
+    /// Compares the costs of the plan in force and of a new plan, each by its price per hour at a load. An infinite price
+    /// means that the plan does not fit.
     #[must_use]
     pub fn compare(&self, in_force: impl Fn(f64) -> f64, new: impl Fn(f64) -> f64) -> Comparison {
         let loads: Vec<f64> = self.qps.iter().copied().collect();
@@ -56,7 +56,7 @@ impl FromIterator<f64> for Loads {
     }
 }
 
-/// What two plans would have cost under the same loads, in periods times a price per hour.
+/// Costs of two plans under the same loads, in periods times a price per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Comparison {
     periods: usize,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_must_save_more_in_a_minute_than_ten_seconds_of_the_new_plan() {
+    fn a_change_must_save_more_than_one_period_of_the_plan() {
         let loads: Loads = [100.0; PERIODS_MAX].into_iter().collect();
         // 6 periods of the old against 7 of the new
         for (new, is_worth_it) in [(6.9, false), (6.01, false), (5.99, true), (1.0, true)] {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_load_asked_for_is_paid_for_half_a_minute() {
+    fn replicas_of_a_peak_cost_for_half_a_minute() {
         let peak = [0.0, 0.0, 0.0, 60.0, 0.0, 0.0, 0.0, 0.0];
         let loads: Loads = peak.into_iter().collect();
         // by hand: of the six windows of three periods those that end at the 4th, 5th and 6th have the peak
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn any_loads_are_priced_as_one_sums_them_by_hand() {
+    fn drawn_loads_are_priced_like_a_sum_by_hand() {
         let mut state = 1_u32;
         for count in (1..=PERIODS_MAX).cycle().take(200) {
             let mut draw = || {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_periods_count_and_fewer_are_compared_as_they_are() {
+    fn only_the_last_periods_are_compared() {
         let long: Loads = (0..100).map(|at| if at < 92 { 1e6 } else { 5.0 }).collect();
         assert_eq!(long, [5.0; PERIODS_MAX].into_iter().collect());
         let young: Loads = [5.0, 8.0].into_iter().collect();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_worth_it_before_a_load_was_seen_or_against_no_plan() {
+    fn no_change_is_worth_it_without_loads_or_plan() {
         assert!(!Loads::default().compare(|_| 1e9, |_| 0.0).is_worth_it());
         let loads: Loads = [1.0].into_iter().collect();
         assert!(!loads.compare(|_| 1e9, |_| f64::INFINITY).is_worth_it());

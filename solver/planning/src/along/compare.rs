@@ -1,6 +1,6 @@
-//! Planners side by side: each plans the same problem for the same load, and the estimator replays each plan on it.
+//! Which planner gives the best plan for a load? Each planner plans the same problem, and the estimator replays each plan.
 //!
-//! They run one after the other, so that the time each takes is its own.
+//! The planners run one after the other, so the measured time belongs to one planner.
 
 use crate::options::{PlanOptions, Planner};
 use crate::planners::plan;
@@ -9,7 +9,7 @@ use apportion_domain::{Estimate, Plan, PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::Workload;
 use std::sync::Arc;
 
-/// Who takes part in a comparison.
+/// A planner in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
     /// A planner that is given the trace.
@@ -18,7 +18,7 @@ pub enum Contender {
     WithoutCheckLoop,
 }
 
-/// Part of a contender's time that its planner gets; the rest is for the replay.
+/// Share of a contender's time for its planner. The rest is for the replay.
 const PLAN_PART: f64 = 0.8;
 /// The name of the exact planner without the check loop.
 const WITHOUT_CHECK_LOOP: &str = "milp-unchecked";
@@ -51,14 +51,14 @@ impl Contender {
     }
 }
 
-/// How one contender fared.
+/// Result of one contender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Who.
+    /// The contender.
     pub contender: Contender,
-    /// What it answered.
+    /// Its outcome.
     pub outcome: PlanOutcome,
-    /// How it came to that; its seconds are those of this contender alone, the replay of the plan by the planner included.
+    /// Its report. The seconds are those of this contender alone, with the planner's own replay.
     pub report: PlanningReport,
     /// How the plan fares on the load, all pipelines together; `None` without a plan.
     pub estimate: Option<Estimate>,
@@ -74,14 +74,14 @@ impl Comparison {
     }
 }
 
-/// Plans with each contender and replays what it planned on `workload`, which takes the place of the options' trace. The
-/// time limit of `options` holds for each.
+/// Plans with each contender and replays its plan on `workload`, which replaces the trace of `options`. The time limit of
+/// `options` holds for each contender.
 #[must_use]
 pub fn compare(problem: &Problem, contenders: &[Contender], options: &PlanOptions, workload: &Workload) -> Vec<Comparison> {
-    contenders.iter().map(|&contender| one(problem, contender, options, workload)).collect()
+    contenders.iter().map(|&contender| compare_one(problem, contender, options, workload)).collect()
 }
 
-fn one(problem: &Problem, contender: Contender, options: &PlanOptions, workload: &Workload) -> Comparison {
+fn compare_one(problem: &Problem, contender: Contender, options: &PlanOptions, workload: &Workload) -> Comparison {
     let (planner, trace) = match contender {
         Contender::OnTrace(planner) => (planner, Some(workload.clone())),
         Contender::WithoutCheckLoop => (Planner::Milp, None),

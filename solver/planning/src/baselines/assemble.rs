@@ -1,5 +1,5 @@
-//! A plan from what each task runs, where routing knows nothing of a query's past: every sender splits its queries for a
-//! task in the same way.
+//! Which plan do groups and their traffic shares mean? Routing ignores the history of a query: every sender splits its
+//! queries for a task in the same way.
 
 use crate::exact::solution::plan::{FLOW_STAGES_MAX, cost_per_hour};
 use apportion_domain::{
@@ -17,7 +17,7 @@ pub(super) struct BaselineGroup {
     /// A measured size.
     pub batch: u32,
     pub replicas: u32,
-    /// Part of the task's queries; those of one task sum to 1.
+    /// Share of the task's queries. The shares of one task sum to 1.
     pub traffic: f64,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn visits(pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<f64> 
     follow(pipeline, groups, |edge, variant| pipeline.fanout(edge, variant))
 }
 
-/// Part of the root's queries that reach each task at all.
+/// Share of the root's queries that reach each task at all.
 fn reach(pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<f64> {
     follow(pipeline, groups, |edge, variant| if pipeline.fanout(edge, variant) > 0.0 { 1.0 } else { 0.0 })
 }
@@ -119,7 +119,7 @@ fn flows(problem: &Problem, pipeline: &Pipeline, groups: &[BaselineGroup]) -> Op
     Some((flows, accuracy))
 }
 
-/// The paths of groups towards a sink, as far as queries get, with their shares.
+/// The paths of groups towards a sink, as far as queries go, with their shares.
 fn paths(pipeline: &Pipeline, groups: &[BaselineGroup], sink: TaskIndex) -> Option<Vec<(Vec<usize>, f64)>> {
     let mut tasks = vec![sink];
     while let Some(edge) = pipeline.primary_parent(tasks[tasks.len() - 1]) {

@@ -1,12 +1,12 @@
-//! CG-Mean and CG-Peak (InferLine, section 6): the whole pipeline as one black box.
+//! How is a pipeline planned as one black box? CG-Mean and CG-Peak (InferLine, section 6).
 //!
-//! The black box runs the most accurate variant of each task with one batch size, the largest whose latency meets the SLO.
-//! One unit is one replica of each task; it serves as many queries of the root as its slowest task does, and units are
-//! added until they serve the rate: the mean of the trace, or its peak over a sliding window as long as the SLO.
+//! The black box runs the most accurate variant of each task. All tasks have one batch size: the largest whose latency
+//! meets the SLO. A unit is one replica of each task. It serves as many queries of the root as its slowest task. Units
+//! are added until they serve the rate: the mean of the trace, or its peak over a sliding window as long as the SLO.
 //!
-//! What the paper leaves open: latency is charged by the problem's own rule, queue factor and network included. A task that
-//! was not measured at the unit's batch size runs its largest measured size below. Where several kinds of hardware exist, a
-//! unit is made of one kind, or of the fastest for each task, whichever serves the rate at the least cost.
+//! The paper leaves three things open. Latency is charged by the problem's own rule, with queue factor and network. A task
+//! without a measurement at the unit's batch size runs its largest measured size below. With several kinds of hardware, a
+//! unit uses one kind, or the fastest kind for each task: the unit that serves the rate at the least cost.
 
 use super::assemble;
 use super::assemble::BaselineGroup;
@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 /// Most units of one pipeline.
 const UNITS_MAX: f64 = 1e6;
 
-/// Which rate of the trace is provided for.
+/// The rate of the trace that the plan serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rate {
     /// Queries over the length of the trace.
@@ -58,7 +58,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (Pla
     let Some((part, groups)) = largest_part_of(problem, &choices) else {
         return no_plan(problem, options, missing(problem, &rates, 0.0));
     };
-    // a plan for a peak is one for the demand too; a plan for less says for how much
+    // a plan for a peak also serves the demand; a plan for less states its demand
     let served = rates.iter().zip(&problem.pipelines).map(|(rate, p)| (rate * part).min(p.demand_qps));
     let demands: Vec<f64> = served.collect();
     match assemble::plan(problem, &groups, &demands) {
@@ -128,7 +128,7 @@ struct Place {
     share: Share,
 }
 
-/// Where a task's most accurate variant runs its smallest batch fastest; among equals the smallest share.
+/// The place where a task's most accurate variant runs its smallest batch fastest; among equals the smallest share.
 fn place(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, on: Option<HardwareIndex>) -> Option<Place> {
     let mut best: Option<(f64, Share, Place)> = None;
     for variant in pipeline.most_accurate(task) {
@@ -150,14 +150,14 @@ fn place(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, on: Option<Har
 
 /// The rate of a pipeline's trace, in queries of the root per second; up to where the limits end the count.
 pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: Rate, limits: &Limits) -> f64 {
-    /// Arrivals between two looks at the limits.
-    const COUNTED_AT_ONCE: u64 = 1 << 16;
+    /// Arrivals between two checks of the limits.
+    const ARRIVALS_PER_CHECK: u64 = 1 << 16;
     let trace = &workload.traces[p];
     match rate {
         Rate::Mean => mean_rate(trace),
         Rate::Peak => {
             let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &pipeline.name);
-            let counted = (1_u64..).zip(arrivals).take_while(|(n, _)| n % COUNTED_AT_ONCE != 0 || !limits.exceeded());
+            let counted = (1_u64..).zip(arrivals).take_while(|(n, _)| n % ARRIVALS_PER_CHECK != 0 || !limits.exceeded());
             // A window longer than the trace sees less than the mean.
             peak_rate(counted.map(|(_, moment)| moment), pipeline.slo_ms).max(mean_rate(trace))
         }
@@ -208,7 +208,7 @@ fn replicated(problem: &Problem, choices: &Choices, part: f64) -> Option<Vec<Vec
     for (pipeline, (units, rate)) in problem.pipelines.iter().zip(choices) {
         let mut best: Option<(f64, Vec<BaselineGroup>, Vec<u64>)> = None;
         for unit in units {
-            let Some(groups) = times(pipeline, unit, rate * part) else { continue };
+            let Some(groups) = replicate_unit(pipeline, unit, rate * part) else { continue };
             let mut used = eighths.clone();
             for g in &groups {
                 used[g.hardware.get()] += u64::from(g.replicas) * u64::from(g.share.eighths());
@@ -230,8 +230,8 @@ fn replicated(problem: &Problem, choices: &Choices, part: f64) -> Option<Vec<Vec
     affordable.then_some(all)
 }
 
-/// A unit as often as a rate takes; and as every task's minimum and the replicas that may be lost ask for.
-fn times(pipeline: &Pipeline, unit: &Unit, rate: f64) -> Option<Vec<BaselineGroup>> {
+/// A unit as often as a rate needs, and at least as often as minimum replicas and survivable losses need.
+fn replicate_unit(pipeline: &Pipeline, unit: &Unit, rate: f64) -> Option<Vec<BaselineGroup>> {
     let units = (rate / unit.qps * (1.0 - SLACK)).ceil();
     if units > UNITS_MAX {
         return None;
@@ -241,7 +241,7 @@ fn times(pipeline: &Pipeline, unit: &Unit, rate: f64) -> Option<Vec<BaselineGrou
     Some(unit.groups.iter().map(|g| BaselineGroup { replicas, ..g.clone() }).collect())
 }
 
-/// Why there is no unit: the smallest batch of the most accurate variants is too slow, or they run nowhere.
+/// The shortfall if there is no unit: the most accurate variants are too slow with their smallest batch, or run nowhere.
 fn too_slow(problem: &Problem, p: usize, pipeline: &Pipeline) -> Vec<Shortfall> {
     let mut best = f64::INFINITY;
     let places = (0..problem.hardware.len()).map(|h| Some(HardwareIndex(h))).chain([None]);

@@ -9,17 +9,17 @@ use apportion_domain::{
     StopReason,
 };
 
-/// Relative precision of the largest part of the demand that fits.
+/// Relative precision of the largest share of the demand that fits.
 pub(super) const PART_PRECISION: f64 = 1e-3;
-/// Parts of the demand below this are not worth a plan.
+/// Smallest share of the demand that gets a plan.
 const PART_MIN: f64 = 1e-6;
 
-/// What a baseline found.
+/// The plan of a baseline.
 pub(super) struct BaselinePlan {
     pub plan: Plan,
-    /// Part of the rates that it is for: 1, or less where more does not fit.
+    /// The share of the rates that it serves: 1, or less if more does not fit.
     pub part: f64,
-    /// The rates that it would have planned for, in queries per second, by pipeline.
+    /// The full rates, in queries per second, by pipeline.
     pub rates: Vec<f64>,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn answer(problem: &Problem, options: &PlanOptions, found: BaselinePl
     (outcome, report)
 }
 
-/// What a plan for a part of some rates leaves unserved.
+/// The load that a plan for a share of these rates leaves unserved.
 pub(super) fn missing(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
     let shortfall = |(p, (pipeline, &asked)): (usize, (&apportion_domain::Pipeline, &f64))| Shortfall {
         constraint: Constraint::Capacity,
@@ -101,7 +101,7 @@ pub(super) fn missing(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortf
     problem.pipelines.iter().zip(rates).enumerate().map(shortfall).collect()
 }
 
-/// The answer where a baseline has no plan at any load: infeasible only if the exact planner can prove it.
+/// Outcome and report if a baseline has no plan at any load. It is infeasible only if the exact planner can prove that.
 pub(super) fn no_plan(
     problem: &Problem,
     options: &PlanOptions,
@@ -115,7 +115,7 @@ pub(super) fn no_plan(
     (outcome, report)
 }
 
-/// What the problem's mode says of a plan; a baseline has no bound.
+/// Objective of a plan in the problem's mode; a baseline has no bound.
 pub(super) fn objective(problem: &Problem, plan: &Plan) -> ObjectiveValue {
     let weights: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
     let accuracy = || {

@@ -1,8 +1,9 @@
-//! InferLine as Loki evaluates it (section 6.1): pipeline-aware, but variants are fixed. Each task runs its most accurate
-//! variant, and the answer to more demand is more replicas, until the devices are used up.
+//! How does a planner without accuracy scaling plan? InferLine as Loki evaluates it (section 6.1).
 //!
-//! It is planned exactly, on the problem without the other variants: fewest replicas in `hardware_then_accuracy`, least cost
-//! otherwise. So what it loses against the exact planner is accuracy scaling alone. With a trace it has the check loop too.
+//! It knows the pipeline, but each task runs its most accurate variant. More demand means more replicas, until the devices
+//! are used up. The exact planner solves the problem without the other variants: fewest replicas in
+//! `hardware_then_accuracy`, least cost otherwise. So the only difference to the exact planner is accuracy scaling. With a
+//! trace it has the check loop too.
 
 use super::common::{BaselinePlan, PART_PRECISION, answer, demands, largest_part, no_plan, objective, with_part};
 use crate::answer::infeasible;
@@ -25,7 +26,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
         match attempt(&at, &Tightening::none(&at), options.gap, &limits) {
             Attempt::Plan(candidate) => Ok(Some(candidate.plan)),
             Attempt::Infeasible => Ok(None),
-            // the search under rule `path` calls what it does not find unknown, in no time
+            // under rule `path` the search may end as unknown before the limits do
             Attempt::Unknown(stopped) if limits.exceeded() => Err(stopped),
             Attempt::Unknown(_) => Ok(None),
         }
@@ -44,7 +45,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     }
 }
 
-/// What is proven of the problem without the other variants is not proven of the problem.
+/// Removes the proof: a proof for the problem without the other variants does not hold for the problem.
 fn unproven(problem: &Problem, (outcome, mut report): (PlanOutcome, PlanningReport)) -> (PlanOutcome, PlanningReport) {
     let outcome = match outcome {
         PlanOutcome::Optimal(plan) => PlanOutcome::Feasible { plan, stopped: apportion_domain::StopReason::Finished },

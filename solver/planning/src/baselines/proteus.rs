@@ -1,18 +1,18 @@
-//! Proteus as Loki evaluates it (section 6.1): accuracy scaling that does not know of pipelines.
+//! How does a planner scale accuracy if it knows no pipelines? Proteus as Loki evaluates it (section 6.1).
 //!
-//! Each task is an application of its own. It has the task's demand as it is observed at the task, an even part of the SLO,
-//! and its own variants; all of them share the devices. The highest accuracy over all queries, weighted by demand, is found
-//! exactly, by the same formulation as the exact planner's on single-task pipelines. What it does not know: that a variant's
-//! fan-out is another task's demand, and which task's accuracy matters more for the pipeline's.
+//! Each task is an application of its own. It has the demand that is observed at the task, an even share of the SLO,
+//! and its own variants. All tasks share the devices. The exact planner finds the highest accuracy over all queries,
+//! weighted by demand, on single-task pipelines. Proteus does not know that the fan-out of a variant is another task's
+//! demand. It also does not know which task matters most for the accuracy of the pipeline.
 //!
-//! Two readings favour it. Its demand estimates are those of a steady state: planned, observed and planned again, until the
-//! variants above a task make the queries that were counted there (the first count is with the most accurate variants, or with
-//! the least accurate where no plan serves that many).
-//! Where that never settles, since tasks answer to each other's changes, it keeps the last plan that carries its load. And its
-//! split of the SLO is even over the longest path through a task, so that short branches get more time.
+//! Two readings of the paper favour it. First, its demand estimates belong to a steady state. It plans, observes and plans
+//! again, until the variants above a task make the queries that were counted there. The first count uses the most accurate
+//! variants, or the least accurate ones if no plan serves that many queries. If the estimates never settle, it keeps the
+//! last plan that carries its load. Second, its split of the SLO is even over the longest path through a task, so short
+//! branches get more time.
 //!
-//! It scales no hardware: devices that no task needs get replicas of the busiest group (Loki, section 6.2: it uses the whole
-//! cluster throughout).
+//! It scales no hardware: unused devices get replicas of the busiest group (Loki, section 6.2: it always uses the whole
+//! cluster).
 
 use super::assemble;
 use super::assemble::BaselineGroup;
@@ -34,24 +34,24 @@ const ROUNDS_MAX: u32 = 8;
 /// Precision of the largest part of the demand, and the gap of the searches for it: each takes several programmes.
 const PART_PRECISION: f64 = 1e-2;
 const PART_GAP: f64 = 1e-2;
-/// Most devices of one type that are filled up: no run can simulate more replicas.
+/// Most unused devices of one type that get replicas: no run can simulate more.
 const FILLED_MAX: u64 = 1 << 20;
-/// Devices between two looks at the limits.
+/// Devices between two checks of the limits.
 const FILLED_AT_ONCE: u64 = 256;
 /// Estimates that change by less, relative, have settled.
 const SETTLED: f64 = 1e-6;
 
-/// Plans each task for itself.
+/// Plans each task alone.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits().for_search();
-    let whole = match settled(problem, options.gap, &limits, StopRule::Settled) {
+    let whole = match plan_until(problem, options.gap, &limits, StopRule::Settled) {
         Ok(whole) => whole,
         Err(stopped) => return report::report_unknown(options, stopped),
     };
     let found = match whole {
         Some(groups) => Ok(Some((1.0, groups))),
         None => {
-            largest_part(PART_PRECISION, |part| settled(&with_part(problem, part), PART_GAP, &limits, StopRule::Carried))
+            largest_part(PART_PRECISION, |part| plan_until(&with_part(problem, part), PART_GAP, &limits, StopRule::Carried))
         }
     };
     let (part, mut groups) = match found {
@@ -61,7 +61,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     };
     let served = with_part(problem, part);
     if part < 1.0
-        && let Ok(Some(better)) = settled(&served, options.gap, &limits, StopRule::Settled)
+        && let Ok(Some(better)) = plan_until(&served, options.gap, &limits, StopRule::Settled)
     {
         groups = better;
     }
@@ -84,13 +84,13 @@ enum StartVariants {
 enum StopRule {
     /// When estimates no longer change.
     Settled,
-    /// As soon as a plan carries its load.
+    /// When a plan carries its load.
     Carried,
 }
 
 /// What each task runs once estimates have settled, or the last that carries its load if they never do; `None` if nothing
 /// does. The first estimates are with the most accurate variants, or with the least accurate where those are too many.
-fn settled(
+fn plan_until(
     problem: &Problem,
     gap: f64,
     limits: &Limits,
@@ -100,7 +100,7 @@ fn settled(
         let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, start)).collect();
         let mut kept = None;
         for _ in 0..ROUNDS_MAX {
-            let Some(groups) = alone(problem, &visits, gap, limits)? else { break };
+            let Some(groups) = plan_tasks_alone(problem, &visits, gap, limits)? else { break };
             let seen = observed(problem, &groups);
             let changed = visits.iter().flatten().zip(seen.iter().flatten());
             let same = changed.into_iter().all(|(a, b)| (a - b).abs() <= SETTLED * a.max(*b));
@@ -120,7 +120,7 @@ fn settled(
     Ok(None)
 }
 
-/// What each task sees, by pipeline: its queries for one of the root's.
+/// Queries at each task for one query of the root, by pipeline.
 fn observed(problem: &Problem, groups: &[Vec<BaselineGroup>]) -> Vec<Vec<f64>> {
     problem.pipelines.iter().zip(groups).map(|(p, own)| assemble::visits(p, own)).collect()
 }
@@ -202,14 +202,14 @@ fn alone_pipeline(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64
     Pipeline::new(draft, &problem.hardware, "").expect("one task of a valid pipeline is a valid pipeline")
 }
 
-/// What each task runs when it plans for itself, by pipeline.
-fn alone(
+/// The groups of each task if it is planned alone, by pipeline.
+fn plan_tasks_alone(
     problem: &Problem,
     visits: &[Vec<f64>],
     gap: f64,
     limits: &Limits,
 ) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
-    // A task may be asked for more than a pipeline may demand.
+    // The demand of a task may exceed the largest demand of a pipeline.
     let is_beyond = |(p, of): (&Pipeline, &Vec<f64>)| of.iter().any(|visits| p.demand_qps * visits > NUMBER_MAX);
     if problem.pipelines.iter().zip(visits).any(is_beyond) {
         return Err(StopReason::Unsupported);
@@ -248,8 +248,8 @@ fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &Pip
     part.assignments.iter().enumerate().map(group).collect()
 }
 
-/// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A budget is a wish
-/// for fewer: then they stay unused.
+/// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A
+/// budget is a wish for fewer: then they stay unused.
 fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &Limits) {
     if problem.objective.budget_per_hour.is_some() {
         return;

@@ -1,4 +1,4 @@
-//! What the baselines read off a problem and a trace, by hand.
+//! Rates, units and tasks of the baselines, against values worked out by hand.
 
 use super::coarse::{Rate, mean_rate, peak_rate, rate_of, units};
 use super::common::{PART_PRECISION, largest_part};
@@ -13,7 +13,7 @@ fn unlimited() -> apportion_mip::Limits {
 }
 
 #[test]
-fn a_unit_has_the_largest_batch_that_meets_the_slo_and_the_speed_of_its_slowest_task() {
+fn a_unit_has_the_largest_batch_that_meets_the_slo() {
     // (SLO, batch, queries per second): 2 x (30 + 14) = 88 ms at batch 4, 48 at batch 2, 30 at batch 1. Each query of a
     // makes two at b: 4000 / 30 against 4000 / 14 / 2, 2000 / 16 against 2000 / 8 / 2, 1000 / 10 against 1000 / 5 / 2.
     for (slo_ms, batch, qps) in [(88.0, 4, 4000.0 / 30.0), (87.9, 2, 125.0), (30.0, 1, 100.0)] {
@@ -28,7 +28,7 @@ fn a_unit_has_the_largest_batch_that_meets_the_slo_and_the_speed_of_its_slowest_
 }
 
 #[test]
-fn a_task_that_was_not_measured_at_the_units_batch_runs_its_largest_below() {
+fn an_unmeasured_batch_size_falls_back_to_the_next_smaller() {
     let mut draft = chain(88.0);
     draft.tasks[0].variants[1] = variant("a-l", 1.0, 2.0, &[(0, 1, 10.0), (0, 2, 16.0)]);
     let problem = problem(draft);
@@ -57,7 +57,7 @@ fn mean_and_peak_of_a_trace() {
 }
 
 #[test]
-fn each_task_alone_has_its_own_demand_and_an_even_part_of_the_slo() {
+fn each_task_alone_gets_an_even_share_of_the_slo() {
     let one = |name: &str| task(name, vec![variant("v", 1.0, 3.0, &[(0, 1, 1.0)])]);
     // r -> s -> u, and r -> v
     let tasks = vec![one("r"), one("s"), one("u"), one("v")];
@@ -76,7 +76,7 @@ fn each_task_alone_has_its_own_demand_and_an_even_part_of_the_slo() {
 }
 
 #[test]
-fn without_its_other_variants_a_problem_keeps_what_it_says_of_the_best() {
+fn most_accurate_only_keeps_path_accuracies_of_kept_variants() {
     let mut draft = chain(88.0);
     let path = |v: usize| vec![(TaskIndex(0), VariantIndex(v)), (TaskIndex(1), VariantIndex(0))];
     let entry = |v: usize, accuracy: f64| PathAccuracy { path: path(v), accuracy };

@@ -1,5 +1,5 @@
-//! Every planner ends within its time limit, or soon after it is cancelled, on problems that are made to last: with an answer, or with
-//! the reason why there is none.
+//! Does every planner end within its time limit, or soon after a cancellation? On problems that take long, with a
+//! result or a reason.
 
 #![expect(clippy::disallowed_methods, reason = "these tests are about time")]
 
@@ -63,7 +63,7 @@ fn the_exact_planner_ends_within_its_limit() {
 }
 
 #[test]
-fn so_it_does_with_a_trace_and_a_ladder() {
+fn the_exact_planner_with_trace_and_ladder_ends_within_its_limit() {
     for (name, problem) in nasty::problems() {
         let trace = Some(Workload::default_for(&problem));
         judge(name, &problem, &planned(&problem, |options| PlanOptions { trace, ladder: Some(4.0), ..options }));
@@ -95,7 +95,7 @@ fn the_baselines_of_inferline_end_within_their_limit() {
 }
 
 #[test]
-fn a_run_that_is_cancelled_ends_soon() {
+fn a_cancelled_run_ends_soon() {
     for (name, problem) in nasty::problems() {
         let cancel = Arc::new(AtomicBool::new(false));
         let start = Instant::now();
@@ -125,7 +125,7 @@ fn a_run_that_is_cancelled_ends_soon() {
 }
 
 #[test]
-fn a_plan_that_is_too_much_to_replay_says_so_and_claims_nothing() {
+fn a_plan_too_large_to_replay_has_no_estimate() {
     let mut draft = chain(250.0);
     draft.tasks[0].variants = vec![variant("a", 1.0, 1e6, &[(0, 1, 4.0)])];
     draft.demand_qps = 40.0;
@@ -138,7 +138,7 @@ fn a_plan_that_is_too_much_to_replay_says_so_and_claims_nothing() {
 }
 
 #[test]
-fn a_replay_that_time_cuts_short_leaves_a_plan_without_an_estimate() {
+fn a_replay_cut_short_gives_a_plan_without_estimate() {
     let mut draft = chain(250.0);
     draft.tasks[0].variants = vec![variant("a", 1.0, 1e4, &[(0, 8, 4.0)])];
     draft.tasks[1].variants = vec![variant("b", 1.0, 1.0, &[(0, 1024, 4.0)])];

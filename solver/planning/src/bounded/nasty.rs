@@ -1,4 +1,4 @@
-//! Problems that are made to last.
+//! Problems that take long to plan.
 
 use crate::fixtures::{draft, task, variant};
 use apportion_domain::{

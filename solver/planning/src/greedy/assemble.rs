@@ -1,4 +1,4 @@
-//! Settings as a plan: assignments, flows, accuracy, tables.
+//! Which plan do settings mean: assignments, flows, accuracy, tables?
 
 use super::search::{GreedySearch, TaskSetting};
 use crate::routing;
@@ -44,7 +44,7 @@ impl GreedySearch<'_> {
         for sink in pipeline.sinks() {
             let stages = pipeline.path_towards(sink, &variants);
             let path: Vec<GroupName> = stages.iter().map(|&(t, _)| name(setting(t))).collect();
-            // a path that ends early ends so for every sink below
+            // a path that ends early ends for every sink below it
             if flows.iter().all(|f| f.path != path) {
                 flows.push(Flow { path, share: 1.0 });
             }

@@ -10,9 +10,9 @@ const REPLICAS_MAX: u32 = 100_000;
 /// Why Algorithm 1 has no start.
 pub(super) enum NoStart {
     Latency(PipelineIndex, f64),
-    /// Neither devices nor replicas are enough for the load.
+    /// The devices, or the largest replica count, are not enough for the load.
     Capacity,
-    /// Nobody knows, because the limits or the size of the replays ended the search.
+    /// The limits or the size of the replays ended the search.
     Stopped(StopReason),
 }
 
@@ -31,7 +31,7 @@ impl GreedySearch<'_> {
             }
         }
         loop {
-            // which replica comes next does not depend on the verdict
+            // the next replica does not depend on the verdict
             let more = self.bottleneck(&settings).map(|bottleneck| {
                 let mut more = settings.clone();
                 more[bottleneck].replicas += 1;
@@ -56,7 +56,7 @@ impl GreedySearch<'_> {
             open.push((capacity / load.max(f64::MIN_POSITIVE), i));
         }
         open.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        // a bottleneck that cannot grow stays the bottleneck: more of anything else is waste
+        // a bottleneck that cannot grow stays the bottleneck, so more of any other task is waste
         let &(_, first) = open.first()?;
         let mut more = settings.to_vec();
         more[first].replicas += 1;

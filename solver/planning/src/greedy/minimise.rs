@@ -1,7 +1,7 @@
-//! Algorithm 2: of the feasible actions the one that saves most, until none is left.
+//! Algorithm 2: which feasible action saves most? It is taken, until no action is left.
 //!
-//! Actions are tried in the order of what they can save at most, ties in the order of tasks and actions, so that the first
-//! feasible one is the one that judging all of them would choose.
+//! Actions are tried in the order of their largest possible saving, ties in the order of tasks and actions. So the first
+//! feasible action is the one that a verdict on all of them would choose.
 
 use super::search::{GreedySearch, TaskSetting};
 use crate::replay::Verdict;
@@ -9,14 +9,14 @@ use apportion_domain::{SLACK, StopReason};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Something that may be done, next to be judged.
+/// An action that waits for its verdict.
 struct Action {
-    /// What it saves: exactly, if these settings are feasible, and at most, if `moved` goes on.
+    /// Its saving: exact if these settings are feasible, an upper bound if the move must continue.
     saving: f64,
     /// Its place among the actions of a round.
     order: usize,
     settings: Vec<TaskSetting>,
-    /// The task that changes its hardware, and the batch that it starts with there.
+    /// For a change of hardware: the task, and its first batch there.
     moved: Option<(usize, u32)>,
 }
 
@@ -64,12 +64,12 @@ impl GreedySearch<'_> {
                 Verdict::Misses => {}
                 Verdict::Unknown(reason) => return Err(reason),
             }
-            actions.extend(self.after(before, action));
+            actions.extend(self.continue_move(before, action));
         }
         Ok(None)
     }
 
-    /// What may be done: remove a replica, change the hardware, double the batch, of each task.
+    /// All actions: for each task remove a replica, change the hardware, double the batch.
     fn actions(&self, settings: &[TaskSetting]) -> BinaryHeap<Action> {
         let mut actions = BinaryHeap::new();
         let before = self.cost(settings);
@@ -88,31 +88,31 @@ impl GreedySearch<'_> {
                 let saving = before - self.cost(&settings);
                 (saving >= 0.0).then_some(Action { saving, order, settings, moved: None })
             };
-            actions.extend(self.fewer(s).and_then(|fewer| at_once(with(fewer), next())));
-            for start in self.elsewhere(s) {
+            actions.extend(self.with_one_replica_fewer(s).and_then(|fewer| at_once(with(fewer), next())));
+            for start in self.on_other_hardware(s) {
                 let moved = Some((i, start.batch));
                 let action = Action { saving: 0.0, order: next(), settings: with(start), moved };
-                actions.extend(self.worth_judging(before, action));
+                actions.extend(self.first_with_capacity(before, action));
             }
-            actions.extend(self.doubled(s).and_then(|larger| at_once(with(larger), next())));
+            actions.extend(self.with_doubled_batch(s).and_then(|larger| at_once(with(larger), next())));
         }
         actions
     }
 
-    fn fewer(&self, s: &TaskSetting) -> Option<TaskSetting> {
+    fn with_one_replica_fewer(&self, s: &TaskSetting) -> Option<TaskSetting> {
         (s.replicas > self.least(s)).then(|| TaskSetting { replicas: s.replicas - 1, ..s.clone() })
     }
 
-    /// The largest measured batch of at most twice the present one.
-    fn doubled(&self, s: &TaskSetting) -> Option<TaskSetting> {
+    /// The setting with the largest measured batch of at most twice the present one.
+    fn with_doubled_batch(&self, s: &TaskSetting) -> Option<TaskSetting> {
         let profile = &self.problem.pipeline(s.pipeline).variant(s.task, s.variant).profile;
         let rows = profile.on(s.hardware, s.share);
         let larger = rows.iter().rev().find(|r| r.batch <= s.batch.saturating_mul(2))?;
         (larger.batch > s.batch).then(|| TaskSetting { batch: larger.batch, ..s.clone() })
     }
 
-    /// The task initialised on every other place: its smallest batch, fewest replicas.
-    fn elsewhere(&self, s: &TaskSetting) -> Vec<TaskSetting> {
+    /// The task on every other hardware and share: its smallest batch, fewest replicas.
+    fn on_other_hardware(&self, s: &TaskSetting) -> Vec<TaskSetting> {
         let variant = self.problem.pipeline(s.pipeline).variant(s.task, s.variant);
         let others = variant.profile.places().filter(|&place| place != (s.hardware, s.share));
         let fitting = others.filter(|&(hardware, share)| self.problem.fits_memory(variant.memory_mib, hardware, share));
@@ -124,10 +124,10 @@ impl GreedySearch<'_> {
             .collect()
     }
 
-    /// A move on from these settings, themselves included, until there is enough capacity to be worth a simulation; `None` once it
-    /// costs as much as staying. The task is minimised where it goes, all else frozen: the batch grows as long as the service time
-    /// allows, then a replica is added.
-    fn worth_judging(&self, before: f64, mut action: Action) -> Option<Action> {
+    /// The first settings of a move, from these on, that have enough capacity for a simulation. `None` once the move
+    /// costs as much as staying. Only the moved task changes: its batch grows as long as the service time allows, and
+    /// then it gets another replica.
+    fn first_with_capacity(&self, before: f64, mut action: Action) -> Option<Action> {
         let (i, _) = action.moved?;
         loop {
             action.saving = before - self.cost(&action.settings);
@@ -140,14 +140,14 @@ impl GreedySearch<'_> {
             if capacity + SLACK >= self.load(s, &action.settings) {
                 return Some(action);
             }
-            action = self.step(action)?;
+            action = self.next_of_move(action)?;
         }
     }
 
-    /// What a move tries after settings that do not hold.
-    fn step(&self, mut action: Action) -> Option<Action> {
+    /// The next settings of a move, after settings that do not hold.
+    fn next_of_move(&self, mut action: Action) -> Option<Action> {
         let (i, smallest) = action.moved?;
-        let doubled = self.doubled(&action.settings[i]).map(|larger| {
+        let doubled = self.with_doubled_batch(&action.settings[i]).map(|larger| {
             let mut all = action.settings.clone();
             all[i] = larger;
             all
@@ -164,8 +164,8 @@ impl GreedySearch<'_> {
         Some(action)
     }
 
-    /// The rest of a move whose settings do not hold; `None` of any other action.
-    fn after(&self, before: f64, action: Action) -> Option<Action> {
-        self.step(action).and_then(|action| self.worth_judging(before, action))
+    /// The rest of a move after settings that do not hold; `None` for any other action.
+    fn continue_move(&self, before: f64, action: Action) -> Option<Action> {
+        self.next_of_move(action).and_then(|action| self.first_with_capacity(before, action))
     }
 }

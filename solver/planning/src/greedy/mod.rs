@@ -1,13 +1,15 @@
-//! The greedy planner of InferLine (section 4.3, Algorithms 1 and 2) on the estimator.
+//! Which plan does InferLine's greedy planner find on the estimator (section 4.3, Algorithms 1 and 2)?
 //!
-//! Algorithm 1: every task runs its most accurate variant at its smallest batch, one replica, on the hardware that is
-//! fastest; replicas are added to the throughput bottleneck until the estimator meets the percentile on the load. Algorithm 2:
-//! of the actions *double the batch*, *remove a replica*, *change the hardware*, the feasible one that saves most is taken,
-//! until none is left. The paper orders hardware by speed and price alike; here every other hardware type is tried.
+//! Algorithm 1 ([`initialise`]): every task runs its most accurate variant with its smallest batch and one replica, on the
+//! fastest hardware. Replicas are added at the throughput bottleneck until the estimator meets the percentile on the load.
 //!
-//! Feasible means that the checker accepts the plan and the estimator meets every percentile. It proves nothing about what
-//! it does not find: its plans are feasible without a bound. `judge` says how the answer is had cheaply, `minimise` is Algorithm 2,
-//! and the tests hold both to the plain algorithm, which judges every action by a whole run.
+//! Algorithm 2 ([`minimise`]): the actions are *double the batch*, *remove a replica* and *change the hardware*. The
+//! feasible action that saves most is taken, until none is left. The paper orders hardware by speed and price alike.
+//! Here every other hardware type is tried.
+//!
+//! Feasible means that the checker accepts the plan and the estimator meets every percentile. The search proves nothing, so
+//! its plans are feasible without a bound. The module [`judge`] gives verdicts with little simulation. The tests compare
+//! both algorithms with a plain version, which judges every action by a whole run.
 
 mod assemble;
 mod initialise;
@@ -30,7 +32,7 @@ use apportion_domain::{
 use initialise::NoStart;
 use search::GreedySearch;
 
-/// Plans greedily.
+/// Plans with the greedy search.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let limits = options.limits();
@@ -61,7 +63,7 @@ fn too_slow(problem: &Problem, options: &PlanOptions, p: PipelineIndex, best: f6
         best,
         relax: Some(Relaxation { pointer: format!("/pipelines/{}/slo_ms", p.0), from: pipeline.slo_ms, to: best }),
     };
-    // faster variants may do what the most accurate ones cannot: only the exact planner can say that nothing does
+    // faster variants may meet the SLO, so only the exact planner can prove that no plan does
     let (_, mut report) = report::report_unknown(options, StopReason::Finished);
     report.explanation.shortfalls = vec![shortfall.clone()];
     match fastest(problem, p) {

@@ -9,7 +9,7 @@ use apportion_domain::{
 use apportion_estimator::Workload;
 use apportion_mip::Limits;
 
-/// How one task of one pipeline runs.
+/// The setting of one task of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TaskSetting {
     pub pipeline: PipelineIndex,
@@ -71,7 +71,7 @@ impl GreedySearch<'_> {
         variant.profile.row(s.hardware, s.share, s.batch).expect("settings hold measured batches only")
     }
 
-    /// Time of the longest way through the graph: every task one batch, waiting as the queue factor says.
+    /// Time of the longest path through the graph: one batch at every task, with the waiting of the queue factor.
     pub(super) fn service_ms(&self, p: PipelineIndex, settings: &[TaskSetting]) -> f64 {
         let pipeline = self.problem.pipeline(p);
         let mut charges = vec![0.0; pipeline.tasks.len()];
@@ -108,7 +108,7 @@ impl GreedySearch<'_> {
         for s in settings {
             eighths[s.hardware.get()] += u64::from(s.replicas) * u64::from(s.share.eighths());
         }
-        // fractions of a device count: whole devices would hide savings that add up
+        // fractions of a device count, because whole devices would hide small savings
         self.problem.hardware.iter().zip(eighths).map(|(h, e)| h.price_per_hour * e as f64 / 8.0).sum()
     }
 }

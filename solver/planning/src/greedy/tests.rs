@@ -132,7 +132,7 @@ fn rates(qps: &[f64], seed: u64) -> Workload {
 }
 
 #[test]
-fn the_search_finds_what_the_plain_algorithm_finds() {
+fn the_search_agrees_with_the_plain_algorithm() {
     for seed in 0..6 {
         let steady = rates(&[300.0; 6], seed);
         let bursty = rates(&[120.0, 150.0, 800.0, 130.0, 400.0, 90.0], seed);
@@ -145,7 +145,7 @@ fn the_search_finds_what_the_plain_algorithm_finds() {
 }
 
 #[test]
-fn it_does_so_with_several_pieces_of_hardware_and_few_devices() {
+fn the_search_agrees_on_several_hardware_types_and_few_devices() {
     let rows =
         |ms: f64| [(0, 1, ms), (0, 2, 1.3 * ms), (0, 4, 2.0 * ms), (0, 8, 3.5 * ms), (1, 1, 4.0 * ms), (1, 2, 7.0 * ms)];
     for (seed, ms) in [(1, [4.0, 9.0, 3.0]), (2, [8.0, 2.0, 6.0]), (3, [5.0, 5.0, 5.0])] {

@@ -1,8 +1,8 @@
-//! How many replicas a plan's groups need at other rates: the ladder on which a pipeline is steered between plans.
+//! How many replicas do a plan's groups need at other rates? The steward follows this ladder between two plans.
 //!
-//! Groups, batches and policies stay those of the plan; the fewest replicas that hold a rate are searched as the greedy
-//! planner does (InferLine, Algorithms 1 and 2): added at the busiest group until the estimator meets the percentile, then
-//! taken away where they save most.
+//! Groups, batches and policies stay those of the plan. The fewest replicas for a rate are found like in the greedy planner
+//! (InferLine, Algorithms 1 and 2). Replicas are added at the busiest group until the estimator meets the percentile. Then
+//! they are removed where they save most.
 
 use crate::replay;
 use crate::replay::Verdict;
@@ -13,14 +13,15 @@ use apportion_serving::ladder::Step;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most replicas that a step adds to what the bare rate needs, over that: more is not a matter of noise.
+/// Most replicas of a group in a step, as a factor on the replicas that the rate alone needs. Beyond it the rate cannot be
+/// held.
 const REPLICAS_OVER_MAX: u32 = 8;
-/// What a group that has many replicas gets at a time while a rate does not hold: a part of what it has. What was too much
-/// is taken away again afterwards.
+/// While a rate does not hold, the busiest group grows by one replica in this many, at least by one. Superfluous
+/// replicas are removed afterwards.
 const GROWTH: u32 = 12;
-/// From the rate of a step to that of the next: replicas are whole, so finer steps are mostly alike.
+/// Factor from the rate of a step to the next rate. Replicas are whole, so finer steps are mostly alike.
 pub const STEP_FACTOR: f64 = 1.15;
-/// Largest load that a ladder is made for, over the plan's demand; one over it is the smallest.
+/// Largest rate of a ladder, as a factor on the plan's demand. The smallest rate is the demand divided by it.
 pub const UP_TO_MAX: f64 = 100.0;
 /// Length of the Poisson load on which a step must hold, in seconds.
 const SAMPLE_SECONDS: u64 = 30;
@@ -44,11 +45,12 @@ impl<'a> StepSearch<'a> {
     }
 }
 
-/// The plan with the ladder of each pipeline, from its demand over `up_to` to `up_to` times it. Below the demand, groups
-/// may have less than the plan gives them, but where a pipeline is to survive losses: what is spare there is spare on
-/// purpose. Each ladder has the hardware's counts for itself; what several pipelines want of the same devices is shared out
-/// when it is wanted. Pipelines with `continuous` tasks get none. Beside the plan, a sentence for each ladder that the limits cut
-/// short: one that did not get to the demand is left out, another ends at the last rate that was searched.
+/// Adds a ladder to each pipeline of a plan, from its demand divided by `up_to` to `up_to` times its demand.
+///
+/// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each
+/// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
+/// no ladder. The second result has a sentence for each ladder that the limits cut short. A ladder that does not reach
+/// the demand is left out; another ends at its last searched rate.
 pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> (Plan, Vec<String>) {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
@@ -76,7 +78,7 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
         let (steps, stopped) = steps_within(&alone, &of_part, rates, &least, steady, limits);
-        // One that was stopped before the demand would know nothing of what the plan is for.
+        // A ladder that ends before the demand is of no use at the demand.
         let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
         if let Some(why) = stopped {
             let had = steps
@@ -90,8 +92,8 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
     (plan, left_out)
 }
 
-/// What a pipeline's part of a plan costs per hour at a rate, with the replicas of its ladder's step; beyond the last step
-/// in proportion. `None` without a ladder.
+/// Cost per hour of a pipeline's part of a plan at a rate, with the replicas of its ladder's step. Beyond the last step it
+/// grows in proportion. `None` without a ladder.
 #[must_use]
 pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
     let of = |replicas: &[u32]| -> f64 {
@@ -103,15 +105,15 @@ pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> 
     }
 }
 
-/// What a pipeline's part of a plan costs per hour at a rate: by its ladder, and as planned where it has none.
+/// Cost per hour of a pipeline's part of a plan at a rate: by its ladder, or as planned without one.
 #[must_use]
 pub fn price_at(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> f64 {
     let planned = || part.assignments.iter().map(|a| f64::from(a.replicas) * replica_price(problem, a)).sum();
     price_per_hour(problem, part, rate_qps).unwrap_or_else(planned)
 }
 
-/// The replicas that a pipeline's part of a plan has at a rate: those of its ladder's step, of the last one beyond it; as planned where it
-/// has no ladder.
+/// A pipeline's part of a plan with its replicas at a rate: those of its ladder's step, or of the last step beyond it.
+/// Without a ladder the part is unchanged.
 #[must_use]
 pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
     let mut part = part.clone();
@@ -121,15 +123,15 @@ pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
     part
 }
 
-/// Whether there are devices for a plan.
+/// Whether there are enough devices for a plan.
 #[must_use]
 pub fn fits(problem: &Problem, plan: &Plan) -> bool {
     let count = |name: &str| problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
     plan.devices().into_iter().all(|(name, wanted)| count(name).is_none_or(|count| wanted <= u64::from(count)))
 }
 
-/// The plan with ladders that are climbed earlier, or later if `headroom` is below 1: their rates are divided by it. A ladder was
-/// made on Poisson arrivals; a load that comes in bursts wants more than its mean does.
+/// The plan with the rates of its ladders divided by `headroom`. So more replicas run at a rate, or fewer if `headroom` is
+/// below 1. A ladder is made on Poisson arrivals, and a load with bursts needs more replicas than its mean rate.
 #[must_use]
 pub fn with_headroom(mut plan: Plan, headroom: f64) -> Plan {
     plan.pipelines.iter_mut().flat_map(|part| &mut part.ladder).for_each(|step| step.rate_qps /= headroom);
@@ -142,15 +144,16 @@ fn replica_price(problem: &Problem, a: &Assignment) -> f64 {
     hardware.map_or(0.0, |h| h.price_per_hour * f64::from(a.group.share.eighths()) / 8.0)
 }
 
-/// What a plan costs per hour at the demands of its pipelines: by their ladders, and as planned where one has none.
+/// Cost per hour of a plan at the demands of its pipelines: by their ladders, or as planned without one.
 pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
     plan.pipelines.iter().map(|part| price_at(problem, part, part.demand_qps)).sum()
 }
 
-/// A step for each of these rising rates, for a problem of one pipeline and its plan; `workload` makes a rate's load. No
-/// group has less than `least`, and replicas never fall from one step to the next. The ladder ends before the first rate
-/// that no number of replicas holds, or for which there are not enough devices; below the demand such a rate is left out
-/// (where batches wait to be full, few queries may be late).
+/// A step for each of these rising rates, for a problem of one pipeline and its plan. `workload` makes the load of a rate.
+///
+/// No group has fewer replicas than `least`, and replicas never fall from one step to the next. The ladder ends before the
+/// first rate that no number of replicas holds, or that needs too many devices. Below the demand such a rate is left out:
+/// at low rates batches wait long to be full, and queries may be late.
 #[must_use]
 pub fn steps(
     problem: &Problem,
@@ -163,7 +166,7 @@ pub fn steps(
     steps_within(problem, plan, rates_qps, least, workload, &limits).0
 }
 
-/// The same within limits, and why it ended before the last rate, if the limits did that.
+/// The same within limits. The second result is why the limits ended it before the last rate.
 fn steps_within(
     problem: &Problem,
     plan: &Plan,
@@ -191,7 +194,7 @@ fn steps_within(
 }
 
 impl StepSearch<'_> {
-    /// The fewest replicas that hold the rate, if any do; the error is why nobody knows.
+    /// The fewest replicas that hold the rate; `None` if no number does. The error is why the search ended early.
     fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
         let assignments = &self.plan.pipelines[0].assignments;
         let busy = |replicas: &[u32]| -> Vec<f64> {
@@ -200,14 +203,14 @@ impl StepSearch<'_> {
             };
             assignments.iter().zip(replicas).map(one).collect()
         };
-        let bare: Vec<u32> =
+        let for_rate: Vec<u32> =
             busy(&vec![1; assignments.len()]).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect();
-        let mut replicas: Vec<u32> = bare.iter().zip(floor).map(|(a, b)| *a.max(b)).collect();
+        let mut replicas: Vec<u32> = for_rate.iter().zip(floor).map(|(a, b)| *a.max(b)).collect();
         while !self.holds(&replicas)? {
             let busy = busy(&replicas);
             let Some(busiest) = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b])) else { return Ok(None) };
             replicas[busiest] = replicas[busiest].saturating_add((replicas[busiest] / GROWTH).max(1));
-            if replicas[busiest] > REPLICAS_OVER_MAX.saturating_mul(bare[busiest].max(floor[busiest])) {
+            if replicas[busiest] > REPLICAS_OVER_MAX.saturating_mul(for_rate[busiest].max(floor[busiest])) {
                 return Ok(None);
             }
         }
@@ -215,9 +218,8 @@ impl StepSearch<'_> {
         let mut dearest: Vec<usize> = (0..replicas.len()).collect();
         dearest.sort_by(|&a, &b| price(b).total_cmp(&price(a)).then(a.cmp(&b)));
         for i in dearest {
-            // Between one that holds and one that does not (one below what may be tried): the least that holds, as if more
-            // never harmed.
-            let mut fails = floor[i].max(bare[i]) - 1;
+            // Bisection between a count that fails and one that holds. It assumes that more replicas never harm.
+            let mut fails = floor[i].max(for_rate[i]) - 1;
             while replicas[i] - fails > 1 {
                 let fewer = fails + (replicas[i] - fails) / 2;
                 let held = std::mem::replace(&mut replicas[i], fewer);
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_holds_its_rate_and_no_replica_is_to_spare() {
+    fn every_step_holds_its_rate_with_the_fewest_replicas() {
         let problem = problem(chain(120.0));
         let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_planner_whose_ladder_is_cheaper_at_the_demand_answers() {
+    fn the_plan_with_the_cheaper_ladder_is_chosen() {
         let problem = problem(chain(60.0))
             .changed(|d| {
                 d.objective.mode = Mode::MinCost;
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_is_priced_by_its_step_and_beyond_it_in_proportion() {
+    fn a_ladder_is_priced_by_its_step() {
         let problem = problem(chain(120.0));
         let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_asks_for_its_ladder_which_begins_below_it_and_ends_where_devices_do() {
+    fn a_ladder_ends_where_the_devices_end() {
         let problem = problem(chain(120.0))
             .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
             .expect("valid");

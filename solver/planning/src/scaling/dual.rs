@@ -1,9 +1,10 @@
-//! Prices of the resources: the Lagrangian dual of constraint 3 by Dantzig-Wolfe decomposition.
+//! Which prices of the resources give the best bound? The Lagrangian dual of constraint 3, by Dantzig-Wolfe decomposition.
 //!
-//! For prices `u >= 0` the applications come apart, and `L(u) = sum_i min over covers of (price + u use) - u R_total` is a lower
-//! bound. The largest `L` is the bound of the programme whose applications choose among mixtures of integer covers: stronger
-//! than the plain relaxation, which also cuts replicas into fractions. The master programme mixes the answers seen so far; it
-//! has one row for each resource and one for the mixture, so a pivot costs nothing and its duals are the next prices.
+//! For prices `u >= 0` the applications are independent, and
+//! `L(u) = sum_i min over covers of (price + u use) - u R_total` is a lower bound. The largest `L` is the bound of the
+//! programme in which applications mix integer covers. It is stronger than the plain relaxation, which also allows
+//! fractions of replicas. The master programme mixes the proposals so far. It has one row for each resource and one for
+//! the mixture, so a pivot is cheap. Its duals are the next prices.
 
 use super::knapsack::{Ended, Knapsack, LoadCover};
 use super::program::{Program, fits};
@@ -11,14 +12,14 @@ use apportion_mip::Limits;
 use apportion_mip::tableau::{End, Tableau};
 use apportion_mip::{ColumnId, Formulation};
 
-/// Most rounds of prices; the bound is valid after any of them.
+/// Most rounds of prices. The bound is valid after each of them.
 const ROUNDS_MAX: usize = 200;
 /// Relative distance of the master's value and the bound at which the prices are good enough.
 const TIGHT: f64 = 1e-7;
-/// Price of one whole resource too much, in upper bounds of a plan's price: where the relaxation exceeds a resource by more
-/// than a millionth, its bound is a proof that there is no plan.
+/// Price of exceeding a resource by its whole total, in upper bounds of a plan's price. If the relaxation exceeds a
+/// resource by more than a millionth, its bound proves that there is no plan.
 const EXCESS: f64 = 1e6;
-/// How far above every plan's price a bound must be to prove that there is none: rounding at such prices stays below.
+/// A bound must exceed every plan's price by this to prove that there is no plan. Rounding at such prices stays below it.
 const MARGIN: f64 = 1e-6;
 /// Most pivots of the master.
 const PIVOTS_MAX: usize = 10_000;
@@ -32,21 +33,21 @@ pub(crate) struct Prices {
     pub bound: f64,
     /// The cheapest covers at these prices.
     pub choices: Vec<LoadCover>,
-    /// The choices fit into the resources at no price: they are optimal.
+    /// The choices fit into the resources and cost no more than the bound: they are optimal.
     pub optimal: bool,
 }
 
-/// What pricing says.
+/// Result of pricing.
 #[derive(Clone, Debug)]
 pub(crate) enum Dual {
     Priced(Prices),
-    /// Proven: nothing obeys every constraint.
+    /// It is proven that no plan obeys every constraint.
     Infeasible,
-    /// No prices within the limits.
+    /// The limits ended the search before any prices.
     Unknown,
 }
 
-/// One answer of all applications together.
+/// The cheapest covers of all applications at one set of prices.
 struct Proposal {
     price: f64,
     uses: Vec<f64>,
@@ -56,7 +57,7 @@ struct Proposal {
 pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
     let mut knapsack = Knapsack::default();
     let Some(most) = price_max(program) else { return Dual::Infeasible };
-    let mut answers: Vec<Proposal> = Vec::new();
+    let mut proposals: Vec<Proposal> = Vec::new();
     let mut best: Option<Prices> = None;
     let mut prices = vec![0.0; program.totals.len()];
     for round in 0..ROUNDS_MAX {
@@ -68,23 +69,23 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
             Ok(None) => return Dual::Infeasible,
             Err(Ended) => break,
         };
-        let answer = Proposal::of(&choices, prices.len());
-        // the differences first: prices of what cannot be had are large
-        let over = prices.iter().zip(&answer.uses).zip(&program.totals).filter(|((u, _), _)| **u > 0.0);
-        let bound = answer.price + over.map(|((u, used), total)| u * (used - total)).sum::<f64>();
-        let fitting = answer.uses.iter().zip(&program.totals).all(|(&used, &total)| fits(used, total));
+        let proposal = Proposal::of(&choices, prices.len());
+        // differences first, because the prices of scarce resources are large
+        let over = prices.iter().zip(&proposal.uses).zip(&program.totals).filter(|((u, _), _)| **u > 0.0);
+        let bound = proposal.price + over.map(|((u, used), total)| u * (used - total)).sum::<f64>();
+        let fitting = proposal.uses.iter().zip(&program.totals).all(|(&used, &total)| fits(used, total));
         if bound > most * (1.0 + MARGIN) + MARGIN {
             return Dual::Infeasible;
         }
-        let optimal = fitting && answer.price <= bound + 1e-9 * bound.abs().max(1.0);
+        let optimal = fitting && proposal.price <= bound + 1e-9 * bound.abs().max(1.0);
         if optimal || best.as_ref().is_none_or(|b| bound > b.bound) {
             best = Some(Prices { of: prices.clone(), bound, choices, optimal });
         }
         if optimal {
             break;
         }
-        answers.push(answer);
-        let Some((value, next)) = master(program, &answers, most) else { break };
+        proposals.push(proposal);
+        let Some((value, next)) = master(program, &proposals, most) else { break };
         if best.as_ref().is_some_and(|b| value - b.bound <= TIGHT * value.abs().max(1.0)) {
             break;
         }
@@ -93,7 +94,7 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
     best.map_or(Dual::Unknown, Dual::Priced)
 }
 
-/// The cheapest cover of every application; `None` if some load can be covered by nothing.
+/// The cheapest cover of every application; `None` if no variant can cover some load.
 fn cheapest(
     program: &Program,
     knapsack: &mut Knapsack,
@@ -104,8 +105,8 @@ fn cheapest(
     each.collect::<Option<Result<Vec<LoadCover>, Ended>>>().transpose()
 }
 
-/// An upper bound of the price of any cover of which no replica can be spared: such a cover's capacity is below the need and one
-/// replica more, and none of it is dearer than the dearest query per second. `None` if some load can be covered by nothing.
+/// An upper bound of the price of any cover that needs every replica. Its capacity is below the needed load plus one
+/// replica, and no part is dearer than the dearest query per second. `None` if no variant can cover some load.
 fn price_max(program: &Program) -> Option<f64> {
     let mut sum = 0.0;
     for cover in program.covers.iter().filter(|c| c.needed > 0.0) {
@@ -119,21 +120,22 @@ fn price_max(program: &Program) -> Option<f64> {
     Some(sum)
 }
 
-/// Mixes the answers within the resources, what exceeds them at a high price: the mixture's price and the resources' duals.
-fn master(program: &Program, answers: &[Proposal], most: f64) -> Option<(f64, Vec<f64>)> {
+/// Mixes the proposals within the resources; exceeding a resource has a high price. Returns the mixture's price and the
+/// duals of the resources.
+fn master(program: &Program, proposals: &[Proposal], most: f64) -> Option<(f64, Vec<f64>)> {
     let rows: Vec<usize> = (0..program.totals.len()).filter(|&t| program.totals[t].is_finite()).collect();
     let scale = |t: usize| if program.totals[t] > 0.0 { program.totals[t] } else { 1.0 };
     let mut formulation = Formulation::default();
-    let shares: Vec<ColumnId> = answers.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
-    for (&share, answer) in shares.iter().zip(answers) {
-        formulation.add_cost(share, answer.price);
+    let shares: Vec<ColumnId> = proposals.iter().map(|_| formulation.continuous(0.0, 1.0)).collect();
+    for (&share, proposal) in shares.iter().zip(proposals) {
+        formulation.add_cost(share, proposal.price);
     }
     formulation.equal(1.0, shares.iter().map(|&s| (s, 1.0)).collect());
     for &t in &rows {
-        let largest = answers.iter().map(|a| a.uses[t]).fold(0.0, f64::max) / scale(t);
+        let largest = proposals.iter().map(|a| a.uses[t]).fold(0.0, f64::max) / scale(t);
         let excess = formulation.continuous(0.0, largest + 1.0);
         formulation.add_cost(excess, EXCESS * most.max(1.0));
-        let mixed = shares.iter().zip(answers).map(|(&s, a)| (s, a.uses[t] / scale(t)));
+        let mixed = shares.iter().zip(proposals).map(|(&s, a)| (s, a.uses[t] / scale(t)));
         formulation.at_most(program.totals[t] / scale(t), mixed.chain([(excess, -1.0)]).collect());
     }
     let mut tableau = Tableau::new(&formulation)?;

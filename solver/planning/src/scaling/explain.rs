@@ -1,4 +1,5 @@
-//! Words for a scaling plan: what each change does, what has no room left, and how far the heuristic is from the optimum.
+//! Why is a scaling plan as it is? The effect of each change, the binding limits, and the distance of the heuristic
+//! from the optimum.
 
 use apportion_domain::{
     Application, Binding, Constraint, Decision, Explanation, ScalingAction, ScalingPlan, ScalingProblem, ScalingVariant,
@@ -56,8 +57,8 @@ fn decision(problem: &ScalingProblem, application: &Application, v: &ScalingVari
     Decision { what: format!("{}/{}", application.name, v.name), why, ..Decision::default() }
 }
 
-/// The heuristic's value beside the optimum.
-pub(crate) fn beside(greedy: Option<&ScalingPlan>, value: f64) -> Decision {
+/// A decision that states the heuristic's value beside the optimum.
+pub(crate) fn compare_with_heuristic(greedy: Option<&ScalingPlan>, value: f64) -> Decision {
     let why = match greedy {
         Some(plan) => {
             let more = (plan.value - value).max(0.0);

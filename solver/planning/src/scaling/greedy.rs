@@ -1,15 +1,15 @@
-//! The greedy heuristic of INFaaS section 4.2.2: each application by itself, one kind of action at a time.
+//! Which scaling actions does the greedy heuristic of INFaaS section 4.2.2 take? One application after the other.
 //!
-//! *Scaling up*, where the running replicas cannot take the load with its slack: the cheaper of replicating a variant that
-//! runs and of upgrading to one of the same architecture with a higher throughput, each with as many replicas as the load
-//! needs, by the objective of the integer programme. The paper leaves open whether an upgrade keeps what runs; both are
-//! tried. Where neither fits into the resources, replicas are added one by one wherever load is cheapest.
-//! *Scaling down*, where they can: the action that saves most of removing replicas and of downgrading a variant to a cheaper
-//! one, until none saves anything.
+//! *Scaling up*: the running replicas cannot serve the load with its slack. The cheaper of two actions is taken, by the
+//! objective of the integer programme: replicate a running variant, or upgrade to a variant of the same architecture with
+//! a higher throughput. Each has as many replicas as the load needs. The paper leaves open whether an upgrade keeps the
+//! running replicas, so both are tried. If neither fits into the resources, replicas are added one by one where load is
+//! cheapest. *Scaling down*: the running replicas are enough. The action that saves most is taken, until none saves
+//! anything: remove replicas, or downgrade a variant to a cheaper one.
 //!
-//! The paper runs this on each worker at intervals and waits for a load latency before it scales down; here it runs once,
-//! over all applications in the file's order: first all scale down, which frees resources, then those that are short scale
-//! up. It proves nothing about what it does not find.
+//! The paper runs this on each worker at intervals, and waits for a load latency before it scales down. Here it runs once,
+//! over all applications in the order of the file. First all applications scale down, which frees resources. Then the
+//! applications with too few replicas scale up. The heuristic proves nothing.
 
 use super::program::{ApplicationNumbers, Counts, Program, fits};
 use apportion_mip::Limits;
@@ -21,7 +21,7 @@ const SINGLES_MAX: usize = 100_000;
 /// Most actions of one application's scaling down; each saves, so this only bounds rounding.
 const DOWN_MAX: usize = 10_000;
 
-/// Counts that obey every constraint, or the application for which nothing more was found, within the limits.
+/// Counts that obey every constraint, within the limits. The error is the application for which no action was found.
 pub(crate) fn counts(program: &Program, limits: &Limits) -> Result<Counts, usize> {
     let mut greedy = Greedy { program, counts: program.running(), used: Vec::new(), limits };
     greedy.used = (0..program.totals.len()).map(|t| program.used(&greedy.counts, t)).collect();
@@ -37,7 +37,7 @@ pub(crate) fn counts(program: &Program, limits: &Limits) -> Result<Counts, usize
     }
     match program.admits(&greedy.counts) {
         true => Ok(greedy.counts),
-        // what runs now is more than the resources hold, and every application needs it
+        // the running replicas exceed the resources, and every application needs them
         false => Err(0),
     }
 }
@@ -55,7 +55,7 @@ impl Greedy<'_> {
         &self.program.covers[i]
     }
 
-    fn take(&mut self, i: usize, counts: Vec<u32>) {
+    fn set_counts(&mut self, i: usize, counts: Vec<u32>) {
         let cover = &self.program.covers[i];
         for (t, used) in self.used.iter_mut().enumerate() {
             *used += cover.used(&counts, t) - cover.used(&self.counts[i], t);
@@ -90,14 +90,14 @@ impl Greedy<'_> {
         let candidates = [replicated(cover, now), upgraded(cover, now, true), upgraded(cover, now, false)];
         for candidates in [[candidates[0].clone(), candidates[1].clone()].concat(), candidates[2].clone()] {
             if let Some(best) = self.cheapest(i, candidates) {
-                self.take(i, best);
+                self.set_counts(i, best);
                 return Ok(());
             }
         }
         self.add_singles(i)
     }
 
-    /// No whole action fits: replicas one by one, wherever a query per second is cheapest.
+    /// Adds replicas one by one where a query per second is cheapest, because no whole action fits.
     fn add_singles(&mut self, i: usize) -> Result<(), usize> {
         for _ in 0..SINGLES_MAX {
             if self.limits.exceeded() {
@@ -114,7 +114,7 @@ impl Greedy<'_> {
             let price = |v: usize| (cover.price(&one_more(v)) - cover.price(now)) / cover.kinds[v].qps;
             let best = fitting.min_by(|&a, &b| price(a).total_cmp(&price(b))).ok_or(i)?;
             let counts = one_more(best);
-            self.take(i, counts);
+            self.set_counts(i, counts);
         }
         Err(i)
     }
@@ -132,7 +132,7 @@ impl Greedy<'_> {
             let price = cover.price(now);
             let candidates = [removed(cover, now), downgraded(cover, now)].concat();
             match self.cheapest(i, candidates) {
-                Some(best) if cover.price(&best) < price - SAVING_MIN * price.abs().max(1.0) => self.take(i, best),
+                Some(best) if cover.price(&best) < price - SAVING_MIN * price.abs().max(1.0) => self.set_counts(i, best),
                 _ => return,
             }
         }

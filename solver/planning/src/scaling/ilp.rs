@@ -1,29 +1,31 @@
-//! The integer linear programme of INFaaS section 4.2.1, as data for HiGHS: the fallback of the search and its oracle.
+//! How is the scaling problem stated for HiGHS? The integer linear programme of INFaaS section 4.2.1.
 //!
-//! Columns: `k` kept and `a` added replicas of each variant, integers, `0 <= k <= N`, `0 <= a`; `a` only where the latency is
-//! within the SLO (constraint 2: a variant that is too slow may stay or go, never grow). Constraint 4, `N + delta >= 0`, is the
-//! lower bound of `k`.
+//! It is the fallback of the search, and its oracle.
+//!
+//! Columns: `k` kept and `a` added replicas of each variant, integers, `0 <= k <= N`, `0 <= a`; `a` only where the
+//! latency is within the SLO (constraint 2: a variant that is too slow may stay or go, never grow). Constraint 4,
+//! `N + delta >= 0`, is the lower bound of `k`.
 
 use super::program::{Counts, Program, REPLICAS_MAX};
 use apportion_mip::Limits;
 use apportion_mip::highs::{self, Settings};
 use apportion_mip::{ColumnId, Ending, Formulation};
 
-/// What is minimised.
+/// Goal of the programme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IlpGoal {
     /// The price of all replicas (the objective without its constant).
     Price,
-    /// Minus the capacity of one application, whose own load is then not asked for.
+    /// Minus the capacity of one application. Its own load is then not a constraint.
     Capacity(usize),
 }
 
-/// What HiGHS found.
+/// Result of HiGHS.
 #[derive(Clone, Debug)]
 pub(crate) struct IlpResult {
     pub ending: Ending,
     pub counts: Option<Counts>,
-    /// Nothing has a lower price.
+    /// No solution has a lower price.
     pub bound: f64,
 }
 
@@ -44,7 +46,7 @@ pub(crate) fn solve(program: &Program, goal: IlpGoal, limits: &Limits, start: Op
     IlpResult { ending: solved.ending, counts, bound: solved.bound }
 }
 
-/// The programme; `None` where a load can be covered by nothing.
+/// The programme; `None` if no variant can cover a load.
 fn formulate(program: &Program, goal: IlpGoal) -> Option<Columns> {
     let mut columns = Columns { formulation: Formulation::default(), of: Vec::with_capacity(program.covers.len()) };
     for (i, _) in program.covers.iter().enumerate() {
@@ -65,7 +67,7 @@ impl Columns {
         let cover = &program.covers[i];
         let mut of = Vec::with_capacity(cover.kinds.len());
         for kind in &cover.kinds {
-            // as many as the load needs, or without a load as many as the resources hold
+            // as many as the load needs, or without a load as many as the resources allow
             let worth = (cover.needed / kind.qps).ceil().clamp(0.0, f64::from(REPLICAS_MAX));
             let held = kind.uses.iter().zip(&program.totals).filter(|(u, _)| **u > 0.0).map(|(u, total)| total / u);
             let held = (held.fold(f64::INFINITY, f64::min) + 1e-6).floor();

@@ -1,22 +1,24 @@
-//! One application at given prices of the resources: the cheapest cover of its load, or every cover up to a price.
+//! Which replicas cover the load of one application most cheaply, at given prices of the resources?
 //!
-//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a covering
-//! knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by price for each
-//! query per second; what is still missing costs at least what it costs at the items left, taken in that order in fractions.
+//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a
+//! covering knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by
+//! price for each query per second; what is still missing costs at least what it costs at the items left, taken in that
+//! order in fractions.
 
 use super::program::{ApplicationNumbers, Counts};
 use apportion_mip::Limits;
 use std::ops::ControlFlow;
 
-/// The load that a search covers exceeds the needed one by this, relative: sums in another order must not fall below it.
+/// A search covers a load that exceeds the needed one by this, relative. So sums in another order stay above the needed
+/// load.
 const ROUNDING: f64 = 1e-13;
 
-/// Most steps of one search: where that is not enough, HiGHS has better bounds.
+/// Most steps of one search. Beyond it, HiGHS has better bounds.
 const STEPS_MAX: u64 = 20_000_000;
-/// Steps between two looks at the limits.
-const STEPS_AT_ONCE: u64 = 1_024;
+/// Steps between two checks of the limits.
+const STEPS_PER_CHECK: u64 = 1_024;
 
-/// A search that its limits, or the count of its steps, ended before it knew the answer.
+/// The limits, or the count of steps, ended a search before its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended;
 
@@ -31,14 +33,14 @@ impl<'a> Steps<'a> {
         Self { taken: 0, limits }
     }
 
-    /// Takes another step; whether the search is over.
-    fn are_over(&mut self) -> bool {
+    /// Counts a step. Whether the search must stop.
+    fn must_stop(&mut self) -> bool {
         self.taken += 1;
-        self.taken > STEPS_MAX || (self.taken.is_multiple_of(STEPS_AT_ONCE) && self.limits.exceeded())
+        self.taken > STEPS_MAX || (self.taken.is_multiple_of(STEPS_PER_CHECK) && self.limits.exceeded())
     }
 }
 
-/// Replicas of one variant that run already, or that are added.
+/// Replicas of one variant: the running ones, or the added ones.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     kind: usize,
@@ -80,7 +82,7 @@ pub(crate) struct Knapsack {
     best: Vec<u32>,
 }
 
-/// The least price of what is missing, by items taken in order and in fractions.
+/// The least price of the missing load, by items taken in order and in fractions.
 fn fractional(items: &[Item], mut missing: f64) -> f64 {
     let mut price = 0.0;
     for item in items {
@@ -142,8 +144,8 @@ impl Knapsack {
         if ended.is_break() { Err(Ended) } else { Ok(choice) }
     }
 
-    /// All covers with a price below `limit` of which no replica can be spared, none dominated by another in price and use of
-    /// every resource; `None` if there are more than `most`, or the limits end the search.
+    /// All covers below a price that need every replica. No listed cover is dominated by another in price and in the use of
+    /// every resource. `None` if there are too many, or if the limits end the search.
     pub fn within(
         &mut self,
         cover: &ApplicationNumbers,
@@ -204,12 +206,12 @@ fn descend(
     let open = item.after.is_none_or(|kept| counts[kept] == items[kept].most);
     let most = if open { (missing / item.qps).ceil().min(f64::from(item.most)) as u32 } else { 0 };
     for n in (0..=most).rev() {
-        if steps.are_over() {
+        if steps.must_stop() {
             counts[j] = 0;
             return ControlFlow::Break(());
         }
         let (missing, price) = (missing - f64::from(n) * item.qps, price + f64::from(n) * item.price);
-        // fewer of this one means more of dearer ones: the bound only rises
+        // fewer of this item means more of dearer items, so the bound only rises
         let bound = price + if missing > 0.0 { fractional(&items[j + 1..], missing) } else { 0.0 };
         if bound >= limit && missing > 0.0 {
             break;
@@ -237,7 +239,7 @@ fn choice(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: 
     LoadCover { price: cover.price(&counts), uses: (0..resources).map(use_of).collect(), counts, priced }
 }
 
-/// Drops what another is no dearer than and uses no more of anything than.
+/// Removes covers that another cover dominates: it is not dearer and uses no more of any resource.
 fn undominated(mut choices: Vec<LoadCover>) -> Vec<LoadCover> {
     choices.sort_by(|a, b| a.price.total_cmp(&b.price));
     let mut kept: Vec<LoadCover> = Vec::with_capacity(choices.len());
@@ -251,7 +253,7 @@ fn undominated(mut choices: Vec<LoadCover>) -> Vec<LoadCover> {
     kept
 }
 
-/// The replicas of choices, one for each application.
+/// The replicas of covers, one cover for each application.
 pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a LoadCover>) -> Counts {
     choices.map(|c| c.counts.clone()).collect()
 }
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_lasts_ends_with_its_limits() {
+    fn a_long_search_ends_at_its_limits() {
         // subset sums that only ever nearly fit, all at the same price for each query per second: no bound prunes anything
         let kind = |k: u32| {
             let qps = 1.0 + f64::from(k) * 1e-3;
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheapest_cover_is_that_of_brute_force() {
+    fn the_cheapest_cover_agrees_with_brute_force() {
         let mut knapsack = Knapsack::default();
         let mut none = 0;
         for seed in 0..300 {

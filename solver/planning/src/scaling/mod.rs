@@ -1,7 +1,7 @@
-//! INFaaS's scaling problem (section 4.2.1): how many replicas of each variant of each application to load or unload.
+//! How many replicas of each variant of each application are loaded or unloaded? INFaaS's scaling problem (section 4.2.1).
 //!
-//! For variant *j* of application *i* with `N` replicas, saturation throughput `Q`, cost `C` per second, load latency `T_load`,
-//! inference latency `T_inf` and use `R` of each resource, integers `delta`:
+//! For variant *j* of application *i* with `N` replicas, saturation throughput `Q`, cost `C` per second, load latency
+//! `T_load`, inference latency `T_inf` and use `R` of each resource, integers `delta`:
 //!
 //! ```text
 //! minimise    sum C (delta + lambda T_load max(delta, 0))
@@ -11,10 +11,10 @@
 //!             N + delta >= 0                                                       (4)
 //! ```
 //!
-//! A variant that is slower than its SLO may stay or go, never grow. The applications are joined by (3) alone, and the search
-//! lives on that: `dual` prices the resources, `knapsack` lists what each application would choose near those prices, and
-//! `search` proves the best combination. `ilp` is the same programme for HiGHS, the fallback and the tests' oracle;
-//! `greedy` is the heuristic of section 4.2.2, whose value is reported beside the optimum.
+//! A variant that is slower than its SLO may stay or be unloaded, but not grow. Only (3) joins the applications, and
+//! the search uses that. `dual` prices the resources, `knapsack` lists the good covers of each application near those
+//! prices, and `search` proves the best combination. `ilp` states the same programme for HiGHS: it is the fallback and
+//! the oracle of the tests. `greedy` is the heuristic of section 4.2.2, whose value is reported beside the optimum.
 
 pub mod bench;
 #[cfg(test)]
@@ -39,14 +39,16 @@ use search::MinimumResult;
 
 pub use explain::GREEDY;
 
-/// Plans a scaling problem: the outcome and how it came about. The exact planner proves optima to the last bit of a float,
-/// whatever gap is asked for; the gap only says what counts as optimal where the time limit ends the proof.
+/// Plans a scaling problem. Returns the outcome and a report on the run.
+///
+/// The exact planner proves optima to the last bit of a float, whatever the gap. The gap only decides what counts as
+/// optimal if the time limit ends the proof.
 pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome, PlanningReport) {
     let program = Program::new(problem);
     let limits = options.limits();
     let (outcome, mut report) = match options.planner {
         Planner::Greedy => heuristic(problem, &program, options, &limits),
-        // the baselines place pipelines, and here there is none: callers that offer them refuse them by name
+        // baselines place pipelines, and a scaling problem has none: callers refuse them by name
         _ => exact(problem, &program, options, &limits),
     };
     report.seconds = (options.elapsed)().as_secs_f64();
@@ -75,7 +77,10 @@ fn exact(
     let bound = if stopped.is_none() { plan.value } else { (bound - constant).min(plan.value) };
     report.objective = ObjectiveValue { step: None, value: Some(plan.value), bound: Some(bound) };
     report.explanation = explain::explain(problem, &plan);
-    report.explanation.decisions.insert(0, explain::beside(greedy.map(|g| plan_of(problem, &g)).as_ref(), plan.value));
+    report
+        .explanation
+        .decisions
+        .insert(0, explain::compare_with_heuristic(greedy.map(|g| plan_of(problem, &g)).as_ref(), plan.value));
     let proven = report.objective.gap().is_some_and(|gap| gap <= options.gap);
     let outcome = match stopped {
         Some(stopped) if !proven => ScalingOutcome::Feasible { plan, stopped },
@@ -92,7 +97,7 @@ fn heuristic(
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::empty_report(options);
     let Ok(counts) = greedy::counts(program, &limits.for_finishing()) else {
-        // that it finds nothing says nothing: the exact search says whether there is nothing
+        // without a plan the heuristic proves nothing, so the exact search decides whether there is a plan
         return match search::minimise(program, None, limits) {
             MinimumResult::Infeasible => infeasible(problem, program, report, limits),
             _ => (ScalingOutcome::Unknown { stopped: limits.stop_reason().unwrap_or(StopReason::Finished) }, report),
@@ -118,8 +123,8 @@ fn infeasible(
     (ScalingOutcome::Infeasible { shortfalls }, report)
 }
 
-/// What runs now, if it is as good as what was found: planning again from one's own plan then changes nothing. (After a plan
-/// is carried out, staying is optimal by the triangle inequality of load costs, but others may tie.)
+/// The running replicas, if they are as good as the new plan. So planning again after a plan changes nothing. (After a plan
+/// was carried out, staying is optimal by the triangle inequality of load costs, but other plans may tie.)
 fn prefer_running(program: &Program, counts: Counts) -> Counts {
     let running = program.running();
     let (stay, found) = (program.price(&running), program.price(&counts));
@@ -127,7 +132,7 @@ fn prefer_running(program: &Program, counts: Counts) -> Counts {
     if ties && program.admits(&running) { running } else { counts }
 }
 
-/// Whether the checker accepts a plan of ours; it always should.
+/// Whether the checker accepts our plan. It always should.
 fn is_clean(problem: &ScalingProblem, plan: &ScalingPlan) -> bool {
     let findings = apportion_checker::check_scaling(problem, plan);
     for finding in &findings {

@@ -1,12 +1,12 @@
-//! A scaling problem as numbers by index, for searches: what one replica gives, costs and uses.
+//! What does one replica of each variant serve, cost and use? A scaling problem as numbers by index, for searches.
 //!
-//! With `n = N + delta` replicas after the actions, `k = min(n, N)` of them kept and `a = max(n - N, 0)` added, the objective
-//! of INFaaS section 4.2.1 is `sum C k + C (1 + lambda T_load) a - sum C N`: two linear prices for each variant, the lower one
-//! first, and a constant.
+//! With `n = N + delta` replicas after the actions, `k = min(n, N)` of them kept and `a = max(n - N, 0)` added, the
+//! objective of INFaaS section 4.2.1 is `sum C k + C (1 + lambda T_load) a - sum C N`: two linear prices for each
+//! variant, the lower one first, and a constant.
 
 use apportion_domain::{Application, SLACK, ScalingAction, ScalingPlan, ScalingProblem};
 
-/// Most replicas of one variant that searches consider: past it a float no longer counts load exactly.
+/// Most replicas of one variant that searches consider. Beyond it a float does not count load exactly.
 pub(crate) const REPLICAS_MAX: u32 = 1_000_000_000;
 
 /// One variant of one application.
@@ -14,9 +14,9 @@ pub(crate) const REPLICAS_MAX: u32 = 1_000_000_000;
 pub(crate) struct VariantNumbers {
     /// Saturation throughput `Q`.
     pub qps: f64,
-    /// Price of a replica that runs already.
+    /// Price of a running replica.
     pub keep: f64,
-    /// Price of a replica that is added; at least `keep`.
+    /// Price of an added replica; at least `keep`.
     pub add: f64,
     /// Use of each resource by one replica.
     pub uses: Vec<f64>,
@@ -26,7 +26,7 @@ pub(crate) struct VariantNumbers {
     pub most: u32,
 }
 
-/// One application: cover a load.
+/// One application: its load and its variants.
 #[derive(Clone, Debug)]
 pub(crate) struct ApplicationNumbers {
     /// `L + slack`, less the tolerance of comparisons.
@@ -56,7 +56,7 @@ impl Program {
         }
     }
 
-    /// The same with another goal: the least use of resource `t`, which is no longer limited.
+    /// The same with another goal: the least use of resource `t`, without a limit on it.
     pub fn least_use(&self, t: usize) -> Self {
         let mut program = self.clone();
         program.totals[t] = f64::INFINITY;
@@ -82,12 +82,12 @@ impl Program {
         covered && self.totals.iter().enumerate().all(|(t, &total)| fits(self.used(counts, t), total))
     }
 
-    /// What runs now.
+    /// The running replicas.
     pub fn running(&self) -> Counts {
         self.covers.iter().map(|c| c.kinds.iter().map(|k| k.running).collect()).collect()
     }
 
-    /// Whether some load needs more replicas of a variant than searches consider: their "no" would prove nothing.
+    /// Whether some load needs more replicas of a variant than searches consider. Then "infeasible" proves nothing.
     pub fn is_out_of_range(&self) -> bool {
         let far = |c: &ApplicationNumbers| {
             c.kinds.iter().any(|k| k.most == REPLICAS_MAX && c.needed / k.qps > f64::from(REPLICAS_MAX))
@@ -111,7 +111,7 @@ impl ApplicationNumbers {
         self.kinds.iter().zip(n).map(|(kind, &n)| kind.uses[t] * f64::from(n)).sum()
     }
 
-    /// Load that replicas can take.
+    /// Load that these replicas can serve.
     pub fn capacity(&self, n: &[u32]) -> f64 {
         self.kinds.iter().zip(n).map(|(kind, &n)| kind.qps * f64::from(n)).sum()
     }
@@ -121,7 +121,7 @@ impl ApplicationNumbers {
         self.capacity(n) >= self.needed && self.kinds.iter().zip(n).all(|(kind, &n)| n <= kind.most)
     }
 
-    /// The most that its variants can take, resources aside; infinite where one may grow.
+    /// The largest load that its variants can serve without resource limits; infinite if one of them may grow.
     pub fn capacity_max(&self) -> f64 {
         let grows = self.kinds.iter().any(|k| k.most > k.running);
         let kept: f64 = self.kinds.iter().map(|k| k.qps * f64::from(k.running)).sum();
@@ -160,6 +160,6 @@ pub(crate) fn plan_of(problem: &ScalingProblem, counts: &Counts) -> ScalingPlan 
         }
         deltas.push(changes);
     }
-    // a sum of zeros may be minus zero, which a file would show
+    // a sum of zeros may be minus zero, and a file would show the sign
     ScalingPlan { actions, value: problem.cost(&deltas) + 0.0 }
 }

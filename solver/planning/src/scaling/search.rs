@@ -1,10 +1,11 @@
-//! The best combination of the applications' covers.
+//! Which covers of the applications are best together?
 //!
-//! With the bound `L` of [`dual`](super::dual) and some plan of price `z`, a better plan gives every application a cover whose
-//! price at the dual's prices is less than `z - L` above its cheapest. Few covers are: each application lists them
-//! ([`Knapsack::within`]), and what is left is a small programme of choices (one for each application) with the resource rows,
-//! whose relaxation is already as tight as the dual. It goes to the branch and bound for small programmes, and to HiGHS where
-//! that is not enough; where even the lists are too long, the whole integer programme goes to HiGHS.
+//! Let `L` be the bound of [`dual`](super::dual), and `z` the price of some plan. A better plan gives every application
+//! a cover whose price at the dual's prices is less than `z - L` above its cheapest cover. Few covers are so cheap, and
+//! each application lists them ([`Knapsack::within`]). The rest is a small programme with one choice for each
+//! application and the resource rows. Its relaxation is as tight as the dual. It goes to our branch and bound for small
+//! programmes, and to HiGHS if that is not enough. If the lists are too long, the whole integer programme goes to
+//! HiGHS.
 
 use super::dual;
 use super::dual::{Dual, Prices};
@@ -20,21 +21,21 @@ use apportion_mip::{ColumnId, Ending, Formulation};
 
 /// Most covers that one application may list.
 const COVERS_MAX: usize = 2_000;
-/// Covers beside the cheapest ones in the first, small programme.
+/// Covers in the first, small programme, beside the cheapest ones.
 const FIRST_COVERS: usize = 60;
-/// Most covers of a programme that is worth a try before the whole problem goes to HiGHS.
+/// Most covers of a small programme. With more, the whole problem goes to HiGHS.
 const LISTED_MAX: usize = 20_000;
-/// How far above the bound the first lists reach without a plan to compare with, in mean prices of one application.
+/// How far above the bound the first lists reach if no plan is known, in mean prices of one application.
 const FIRST_REACH: f64 = 0.5;
-/// Rounds of lists, each as far as the plan found before it asks for.
+/// Most rounds of lists. Each reaches as far as the best plan of the round before needs.
 const ATTEMPTS: usize = 3;
 /// Prices this near, relative, are equal.
 const EQUAL: f64 = 1e-9;
 
-/// What a search knows when it ends.
+/// How a search ended.
 #[derive(Clone, Debug)]
 pub(crate) enum MinimumResult {
-    /// Counts that obey every constraint; nothing has a price below `bound`.
+    /// Counts that obey every constraint. No plan has a price below `bound`.
     Found {
         counts: Counts,
         bound: f64,
@@ -47,7 +48,7 @@ pub(crate) enum MinimumResult {
 /// A plan with its price.
 type Incumbent = (f64, Counts);
 
-/// The cheapest counts; `start` is a plan in hand.
+/// Searches for the cheapest counts; `start` is a known plan.
 pub(crate) fn minimise(program: &Program, start: Option<&Counts>, limits: &Limits) -> MinimumResult {
     let mut best: Option<Incumbent> = start.map(|counts| (program.price(counts), counts.clone()));
     match dual::price(program, limits) {
@@ -71,7 +72,7 @@ fn proven(counts: Counts, bound: f64) -> MinimumResult {
     MinimumResult::Found { counts, bound, stopped: None }
 }
 
-/// The whole integer programme by HiGHS, beginning with the plan in hand.
+/// Solves the whole integer programme with HiGHS, from the best known plan.
 pub(crate) fn by_highs(program: &Program, best: Option<Incumbent>, bound: f64, limits: &Limits) -> MinimumResult {
     let answer = ilp::solve(program, IlpGoal::Price, limits, best.as_ref().map(|b| &b.1));
     let reason = limits.stop_reason_or_time_limit();
@@ -93,7 +94,7 @@ pub(crate) fn by_highs(program: &Program, best: Option<Incumbent>, bound: f64, l
     }
 }
 
-/// The lists were too long, the programme too hard, or time is up.
+/// The lists were too long, the programme was too hard, or the time is up.
 struct NotProven;
 
 /// The search near the dual's prices.
@@ -104,7 +105,7 @@ struct Near<'a> {
 }
 
 impl Near<'_> {
-    /// Replaces the plan in hand by the best one; `Ok` proves that it is.
+    /// Replaces the known plan by the best one. `Ok` proves that it is the best.
     fn improve(&self, best: &mut Option<Incumbent>) -> Result<(), NotProven> {
         for _ in 0..ATTEMPTS {
             let (lists, reach) = self.lists(best)?;
@@ -116,7 +117,7 @@ impl Near<'_> {
                 }
             }
             self.combine(&lists, self.gap(best).min(reach), best)?;
-            // what was not listed is dearer than the plan in hand, which may have been found just now
+            // every unlisted cover is dearer than the known plan, which this round may have found
             if self.gap(best) <= reach {
                 return Ok(());
             }
@@ -127,13 +128,14 @@ impl Near<'_> {
         Err(NotProven)
     }
 
-    /// Distance of the plan in hand from the bound, with room for equal prices.
+    /// Distance of the known plan from the bound, with a margin for equal prices.
     fn gap(&self, best: &Option<Incumbent>) -> f64 {
         let over = |price: f64| (price - self.prices.bound).max(0.0) + EQUAL * price.abs().max(1.0);
         best.as_ref().map_or(f64::INFINITY, |(price, _)| over(*price))
     }
 
-    /// Covers of each application up to a reach above its cheapest: the gap of the plan in hand, or as far as lists stay short.
+    /// Covers of each application up to a reach above its cheapest: the gap of the known plan, or less if the lists get
+    /// too long.
     fn lists(&self, best: &Option<Incumbent>) -> Result<(Vec<Vec<LoadCover>>, f64), NotProven> {
         let cheapest: f64 = self.prices.choices.iter().map(|c| c.priced).sum();
         let own = FIRST_REACH * cheapest / self.prices.choices.len().max(1) as f64 + EQUAL;
@@ -154,7 +156,7 @@ impl Near<'_> {
         Err(NotProven)
     }
 
-    /// The best combination of the listed covers up to `reach`, if it is better than the plan in hand.
+    /// The best combination of the listed covers up to `reach`, if it is better than the known plan.
     fn combine(&self, lists: &[Vec<LoadCover>], reach: f64, best: &mut Option<Incumbent>) -> Result<(), NotProven> {
         let near = |(list, cheapest): (&Vec<LoadCover>, &LoadCover)| -> Vec<LoadCover> {
             list.iter().filter(|c| c.priced < cheapest.priced + reach).cloned().collect()
@@ -172,7 +174,7 @@ impl Near<'_> {
             let counts = programme.counts(&lists, values);
             let price = self.program.price(&counts);
             if !self.program.admits(&counts) {
-                // within the solver's tolerance of a resource, not within ours
+                // the plan is within the solver's tolerance of a resource, but not within ours
                 return Err(NotProven);
             }
             if best.as_ref().is_none_or(|b| price < b.0) {
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn both_searches_find_what_brute_force_finds() {
+    fn both_searches_agree_with_brute_force() {
         let (mut feasible, mut infeasible) = (0, 0);
         for seed in 0..400 {
             let program = program(&mut Draw::new(seed));
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn with_no_time_the_plan_in_hand_comes_back_with_a_bound() {
+    fn without_time_the_known_plan_is_returned_with_a_bound() {
         for seed in 0..200 {
             let program = program(&mut Draw::new(seed));
             let Ok(start) = crate::scaling::greedy::counts(&program, &unlimited()) else { continue };

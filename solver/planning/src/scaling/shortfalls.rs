@@ -1,9 +1,9 @@
-//! Why a scaling problem has no plan, and the smallest single change of its file that makes one.
+//! Why does a scaling problem have no plan, and which smallest single change of its file gives one?
 //!
-//! First what no number of replicas can fix: a load that the variants within the SLO cannot take, because there are none. Then
-//! one value at a time is let go, and a search says how far: the total of a resource (its least use where all others hold), the
-//! load of an application (the largest capacity that it can have beside the others), an SLO (the least latency of a variant
-//! whose growth makes room). All three ends are exact.
+//! First, a cause that no number of replicas can fix: an application has no variant within its SLO. Then one value at a
+//! time is relaxed, and a search says how far. The values are the total of a resource (its least use if all others
+//! hold), the load of an application (the largest capacity that it can have beside the others), and an SLO (the least
+//! latency of a variant whose growth gives a plan). All three results are exact.
 
 use super::greedy;
 use super::ilp;
@@ -16,13 +16,13 @@ use apportion_mip::Ending;
 use apportion_mip::Limits;
 use std::time::Duration;
 
-/// Most applications whose load and SLO are let go, those with the largest loads first.
+/// Most applications whose load and SLO are relaxed. Those with the largest loads come first.
 const APPLICATIONS_MAX: usize = 24;
-/// Longest search for shortfalls, and the time that it gets even where solving has used up the limit of the run.
+/// Longest and least time for the search. It gets the least time even if solving has used up the limit of the run.
 const TIME_MAX: Duration = Duration::from_secs(10);
 const TIME_MIN: Duration = Duration::from_millis(300);
-/// Part of the time that is left for each search.
-const TIME_PART: f64 = 0.1;
+/// Share of the remaining time for each search.
+const TIME_SHARE: f64 = 0.1;
 
 /// The shortfalls of an infeasible problem; never empty.
 pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &Limits) -> Vec<Shortfall> {
@@ -68,13 +68,13 @@ impl ScalingRelaxations<'_> {
         found
     }
 
-    /// One application has nothing that covers its load; other changes cannot help.
+    /// No variant can cover the load of one application, so changes elsewhere cannot help.
     fn alone(&self, i: usize) -> Vec<Shortfall> {
         let found: Vec<Shortfall> = [self.slo(i), self.load(i)].into_iter().flatten().collect();
         if found.is_empty() { vec![self.slow(i)] } else { found }
     }
 
-    /// No variant within the SLO, and what runs is not enough; no single change of the file is either.
+    /// No variant is within the SLO, the running replicas are not enough, and no single change helps.
     fn slow(&self, i: usize) -> Shortfall {
         let application = self.application(i);
         let fastest = application.variants.iter().map(|v| v.latency_ms).fold(f64::INFINITY, f64::min);
@@ -93,7 +93,8 @@ impl ScalingRelaxations<'_> {
         self.short_of(t, self.program.used(&counts, t), true)
     }
 
-    /// The least total of a resource where no other is limited: no single change helps, but these are short by themselves.
+    /// The least total of a resource if no other resource is limited. No single change helps, but this resource is too
+    /// small.
     fn lone_resource(&self, t: usize) -> Option<Shortfall> {
         let mut program = self.program.least_use(t);
         program.totals.fill(f64::INFINITY);
@@ -113,13 +114,13 @@ impl ScalingRelaxations<'_> {
         })
     }
 
-    /// The largest load of an application: its largest capacity beside the others, less its slack. Where the slack alone is more
-    /// than that, the slack gives way.
+    /// The largest load of an application: its largest capacity beside the others, less its slack. If the slack alone
+    /// is larger, the slack is relaxed.
     fn load(&self, i: usize) -> Option<Shortfall> {
         if self.limits.exceeded() || !self.is_feasible(&self.without_load(i)) {
             return None;
         }
-        let answer = ilp::solve(self.program, IlpGoal::Capacity(i), &self.limits.with_share_of_time(TIME_PART), None);
+        let answer = ilp::solve(self.program, IlpGoal::Capacity(i), &self.limits.with_share_of_time(TIME_SHARE), None);
         let counts = answer.counts.filter(|_| answer.ending == Ending::Optimal)?;
         let application = self.application(i);
         let capacity = self.program.covers[i].capacity(&counts[i]);
@@ -145,8 +146,8 @@ impl ScalingRelaxations<'_> {
         program
     }
 
-    /// The least SLO of an application that makes a plan, one of its variants' latencies: more may grow, never less, so the
-    /// latencies can be halved over.
+    /// The least SLO of an application that gives a plan. It is the latency of one of its variants. A longer SLO lets more
+    /// variants grow, so bisection over the latencies finds it.
     fn slo(&self, i: usize) -> Option<Shortfall> {
         let application = self.application(i);
         let mut latencies: Vec<f64> =
@@ -186,7 +187,7 @@ impl ScalingRelaxations<'_> {
             return None;
         }
         let start = greedy::counts(program, self.limits).ok();
-        match minimise(program, start.as_ref(), &self.limits.with_share_of_time(TIME_PART)) {
+        match minimise(program, start.as_ref(), &self.limits.with_share_of_time(TIME_SHARE)) {
             MinimumResult::Found { counts, stopped: None, .. } => Some(counts),
             _ => None,
         }

@@ -51,7 +51,7 @@ fn the_report_states_the_heuristics_value_and_its_gap() {
 }
 
 #[test]
-fn planning_again_from_ones_own_plan_changes_nothing() {
+fn planning_again_from_a_plan_changes_nothing() {
     let mut plans = 0;
     for seed in 0..400 {
         let mut problem = problem(&mut Draw::new(seed));

@@ -1,4 +1,4 @@
-//! Solves the points of a frontier, as few of them as will do.
+//! Which points of a frontier must be solved, and which follow from others?
 
 use super::point::{FrontierPoint, Origin, settle};
 use crate::exact::model::tightening::Tightening;
@@ -41,7 +41,7 @@ struct Fill<'a> {
 }
 
 impl Fill<'_> {
-    /// Fills what lies between two known points.
+    /// Fills the points between two known points.
     fn between(&self, easy: usize, hard: usize) {
         if hard - easy < 2 {
             return;
@@ -119,8 +119,8 @@ fn accuracy(problem: &Problem, plan: &Plan) -> f64 {
     problem.pipelines.iter().zip(&plan.pipelines).map(|(p, part)| weight(p.weight) * part.accuracy).sum()
 }
 
-/// Whether two proven points leave nothing to be found between them: by the mode's first criterion nothing there is better
-/// than the easier or worse than the harder; where these agree, the same holds of what breaks ties.
+/// Whether the points between two proven points are known. By the mode's first criterion none of them is better than the
+/// easier point or worse than the harder one. If these agree, the same holds for the criterion that breaks ties.
 fn agree(easy: &FrontierPoint, hard: &FrontierPoint) -> bool {
     let same = |a: Option<f64>, b: Option<f64>| match (a, b) {
         (Some(a), Some(b)) => (a - b).abs() <= SLACK * a.abs().max(1.0),

@@ -1,15 +1,16 @@
-//! Frontiers: how cost, accuracy and replicas change while one value of a problem is varied.
+//! How do cost, accuracy and replicas change while one value of a problem varies?
 //!
-//! Along every [`Sweep`] one direction is harder: more demand, a smaller SLO, a smaller budget, fewer devices. A plan for a
-//! harder point is a plan for every easier one, and what is infeasible stays so where it is harder. Three things follow:
+//! Along every [`Sweep`] one direction is harder: more demand, a smaller SLO, a smaller budget, fewer devices. A plan
+//! for a harder point is a plan for every easier one. An infeasible point makes all harder points infeasible. Three
+//! things follow:
 //!
-//! - *No search where the answer is known.* Points are halved: both ends first, then the middle. Everything harder
-//!   than an infeasible point is infeasible; and between two proven points that agree in value, cost, accuracy and replicas
-//!   nothing can differ, so that the harder plan is the answer for all of them.
-//! - *Plans travel.* A point takes its harder neighbour's plan where that is better than what its own search found in time.
-//! - *Bounds travel the other way.* What no plan reaches at an easier point, none reaches at a harder one.
+//! - *No search where the result is known.* Both ends are solved first, then the middle, and so on. Points harder than an
+//!   infeasible point are infeasible. If two proven points agree in value, cost, accuracy and replicas, the harder plan is
+//!   the result for all points between them.
+//! - *Plans move to easier points.* A point takes the plan of its harder neighbour if that plan is better than its own.
+//! - *Bounds move to harder points.* A value that no plan reaches at an easier point, no plan reaches at a harder one.
 //!
-//! Whatever was taken over was confirmed by the checker at its new point.
+//! The checker confirms every plan that moved at its new point.
 
 mod fill;
 mod point;
@@ -28,10 +29,10 @@ use crate::options::PlanOptions;
 use apportion_domain::{Invalids, Mode, ObjectiveStep, PlanStatus, Problem, SLACK};
 use point::settle;
 
-/// Plans a problem at every value of a sweep, in parallel; the points come back in the order of `values`. The time limit of
-/// `options` holds for each search; its planner and trace are not used: a frontier is one of the formulation.
+/// Plans a problem at every value of a sweep, in parallel. The points have the order of `values`.
 ///
-/// `on_point` is called, from any thread, each time that a point becomes known.
+/// The time limit of `options` holds for each search. Its planner and trace are not used: a frontier belongs to the
+/// formulation. `on_point` is called from any thread each time a point becomes known.
 ///
 /// # Errors
 /// Values that the problem refuses, with their pointers.
@@ -52,13 +53,13 @@ pub fn frontier(
     let mut points = fill::fill(&problems, options, on_point);
     pass_plans_on(&problems, &mut points, options.gap);
     pass_bounds_on(&mut points, options.gap);
-    finish(&problems, &mut points, options);
+    add_reasons(&problems, &mut points, options);
     let mut placed: Vec<(usize, FrontierPoint)> = order.into_iter().zip(points).collect();
     placed.sort_by_key(|(i, _)| *i);
     Ok(placed.into_iter().map(|(_, point)| point).collect())
 }
 
-/// Hands plans from harder to easier points where they are better than what was found there.
+/// Moves plans from harder to easier points if they are better than the plans there.
 fn pass_plans_on(problems: &[(f64, Problem)], points: &mut [FrontierPoint], gap: f64) {
     for i in (1..points.len()).rev() {
         let (easier, harder) = points.split_at_mut(i);
@@ -76,7 +77,7 @@ fn pass_plans_on(problems: &[(f64, Problem)], points: &mut [FrontierPoint], gap:
     }
 }
 
-/// Hands bounds from easier to harder points.
+/// Moves bounds from easier to harder points.
 fn pass_bounds_on(points: &mut [FrontierPoint], gap: f64) {
     for i in 1..points.len() {
         let (before, here) = (points[i - 1].objective, &mut points[i]);
@@ -94,7 +95,7 @@ fn pass_bounds_on(points: &mut [FrontierPoint], gap: f64) {
 }
 
 /// Adds binding limits, and the shortfalls of the easiest infeasible point.
-fn finish(problems: &[(f64, Problem)], points: &mut [FrontierPoint], options: &PlanOptions) {
+fn add_reasons(problems: &[(f64, Problem)], points: &mut [FrontierPoint], options: &PlanOptions) {
     for ((_, problem), point) in problems.iter().zip(points.iter_mut()) {
         if let Some(plan) = &point.plan {
             point.binding = explain::binding(problem, plan);
@@ -108,13 +109,13 @@ fn finish(problems: &[(f64, Problem)], points: &mut [FrontierPoint], options: &P
 /// Whether a plan beats another by the order of the problem's mode, ties included.
 fn is_better(problem: &Problem, a: &FrontierPoint, b: &FrontierPoint) -> bool {
     let (Some(left), Some(right)) = (score(problem, a), score(problem, b)) else { return a.plan.is_some() };
-    // what the last stage may give up for fewer replicas is no difference
+    // the accuracy that the last stage may give up for fewer replicas is no difference
     let least = 2.0 * ACCURACY_SLACK * right.0.abs().max(SLACK);
     let first = left.0 - right.0;
     first > least || (first.abs() <= least && left.1 > right.1 + SLACK * right.1.abs().max(1.0))
 }
 
-/// What a mode looks at first and second; more is better. In `hardware_then_accuracy` the step `hardware` comes first.
+/// First and second criterion of a mode; more is better. In `hardware_then_accuracy` the step `hardware` comes first.
 fn score(problem: &Problem, point: &FrontierPoint) -> Option<(f64, f64)> {
     let plan = point.plan.as_ref()?;
     let (accuracy, replicas) = (point.accuracy?, plan.replicas() as f64);
@@ -122,7 +123,7 @@ fn score(problem: &Problem, point: &FrontierPoint) -> Option<(f64, f64)> {
         Mode::HardwareThenAccuracy if point.step() == Some(ObjectiveStep::Hardware) => (2.0, -replicas),
         Mode::HardwareThenAccuracy => (accuracy, -replicas),
         Mode::MaxAccuracy => (accuracy, -plan.cost_per_hour),
-        // what breaks ties is the fewest changes, which a harder point knows nothing of
+        // the tie break is the fewest changes, which a harder point does not know
         Mode::MinCost => (-point.objective.value?, 0.0),
     })
 }

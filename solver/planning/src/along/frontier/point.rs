@@ -2,7 +2,7 @@
 
 use apportion_domain::{Binding, ObjectiveStep, ObjectiveValue, Plan, PlanStatus, Shortfall, StopReason};
 
-/// Where the answer of a point comes from.
+/// Origin of the result at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// It was searched for.
@@ -30,7 +30,7 @@ impl Origin {
 pub struct FrontierPoint {
     /// The value that was varied, in the unit of [`Sweep::unit`](super::Sweep::unit).
     pub value: f64,
-    /// What is known.
+    /// The status of the plan.
     pub status: PlanStatus,
     /// Value and bound of the objective.
     pub objective: ObjectiveValue,
@@ -44,7 +44,7 @@ pub struct FrontierPoint {
     pub shortfalls: Vec<Shortfall>,
     /// Why the search ended before its proof.
     pub stopped: Option<StopReason>,
-    /// Where the answer comes from.
+    /// Origin of the result.
     pub origin: Origin,
 }
 
@@ -73,7 +73,7 @@ impl FrontierPoint {
     }
 }
 
-/// Says again what is known, after a plan or a bound has changed.
+/// Updates the status after a plan or a bound has changed.
 pub(super) fn settle(point: &mut FrontierPoint, gap: f64) {
     if point.objective.gap().is_some_and(|g| g <= gap) {
         point.status = PlanStatus::Optimal;

@@ -1,4 +1,4 @@
-//! The values of a sweep that are worth looking at.
+//! Which values of a sweep are worth a point?
 
 use super::fill::limits;
 use super::sweep::Sweep;
@@ -16,13 +16,13 @@ use apportion_mip::Limits;
 pub const POINTS_MAX: usize = 10_000;
 /// Default range of demands, as parts of the largest that can be served.
 const DEMAND: (f64, f64) = (0.10, 1.15);
-/// How often a demand is doubled or halved in search of the largest; what is servable beyond that is called unlimited.
+/// Most doublings or halvings in the search for the largest demand. Beyond them the servable demand counts as unlimited.
 const DOUBLINGS_MAX: u32 = 12;
 /// Relative precision of the largest demand.
 const DEMAND_PRECISION: f64 = 1e-3;
-/// An SLO this many times as large as the problem's, or as the smallest possible, is not worth a point by default.
+/// Largest SLO of the default range, as a factor on the problem's SLO or on the smallest possible one.
 const SLO_FACTOR: f64 = 4.0;
-/// A feasibility question is answered by any plan.
+/// Gap of a search that only asks whether there is a plan.
 const ANY_GAP: f64 = 0.5;
 
 /// Why there is no default range.
@@ -50,10 +50,10 @@ pub fn values(sweep: Sweep, (from, to): (f64, f64), points: usize) -> Vec<f64> {
     values
 }
 
-/// The range in which something happens: see each sweep. The time limit of `options` holds for each search.
+/// The range in which plans change along a sweep. The time limit of `options` holds for each search.
 ///
 /// # Errors
-/// If nothing happens anywhere, why.
+/// Why there is no such range.
 pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
     match sweep {
         Sweep::Demand(_) => demand(problem, sweep, options),

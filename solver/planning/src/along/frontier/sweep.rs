@@ -1,8 +1,8 @@
-//! What a frontier varies.
+//! Which value does a frontier vary?
 
 use apportion_domain::{HardwareIndex, Invalid, Invalids, Pipeline, PipelineDraft, PipelineIndex, Problem};
 
-/// The value of a problem that is varied.
+/// The value that a frontier varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
     /// Demand in queries per second: of one pipeline, or of all together, each keeping its part of the sum.

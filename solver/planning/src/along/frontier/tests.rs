@@ -20,7 +20,7 @@ fn solved() -> (Vec<(f64, Problem)>, Vec<FrontierPoint>) {
 }
 
 #[test]
-fn a_point_that_found_nothing_takes_the_plan_of_a_harder_one() {
+fn a_point_without_a_plan_takes_a_harder_plan() {
     let (problems, mut points) = solved();
     let (cost, harder) = (points[1].cost_per_hour(), points[2].cost_per_hour());
     let stopped = Some(StopReason::TimeLimit);
@@ -44,7 +44,7 @@ fn a_point_that_found_nothing_takes_the_plan_of_a_harder_one() {
 }
 
 #[test]
-fn a_bound_of_an_easier_point_can_prove_a_harder_one() {
+fn the_bound_of_an_easier_point_proves_a_harder_plan() {
     let (_, mut points) = solved();
     // as if both had the same plan, and the harder search had ended without its proof
     let bound = points[0].objective.bound;

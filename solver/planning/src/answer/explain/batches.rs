@@ -1,4 +1,4 @@
-//! What a group's neighbouring batch sizes would cost, everything else as it is: by arithmetic alone.
+//! What would a neighbouring batch size of a group cost, if everything else stayed? By arithmetic alone.
 
 use super::binding::in_time;
 use super::latency::{located, longest_ms};
@@ -10,8 +10,8 @@ use apportion_domain::{
 };
 use apportion_mip::Limits;
 
-/// Adds the next smaller and the next larger batch size to the decision on each group that serves any traffic.
-pub(super) fn add(
+/// Adds the next smaller and the next larger batch size to the decision on each group with traffic.
+pub(super) fn add_neighbours(
     problem: &Problem,
     plan: &Plan,
     provenance: Option<&Provenance>,
@@ -34,7 +34,7 @@ pub(super) fn add(
             decision.alternatives.extend(neighbours.map(|row| Alternative {
                 kind: AlternativeKind::Batch,
                 to: row.batch.to_string(),
-                consequence: what_if.with(row),
+                consequence: what_if.consequence_of(row),
             }));
         }
     }
@@ -55,7 +55,7 @@ struct WhatIf<'a> {
 }
 
 impl WhatIf<'_> {
-    fn with(&self, row: &ProfileRow) -> Consequence {
+    fn consequence_of(&self, row: &ProfileRow) -> Consequence {
         let charge = self.pipeline.hop_charge_ms(row.latency_ms);
         let rule = self.problem.objective.latency_rule;
         let longest = longest_ms(rule, self.pipeline, self.part, Some((&self.a.group, charge)));
@@ -79,7 +79,7 @@ impl WhatIf<'_> {
         Consequence::Plan(Change { replicas: added, cost_per_hour, accuracy: 0.0 })
     }
 
-    /// Replicas that carry the group's load, and what must be spare, and the task's minimum.
+    /// Replicas for the group's load, the survivable losses, and the task's minimum.
     fn replicas(&self, row: &ProfileRow) -> u32 {
         let load = self.a.utilisation * f64::from(self.a.replicas) * self.now.throughput_qps() * self.headroom;
         let carrying = replicas_for(load, row.throughput_qps()) + self.pipeline.survive;
@@ -88,7 +88,7 @@ impl WhatIf<'_> {
         carrying.max(self.pipeline.task(self.task).min_replicas.saturating_sub(others))
     }
 
-    /// What the plan uses of this hardware type, in eighths of devices.
+    /// Devices of this hardware type in the plan, in eighths.
     fn eighths(&self) -> u64 {
         let all = self.plan.pipelines.iter().flat_map(|p| &p.assignments);
         let here = all.filter(|other| other.group.hardware == self.a.group.hardware);

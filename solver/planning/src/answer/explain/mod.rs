@@ -1,15 +1,14 @@
-//! Words for a plan: why each group runs as it does, which limits have no room left, what else there was, and what more of
-//! each resource would buy.
+//! Why is a plan as it is? The reasons for each group, the binding limits, the alternatives, and the prices of resources.
 //!
-//! What can be read off the plan and the profiles always is ([`reasons`], [`batches`]). What takes another search
-//! ([`again`]: another variant or hardware for a task, one device more, 10 ms more) is searched for after the plan is
-//! settled, within [`TIME_MAX`]; what that leaves out is said.
+//! The modules [`reasons`] and [`batches`] need only the plan and the profiles. The module [`variations`] searches
+//! again: with another variant or hardware for a task, with one more device, with 10 ms more. It does so after the plan
+//! is known, within a short time. The explanation names the alternatives that it leaves out.
 
-mod again;
 mod batches;
 mod binding;
 mod latency;
 mod reasons;
+mod variations;
 
 pub(crate) use binding::binding;
 
@@ -17,7 +16,7 @@ use crate::exact::search::attempt::Provenance;
 use crate::options::PlanOptions;
 use apportion_domain::{Explanation, ObjectiveValue, Plan, Problem};
 
-/// Explains a plan. Without a `provenance` (a planner that does not search) nothing is searched for again.
+/// Explains a plan. Without a `provenance` (a planner that does not search) nothing is searched again.
 pub(crate) fn explain(
     problem: &Problem,
     plan: &Plan,
@@ -33,10 +32,10 @@ pub(crate) fn explain(
         let missing = groups - explanation.decisions.len();
         explanation.left_out.push(format!("why {missing} groups run as they do: {}", limits.stop_reason_or_time_limit()));
     }
-    // what is worked out beyond that is a reader's comfort, and none is there who told it to stop
+    // a cancelled run needs no alternatives
     if options.explain && !limits.is_cancelled() {
-        batches::add(problem, plan, provenance, &mut explanation.decisions, &limits);
-        again::add(problem, plan, objective, provenance, options, &mut explanation);
+        batches::add_neighbours(problem, plan, provenance, &mut explanation.decisions, &limits);
+        variations::add_variations(problem, plan, objective, provenance, options, &mut explanation);
     }
     explanation
 }

@@ -1,4 +1,4 @@
-//! Why each group is as it is, read off the plan and the profiles.
+//! Why does each group run as it does? The plan and the profiles say it.
 
 use super::binding::{BINDING, in_time};
 use super::latency::{located, longest_ms};
@@ -8,7 +8,7 @@ use apportion_domain::{
 };
 use apportion_mip::Limits;
 
-/// One decision for each group, as far as there is time, without alternatives yet; `of_plan` is what binds the plan as a whole.
+/// One decision for each group, as far as time allows, without alternatives. `of_plan` are the binding limits of the plan.
 pub(super) fn decisions(problem: &Problem, plan: &Plan, of_plan: &[Binding], limits: &Limits) -> Vec<Decision> {
     let mut all = Vec::new();
     for (pipeline, part) in problem.pipelines.iter().zip(&plan.pipelines) {
@@ -44,7 +44,7 @@ fn why(pipeline: &Pipeline, a: &Assignment) -> String {
     )
 }
 
-/// What keeps a group from being otherwise.
+/// The limits that bind a group.
 fn binding(
     problem: &Problem,
     pipeline: &Pipeline,
@@ -79,7 +79,7 @@ struct GroupPlace {
     hardware: HardwareIndex,
 }
 
-/// The SLO, where the next batch size that would serve more does not fit into it.
+/// The SLO, if the next batch size of higher throughput does not fit into it.
 fn larger_batch(
     problem: &Problem,
     pipeline: &Pipeline,
@@ -98,7 +98,7 @@ fn larger_batch(
     (!in_time(longest, pipeline.slo_ms)).then_some(binding)
 }
 
-/// The memory of the device, where a more accurate variant of the task does not fit into it.
+/// The memory of the device, if a more accurate variant of the task does not fit into it.
 fn memory(problem: &Problem, pipeline: &Pipeline, a: &Assignment, place: GroupPlace) -> Option<Binding> {
     let GroupPlace { task, variant, hardware } = place;
     let own = pipeline.variant(task, variant).accuracy;

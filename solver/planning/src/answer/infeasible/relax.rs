@@ -1,11 +1,11 @@
-//! How far one value has to give.
+//! How far must one value be relaxed?
 //!
-//! A limit that is let go leaves a formulation whose optimum is the least that the limit may be (most demand, fewest devices,
-//! shortest SLO, highest accuracy, least cost). That is a first answer; it is confirmed by planning with it, and where it
-//! fails, or where the latency rule is not the formulation's, bisection between what fails and what works finds the rest:
-//! feasibility is monotone in every one of these values.
+//! Without the limit, the optimum of a formulation is the tightest possible limit (most demand, fewest devices,
+//! shortest SLO, highest accuracy, least cost). A search with that value confirms it. If it fails, or if the
+//! formulation does not state the latency rule, bisection finds the value between a failing and a working one.
+//! Feasibility is monotone in each of these values.
 
-use super::knobs::ProblemValue;
+use super::values::ProblemValue;
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
@@ -18,7 +18,7 @@ use apportion_mip::Limits;
 const GAP: f64 = 1e-6;
 /// Relative gap of a search that only asks whether there is any plan.
 const ANY_GAP: f64 = 0.5;
-/// Answers are moved to the safe side by these much, relative, until the change really suffices: the solver has tolerances.
+/// Relative margins that are added until the change suffices, because the solver has tolerances.
 const SAFE: [f64; 4] = [0.0, 1e-9, 1e-7, 1e-6];
 /// Bisection ends at this relative width.
 const WIDTH: f64 = 1e-6;
@@ -28,7 +28,7 @@ const STEPS_MAX: usize = 60;
 /// Searches for relaxations of one problem.
 pub(super) struct RelaxationSearch<'a> {
     problem: &'a Problem,
-    /// Of all searches together.
+    /// Limits of all searches together.
     pub limits: &'a Limits,
 }
 
@@ -39,7 +39,7 @@ impl<'a> RelaxationSearch<'a> {
 
     /// Whether there is a plan; `None` if the search ends without an answer.
     pub fn is_feasible(&self, changed: &Problem, limits: &Limits) -> Option<bool> {
-        // which mode makes no difference to feasibility; least cost is the shortest way for several pipelines
+        // feasibility does not depend on the mode, and least cost is the fastest search for several pipelines
         let mode = match changed.objective.mode {
             Mode::HardwareThenAccuracy if changed.pipelines.len() == 1 => Mode::HardwareThenAccuracy,
             _ => Mode::MinCost,
@@ -57,47 +57,47 @@ impl<'a> RelaxationSearch<'a> {
         }
     }
 
-    /// The value nearest to what the knob has now with which there is a plan; `None` if there is none, or time is up.
-    pub fn least(&self, knob: ProblemValue, limits: &Limits) -> Option<f64> {
-        if let Some(steps) = knob.steps(self.problem) {
-            return self.first_step(knob, &steps, limits);
+    /// The value nearest to the present one with which there is a plan; `None` if there is none, or if the time is up.
+    pub fn least(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+        if let Some(steps) = limit.steps(self.problem) {
+            return self.first_step(limit, &steps, limits);
         }
-        if !self.works(knob, knob.loosest(self.problem), limits) {
+        if !self.works(limit, limit.loosest(self.problem), limits) {
             return None;
         }
-        let hint = self.hint(knob, limits);
-        let whole = matches!(knob, ProblemValue::Count(_));
-        let safe = |value: f64, by: f64| match knob {
+        let hint = self.hint(limit, limits);
+        let whole = matches!(limit, ProblemValue::Count(_));
+        let safe = |value: f64, by: f64| match limit {
             ProblemValue::Count(_) => value,
             ProblemValue::Demand(_) | ProblemValue::Floor(_) => value * (1.0 - by),
             _ => value * (1.0 + by),
         };
         let confirmed = hint.and_then(|hint| {
             let values = SAFE.iter().map(|&by| safe(hint, by));
-            values.into_iter().find(|&value| self.works(knob, value, limits))
+            values.into_iter().find(|&value| self.works(limit, value, limits))
         });
         match confirmed {
-            // under rule `path` no formulation asks for the SLO, so its answer is only an upper end
-            Some(value) if self.by_tasks() || !matches!(knob, ProblemValue::Slo(_)) => Some(value),
-            Some(value) => self.bisect(knob, value, whole, limits),
-            None => self.bisect(knob, self.some_end(knob, hint, limits)?, whole, limits),
+            // under rule `path` no formulation minimises the SLO, so its value is only an upper end
+            Some(value) if self.by_tasks() || !matches!(limit, ProblemValue::Slo(_)) => Some(value),
+            Some(value) => self.bisect(limit, value, whole, limits),
+            None => self.bisect(limit, self.some_end(limit, hint, limits)?, whole, limits),
         }
-        .filter(|&value| value > 0.0 || !matches!(knob, ProblemValue::Demand(_)))
+        .filter(|&value| value > 0.0 || !matches!(limit, ProblemValue::Demand(_)))
     }
 
-    fn works(&self, knob: ProblemValue, value: f64, limits: &Limits) -> bool {
-        knob.set(self.problem, value).and_then(|changed| self.is_feasible(&changed, limits)) == Some(true)
+    fn works(&self, limit: ProblemValue, value: f64, limits: &Limits) -> bool {
+        limit.set(self.problem, value).and_then(|changed| self.is_feasible(&changed, limits)) == Some(true)
     }
 
     /// The first of a few values that works, by bisection.
-    fn first_step(&self, knob: ProblemValue, steps: &[f64], limits: &Limits) -> Option<f64> {
-        if !steps.last().is_some_and(|&last| self.works(knob, last, limits)) {
+    fn first_step(&self, limit: ProblemValue, steps: &[f64], limits: &Limits) -> Option<f64> {
+        if !steps.last().is_some_and(|&last| self.works(limit, last, limits)) {
             return None;
         }
         let (mut fails, mut works) = (0, steps.len() - 1);
         while fails < works {
             let middle = fails + (works - fails) / 2;
-            if self.works(knob, steps[middle], limits) { works = middle } else { fails = middle + 1 }
+            if self.works(limit, steps[middle], limits) { works = middle } else { fails = middle + 1 }
         }
         Some(steps[works])
     }
@@ -106,12 +106,12 @@ impl<'a> RelaxationSearch<'a> {
         self.problem.objective.latency_rule == LatencyRule::TaskBudget
     }
 
-    /// What the formulation says.
-    fn hint(&self, knob: ProblemValue, limits: &Limits) -> Option<f64> {
-        let now = knob.now(self.problem);
-        let free = knob.loosest(self.problem);
-        let solve = |value: f64, goal: Goal| self.value(&knob.set(self.problem, value)?, goal, limits);
-        match knob {
+    /// The value that the formulation gives.
+    fn hint(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+        let now = limit.now(self.problem);
+        let free = limit.loosest(self.problem);
+        let solve = |value: f64, goal: Goal| self.value(&limit.set(self.problem, value)?, goal, limits);
+        match limit {
             ProblemValue::Count(h) => Some((solve(free, Goal::Devices(h))? - 1e-6).ceil()),
             ProblemValue::Demand(p) => Some(-now * solve(now, Goal::Demand(p))?),
             ProblemValue::Slo(p) if self.by_tasks() => Some(free * solve(free, Goal::Slo(p))?),
@@ -122,7 +122,7 @@ impl<'a> RelaxationSearch<'a> {
             }
         }
         .map(|value| {
-            if matches!(knob, ProblemValue::Count(_) | ProblemValue::Slo(_) | ProblemValue::Budget) {
+            if matches!(limit, ProblemValue::Count(_) | ProblemValue::Slo(_) | ProblemValue::Budget) {
                 value.max(now)
             } else {
                 value.min(now)
@@ -140,18 +140,18 @@ impl<'a> RelaxationSearch<'a> {
         }
     }
 
-    /// A finite value that works, for a bisection to start from.
-    fn some_end(&self, knob: ProblemValue, hint: Option<f64>, limits: &Limits) -> Option<f64> {
-        let free = knob.loosest(self.problem);
+    /// A finite value that works, as the start of a bisection.
+    fn some_end(&self, limit: ProblemValue, hint: Option<f64>, limits: &Limits) -> Option<f64> {
+        let free = limit.loosest(self.problem);
         if free.is_finite() {
             return Some(free);
         }
-        let mut value = hint.unwrap_or_else(|| knob.now(self.problem)).max(1.0);
+        let mut value = hint.unwrap_or_else(|| limit.now(self.problem)).max(1.0);
         for _ in 0..STEPS_MAX {
             if limits.exceeded() {
                 return None;
             }
-            if self.works(knob, value, limits) {
+            if self.works(limit, value, limits) {
                 return Some(value);
             }
             value *= 2.0;
@@ -160,20 +160,20 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// Between the value now, which fails, and one that works.
-    fn bisect(&self, knob: ProblemValue, mut works: f64, whole: bool, limits: &Limits) -> Option<f64> {
-        let mut fails = knob.now(self.problem);
+    fn bisect(&self, limit: ProblemValue, mut works: f64, whole: bool, limits: &Limits) -> Option<f64> {
+        let mut fails = limit.now(self.problem);
         for _ in 0..STEPS_MAX {
             let width = (works - fails).abs();
             if (whole && width <= 1.0) || width <= WIDTH * works.abs().max(1e-9) {
                 break;
             }
             if limits.exceeded() {
-                tracing::info!(?knob, "out of time: the change proposed is not the smallest");
+                tracing::info!(?limit, "out of time: the change proposed is not the smallest");
                 break;
             }
             let middle = 0.5 * (fails + works);
             let middle = if whole { middle.floor() } else { middle };
-            if self.works(knob, middle, limits) { works = middle } else { fails = middle }
+            if self.works(limit, middle, limits) { works = middle } else { fails = middle }
         }
         Some(works)
     }

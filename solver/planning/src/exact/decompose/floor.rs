@@ -1,23 +1,23 @@
-//! Bounds and quick plans for given budgets under prices, without a solver.
+//! Which bound and which plan follow from budgets and prices, without a solver?
 //!
-//! With budgets given, every group runs at one point. Charging `p` for a replica, one query per second at a variant costs the
-//! least of `p / q` over its groups, so the linear relaxation of
+//! Budgets fix the operating point of every group. If a replica costs `p`, one query per second at a variant costs the
+//! least of `p / q` over its groups. So the linear relaxation of
 //!
 //! `min sum of p_g X_g - reward * sum of A f`, with the rows of flow and load (`constraints`),
 //!
-//! puts all flow on one strategy: a walk up the trie adds the cheapest child over every edge. It ignores floors, counts and
-//! `survive`, so it is a lower bound. The same strategy with replicas rounded up is a plan.
+//! puts all flow on one strategy. A walk up the trie adds the cheapest child over every edge. The strategy ignores accuracy
+//! floors, counts and `survive`, so its cost is a lower bound. With replicas rounded up it is a plan.
 
 use crate::exact::model::space::PipelineSpace;
 use crate::exact::solution::choice::GroupChoice;
 use crate::exact::solution::trim::replicas_for;
 use apportion_domain::{Pipeline, TaskIndex};
 
-/// What replicas cost and accuracy earns.
+/// Prices of replicas and the reward of accuracy.
 pub(super) struct Tariff {
     /// Price of one replica of each group.
     pub replica: Vec<f64>,
-    /// What a unit of accuracy earns.
+    /// Reward of a unit of accuracy.
     pub reward: f64,
 }
 
@@ -60,8 +60,8 @@ impl Strategy {
         whole.map(|cost| Self { cost, taken })
     }
 
-    /// The strategy with its replicas rounded up: `(replicas, point)` by group, and its accuracy. `None` if some task that
-    /// must have replicas has no group within the budgets.
+    /// The strategy with replicas rounded up: the choice of each group, and the accuracy. `None` if a task that must have
+    /// replicas has no group within the budgets.
     pub fn rounded(
         &self,
         pipeline: &Pipeline,
@@ -104,7 +104,7 @@ impl Strategy {
     }
 }
 
-/// The group of a variant that serves a query per second for the least: that price, and the group.
+/// The group of a variant that serves a query per second at the lowest price: the price, and the group.
 fn cheapest_group(
     part: &PipelineSpace,
     points: &[Option<usize>],

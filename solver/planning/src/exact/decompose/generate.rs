@@ -1,8 +1,9 @@
-//! Column generation: the Lagrangian dual of the joint problem, solved from both sides.
+//! At which prices of devices do the pipelines' own plans fit together? Column generation solves the Lagrangian dual.
 //!
-//! At prices lambda, `L(lambda) = sum over g of min (v_g(x) + lambda a_g(x)) + min over d of (cost - lambda) d` bounds every joint plan
-//! from below (Lagrangian relaxation of the device rows; Geoffrion 1974). The pipelines' answers are new columns of the
-//! master, whose duals are the next prices. Where prices swing, they are drawn towards the best ones so far (Wentges 1997).
+//! At prices lambda, `L(lambda) = sum over g of min (v_g(x) + lambda a_g(x)) + min over d of (cost - lambda) d` bounds
+//! every joint plan from below (Lagrangian relaxation of the device rows; Geoffrion 1974). The plans of the pipelines
+//! are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn towards
+//! the best prices so far (Wentges 1997).
 
 use super::joint::JointProblem;
 use super::master::MasterGoal;
@@ -12,32 +13,32 @@ use rayon::prelude::*;
 
 /// Most rounds of one phase.
 const ROUNDS_MAX: usize = 80;
-/// Weight of the best prices so far in the next ones.
+/// Weight of the best prices so far in the next prices.
 const PULL: f64 = 0.4;
 /// Least violation of the device rows, relative, that proves a joint problem infeasible.
 const SHORTAGE_MIN: f64 = 1e-5;
-/// PipelineSpace of the gap asked for at which the bound is good enough.
+/// Share of the requested gap at which the bound is good enough.
 const BOUND_GAP: f64 = 0.1;
 
 /// How a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PhaseEnd {
-    /// The relaxation is solved, or as good as.
+    /// The relaxation is solved, or nearly.
     Solved,
-    /// Proven: no plans of the pipelines fit together.
+    /// It is proven that no plans of the pipelines fit together.
     Infeasible,
-    /// Stopped by the limits, or by its own count of rounds.
+    /// The limits or the count of rounds ended it.
     Stopped,
 }
 
-/// The prices of one round and what came of them.
+/// Result of one round of prices.
 struct RoundResult {
     bound: f64,
     new: usize,
 }
 
 impl JointProblem<'_> {
-    /// Looks for columns that fit together, whatever they are worth.
+    /// Adds columns until some of them fit together, whatever their cost.
     pub fn find_fitting_columns(&mut self) -> PhaseEnd {
         self.run_phase(MasterGoal::Shortage)
     }
@@ -89,11 +90,11 @@ impl JointProblem<'_> {
         PhaseEnd::Stopped
     }
 
-    /// Asks every pipeline at these prices; `None` if one of them has no plan at all.
+    /// Solves every pipeline at these prices; `None` if one of them has no plan at all.
     fn price_pipelines(&mut self, lambda: &[f64], master_goal: MasterGoal) -> Option<RoundResult> {
         let is_shortage = master_goal == MasterGoal::Shortage;
         let goal = if is_shortage { Goal::Nothing } else { self.goal };
-        let ask = PricedQuestion {
+        let question = PricedQuestion {
             goal,
             worth: self.goal,
             prices: lambda,
@@ -102,7 +103,7 @@ impl JointProblem<'_> {
             free: None,
             gap: self.gap,
         };
-        let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| sub.ask(ask, self.limits)).collect();
+        let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| sub.solve(question, self.limits)).collect();
         let mut shared = self.master.shared.clone();
         if is_shortage {
             shared.cost.iter_mut().for_each(|c| *c = 0.0);

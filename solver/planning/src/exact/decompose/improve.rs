@@ -1,4 +1,4 @@
-//! Local improvement: each pipeline in turn gets its best plan on what the others leave, and gives back what it does not need.
+//! Can one pipeline do better on the devices that the others leave? Each pipeline in turn gets its best plan there.
 
 use super::joint::{JointPlan, JointProblem};
 use super::sub::{Column, PricedQuestion, Subproblem};
@@ -6,20 +6,20 @@ use crate::exact::model::goal::Goal;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
 use apportion_domain::Problem;
 
-/// Most times that improved plans go back to the master programme.
+/// Most passes over all pipelines.
 const PASSES_MAX: usize = 4;
 
-/// What the others leave to one pipeline.
+/// The devices and the budget that the other pipelines leave to one pipeline.
 pub(super) struct Room {
-    /// Its problem on the whole devices that nobody uses, with the budget that is left.
+    /// The pipeline's problem on the unused whole devices, with the remaining budget.
     problem: Problem,
-    /// Parts of the devices that others pay for.
+    /// Unused parts of devices that others pay for.
     free: Vec<f64>,
 }
 
 impl Room {
-    /// A question about it, to be completed.
-    fn ask(&self) -> PricedQuestion<'_> {
+    /// A question on these devices, to be completed.
+    fn question(&self) -> PricedQuestion<'_> {
         let (room, free) = (Some(&self.problem), Some(self.free.as_slice()));
         PricedQuestion { goal: Goal::Nothing, worth: Goal::Nothing, prices: &[], accuracy_min: None, room, free, gap: 0.0 }
     }
@@ -46,15 +46,16 @@ impl JointProblem<'_> {
         if self.limits.exceeded() { best } else { self.break_ties(best) }
     }
 
-    /// The same plan with the best one for a pipeline on what the others leave.
+    /// Replaces the plan of one pipeline by its best plan on the devices that the others leave.
     fn best_response(&mut self, mut whole: JointPlan, p: usize) -> JointPlan {
         let sub = &self.subs[p];
         let Some(room) = self.room(&whole, p) else { return whole };
         let zero = vec![0.0; room.free.len()];
-        // the joint goal itself, given the others: whole devices beyond those that are paid for
+        // the joint goal itself: whole devices beyond those that the others pay for
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
-        let ask = PricedQuestion { goal, worth: self.goal, prices: &zero, accuracy_min: None, gap: self.gap, ..room.ask() };
-        let Some(column) = sub.ask(ask, self.limits).column else { return whole };
+        let question =
+            PricedQuestion { goal, worth: self.goal, prices: &zero, accuracy_min: None, gap: self.gap, ..room.question() };
+        let Some(column) = sub.solve(question, self.limits).column else { return whole };
         self.master.add(p, column.clone());
         let old = std::mem::replace(&mut whole.columns[p], column);
         match self.joined(whole.columns.clone()) {
@@ -66,7 +67,7 @@ impl JointProblem<'_> {
         }
     }
 
-    /// The least of what ties are broken by, one pipeline after the other.
+    /// Minimises the goal that breaks ties, one pipeline after the other.
     fn break_ties(&self, mut whole: JointPlan) -> JointPlan {
         if self.second.is_none() {
             return whole;
@@ -81,7 +82,7 @@ impl JointProblem<'_> {
         whole
     }
 
-    /// A plan as accurate as this one that costs less, or has fewer replicas, if there is one.
+    /// A plan of the same accuracy that costs less, or has fewer replicas; this plan if there is none.
     pub fn cheaper(&self, sub: &Subproblem, column: Column, room: Option<&Room>) -> Column {
         let Some(second) = self.second.filter(|_| self.goal == Goal::Accuracy) else { return column };
         let shared = &self.master.shared;
@@ -94,8 +95,8 @@ impl JointProblem<'_> {
         let accuracy_min = (sub.weight > 0.0).then_some(accuracy * (1.0 - ACCURACY_SLACK));
         // whole replicas need no gap; costs come in whole devices
         let (room, free) = (room.map(|r| &r.problem), room.map(|r| r.free.as_slice()));
-        let ask = PricedQuestion { goal, worth: self.goal, prices, accuracy_min, room, free, gap: self.gap };
-        let found = sub.ask(ask, self.limits).column;
+        let question = PricedQuestion { goal, worth: self.goal, prices, accuracy_min, room, free, gap: self.gap };
+        let found = sub.solve(question, self.limits).column;
         let spent = |c: &Column| match second {
             Goal::Replicas => c.groups.iter().map(|g| f64::from(g.replicas)).sum::<f64>(),
             _ => c.devices.iter().zip(&shared.price).map(|(d, p)| d.ceil() * p).sum(),
@@ -104,7 +105,7 @@ impl JointProblem<'_> {
         found.filter(|c| spent(c) < spent(&column) && keeps(c)).unwrap_or(column)
     }
 
-    /// What the others leave to one pipeline; `None` if the budget is spent.
+    /// The devices that the others leave to one pipeline; `None` if the budget is spent.
     fn room(&self, whole: &JointPlan, p: usize) -> Option<Room> {
         let sub = &self.subs[p];
         let mut others = vec![0.0; self.problem.hardware.len()];

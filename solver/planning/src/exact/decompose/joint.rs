@@ -1,4 +1,4 @@
-//! What is known while the pipelines of a joint problem are solved one by one?
+//! What is known about a joint problem while its pipelines are solved one by one?
 
 use super::master::{Master, Shared};
 use super::sub::{Column, Subproblem};
@@ -11,18 +11,18 @@ use apportion_mip::Limits;
 use apportion_mip::highs::ReportedGoal;
 use rayon::prelude::*;
 
-/// The whole formulation is only asked to close a gap if it has no more integers and points than this.
+/// The whole formulation closes a gap only if it has at most this many integers and points.
 pub(super) const FINISH_MAX: usize = 900;
-/// Gap at which a last combination of columns is searched once time is up.
+/// Gap of the last combination of columns when the time is up.
 const LATE_GAP: f64 = 1e-2;
 
-/// A joint problem in parts.
+/// A joint problem, taken apart.
 pub(super) struct JointProblem<'a> {
     pub problem: &'a Problem,
     pub space: &'a Space,
     /// `Accuracy`, `Replicas` or `Switching`.
     pub goal: Goal,
-    /// What ties are broken by: `Cost` or `Replicas`.
+    /// Goal that breaks ties: `Cost` or `Replicas`.
     pub second: Option<Goal>,
     pub gap: f64,
     pub limits: &'a Limits,
@@ -30,9 +30,9 @@ pub(super) struct JointProblem<'a> {
     pub master: Master,
     /// No joint plan costs less.
     pub bound: f64,
-    /// By pipeline, every (prices, least cost at these prices) that was proven.
+    /// By pipeline, every proven pair (prices, least cost at these prices).
     pub cuts: Vec<Vec<(Vec<f64>, f64)>>,
-    /// Most columns of a whole formulation that is asked to close the gap.
+    /// Most columns of a whole formulation that closes the gap.
     pub finish_max: usize,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct JointPlan {
     pub value: f64,
 }
 
-/// Columns of the whole formulation that make it hard.
+/// Number of columns that make the whole formulation hard.
 pub(super) fn size(space: &Space) -> usize {
     let of = |p: &PipelineSpace| {
         p.groups.iter().map(|g| 1 + g.points.len()).sum::<usize>() + p.levels.iter().map(Vec::len).sum::<usize>()
@@ -105,14 +105,14 @@ impl<'a> JointProblem<'a> {
         })
     }
 
-    pub(super) fn report_progress(&self, ears: &Limits, best: Option<&JointPlan>) {
+    pub(super) fn report_progress(&self, progress: &Limits, best: Option<&JointPlan>) {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         if let Some(ReportedGoal { name, factor }) = goal.reported() {
-            ears.report_progress(name, best.map_or(f64::NAN, |b| factor * b.value), factor * self.bound);
+            progress.report_progress(name, best.map_or(f64::NAN, |b| factor * b.value), factor * self.bound);
         }
     }
 
-    /// The best combination of the columns known.
+    /// The best combination of the known columns.
     pub(super) fn best_combination(&self) -> Option<JointPlan> {
         let finishing = self.limits.for_finishing();
         let (gap, limits) =
@@ -122,14 +122,14 @@ impl<'a> JointProblem<'a> {
         Some(JointPlan { columns, value })
     }
 
-    /// Plans of all pipelines together, if they fit.
+    /// The joint plan of these columns; `None` if they do not fit together.
     pub(super) fn joined(&self, columns: Vec<Column>) -> Option<JointPlan> {
         let devices = self.master.shared.fits(&columns.iter().collect::<Vec<_>>())?;
         let value = devices + columns.iter().map(|c| c.goal).sum::<f64>();
         Some(JointPlan { columns, value })
     }
 
-    /// Whether nothing is better by more than the gap.
+    /// Whether no plan is better by more than the gap.
     pub(super) fn is_proven(&self, whole: &JointPlan) -> bool {
         whole.value - self.bound <= self.gap * whole.value.abs() + 1e-9
     }

@@ -1,18 +1,18 @@
-//! Exact division of equal devices among pipelines: a multiple-choice knapsack by dynamic programming.
+//! How are equal devices divided among pipelines? A multiple-choice knapsack, solved exactly by dynamic programming.
 //!
 //! `W_g(s) = max over n of v_g(n) + W_{g-1}(s - n)`, with `v_g` the worth of n devices to pipeline g.
 
-/// Worth of every total of devices, with what each pipeline gets.
+/// Value of every total of devices, with the share of each pipeline.
 pub(super) struct Division {
-    /// Most worth of exactly or at most each total, 0 to all devices; minus infinity where there is no division.
+    /// Highest value of each total, from 0 to all devices; minus infinity if there is no division.
     pub worth: Vec<f64>,
     /// Devices of each pipeline by total.
     given: Vec<Vec<u32>>,
 }
 
 impl Division {
-    /// Divides up to `devices`; `values[g][n]` is what n devices are worth to g (minus infinity: not enough). Each may be
-    /// shorter than the devices: more than its last is worth no more.
+    /// Divides up to `devices`. `values[g][n]` is the value of n devices to pipeline g (minus infinity: not enough). A
+    /// list may be shorter than the devices: more devices than its last have no more value.
     pub fn new(values: &[Vec<f64>], devices: usize) -> Self {
         let mut worth = vec![0.0; devices + 1];
         let mut given = Vec::with_capacity(values.len());
@@ -21,7 +21,7 @@ impl Division {
             let mut next = vec![f64::NEG_INFINITY; devices + 1];
             let mut taken = vec![0_u32; devices + 1];
             for (n, &value) in own.iter().enumerate().skip(first).take_while(|(n, _)| *n <= devices) {
-                // a device more that is worth nothing is not worth a look
+                // one more device without more value is never the best choice
                 if n > first && value <= own[n - 1] {
                     continue;
                 }
@@ -53,7 +53,7 @@ impl Division {
         Some(shares)
     }
 
-    /// The fewest devices that are worth at least this.
+    /// The fewest devices of at least this value.
     pub fn fewest(&self, least: f64) -> Option<usize> {
         self.worth.iter().position(|&w| w >= least)
     }

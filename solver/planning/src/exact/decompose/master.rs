@@ -1,11 +1,14 @@
-//! The master programme: one plan for each pipeline out of those known, within the devices and the budget that they share.
+//! Which known plans of the pipelines are best together? The master programme chooses one plan for each pipeline, within
+//! the shared devices and budget.
 //!
 //! With columns c of pipeline g, goal `v_gc` and devices `a_gch`:
 //!
-//! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`, `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
+//! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`,
+//! `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
 //!
-//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem, whose optimum is that of the
-//! Lagrangian dual: the duals `lambda_h` of the device rows are the prices at which pipelines are asked for new columns.
+//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem, whose optimum is that
+//! of the Lagrangian dual: the duals `lambda_h` of the device rows are the prices at which pipelines are asked for new
+//! columns.
 
 use super::sub::{Column, is_no_worse};
 use apportion_mip::Limits;
@@ -15,23 +18,24 @@ use apportion_mip::{ColumnId, Ending, Formulation};
 /// Most nodes of a search for the best combination.
 const NODES_MAX: i32 = 1_000;
 
-/// What pipelines share.
+/// The resources that pipelines share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
-    /// Devices of each type that there are, or that can be of use.
+    /// Existing devices of each type, or the most that can be useful.
     pub most: Vec<f64>,
-    /// Cost of a device in the objective; zero where devices are not what is minimised.
+    /// Cost of a device in the objective; 0 if the goal does not count devices.
     pub cost: Vec<f64>,
-    /// Price of a device, which the budget counts.
+    /// Price of a device in the budget.
     pub price: Vec<f64>,
     /// Cap on the price of all devices.
     pub budget: Option<f64>,
-    /// Types of which parts of devices are used, so that whole ones must be counted.
+    /// Types of which parts of devices are used. Whole devices must be counted there.
     pub split: Vec<bool>,
 }
 
 impl Shared {
-    /// `min sum (cost_h - lambda_h) d_h` over `0 <= d <= most`, `sum price d <= budget`: the devices' part of the Lagrangian.
+    /// The devices' part of the Lagrangian: `min sum (cost_h - lambda_h) d_h` over `0 <= d <= most`,
+    /// `sum price d <= budget`.
     pub fn least(&self, lambda: &[f64]) -> f64 {
         let gain = |h: usize| lambda[h] - self.cost[h];
         let mut order: Vec<usize> = (0..self.most.len()).filter(|&h| gain(h) > 0.0 && self.most[h] > 0.0).collect();
@@ -46,7 +50,7 @@ impl Shared {
         sum
     }
 
-    /// JointPlan devices of a set of plans, if they fit, and what these devices cost in the objective.
+    /// Cost of the whole devices of a set of plans in the objective; `None` if they do not fit.
     pub fn fits(&self, columns: &[&Column]) -> Option<f64> {
         let mut used = vec![0.0; self.most.len()];
         for column in columns {
@@ -94,7 +98,7 @@ impl Master {
         Self { shared, columns: vec![Vec::new(); pipelines] }
     }
 
-    /// Adds a plan unless a known one is at least as good and needs no more. Whether it was new.
+    /// Adds a plan unless a known plan is at least as good and needs no more devices. Whether it was added.
     pub fn add(&mut self, pipeline: usize, column: Column) -> bool {
         let known = &mut self.columns[pipeline];
         if known.iter().any(|c| is_no_worse(c, &column)) {
@@ -113,7 +117,7 @@ impl Master {
         Some(Duals { value: solved.cost, lambda })
     }
 
-    /// The best combination of known columns: positions by pipeline, and its value. `None` if none fits or none was found.
+    /// The best combination of known columns: positions by pipeline, and its value. `None` if no combination was found.
     pub fn combine(&self, gap: f64, limits: &Limits) -> Option<(Vec<usize>, f64)> {
         let (formulation, _) = self.write(Integrality::Whole, MasterGoal::Cost)?;
         let solved =
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_are_the_slope_where_the_devices_run_out() {
+    fn duals_are_the_value_of_one_more_device() {
         let shared = Shared { most: vec![5.0], cost: vec![0.0], price: vec![1.0], budget: None, split: vec![false] };
         let mut master = Master::new(shared, 2);
         for p in 0..2 {

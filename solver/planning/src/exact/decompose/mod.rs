@@ -1,16 +1,17 @@
-//! Many pipelines on one cluster: the problem taken apart along the devices and the budget that they share.
+//! How are many pipelines on one cluster solved? Apart, joined by the devices and the budget that they share.
 //!
-//! One formulation for all pipelines is beyond HiGHS from three or four pipelines on. But only the rows of devices and budget
-//! name several of them, so:
+//! HiGHS cannot solve one formulation for three or four pipelines in useful time. But only the rows of devices and budget
+//! name several pipelines. So the search has five steps:
 //!
-//! 1. each pipeline alone: if the best plans fit together, nothing is better, and the bounds add up;
-//! 2. prices for devices ([`generate`]): a bound from every set of prices, and columns for the master programme ([`master`]);
-//! 3. the best combination of the columns, improved by what is left over ([`improve`]);
-//! 4. equal devices, the commonest case: exact division by dynamic programming over what each number of devices is worth to each
-//!    pipeline, measured only where it matters ([`shares`]);
-//! 5. where a gap is left and the problem is small: the whole formulation between the bound and the plan that is known.
+//! 1. Solve each pipeline alone. If the best plans fit together, they are optimal, and their bounds add up.
+//! 2. Price the devices ([`generate`]). Every set of prices gives a bound, and columns for the master programme
+//!    ([`master`]).
+//! 3. Take the best combination of the columns, and improve it with the devices that are left ([`improve`]).
+//! 4. If all devices are equal, the commonest case: divide them exactly by dynamic programming. The value of each number of
+//!    devices to each pipeline is solved only where it matters ([`shares`]).
+//! 5. If a gap is left and the problem is small: solve the whole formulation between the bound and the best plan.
 //!
-//! Ties: among plans of (nearly) the same accuracy the cheapest, or the one of fewest replicas.
+//! Ties: among plans of (nearly) the same accuracy, the cheapest plan or the one with the fewest replicas.
 
 mod floor;
 mod generate;
@@ -38,18 +39,18 @@ use joint::{FINISH_MAX, JointPlan, JointProblem, size};
 use rayon::prelude::*;
 use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
 
-/// From this many pipelines on a problem is taken apart; below, the whole formulation proves its optimum by itself.
+/// Least pipelines of a problem that is taken apart. With fewer, the whole formulation proves its optimum.
 const PIPELINES_MIN: usize = 3;
-/// Two pipelines are taken apart as well if the whole formulation has more integers and points than this.
+/// Two pipelines are also taken apart if the whole formulation has more integers and points than this.
 const WHOLE_MAX: usize = 4_000;
-/// Most nodes of that.
+/// Most nodes of the whole formulation that closes a gap.
 const FINISH_NODES_MAX: i32 = 20_000;
 /// Whether a problem is taken apart.
 fn applies(space: &Space) -> bool {
     space.parts.len() >= PIPELINES_MIN || (space.parts.len() == 2 && size(space) > WHOLE_MAX)
 }
 
-/// Solves one stage over several pipelines, and breaks its ties by `second`. `None` where the whole formulation is better.
+/// Solves one stage over several pipelines, and breaks its ties by `second`. `None` if the whole formulation is better.
 pub(crate) fn solve_apart(
     problem: &Problem,
     space: &Space,
@@ -68,8 +69,8 @@ pub(crate) fn solve_apart(
 }
 
 impl JointProblem<'_> {
-    /// `ears` hears how far it is; the questions to single pipelines are nobody's business.
-    fn solve(&mut self, ears: &Limits) -> StageResult {
+    /// Solves the stage. `progress` receives the progress; the questions to single pipelines are not reported.
+    fn solve(&mut self, progress: &Limits) -> StageResult {
         let alone = match self.solve_separately() {
             Ok(alone) => alone,
             Err(answer) => return answer,
@@ -89,12 +90,12 @@ impl JointProblem<'_> {
             return StageResult::Infeasible;
         }
         let mut best = better(alone, self.best_combination());
-        self.report_progress(ears, best.as_ref());
+        self.report_progress(progress, best.as_ref());
         best = match shares::refine(self, best.as_ref()) {
             Some(refined) => better(best, Some(refined)),
             None => best.map(|whole| self.improve(whole)),
         };
-        self.report_progress(ears, best.as_ref());
+        self.report_progress(progress, best.as_ref());
         if !best.as_ref().is_some_and(|whole| self.is_proven(whole))
             && size(self.space) <= self.finish_max
             && !self.limits.exceeded()
@@ -108,7 +109,7 @@ impl JointProblem<'_> {
                         return self.to_result(whole, stopped);
                     }
                 }
-                // nothing is better than what is known
+                // no plan is better than the best known one
                 Some(StageResult::Infeasible) => self.bound = best.as_ref().map_or(self.bound, |b| b.value),
                 _ => {}
             }
@@ -119,7 +120,7 @@ impl JointProblem<'_> {
         }
     }
 
-    /// Each pipeline as if it were alone: its bound counts, and its plan if all of them fit together.
+    /// Solves each pipeline alone. The bounds add up, and the plans are joined if they fit together.
     fn solve_separately(&mut self) -> Result<Option<JointPlan>, StageResult> {
         let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| self.solve_one(sub)).collect();
         let cost = self.master.shared.cost.clone();
@@ -155,7 +156,7 @@ impl JointProblem<'_> {
                 StageResult::Unknown(_) => PricedColumn { column: None, bound: -sub.weight },
             };
         }
-        let ask = PricedQuestion {
+        let question = PricedQuestion {
             goal: self.goal,
             worth: self.goal,
             prices,
@@ -164,12 +165,12 @@ impl JointProblem<'_> {
             free: None,
             gap: self.gap,
         };
-        let answer = sub.ask(ask, self.limits);
+        let answer = sub.solve(question, self.limits);
         let column = answer.column.map(|column| self.cheaper(sub, column, None));
         PricedColumn { column, ..answer }
     }
 
-    /// Plans that take no solver: the fewest devices, and the best for the goal.
+    /// Adds plans that need no solver: those of fewest devices, and the best ones for the goal.
     fn add_rounded_columns(&mut self) {
         let shared = &self.master.shared;
         let few: Vec<f64> = shared.most.iter().map(|m| 1.0 / m.max(1.0)).collect();
@@ -190,7 +191,7 @@ impl JointProblem<'_> {
         }
     }
 
-    /// The whole formulation, between the bound and the plan that is known. `Infeasible`: nothing is better.
+    /// Solves the whole formulation between the bound and the best plan. `Infeasible`: no plan is better.
     fn solve_whole(&self, best: Option<&JointPlan>) -> Option<StageResult> {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         let mut built = build(self.problem, self.space, Stage::new(goal));

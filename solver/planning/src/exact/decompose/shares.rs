@@ -1,10 +1,10 @@
-//! Equal devices: what each number of them is worth to each pipeline, measured only where it matters.
+//! What is each number of equal devices worth to each pipeline? It is solved only where it matters.
 //!
-//! Let `v_g(n)` be the highest accuracy of pipeline g on n devices, weighted. Above it lie the envelope of the linear relaxation
-//! (`milp::envelope`) and every line `lambda n - L_g(lambda)` that column generation proved; below it every plan that is known.
-//! Dividing the devices by the upper bounds ([`Division`]) bounds every joint plan, and where the bounds of that very
-//! division are exact it is a best plan. So the points of the optimistic division are solved exactly, the bounds
-//! there fall (and, `v_g` being monotone, to the left of them), and the devices are divided again, until the two meet.
+//! Let `v_g(n)` be the highest accuracy of pipeline g on n devices, weighted. Upper bounds are the envelope of the linear
+//! relaxation (`stage::envelope`) and every line `lambda n - L_g(lambda)` that column generation proved. Lower bounds are
+//! all known plans. A division of the devices by the upper bounds ([`Division`]) bounds every joint plan. If the bounds of
+//! that division are exact, it is a best plan. So the points of the optimistic division are solved exactly. The bounds fall
+//! there, and to the left of them, because `v_g` is monotone. The devices are divided again, until both bounds meet.
 
 use super::joint::{JointPlan, JointProblem};
 use super::knapsack::Division;
@@ -19,22 +19,22 @@ use apportion_domain::{PipelineIndex, Problem, SLACK};
 use apportion_mip::Limits;
 use rayon::prelude::*;
 
-/// Most divisions before what is found is returned with its bound.
+/// Most divisions. Then the best plan is returned with its bound.
 const ROUNDS_MAX: usize = 200;
-/// PipelineSpace of the gap asked for at which the worth of a number of devices counts as exact.
+/// Share of the requested gap at which the value of a number of devices counts as exact.
 const POINT_GAP: f64 = 0.25;
 
-/// Most pairs of numbers of devices, over all pipelines, that one division may look at.
+/// Most pairs of numbers of devices, over all pipelines, in one division.
 const DIVIDED_MAX: f64 = 1e9;
 
-/// What is known of `v_g`.
+/// Bounds of `v_g`.
 struct ValueCurve {
     candidates: Vec<Candidate>,
-    /// No plan on n devices is worth more; minus infinity where there is none.
+    /// Upper bound of the value of n devices; minus infinity if there is no plan.
     above: Vec<f64>,
-    /// The best plan known on at most n devices.
+    /// The best known plan on at most n devices.
     below: Vec<Option<Column>>,
-    /// Which numbers have been solved.
+    /// Which numbers of devices have been solved.
     solved: Vec<bool>,
 }
 
@@ -59,8 +59,8 @@ impl ValueCurve {
         Some(Self { candidates, above, below: vec![None; devices + 1], solved: vec![false; devices + 1] })
     }
 
-    /// A plan on this many devices is known.
-    fn raise(&mut self, column: &Column, devices: usize) {
+    /// Records a plan on this many devices.
+    fn record_plan(&mut self, column: &Column, devices: usize) {
         for at in &mut self.below[devices..] {
             if at.as_ref().is_some_and(|c| c.goal <= column.goal) {
                 break;
@@ -69,8 +69,8 @@ impl ValueCurve {
         }
     }
 
-    /// Nothing on this many devices or fewer is worth more.
-    fn lower(&mut self, devices: usize, worth: f64) {
+    /// Records an upper bound for this many devices and fewer.
+    fn record_bound(&mut self, devices: usize, worth: f64) {
         self.above[..=devices].iter_mut().for_each(|a| *a = a.min(worth));
         self.solved[devices] = true;
     }
@@ -97,8 +97,8 @@ fn equal_devices(joint: &JointProblem<'_>) -> Option<(usize, usize)> {
     joint.subs.iter().all(alike).then_some((hardware.get(), most as usize))
 }
 
-/// Divides equal devices until the division is proven or the limits say stop. `None` where devices are not equal, or nothing
-/// was found. Raises the joint bound.
+/// Divides equal devices until the division is proven or the limits are exceeded. Raises the joint bound. `None` if devices
+/// are not equal, or if no plan was found.
 pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> Option<JointPlan> {
     let (hardware, devices) = equal_devices(joint)?;
     let mut curves = Vec::with_capacity(joint.subs.len());
@@ -107,10 +107,10 @@ pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> 
     }
     let known = joint.master.columns.iter().zip(&mut curves);
     for (columns, curve) in known {
-        columns.iter().for_each(|c| curve.raise(c, c.devices[hardware] as usize));
+        columns.iter().for_each(|c| curve.record_plan(c, c.devices[hardware] as usize));
     }
     if let Some(best) = best {
-        best.columns.iter().zip(&mut curves).for_each(|(c, curve)| curve.raise(c, c.devices[hardware] as usize));
+        best.columns.iter().zip(&mut curves).for_each(|(c, curve)| curve.record_plan(c, c.devices[hardware] as usize));
     }
     for round in 0..ROUNDS_MAX {
         let above: Vec<Vec<f64>> = curves.iter().map(|c| c.above.clone()).collect();
@@ -133,20 +133,20 @@ pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> 
             .collect();
         for (p, point) in open.into_iter().zip(measured) {
             if let Some(worth) = point.most {
-                curves[p].lower(shares[p], worth);
+                curves[p].record_bound(shares[p], worth);
             }
             if let Some(column) = point.column {
-                curves[p].raise(&column, shares[p]);
+                curves[p].record_plan(&column, shares[p]);
             }
         }
     }
     divided(joint, &curves, hardware, devices)
 }
 
-/// One number of devices, solved.
+/// Result for one number of devices.
 struct Measured {
     column: Option<Column>,
-    /// No plan is worth more; `None` where nothing was proven.
+    /// Upper bound of the value; `None` if none was proven.
     most: Option<f64>,
 }
 
@@ -176,7 +176,7 @@ fn within(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize)
     (sub.with_room(&counts, None), candidates)
 }
 
-/// The best division of what is known, on as few devices as it takes.
+/// The best division of the known plans, on as few devices as possible.
 fn divided(joint: &JointProblem<'_>, curves: &[ValueCurve], hardware: usize, devices: usize) -> Option<JointPlan> {
     let worth: Vec<Vec<f64>> = curves.iter().map(ValueCurve::worth).collect();
     let division = Division::new(&worth, devices);
@@ -185,14 +185,14 @@ fn divided(joint: &JointProblem<'_>, curves: &[ValueCurve], hardware: usize, dev
     let shares = division.of(total)?;
     let fewest = |(p, &share): (usize, &usize)| {
         let column = curves[p].below[share].clone()?;
-        Some(fewer(joint, p, &curves[p], column, hardware))
+        Some(with_fewer_replicas(joint, p, &curves[p], column, hardware))
     };
     let columns: Option<Vec<Column>> = shares.par_iter().enumerate().map(fewest).collect();
     joint.joined(columns?)
 }
 
-/// The same worth with fewer replicas, if there is a way.
-fn fewer(joint: &JointProblem<'_>, p: usize, curve: &ValueCurve, column: Column, hardware: usize) -> Column {
+/// A plan of the same value with fewer replicas, if there is one.
+fn with_fewer_replicas(joint: &JointProblem<'_>, p: usize, curve: &ValueCurve, column: Column, hardware: usize) -> Column {
     let sub = &joint.subs[p];
     if joint.second.is_none() || joint.limits.exceeded() || sub.weight <= 0.0 {
         return column;

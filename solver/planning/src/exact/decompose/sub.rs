@@ -1,8 +1,9 @@
-//! One pipeline of a joint problem, asked for its best plan under prices of devices.
+//! Which plan of one pipeline is best under given prices of devices?
 //!
-//! The question is `min goal(x) + sum over h of price_h a_h(x)` over the plans x of the pipeline, `a_h` being devices of type h.
-//! Where the pipeline has few maximal budget vectors, they are searched in the order of the bounds of [`Strategy`] by our own
-//! branch and bound; else some of them give a plan, and the formulation with level binaries is searched for a better one.
+//! The question is `min goal(x) + sum over h of price_h a_h(x)` over the plans x of the pipeline, `a_h` being devices
+//! of type h. If the pipeline has few maximal budget vectors, our own branch and bound searches them in the order of
+//! the bounds of [`Strategy`]. Otherwise some of them give a plan, and HiGHS searches the formulation with level
+//! binaries for a better one.
 
 use super::floor::{Strategy, Tariff};
 use crate::exact::model::budgets;
@@ -21,11 +22,11 @@ use apportion_mip::Ending;
 use apportion_mip::Limits;
 use apportion_mip::highs::{self, Settings};
 
-/// Most budget vectors that are searched for each question; each costs some microseconds for its bound.
+/// Most budget vectors that are searched for each question. The bound of each takes some microseconds.
 const VECTORS_MAX: usize = 4_000;
 /// Most nodes of the formulation with level binaries, for one question.
 const LEVEL_NODES_MAX: i32 = 200;
-/// PipelineSpace of the time left that one such question may take.
+/// Share of the remaining time for one such question.
 const LEVEL_TIME: f64 = 0.1;
 
 /// A plan of one pipeline as the joint problem sees it.
@@ -39,7 +40,7 @@ pub(super) struct Column {
     pub devices: Vec<f64>,
 }
 
-/// The answer of one pipeline at given prices.
+/// Result of one pipeline at given prices.
 pub(super) struct PricedColumn {
     /// The best plan found.
     pub column: Option<Column>,
@@ -47,13 +48,13 @@ pub(super) struct PricedColumn {
     pub bound: f64,
 }
 
-/// What is asked.
+/// A question to one pipeline.
 #[derive(Clone, Copy)]
 pub(super) struct PricedQuestion<'a> {
-    /// What is minimised beside the prices: `Accuracy`, `Replicas`, `Switching`, `Nothing`, or `CostAndSwitching` with whole
+    /// Goal beside the prices: `Accuracy`, `Replicas`, `Switching`, `Nothing`, or `CostAndSwitching` with whole
     /// devices.
     pub goal: Goal,
-    /// The goal that the answer's column is valued by.
+    /// Goal that gives the value of the resulting column.
     pub worth: Goal,
     /// Price of a whole device by hardware type.
     pub prices: &'a [f64],
@@ -61,7 +62,7 @@ pub(super) struct PricedQuestion<'a> {
     pub accuracy_min: Option<f64>,
     /// The pipeline's problem with other counts and budget; `None` has all of them.
     pub room: Option<&'a Problem>,
-    /// Parts of devices beyond that, which others pay for.
+    /// Free parts of further devices, which others pay for.
     pub free: Option<&'a [f64]>,
     /// Relative gap.
     pub gap: f64,
@@ -126,23 +127,25 @@ impl Subproblem {
         most
     }
 
-    /// Answers a question.
-    pub fn ask(&self, ask: PricedQuestion<'_>, limits: &Limits) -> PricedColumn {
+    /// Solves a question.
+    pub fn solve(&self, question: PricedQuestion<'_>, limits: &Limits) -> PricedColumn {
         // solved for the pipeline's own accuracy, so prices are divided by its weight
-        let (goal, scale) = match ask.goal {
+        let (goal, scale) = match question.goal {
             Goal::Accuracy if self.weight <= 0.0 => (Goal::Nothing, 1.0),
             Goal::Accuracy => (Goal::Accuracy, self.weight),
             other => (other, 1.0),
         };
-        let prices: Vec<f64> = ask.prices.iter().map(|p| p / scale).collect();
-        let problem = ask.room.unwrap_or(&self.problem);
-        let stage = Stage { accuracy_min: ask.accuracy_min, prices: Some(&prices), free: ask.free, ..Stage::new(goal) };
-        let listed = self.by_vectors(problem, stage, ask.gap, limits);
-        let answer = if self.complete { listed } else { self.search_all_budgets(problem, stage, listed, ask.gap, limits) };
+        let prices: Vec<f64> = question.prices.iter().map(|p| p / scale).collect();
+        let problem = question.room.unwrap_or(&self.problem);
+        let stage =
+            Stage { accuracy_min: question.accuracy_min, prices: Some(&prices), free: question.free, ..Stage::new(goal) };
+        let listed = self.by_vectors(problem, stage, question.gap, limits);
+        let answer =
+            if self.complete { listed } else { self.search_all_budgets(problem, stage, listed, question.gap, limits) };
         match answer {
             StageResult::Found { choice, value, bound, .. } => {
                 let own = (goal == Goal::Accuracy).then(|| self.spent(&choice.groups[0], &prices) - value);
-                PricedColumn { column: self.column(choice, ask.worth, own, limits), bound: bound * scale }
+                PricedColumn { column: self.column(choice, question.worth, own, limits), bound: bound * scale }
             }
             StageResult::Infeasible => PricedColumn { column: None, bound: f64::INFINITY },
             StageResult::Unknown(_) => {
@@ -186,7 +189,7 @@ impl Subproblem {
             return StageResult::Unknown(reason);
         }
         let tariff = self.tariff(stage.goal, stage.prices.unwrap_or_default());
-        // what is free was charged by the tariff
+        // the tariff has charged the free parts of devices
         let rebate = self.rebate(&stage);
         let floor = |b: &Vec<f64>| Strategy::cheapest(self.part(), &self.points(b), &tariff).map(|s| s.cost - rebate);
         let mut order: Vec<(f64, &Vec<f64>)> = self.vectors.iter().filter_map(|b| Some((floor(b)?, b))).collect();
@@ -203,7 +206,7 @@ impl Subproblem {
                 break;
             }
             let incumbent = best.as_ref().map(|b| b.0);
-            // what a better plan would have to cost less than
+            // a better plan must cost less than this
             let cutoff = incumbent.map_or(f64::INFINITY, |i| i - (0.5 * gap * i.abs()).max(1e-9));
             if least >= cutoff {
                 bound = bound.min(least);
@@ -233,8 +236,8 @@ impl Subproblem {
         }
     }
 
-    /// Looks for a better plan than the listed vectors have, in the formulation with level binaries; what is proven comes from
-    /// there. Its nodes are limited: a bound that is not the best is a bound all the same.
+    /// Searches the formulation with level binaries for a better plan than the listed vectors have. Its nodes are
+    /// limited, and its bound is valid even then.
     fn search_all_budgets(
         &self,
         problem: &Problem,
@@ -257,7 +260,7 @@ impl Subproblem {
             built.formulation.at_most(cutoff, terms);
         }
         let settings = Settings { nodes_max: Some(LEVEL_NODES_MAX), ..Settings::mip(gap) };
-        // not the whole time that is left: the other pipelines and the master programme want theirs
+        // only a share of the time: the other pipelines and the master programme need time too
         let solved = highs::solve(&built.formulation, settings, &limits.with_share_of_time(LEVEL_TIME), None);
         let stopped = || limits.stop_reason().unwrap_or(StopReason::Finished);
         let bound = solved.bound.max(self.stage_bound(&stage, limits));
@@ -290,7 +293,7 @@ impl Subproblem {
         self.bound_without_solver(stage.goal, stage.prices.unwrap_or_default(), limits) - self.rebate(stage)
     }
 
-    /// Most that free parts of devices can save.
+    /// The most that free parts of devices can save.
     fn rebate(&self, stage: &Stage<'_>) -> f64 {
         let free = stage.free.filter(|_| stage.goal == Goal::CostAndSwitching).unwrap_or_default();
         free.iter().zip(&self.problem.hardware).map(|(f, h)| f * h.price_per_hour).sum()
@@ -362,7 +365,7 @@ impl Subproblem {
     }
 }
 
-/// Whether a plan is at least as good as another and needs no more.
+/// Whether plan `a` is at least as good as plan `b` and needs no more devices.
 pub(super) fn is_no_worse(a: &Column, b: &Column) -> bool {
     a.goal <= b.goal + 1e-12 && a.devices.iter().zip(&b.devices).all(|(x, y)| x <= y)
 }

@@ -43,7 +43,7 @@ fn shape(mode: Mode) -> Shape {
     }
 }
 
-/// How often both found a plan, both found none, and the parts alone fell short of the gap.
+/// Counts: both found a plan, both found none, the decomposition missed the gap.
 #[derive(Debug, Default)]
 struct Tally {
     feasible: usize,
@@ -51,8 +51,8 @@ struct Tally {
     short: usize,
 }
 
-/// Compares one stage over `seeds`. With `exact` the whole formulation may close the gap, and must; without, the parts stand
-/// by themselves.
+/// Compares one stage over `seeds`. With `exact` the whole formulation may close the gap, and must; without, the parts
+/// stand by themselves.
 fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) -> Tally {
     let limits = unlimited();
     let mut tally = Tally::default();
@@ -93,7 +93,7 @@ fn named(answer: &StageResult) -> String {
     }
 }
 
-/// The plan of a choice is what it is said to be, and the checker accepts it.
+/// The plan of a choice has the claimed value, and the checker accepts it.
 fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: f64, seed: u64) {
     let step = match (problem.objective.mode, goal) {
         (Mode::HardwareThenAccuracy, Goal::Replicas) => Some(apportion_domain::ObjectiveStep::Hardware),
@@ -118,7 +118,7 @@ fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: 
 }
 
 #[test]
-fn equal_devices_are_divided_as_well_as_by_the_whole() {
+fn division_of_equal_devices_matches_the_whole_formulation() {
     let shape = Shape { hardware: vec![(1.0, Some(6), 1.0)], demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
     let tally = compare(&shape, 0..40, Goal::Accuracy, false);
     assert!(tally.feasible > 15 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
@@ -237,7 +237,8 @@ fn switching_is_paid_by_each_pipeline_for_itself() {
     }
 }
 
-/// The best that `n` devices do for a pipeline of one task, every way to use them tried: minus infinity if they do not suffice.
+/// The best that `n` devices do for a pipeline of one task, every way to use them tried: minus infinity if they do not
+/// suffice.
 fn by_hand(pipeline: &apportion_domain::Pipeline, n: u32) -> f64 {
     let fastest = |v: &apportion_domain::Variant| {
         let rows = v.profile.rows().iter().filter(|r| 2.0 * r.latency_ms <= pipeline.slo_ms + 1e-9);
@@ -293,7 +294,7 @@ fn counted(until_ms: u64) -> Limits {
 }
 
 #[test]
-fn a_limit_that_is_hit_leaves_the_best_plan_so_far_and_a_bound() {
+fn a_search_at_its_limit_returns_plan_and_bound() {
     let equal = crate::bench::cluster::cluster(&[], 8, 60, 2);
     let hardware = vec![(1.0, Some(14), 1.0), (2.2, Some(10), 2.5)];
     let mixed = drawn::problem(2, &Shape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });

@@ -4,10 +4,10 @@
 //!
 //! - flow: `sum f(root) = 1`, `sum f(children of p over one edge) = f(p)`;
 //! - load of (task i, variant k): `sum D m(p) f(p) <= sum over its groups and points of q n`, divided by the largest q;
-//! - `sum n <= X`. Where replicas may be lost: `sum n <= X - survive * y` and `sum n <= U * y`. Here y says that the group is
-//!   used;
-//! - `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`, with U the largest useful replica count: the batch must fit
-//!   the task's budget;
+//! - `sum n <= X`. Where replicas may be lost: `sum n <= X - survive * y` and `sum n <= U * y`. Here y says that the
+//!   group is used;
+//! - `sum over b >= b0 of n_b <= U_b0 * sum of w(theta >= e_b0)`, with U the largest useful replica count: the batch
+//!   must fit the task's budget;
 //! - `sum f at (i, k) <= sum X`: a group with traffic has a replica (the row also tightens the relaxation);
 //! - latency: `F_j >= F_i + sum theta w_j(theta)`, `F <= SLO`, divided by the SLO, over every edge of the graph;
 //! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
@@ -87,8 +87,8 @@ fn cost_terms(problem: &Problem, columns: &Columns) -> Vec<(ColumnId, f64)> {
     problem.hardware.iter().zip(&columns.devices).map(|(h, &d)| (d, h.price_per_hour)).collect()
 }
 
-/// Adds the costs of a goal: `sum of X` (Loki equation 11), `-sum of weight A(p) f(p)` (equation 12), `sum of price d`, or the
-/// goal of an explanation. Switching adds `c_g p_g` with `p_g >= X_g - deployed_g, p_g >= 0`.
+/// Adds the costs of a goal: `sum of X` (Loki equation 11), `-sum of weight A(p) f(p)` (equation 12), `sum of price d`,
+/// or the goal of an explanation. Switching adds `c_g p_g` with `p_g >= X_g - deployed_g, p_g >= 0`.
 fn add_goal(problem: &Problem, space: &Space, goal: Goal, columns: &Columns, formulation: &mut Formulation) {
     match goal {
         Goal::Replicas => {
@@ -191,9 +191,9 @@ fn add_flow(part: &PipelineSpace, own: &PartColumns, scale: Option<ColumnId>, fo
     }
 }
 
-/// `sum over p that end at a lane of D m(p) f(p) <= sum over its groups and points of q_gb n_gb`, divided by the largest q
-/// (Loki equation 2; m is equation 1 over the **ancestors** only). And `sum of f(p) <= sum of X_g`: a replica wherever there
-/// is traffic. The second row is implied for integers and tightens the relaxation.
+/// `sum over p that end at a lane of D m(p) f(p) <= sum over its groups and points of q_gb n_gb`, divided by the
+/// largest q (Loki equation 2; m is equation 1 over the **ancestors** only). And `sum of f(p) <= sum of X_g`: a replica
+/// wherever there is traffic. The second row is implied for integers and tightens the relaxation.
 fn add_load(part: &PipelineSpace, own: &PartColumns, formulation: &mut Formulation) {
     for (lane, groups) in part.lanes.iter().enumerate() {
         let nodes = || part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| n.lane == lane);
@@ -265,8 +265,9 @@ fn add_links(problem: &Problem, part: &PipelineSpace, own: &PartColumns, formula
     }
 }
 
-/// Rule `task_budget`: `sum over theta of w_i(theta) = 1`, `F_j >= F_i + sum of theta w_j(theta) / SLO` over every edge, `F <= 1`. It
-/// replaces Loki's equations 5 to 7, with the slowest group of each task in place of each path's own.
+/// Rule `task_budget`: `sum over theta of w_i(theta) = 1`, `F_j >= F_i + sum of theta w_j(theta) / SLO` over every
+/// edge, `F <= 1`. It replaces Loki's equations 5 to 7, with the slowest group of each task in place of each path's
+/// own.
 ///
 /// With `minimise`, the SLO is the objective and not a limit.
 fn add_latency(

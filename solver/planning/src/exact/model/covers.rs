@@ -6,10 +6,11 @@
 //!
 //! `f(p) <= sum over its groups of Z_g(l_g)` for every minimal l with `sum e_g(l_g) + rest(p) > SLO`.
 //!
-//! Here `rest(p)` is the least time in which anything below p can end. If every group runs at its `l_g` or slower, the right
-//! side is 0, and the prefix is late. If any group runs faster, the row is loose, because f is at most 1. Minimal vectors
-//! are enough. Such rows need neither a large constant nor a binary for each path. Equation 7 needs both: it multiplies a
-//! path's latency, itself a variable, by a binary. A vector that is late at the parent already is the parent's row.
+//! Here `rest(p)` is the least time in which anything below p can end. If every group runs at its `l_g` or slower, the
+//! right side is 0, and the prefix is late. If any group runs faster, the row is loose, because f is at most 1. Minimal
+//! vectors are enough. Such rows need neither a large constant nor a binary for each path. Equation 7 needs both: it
+//! multiplies a path's latency, itself a variable, by a binary. A vector that is late at the parent already is the
+//! parent's row.
 
 use super::groups::Group;
 use super::trie::Trie;
@@ -128,8 +129,8 @@ struct Late {
     most: usize,
 }
 
-/// The minimal batch positions along a path that are late with `rest` to come, without those late at the parent already. `check_limits` decides
-/// at each combination whether to continue.
+/// The minimal batch positions along a path that are late with `rest` to come, without those late at the parent
+/// already. `check_limits` decides at each combination whether to continue.
 fn minimal_late(
     view: &PathView<'_>,
     path: &[usize],

@@ -36,8 +36,8 @@ pub(crate) struct Stage<'a> {
     pub budgets: Option<&'a [f64]>,
     /// Weighted accuracy of at least this.
     pub accuracy_min: Option<f64>,
-    /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it. A decomposition charges
-    /// it for devices that pipelines share. A replica pays for its share of a device.
+    /// Price of a whole device of each hardware type, in the unit of the goal and in addition to it. A decomposition
+    /// charges it for devices that pipelines share. A replica pays for its share of a device.
     pub prices: Option<&'a [f64]>,
     /// Free devices of each type, or parts of them: the unused parts of whole devices that other pipelines pay for. They
     /// count for nothing.

@@ -18,8 +18,8 @@ pub(crate) fn makes_none(pipeline: &Pipeline, edge: &Edge, variant: VariantIndex
     pipeline.fanout(edge, variant) <= 0.0
 }
 
-/// Whether an edge delays the tasks after it. Rule `path` counts the paths of queries, and an edge that is not primary makes
-/// no query.
+/// Whether an edge delays the tasks after it. Rule `path` counts the paths of queries, and an edge that is not primary
+/// makes no query.
 pub(crate) fn delays(rule: LatencyRule, edge: &Edge) -> bool {
     edge.primary || rule == LatencyRule::TaskBudget
 }

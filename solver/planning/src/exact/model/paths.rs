@@ -5,8 +5,8 @@ use super::space::PipelineSpace;
 use apportion_domain::Problem;
 use apportion_mip::{ColumnId, Formulation};
 
-/// `sum_b z_gb <= 1`, `n_gb <= U_b z_gb`, `X_g <= U sum_b z_gb`: a group runs one batch size, if any (Loki equation 4), with
-/// `U_b = D m / q_b` replicas at the most.
+/// `sum_b z_gb <= 1`, `n_gb <= U_b z_gb`, `X_g <= U sum_b z_gb`: a group runs one batch size, if any (Loki equation 4),
+/// with `U_b = D m / q_b` replicas at the most.
 pub(crate) fn add_choice_of_batch(
     problem: &Problem,
     part: &PipelineSpace,
@@ -25,7 +25,8 @@ pub(crate) fn add_choice_of_batch(
     }
 }
 
-/// Adds the cover rows of latency, which stand for Loki's equations 5 to 7, and `sum of f(p) over p that end at g <= sum_b z_gb`.
+/// Adds the cover rows of latency, which stand for Loki's equations 5 to 7, and
+/// `sum of f(p) over p that end at g <= sum_b z_gb`.
 pub(crate) fn add_latency(part: &PipelineSpace, own: &PartColumns, formulation: &mut Formulation) {
     for (lane, groups) in part.lanes.iter().enumerate() {
         let here = part.trie.nodes.iter().zip(&own.flow).filter(|(n, _)| n.lane == lane);

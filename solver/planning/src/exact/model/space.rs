@@ -14,8 +14,9 @@ pub(crate) struct PipelineSpace {
     pub groups: Vec<Group>,
     /// Positions of the groups of each variant of each task.
     pub by_variant: Vec<Vec<Vec<usize>>>,
-    /// By lane, the groups that share the queries of a node in proportion to their capacity. Under rule `task_budget` a lane
-    /// has all groups of a variant. Under rule `path` it has one group, because the group of a query decides its time.
+    /// By lane, the groups that share the queries of a node in proportion to their capacity. Under rule `task_budget` a
+    /// lane has all groups of a variant. Under rule `path` it has one group, because the group of a query decides its
+    /// time.
     pub lanes: Vec<Vec<usize>>,
     /// Which latency rule the space is for.
     pub rule: LatencyRule,

@@ -77,7 +77,7 @@ pub(crate) struct Trie {
 }
 
 impl Trie {
-    /// The trie over the lanes of every variant, of at most so many nodes; `headroom` multiplies the load of each task.
+    /// The trie over the lanes of every variant, of at most `nodes_max` nodes; `headroom` multiplies the load of each task.
     pub fn new(
         inputs: TrieInputs<'_>,
         lanes: impl Fn(TaskIndex, VariantIndex) -> Vec<usize>,

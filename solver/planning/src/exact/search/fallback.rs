@@ -20,7 +20,7 @@ use apportion_domain::{
 };
 use apportion_mip::Limits;
 
-/// PipelineSpace of the demand that may stay unserved because of rounding.
+/// Share of the demand that may stay unserved because of rounding.
 const UNSERVED_MAX: f64 = 1e-9;
 
 /// The variant of every task of every pipeline.

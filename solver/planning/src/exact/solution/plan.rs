@@ -5,8 +5,8 @@ use super::flows::{FLOW_MIN, accuracy};
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing};
 
-/// Most stages of all paths that a plan lists for one pipeline. Each stage is a name of about a hundred bytes, and the checker
-/// follows it.
+/// Most stages of all paths that a plan lists for one pipeline. Each stage is a name of about a hundred bytes, and the
+/// checker follows it.
 pub(crate) const FLOW_STAGES_MAX: usize = 50_000;
 /// The plan of a choice with its flows; `None` if it would list too many paths.
 pub(crate) fn plan_of(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>]) -> Option<Plan> {

@@ -1,8 +1,8 @@
-//! What a user could change in a problem to make it feasible, one value at a time.
+//! Which values of a problem can be relaxed to make it feasible?
 
 use apportion_domain::{HardwareIndex, PipelineDraft, PipelineIndex, Problem, Share, TaskIndex};
 
-/// One value of a problem file that could give.
+/// One value of a problem file that can be relaxed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemValue {
     /// `/hardware/h/count`, upwards.
@@ -26,23 +26,23 @@ pub(super) enum ProblemValue {
 /// An SLO that every plan meets.
 const SLO_FREE_MS: f64 = 1e12;
 
-/// All knobs of a problem that limit anything.
+/// All values of a problem that limit its plans.
 pub(super) fn all(problem: &Problem) -> Vec<ProblemValue> {
     let hardware = || (0..problem.hardware.len()).map(HardwareIndex);
     let pipelines = || (0..problem.pipelines.len()).map(PipelineIndex);
-    let mut knobs: Vec<ProblemValue> = Vec::new();
-    knobs.extend(hardware().filter(|&h| problem.hardware_at(h).count.is_some()).map(ProblemValue::Count));
-    knobs.extend(pipelines().filter(|&p| problem.pipeline(p).demand_qps > 0.0).map(ProblemValue::Demand));
-    knobs.extend(pipelines().map(ProblemValue::Slo));
-    knobs.extend(pipelines().filter(|&p| problem.pipeline(p).min_accuracy.is_some()).map(ProblemValue::Floor));
-    knobs.extend(problem.objective.budget_per_hour.map(|_| ProblemValue::Budget));
-    knobs.extend(hardware().filter(|&h| problem.hardware_at(h).memory_mib.is_some()).map(ProblemValue::Memory));
-    knobs.extend(pipelines().filter(|&p| problem.pipeline(p).survive > 0).map(ProblemValue::Survive));
+    let mut values: Vec<ProblemValue> = Vec::new();
+    values.extend(hardware().filter(|&h| problem.hardware_at(h).count.is_some()).map(ProblemValue::Count));
+    values.extend(pipelines().filter(|&p| problem.pipeline(p).demand_qps > 0.0).map(ProblemValue::Demand));
+    values.extend(pipelines().map(ProblemValue::Slo));
+    values.extend(pipelines().filter(|&p| problem.pipeline(p).min_accuracy.is_some()).map(ProblemValue::Floor));
+    values.extend(problem.objective.budget_per_hour.map(|_| ProblemValue::Budget));
+    values.extend(hardware().filter(|&h| problem.hardware_at(h).memory_mib.is_some()).map(ProblemValue::Memory));
+    values.extend(pipelines().filter(|&p| problem.pipeline(p).survive > 0).map(ProblemValue::Survive));
     for p in pipelines() {
         let tasks = problem.pipeline(p).tasks.iter().enumerate().filter(|(_, task)| task.min_replicas > 1);
-        knobs.extend(tasks.map(|(t, _)| ProblemValue::MinReplicas(p, TaskIndex(t))));
+        values.extend(tasks.map(|(t, _)| ProblemValue::MinReplicas(p, TaskIndex(t))));
     }
-    knobs
+    values
 }
 
 impl ProblemValue {
@@ -60,7 +60,7 @@ impl ProblemValue {
         }
     }
 
-    /// Whose value it is.
+    /// Name of the part of the problem that has the value.
     pub fn place(self, problem: &Problem) -> String {
         match self {
             Self::Count(h) | Self::Memory(h) => problem.hardware_at(h).name.clone(),
@@ -70,7 +70,7 @@ impl ProblemValue {
         }
     }
 
-    /// The value that it has.
+    /// The present value.
     pub fn now(self, problem: &Problem) -> f64 {
         match self {
             Self::Count(h) => problem.hardware_at(h).count.map_or(f64::INFINITY, f64::from),
@@ -84,7 +84,7 @@ impl ProblemValue {
         }
     }
 
-    /// The value at which it limits nothing.
+    /// The value at which it limits no plan.
     pub fn loosest(self, problem: &Problem) -> f64 {
         match self {
             Self::Count(_) | Self::Budget | Self::Memory(_) => f64::INFINITY,
@@ -98,8 +98,8 @@ impl ProblemValue {
         }
     }
 
-    /// The values that it can take between now (excluded) and its loosest, the smallest change first, where they are few;
-    /// infinity stands for no limit. `None` where any number will do.
+    /// The possible values from the present one (excluded) to the loosest one, the smallest change first. Infinity means no
+    /// limit. `None` if any number is possible.
     pub fn steps(self, problem: &Problem) -> Option<Vec<f64>> {
         let down = |least: u32, now: f64| (least..now as u32).rev().map(f64::from).collect();
         match self {
@@ -130,7 +130,7 @@ impl ProblemValue {
     }
 }
 
-/// The sizes of one device's memory at which another variant fits into one of the shares it was measured on.
+/// Memory sizes of one device at which another variant fits into one of its measured shares.
 fn memory_steps(problem: &Problem, h: HardwareIndex, now: f64) -> Vec<f64> {
     let variants = problem.pipelines.iter().flat_map(|p| &p.tasks).flat_map(|t| &t.variants);
     let mut sizes: Vec<f64> = Vec::new();

@@ -1,7 +1,7 @@
-//! What else there was, and what more would buy: the problem planned again with one thing changed.
+//! What would change if one thing were different? The problem is planned searches with one variation.
 //!
-//! A price is a finite difference, not a dual value: replicas are whole, so the dual of a linear relaxation would promise a
-//! fraction of what one device more can do. All searches share one deadline and run in parallel.
+//! A price is a finite difference and not a dual value. Replicas are whole, so the dual of a linear relaxation would state
+//! only a fraction of the gain of one more device. All searches share one deadline and run in parallel.
 
 use super::latency::located;
 use crate::answer::infeasible;
@@ -18,17 +18,17 @@ use std::time::Duration;
 /// Longest that all searches for alternatives and prices together may take: a reader waits for the plan, not for these.
 const TIME_MAX: Duration = Duration::from_millis(500);
 
-/// What more time is worth is asked for this much of it.
+/// Extra time of an SLO whose price is searched for, in milliseconds.
 const MORE_MS: f64 = 10.0;
-/// A latency that no SLO admits: how a profile row is taken out of a problem.
+/// A latency that no SLO admits. It removes a profile row from a problem.
 const NEVER_MS: f64 = 1e12;
-/// Most alternatives and prices that are searched for; a plan of many pipelines has more than anyone reads.
+/// Most alternatives and prices that are searched for. A plan of many pipelines has more than a reader needs.
 const SEARCHES_MAX: usize = 256;
 
-/// What is changed for one search.
+/// The change of one search.
 #[derive(Clone, Copy, Debug)]
 enum Variation {
-    /// One device more.
+    /// One more device.
     Count(HardwareIndex),
     /// 1 per hour more.
     Budget,
@@ -40,13 +40,13 @@ enum Variation {
     Hardware(PipelineIndex, TaskIndex, HardwareIndex),
 }
 
-/// What one search answers.
+/// Result of one search.
 enum VariationResult {
     Price(Price),
     Instead(PipelineIndex, TaskIndex, Alternative),
-    /// There is nothing to ask for.
+    /// The change does not apply.
     Void,
-    /// Time was up first.
+    /// The time was up.
     None,
 }
 
@@ -60,7 +60,7 @@ struct Variations<'a> {
 }
 
 /// Adds prices, and alternatives in other variants and hardware, as far as time allows.
-pub(super) fn add(
+pub(super) fn add_variations(
     problem: &Problem,
     plan: &Plan,
     objective: ObjectiveValue,
@@ -68,8 +68,8 @@ pub(super) fn add(
     options: &PlanOptions,
     explanation: &mut Explanation,
 ) {
-    let mut asks = asks(problem, plan);
-    let total = asks.len();
+    let mut all = variations(problem, plan);
+    let total = all.len();
     let reason = match provenance {
         None => Some("this planner does not search".to_owned()),
         Some(provenance) if !provenance.complete => Some("the search for the plan itself was cut short".to_owned()),
@@ -84,26 +84,26 @@ pub(super) fn add(
         explanation.left_out.extend(reason.map(|why| sentence(total, &why)));
         return;
     };
-    asks.truncate(SEARCHES_MAX);
+    all.truncate(SEARCHES_MAX);
     let now = (options.elapsed)();
     let until = options.time_limit.map_or(now + TIME_MAX, |limit| limit.min(now + TIME_MAX));
     let limits = options.limits().without_listener().ending_at(until);
-    let again = Variations { problem, plan, objective, provenance, gap: options.gap, limits };
-    let answers: Vec<VariationResult> = asks.into_par_iter().map(|ask| again.answer(ask)).collect();
+    let searches = Variations { problem, plan, objective, provenance, gap: options.gap, limits };
+    let answers: Vec<VariationResult> = all.into_par_iter().map(|variation| searches.search(variation)).collect();
     let found = answers.iter().filter(|a| !matches!(a, VariationResult::None)).count();
     if found < total {
         explanation.left_out.push(sentence(total - found, "time was up"));
     }
-    again.enter(answers, explanation);
+    searches.enter(answers, explanation);
 }
 
 fn sentence(count: usize, why: &str) -> String {
     format!("{count} alternatives and prices that take a search each: {why}")
 }
 
-/// One device more of each counted type, one currency unit more of budget, 10 ms more for each pipeline; every other variant and hardware
-/// type for the tasks of a plan, alone.
-fn asks(problem: &Problem, plan: &Plan) -> Vec<Variation> {
+/// All variations: one more device of each counted type, one more currency unit of budget, 10 ms more for each
+/// pipeline, and every other variant and hardware type for each task of the plan.
+fn variations(problem: &Problem, plan: &Plan) -> Vec<Variation> {
     let counted = (0..problem.hardware.len()).map(HardwareIndex).filter(|&h| problem.hardware_at(h).count.is_some());
     let mut all: Vec<Variation> = counted.map(Variation::Count).collect();
     all.extend(problem.objective.budget_per_hour.map(|_| Variation::Budget));
@@ -124,10 +124,10 @@ fn asks(problem: &Problem, plan: &Plan) -> Vec<Variation> {
     all
 }
 
-/// The problem with what is asked for; `None` if there is nothing to run then. It is made when it is searched: many copies of a large
-/// problem would take more memory than they are worth.
-fn changed(problem: &Problem, ask: Variation) -> Option<Problem> {
-    match ask {
+/// The varied problem; `None` if a task has nothing to run then. It is made just before its search, because many copies
+/// of a large problem take much memory.
+fn changed(problem: &Problem, variation: Variation) -> Option<Problem> {
+    match variation {
         Variation::Count(h) => {
             problem.changed(|d| d.hardware[h.get()].count = d.hardware[h.get()].count.map(more_devices)).ok()
         }
@@ -147,10 +147,10 @@ fn more_devices(count: u32) -> u32 {
     count.saturating_add(1)
 }
 
-/// The words for a price; `None` for what is no price.
-fn priced(problem: &Problem, ask: Variation) -> Option<(String, String, Relaxation)> {
+/// Place, unit and change of a price; `None` for a variation that is no price.
+fn priced(problem: &Problem, variation: Variation) -> Option<(String, String, Relaxation)> {
     let change = |pointer: String, from: f64, to: f64| Relaxation { pointer, from, to };
-    match ask {
+    match variation {
         Variation::Count(h) => {
             let hardware = problem.hardware_at(h);
             let count = hardware.count?;
@@ -170,9 +170,9 @@ fn priced(problem: &Problem, ask: Variation) -> Option<(String, String, Relaxati
     }
 }
 
-/// Which alternative is asked for; `None` for a price.
-fn alternative(problem: &Problem, ask: Variation) -> Option<(PipelineIndex, TaskIndex, AlternativeKind, String)> {
-    match ask {
+/// The alternative of a variation; `None` for a price.
+fn alternative(problem: &Problem, variation: Variation) -> Option<(PipelineIndex, TaskIndex, AlternativeKind, String)> {
+    match variation {
         Variation::Variant(p, t, v) => {
             Some((p, t, AlternativeKind::Variant, problem.pipeline(p).variant(t, v).name.clone()))
         }
@@ -181,7 +181,7 @@ fn alternative(problem: &Problem, ask: Variation) -> Option<(PipelineIndex, Task
     }
 }
 
-/// The problem in which a task runs only what `keeps` admits; `None` if it has nothing to run then.
+/// The problem in which a task may run only the variants and hardware of `keeps`; `None` if none is left.
 fn restricted(
     problem: &Problem,
     p: PipelineIndex,
@@ -207,13 +207,13 @@ fn restricted(
 }
 
 impl Variations<'_> {
-    fn answer(&self, ask: Variation) -> VariationResult {
+    fn search(&self, variation: Variation) -> VariationResult {
         if self.limits.exceeded() {
             return VariationResult::None;
         }
-        let Some(changed) = changed(self.problem, ask) else { return VariationResult::Void };
+        let Some(changed) = changed(self.problem, variation) else { return VariationResult::Void };
         let attempted = attempt(&changed, &self.provenance.tightening, self.gap, &self.limits);
-        match (attempted, priced(self.problem, ask), alternative(self.problem, ask)) {
+        match (attempted, priced(self.problem, variation), alternative(self.problem, variation)) {
             (Attempt::Unknown(_), ..) => VariationResult::None,
             (Attempt::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => VariationResult::None,
             (Attempt::Plan(candidate), Some((place, unit, change)), _) => {
@@ -224,7 +224,7 @@ impl Variations<'_> {
                 let consequence = match attempt {
                     Attempt::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
                     _ => match infeasible::misses_by(&changed, pipeline) {
-                        // nothing is this slow but what was taken out: what is left does not fit
+                        // only a removed row is this slow: the remaining rows do not fit into memory
                         Some(by_ms) if by_ms >= 0.5 * NEVER_MS => Consequence::TooLittleMemory,
                         Some(by_ms) => Consequence::MissesSlo { by_ms },
                         None => Consequence::NoPlan,
@@ -232,13 +232,13 @@ impl Variations<'_> {
                 };
                 VariationResult::Instead(pipeline, task, Alternative { kind, to, consequence })
             }
-            // more cannot make it infeasible; a solver that says so is not believed
+            // more of a resource cannot make the problem infeasible, so this result of a solver is ignored
             (Attempt::Infeasible, ..) => VariationResult::None,
             (Attempt::Plan(_), None, None) => VariationResult::Void,
         }
     }
 
-    /// What a looser problem's plan has over ours. Ours is still a plan there: what is no better than the gap is no gain.
+    /// Gain of a looser problem's plan over ours. Our plan is valid there too, so a difference within the gap is no gain.
     fn gain(&self, other: &Candidate) -> (Option<f64>, Change) {
         let change = self.difference(&other.plan);
         let (Some(ours), Some(theirs)) = (self.objective.value, other.objective.value) else { return (None, change) };
@@ -251,7 +251,7 @@ impl Variations<'_> {
         if gain > Change::NOISE.max(self.gap * ours.abs()) {
             return (Some(gain), change);
         }
-        // the objective is as good; then only what breaks its ties is a gain
+        // the objective is equal, so only a better tie break is a gain
         let tie = match mode {
             Mode::MaxAccuracy => change.cost_per_hour < -Change::NOISE,
             Mode::HardwareThenAccuracy => by_accuracy && change.replicas < 0,
