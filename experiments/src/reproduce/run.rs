@@ -62,7 +62,11 @@ pub struct ReproduceSettings {
     pub quick: bool,
 }
 
-/// Runs the command.
+/// Runs the comparisons, prints their reports, and writes the page.
+///
+/// # Errors
+/// If a folder or file cannot be used, or a
+/// comparison fails.
 pub fn run(settings: &ReproduceSettings) -> Outcome {
     if let Some(data) = settings.data.as_ref().filter(|d| !d.is_dir()) {
         let found = "not a folder that can be read";
@@ -92,7 +96,7 @@ pub fn run(settings: &ReproduceSettings) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Writes one SVG for each plot and the page; where the page is.
+/// Writes one SVG for each plot, and the page. Returns the path of the page.
 fn write(settings: &ReproduceSettings, reports: &[Report], took: Duration) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(&settings.out).with_context(|| format!("making the folder {}", settings.out.display()))?;
     let file = |name: &str| settings.out.join(name);

@@ -1,4 +1,4 @@
-//! The estimator against queueing theory: constant service times, Poisson arrivals, one to four replicas.
+//! Does the estimator agree with queueing theory, for constant service times, Poisson arrivals, and one to four replicas?
 
 use crate::reproduce::lab::{BuiltIn, Lab, constant};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
@@ -19,7 +19,8 @@ pipelines:
   - {name: p, demand_qps: 10, slo_ms: 100000, tasks: [{name: t, variants: [{name: v, accuracy: 1, profile: [{hardware: d, batch: 1, latency_ms: 10}]}]}]}
 ";
 
-/// Relative error that is agreed upon: Cosmetatos' approximation is good to about 2 %, the runs' noise is about as large.
+/// The largest relative error that agrees. Cosmetatos' approximation is good to about 2 %, and the noise of the runs is
+/// about as large.
 const ERROR_MAX: f64 = 0.05;
 
 fn plan(replicas: u32) -> Plan {

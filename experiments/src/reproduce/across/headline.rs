@@ -1,8 +1,8 @@
-//! Our own headline: cost at equal attainment against what users run today on each stage, HPA target tracking and Ray Serve's
-//! autoscaler, on real traces.
+//! How much does the system cost at equal attainment, against HPA and Ray Serve's autoscaler for each task, on real traces?
 //!
-//! All start from the same plan, on the same devices, under the same serving policies. Ours is set on an earlier stretch of the
-//! trace; what the others are told (target, least replicas) is the best in hindsight on the very load that is reported.
+//! All start from the same plan, on the same devices, under the same serving policies. Our setting is chosen on an earlier
+//! stretch of the trace. The settings of the others (target, least replicas) are the best in hindsight on the reported
+//! load.
 
 use super::contest::{Contest, Load, STEP_FACTOR};
 use super::headline_claims::claims;

@@ -1,11 +1,11 @@
-//! What the headline claims of what it saw.
+//! Which claims does the headline make, and do they hold?
 
 use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, StretchResult};
 use crate::reproduce::lab::geometric_mean;
 use crate::reproduce::report::{Claim, Verdict};
 use apportion_support::output::{optional, percent};
 
-/// How one contender stands to ours over all contests.
+/// The claim against one contender over all contests.
 fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
     let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
     let never = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
@@ -27,7 +27,7 @@ fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
     }
 }
 
-/// Settings of an earlier stretch, on the one that is reported.
+/// The claim on settings of an earlier stretch.
 fn set_before_claim(all: &[StretchResult]) -> Claim {
     let held = |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
     let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
@@ -49,7 +49,7 @@ fn set_before_claim(all: &[StretchResult]) -> Claim {
     }
 }
 
-/// Ours as it was set on the earlier stretch, against HPA at its best in hindsight.
+/// The claim on our setting of the earlier stretch, against HPA at its best in hindsight.
 fn fair_claim(all: &[StretchResult]) -> Claim {
     let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio_set_before(HPA)).collect();
     let halved = ratios.iter().filter(|r| **r >= 2.0).count();
@@ -69,7 +69,7 @@ fn fair_claim(all: &[StretchResult]) -> Claim {
     }
 }
 
-/// What the settings do when the load steps up afterwards.
+/// The claim on a load that steps up.
 fn surprised_claim(all: &[StretchResult]) -> Claim {
     let attainment = |i: usize| all.iter().filter_map(move |t| t.surprised[i].map(|p| p.attainment));
     let mean = |i: usize| attainment(i).sum::<f64>() / attainment(i).count().max(1) as f64;
@@ -89,7 +89,7 @@ fn surprised_claim(all: &[StretchResult]) -> Claim {
     }
 }
 
-/// All of them.
+/// All claims.
 pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
     vec![
         against_claim(

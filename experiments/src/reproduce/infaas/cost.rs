@@ -1,4 +1,4 @@
-//! INFaaS's comparison (sections 6.1 and 6.2): choosing the variant by the load against any fixed one.
+//! Is a variant that is chosen by the load cheaper than any fixed one (INFaaS sections 6.1 and 6.2)?
 
 use crate::reproduce::contenders::Contender;
 use crate::reproduce::lab::{INFERLINE, Lab, drop_rate, with_pipeline};
@@ -9,7 +9,8 @@ use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, optional, percent};
 
-/// The classifier has variants of the same accuracy for a CPU and two GPUs: what INFaaS calls variants of one architecture.
+/// The classifier. It has variants of the same accuracy for a CPU and two GPUs, which INFaaS calls variants of one
+/// architecture.
 const TASK: &str = "classify";
 
 const SLO_MS: f64 = 800.0;
@@ -112,8 +113,8 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// The paper's claim. `best` of `n` loads were served at no more than the cheapest fixed variant's cost; `factors` are the dearest
-/// fixed variant's costs over ours.
+/// The paper's claim. `best` of `n` loads were served at no more than the cheapest fixed variant's cost; `factors` are the
+/// dearest fixed variant's costs over ours.
 fn claim(best: usize, n: usize, factors: &[f64]) -> Claim {
     Claim {
         claimed: "Choosing by load costs no more than the best fixed variant at any load, and much less than the others (section 6.2)".into(),

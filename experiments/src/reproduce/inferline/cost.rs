@@ -1,4 +1,4 @@
-//! InferLine's comparison of planners (section 7.1, Fig. 5 and 9).
+//! How much does planning by task save against planning the pipeline as one box (InferLine section 7.1, Fig. 5 and 9)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, drop_rate, geometric_mean, replay, with_pipeline};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
@@ -13,7 +13,7 @@ const PLANNERS: [Planner; 3] = [Planner::Greedy, Planner::CgMean, Planner::CgPea
 /// A plan holds if no more than this share of the held-out requests misses.
 pub const MISSES_MAX: f64 = 0.01;
 
-/// One plan of the comparison and how it fared.
+/// One plan of the comparison and its result.
 struct Row {
     pipeline: String,
     cv: f64,
@@ -25,7 +25,7 @@ struct Row {
     missed: Option<f64>,
 }
 
-/// Every planner on one pipeline at one burstiness and SLO.
+/// Runs every planner on one pipeline at one burstiness and SLO.
 fn compared(lab: &Lab, problem: &Problem, cv: f64, seconds: usize) -> Result<Vec<Row>, Failure> {
     let p = &problem.pipelines[0];
     lab.show_step(format!("inferline-cost: {} CV {cv}, SLO {} ms", p.name, p.slo_ms));

@@ -1,4 +1,4 @@
-//! InferLine's accuracy of the estimator (section 7.2, Fig. 8): the tail that a plan was made with, and the tail that it has.
+//! How near is a plan's tail on new loads to the tail that it was planned with (InferLine section 7.2, Fig. 8)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, in_parallel, quantile, replay, with_pipeline};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
@@ -18,7 +18,7 @@ const CLOSE: f64 = 0.1;
 struct Experiment {
     name: String,
     estimated_ms: f64,
-    /// On loads that the plan was not made on, least first.
+    /// On loads that the plan was not made on, ascending.
     measured_ms: Vec<f64>,
 }
 

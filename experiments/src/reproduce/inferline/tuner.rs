@@ -1,4 +1,4 @@
-//! InferLine's tuner (section 7.2): ramps and bursts that the plan was not made for, with and without it.
+//! What is InferLine's tuner worth on ramps and bursts that the plan was not made for (section 7.2)?
 
 use super::tuner_claims::claims;
 use super::tuner_runs::{LOAD_MS, PLANNED_QPS, SLO_MS, run_pipeline};

@@ -1,11 +1,11 @@
-//! What InferLine's paper claims of its tuner, beside what was seen.
+//! What does InferLine claim of its tuner, and does it hold?
 
 use super::tuner_runs::{LoadResult, TunerContender};
 use crate::reproduce::lab::mean;
 use crate::reproduce::report::{Claim, Verdict};
 use apportion_support::output::percent;
 
-/// Missed on the mean over those loads on which both of a pair have a plan.
+/// The mean missed share over the loads on which a contender has a plan.
 fn mean_missed(seen: &[&LoadResult], who: TunerContender) -> f64 {
     mean(&seen.iter().filter_map(|s| s.missed(who)).collect::<Vec<_>>())
 }

@@ -3,10 +3,14 @@
 use apportion_support::exit::Failure;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads on which independent runs are made.
+/// Threads for independent runs.
 const THREADS_MAX: usize = 2;
 
-/// What `of` makes of each item, on two threads, in the items' order; the first failure if there is one.
+/// Applies `of` to each item on two threads. Results are in the order of the items.
+///
+/// # Errors
+/// The first failure of an
+/// item.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> Result<R, Failure> + Sync) -> Result<Vec<R>, Failure> {
     let next = AtomicUsize::new(0);
     let work = || -> Vec<(usize, Result<R, Failure>)> {

@@ -10,15 +10,14 @@ use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// On the load that it is planned on, a plan must miss no more than this part of what it may: one that just holds there is as
-/// likely as not to miss on the next.
+/// On the load that it is planned on, a plan may miss only this part of the allowed share. A plan that just holds there
+/// would often miss on the next load.
 const MARGIN: f64 = 0.5;
 
-/// Planned-for over actual demand: tried in this order until the plan holds. A plan that fills replicas to the brim misses
-/// its tail, whoever made it.
+/// Planned demand over actual demand, tried in this order until the plan holds. A plan without headroom misses its tail.
 const HEADROOMS: [f64; 6] = [1.0, 1.15, 1.3, 1.5, 1.8, 2.2];
 
-/// The best a contender does at a demand: first what it was planned and served with, then how it fares on the held-out load.
+/// The best result of a contender at a demand: its settings, and the estimate on the held-out load.
 #[derive(Clone)]
 struct ServedDemand {
     demand: f64,
@@ -41,7 +40,7 @@ fn serve_demand(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> R
     let seconds = lab.full_or_quick(10, 2);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
     let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
-    // proteus plans for the demand alone and looks at a trace only to report on it; the others have the check loop
+    // Proteus plans for the demand alone and uses a trace only for its report. The others have the check loop.
     let shown = match who.planner {
         Planner::Proteus => constant(demand, 1, ArrivalProcess::Poisson, lab.seed),
         _ => seen.clone(),
@@ -77,11 +76,12 @@ const DEMAND_RATIO: f64 = 1.4;
 /// How many demands are tried.
 const DEMANDS: usize = 13;
 
-/// After so many demands in a row of which more than a quarter misses, larger ones are not tried.
+/// The number of hopeless demands in a row after which larger ones are not tried. A demand is hopeless if more than a
+/// quarter misses.
 const HOPELESS_MAX: u32 = 2;
 
-/// The largest demand that is served, and every demand of which at most a quarter misses. The first that misses is not the end, for a plan may hold
-/// at one demand and another, which is not just more of it, miss at a smaller one.
+/// The index of the largest served demand, and all demands of which at most a quarter misses. The search goes on after a
+/// demand that misses: the plan for a larger demand may hold.
 fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<ServedDemand>), Failure> {
     let (mut hopeless, mut tried) = (0, Vec::new());
     for step in 0..lab.full_or_quick(DEMANDS, 2) {
@@ -159,8 +159,8 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// `times`: hardware-only's capacity of two-step planning, without and with a floor on accuracy; `qps`: capacities of two-step and of
-/// pipeline-agnostic planning.
+/// The claims. `times` are capacities of two-step planning over hardware-only's, without and with a floor on accuracy.
+/// `qps` are the capacities of two-step and of pipeline-agnostic planning.
 fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
     vec![
             Claim {

@@ -1,4 +1,4 @@
-//! Loki's early dropping and rerouting (section 6.3) while plans change.
+//! What are Loki's early dropping and rerouting worth while plans change (section 6.3)?
 
 use super::rerouting::{compare_hand_made_plans, percent_of};
 use super::traffic::{Shape, loading_traffic_problem, shapes};
@@ -13,11 +13,12 @@ use apportion_serving::most_accurate_first;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// One reading of the paper's four policies, from the one that drops nothing to the one that reroutes.
+/// One reading of the paper's four policies, from no dropping to rerouting.
 struct Reading {
     name: &'static str,
     policies: [Dropping; 4],
-    /// Whether tables and backup tables are made each second from the load that is seen (section 5.1), or are the plan's.
+    /// Whether tables and backup tables are made each second from the measured load (section 5.1), or are those of the
+    /// plan.
     follows: bool,
 }
 
@@ -31,19 +32,19 @@ const READINGS: [Reading; 3] = [
     Reading { name: "before a task (section 6.3)", policies: AHEAD, follows: false },
 ];
 
-/// Rerouting misses less if it misses less by so much: a tenth of a point.
+/// The least difference at which rerouting misses less: a tenth of a point.
 const LESS_MIN: f64 = 0.001;
 
-/// What came of the four policies of one reading.
+/// The sums over the runs of one reading.
 #[derive(Default)]
 struct PolicySums {
     /// By policy, by run.
     missed: [Vec<f64>; 4],
     late: [Vec<f64>; 4],
     accuracy: [Vec<f64>; 4],
-    /// What became of queries that were behind, of rerouting's runs.
+    /// The fates of late queries in the runs with rerouting.
     behind: Late,
-    /// Requests in time with rerouting, less those with per-task dropping.
+    /// Requests in time with rerouting, minus those with per-task dropping.
     saved: i64,
     requests: u64,
 }
@@ -173,7 +174,7 @@ fn table_of_means(summed: &[PolicySums]) -> Table {
     table
 }
 
-/// What became of the queries that were behind.
+/// The fates of late queries.
 fn table_of_late_queries(summed: &[PolicySums]) -> Table {
     let mut table = Table::new(&["judged", "requests", "behind", "beyond any group", "rerouted", "requests saved"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
@@ -205,11 +206,12 @@ fn plot(reading: &Reading, shapes: &[Shape], headrooms: &[f64], of_reading: &Pol
     }
 }
 
-/// Where plans leave anything to reroute to.
+/// The chances that plans leave for rerouting.
 #[derive(Default)]
 struct RerouteChances {
-    /// Plans, and those in which some task below the root has a backup group whose batch takes less than another group's.
+    /// The number of plans.
     plans: usize,
+    /// Plans in which some task below the root has a backup group with a shorter batch than another group's.
     faster: usize,
     /// Plans in which every task below the root has one variant.
     single: usize,

@@ -1,4 +1,4 @@
-//! Loki's comparisons under a load that changes (section 6.2): whoever plans does so again every 10 s, in the loop of the run.
+//! How do planners compare under a changing load, if they plan again every 10 s (Loki section 6.2)?
 
 use super::traffic::{DEVICES, LOAD_MS, MISSES_MAX, Shape, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{AGNOSTIC, CONTENDERS, HARDWARE_ONLY, TWO_STEP};
@@ -9,7 +9,7 @@ use apportion_estimator::Replay;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// Headrooms where every demand is tried.
+/// Headrooms of the search for the capacity.
 const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
 
 /// Length of the points of the time series.
@@ -168,7 +168,8 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
     ]
 }
 
-/// The largest peak of the ramp's shape with at most 1 % missed, by contender: the table, and the peaks in queries per second.
+/// The largest peak of the ramp's shape with at most 1 % missed, by contender: a table, and the peaks in queries per
+/// second.
 fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Table, [f64; 3]), Failure> {
     const STEP: f64 = 1.25;
     let mut table = Table::new(&["planner", "peak qps", "missed", "accuracy"]);
@@ -177,7 +178,7 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
     let top = shape.iter().copied().fold(0.0, f64::max);
     for (planned, capacity) in planned.iter().zip(&mut capacity) {
         let (mut found, mut hopeless) = (None, 0);
-        // what each contender does best with on the ramp as it is
+        // The best policy of each contender on the unscaled ramp.
         let dropping = planned
             .run_with_best_settings(&shape, &[2.2], planned.contender.dropping)?
             .map_or(planned.contender.dropping[0], |b| b.dropping);

@@ -9,7 +9,7 @@ use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// A day's shape squeezed into a few minutes, from 50 to 425 queries per second.
+/// The shape of a day in a few minutes, from 50 to 425 queries per second.
 fn day(lab: &Lab) -> Result<Vec<f64>, Failure> {
     let seconds = lab.full_or_quick(300, 8);
     if let Some(file) = lab.data_file("traces/anchor_ta300.csv") {
@@ -23,7 +23,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
     let problem = traffic_problem(lab)?;
     let shape = scaled(&day(lab)?, 1.0);
     let peak = rate_quantile(&shape, 0.95);
-    // the peak of the load asks for accuracy scaling at the paper's SLO on these profiles
+    // With this peak, the paper's SLO needs accuracy scaling on these profiles.
     let rates = scaled(&shape, 300.0 / peak);
     let rates: Vec<f64> = rates.into_iter().step_by(5).collect();
     let seen: Workload = load(&rates, ArrivalProcess::Poisson, lab.seed);

@@ -1,4 +1,4 @@
-//! PARD's ablations (section 5.3): what each part of the policy is worth, in pairs of runs on the same arrivals.
+//! What is each part of PARD worth, in pairs of runs on the same arrivals (section 5.3)?
 
 use super::case::{first_names, make_case, ratio, run_policies, seeds, traces};
 use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, interval, invalid_rate, mean, with_interval};
@@ -24,12 +24,12 @@ const ABLATIONS: [Dropping; 11] = [
 /// Draws of each load: with 24 loads few are enough.
 const DRAWS: usize = 3;
 
-/// Of one policy, by run.
+/// The results of one policy, by run.
 #[derive(Clone, Default)]
 struct AblationRuns {
     dropped: Vec<f64>,
     invalid: Vec<f64>,
-    /// Drop rate less that of the full policy on the same arrivals.
+    /// Drop rate minus that of the full policy on the same arrivals.
     worse: Vec<f64>,
     /// Goodput over that of the full policy.
     goodput: Vec<f64>,

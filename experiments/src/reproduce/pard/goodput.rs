@@ -1,4 +1,4 @@
-//! PARD's comparisons (sections 5.2 to 5.4): dropping policies on one plan, so that nothing but the policy differs.
+//! How do dropping policies compare on one plan (PARD section 5.2)? Only the policy differs.
 
 use super::case::{
     DRAIN_SECONDS, PLANNED_QPS, POLICIES, PROVISIONED, PolicyResult, first_names, make_case, ratio, run_policies, seeds,
@@ -10,7 +10,7 @@ use apportion_domain::{Dropping, Estimate};
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, optional, percent};
 
-/// One policy over all draws of one case, against the paper's.
+/// The means of one policy over all draws of one case, against the paper's policy.
 struct PolicyMeans {
     goodput: Option<f64>,
     /// Goodput of the paper's policy over this one's, draw by draw.
@@ -105,10 +105,11 @@ fn compare_with_pard(case: &str, pard: &PolicyMeans, policy: Dropping, other: &P
     })
 }
 
-/// The paper is about loads that require dropping: the reactive policy loses at least this share.
+/// A load requires dropping if the reactive policy loses at least this share.
 const DROPPING_REQUIRED: f64 = 0.05;
 
-/// And this is what they lose where its conditions hold: bursts well above the capacity, long enough to fill the queues.
+/// The share that a reactive policy loses under the paper's conditions: bursts well above the capacity, long enough to fill
+/// the queues.
 const DROPPING_HEAVY: f64 = 0.15;
 
 fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
@@ -169,7 +170,7 @@ fn names_of_duels(duels: &[&Duel]) -> Vec<String> {
     duels.iter().map(|d| d.case.clone()).collect()
 }
 
-/// How hard the loads are on which the paper's policy is behind.
+/// Explains the comparisons that the paper's policy loses.
 fn explain_losses(behind: &[&Duel]) -> String {
     let most = behind.iter().map(|d| d.dropped).fold(0.0, f64::max);
     match behind {

@@ -1,5 +1,4 @@
-//! PARD's plots over time (section 5.3, Fig. 12 and 13): what modules need of the SLO, what of it is uncertain, how queues grow
-//! under other orders, what requests have left, and how often the order changes.
+//! How do budgets, waits, queues and orders change over time under PARD (section 5.3, Fig. 12 and 13)?
 
 use super::case::{BurstyTrace, Case, DRAIN_SECONDS, capacities_qps, make_case, traces};
 use super::module_times::{ModuleTimes, NEAR, Spread, aggregates, inversions};
@@ -18,10 +17,10 @@ const ORDERS: [Dropping; 5] =
 /// Pipeline lv, as in the paper's Fig. 12.
 const PIPELINE: usize = 1;
 
-/// A variance is far greater than another if it is more than so many times that.
+/// The factor at which one variance is far greater than another.
 const FAR_GREATER: f64 = 2.0;
 
-/// Loads of which there are plots: steep bursts that are built in, and the paper's trace where it is in the shared data.
+/// Loads with plots: built-in steep bursts, and the paper's trace if the data folder has it.
 const SHOWN: [&str; 2] = ["bursts x2", "twitter bursty"];
 
 /// One policy on one load.
@@ -29,7 +28,7 @@ struct PolicyRun {
     policy: Dropping,
     times: ModuleTimes,
     missed: f64,
-    /// By second: whether more is offered than the plan serves, or was just before.
+    /// For each second, whether it or one just before offers more than the plan serves.
     overloaded: Vec<bool>,
 }
 
@@ -47,7 +46,7 @@ impl PolicyRun {
         self.overloaded.get(second).copied().unwrap_or(false)
     }
 
-    /// The mean over the seconds that are overloaded, or over the others, of what queries queue in all modules together, in ms.
+    /// The mean queueing time in all modules together in ms, over the overloaded seconds or over the others.
     fn queueing_ms(&self, is_overloaded: bool) -> f64 {
         let chosen = (0..self.times.seconds()).filter(|&s| self.is_overloaded(s) == is_overloaded);
         mean(&chosen.map(|s| self.times.queueing_ms(s)).collect::<Vec<_>>())
@@ -131,7 +130,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// Fig. 12(a): what of the SLO each module takes, second by second.
+/// Fig. 12(a): the part of the SLO that each module takes, by second.
 fn budgets(shown: &[&OrderRuns]) -> Panel {
     let mut table = Table::new(&[
         "load",
@@ -191,7 +190,8 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
     panel
 }
 
-/// Seconds in which a module takes more than its part of the SLO, and those of them in which all modules together stay within it.
+/// Seconds in which a module takes more than its part of the SLO, and those of them in which all modules together stay
+/// within it.
 fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> (usize, usize) {
     let (mut above_any, mut movable) = (0, 0);
     for second in 0..run.times.seconds() {
@@ -203,7 +203,7 @@ fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> (usize, usize) 
     (above_any, movable)
 }
 
-/// Fig. 12(b): which part of the later time is uncertain.
+/// Fig. 12(b): the uncertain part of the later time.
 fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     let mut table =
         Table::new(&["load", "seconds", "sum of queueing, sd ms", "sum of batch waits, sd ms", "sum of executions, sd ms"]);
@@ -260,7 +260,7 @@ fn distribution(name: String, values: &[f64]) -> Series {
     Series { name, points: points.collect() }
 }
 
-/// Fig. 12(c): how queues grow under other orders.
+/// Fig. 12(c): the growth of queues under other orders.
 fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     let mut table = Table::new(&["load", "order", "queueing under overload ms", "otherwise ms", "missed"]);
     let mut longer = [0; 2];
@@ -282,7 +282,7 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
         points: (0..run.times.seconds()).map(|s| (s as f64, run.times.queueing_ms(s))).collect(),
     };
     let plots = shown.iter().map(|load| {
-        // pard-lbf would cover pard-fcfs where all that queues queues at the first module
+        // The line of pard-lbf would cover that of pard-fcfs if all queries queue at the first module.
         let chosen = [Dropping::PardFcfs, Dropping::Pard];
         load.plot(
             "queueing in all modules by order",
@@ -306,7 +306,7 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     }
 }
 
-/// Fig. 12(d): what consecutive requests have left of their SLO.
+/// Fig. 12(d): the rest of the SLO of consecutive requests.
 fn remaining(shown: &[&OrderRuns]) -> Panel {
     const POINTS: usize = 40;
     let mut table =
@@ -353,7 +353,7 @@ fn remaining(shown: &[&OrderRuns]) -> Panel {
     }
 }
 
-/// Fig. 13: how often the order changes with and without delayed transition.
+/// Fig. 13: the number of changes of order with and without delayed transition.
 fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     const COMPARED: [Dropping; 2] = [Dropping::Pard, Dropping::PardInstant];
     let mut table = Table::new(&["load", "policy", "changes of order", "of module seconds: most left first", "missed"]);

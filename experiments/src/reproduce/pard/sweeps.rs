@@ -1,4 +1,4 @@
-//! PARD's sweeps (section 5.4): load, SLO, quantile.
+//! How do PARD's results change with its settings, the SLO and the load (section 5.4)?
 
 use super::case::{BurstyTrace, Case, POLICIES, PolicyResult, make_case, run_policies, run_with_foresight, traces};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, invalid_rate};
@@ -7,7 +7,7 @@ use apportion_estimator::Foresight;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, optional, percent};
 
-/// A sweep's rows: one value of what is varied, and how the policies fared.
+/// One value of a sweep, and the results of the policies.
 struct Swept {
     value: f64,
     rows: Vec<PolicyResult>,
@@ -34,7 +34,7 @@ fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
     (table, series)
 }
 
-/// One way to look ahead after the other on pipeline lv and its first bursty trace; the trace's name.
+/// Runs settings of PARD's estimate on pipeline lv and one bursty trace. Returns the trace's name and the results.
 fn sweep_foresight(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
     let trace = traces(lab)?.remove(lab.full_or_quick(1, 0));
     let Some(made) = make_case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
@@ -88,7 +88,7 @@ pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// How far the default window's drop rate may be from the best one's and still suffice (the paper's own gap is lost in our copy).
+/// The largest gap between the drop rates of the default window and the best one. Our copy of the paper lacks its own gap.
 const WINDOW_GAP: f64 = 0.01;
 
 /// PARD Fig. 14(d): the window of queueing delays.

@@ -1,4 +1,4 @@
-//! One HTML page of all results: tables, plots drawn into it, nothing fetched from elsewhere.
+//! How does a page show all results? One HTML file with tables and plots, which loads nothing from elsewhere.
 
 use super::findings::{Report, TitledTable};
 use apportion_support::exit::Failure;
@@ -19,7 +19,7 @@ figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; }
 nav li { margin: .1rem 0; }
 ";
 
-/// The page. `head` says how the run was made.
+/// The page. `head` describes the run.
 pub fn html(reports: &[Report], head: &str) -> Result<String, Failure> {
     let mut page = String::new();
     let mut add = |text: &str| page.push_str(text);
@@ -84,12 +84,12 @@ fn table(titled: &TitledTable) -> String {
     text
 }
 
-/// A number with or without sign, error and percent sign, or none.
+/// Whether a cell is a number, with or without sign, error and percent sign, or empty.
 fn is_number(cell: &str) -> bool {
     cell.chars().all(|c| c.is_ascii_digit() || "+-.±% ".contains(c))
 }
 
-/// Text that stands in a page as it is: a percent sign stays with its number, and what stands in backticks is code.
+/// Text as HTML. A percent sign stays with its number, and text in backticks becomes code.
 fn escape(text: &str) -> String {
     let safe = text
         .replace('&', "&amp;")
