@@ -1,4 +1,4 @@
-//! The list of commands.
+//! Which commands are there?
 
 use crate::{
     agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,

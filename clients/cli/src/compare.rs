@@ -69,7 +69,7 @@ pub fn run(args: &CompareArgs) -> Outcome {
     })
 }
 
-/// The step of Loki that a plan comes from.
+/// The step of Loki's planner that made a plan.
 fn step(row: &Comparison) -> Option<&'static str> {
     row.report.objective.step.map(ObjectiveStep::name)
 }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_judged_by_what_was_free() {
+    fn a_run_is_judged_by_the_free_processors() {
         let late = || Summary { attainment_steady: 0.43, ..good() };
         let failed = || Summary { failed: 1, ..good() };
         let inexact = || Summary { accuracy_measured: good().accuracy_planned - 0.06, ..good() };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_machine_does_not_contradict_itself() {
+    fn the_description_agrees_with_the_verdict() {
         let table = [
             (0.1, "0.10, no more than the 0.30"),
             (0.3049, "0.30, no more than the 0.30"),

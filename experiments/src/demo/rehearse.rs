@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn on_any_machine_the_planner_needs_cheaper_variants_for_the_doubled_load_alone() {
+    fn on_every_machine_only_the_doubled_load_needs_cheaper_variants() {
         for problem in machines() {
             let fitted = fit::fit_load(capacity_qps(&problem), |qps| how_demand_is_served(&problem, qps)).expect("a load");
             assert!(fitted.needs_cheaper, "{fitted:?} of {}", capacity_qps(&problem));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_capacity_without_the_planner_shows_replicas_only_on_some_machine() {
+    fn a_fixed_share_of_capacity_shows_no_cheap_variants() {
         // Twice 0.4 of the capacity, with the headroom.
         let shows_replicas_only = |problem: &Problem| {
             let demand_qps = 0.8 * fit::HEADROOM * capacity_qps(problem);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_is_what_requests_take_beyond_their_devices_second_by_second() {
+    fn a_hop_is_the_latency_beyond_the_devices() {
         let sent = |at_ms: u64, took_ms: u64| SentRequest {
             at: Duration::from_millis(at_ms),
             latency: Duration::from_millis(took_ms),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_way_charges_the_most_accurate_variants() {
+    fn the_longest_path_charges_the_most_accurate_variants() {
         let problem = digits([30.0, 10.0, 3.0], [4.0, 0.5, 0.1]);
         assert_eq!(longest_path(&problem.pipelines[0]), (2, 2.0 * 34.0));
     }

@@ -65,8 +65,7 @@ pub struct ReproduceSettings {
 /// Runs the comparisons, prints their reports, and writes the page.
 ///
 /// # Errors
-/// If a folder or file cannot be used, or a
-/// comparison fails.
+/// If a folder or file cannot be used, or a comparison fails.
 pub fn run(settings: &ReproduceSettings) -> Outcome {
     if let Some(data) = settings.data.as_ref().filter(|d| !d.is_dir()) {
         let found = "not a folder that can be read";

@@ -119,7 +119,10 @@ pub fn sweep(args: &FrontierArgs, problem: &Problem) -> Result<Sweep, Failure> {
     }
 }
 
-/// The first and the last value: as asked for, else the default.
+/// The first and the last value of the sweep, as asked for or by default.
+///
+/// # Errors
+/// If the range is empty.
 pub fn range(
     args: &FrontierArgs,
     problem: &Problem,

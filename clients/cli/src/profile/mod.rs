@@ -1,4 +1,4 @@
-//! `apportion profile`: measures a pipeline's variants and paths on this machine.
+//! How does `apportion profile` measure a pipeline's variants and paths on this machine?
 
 mod memory;
 mod problem;
@@ -37,8 +37,8 @@ pub struct ProfileArgs {
     /// Factor on all latencies, for devices that hold their slot for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
-    /// What times are taken from: the `wall`'s clock, or the `processor` time of the thread, which other work on this machine does not
-    /// lengthen (for emulated devices; only where variants run on processors).
+    /// What times are taken from: the `wall`'s clock, or the `processor` time of the thread, which other work on this
+    /// machine does not lengthen (for emulated devices; only where variants run on processors).
     #[arg(long, default_value = "wall", value_parser = ["wall", "processor"])]
     clock: String,
     /// Largest batch size; measured are the powers of two up to it.
@@ -106,7 +106,7 @@ pub fn run(args: &ProfileArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// What the profiler needs, with paths relative to the pipeline file.
+/// The input files of the profiler, with paths relative to the pipeline file.
 fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles, Failure> {
     let missing = |pointer: String, expected: &str| BadInput::one(file, pointer, "nothing", expected);
     let mut tasks = Vec::new();
@@ -170,7 +170,7 @@ fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
     ProfileSet { rows, variants, path_accuracy, tasks }
 }
 
-/// Without what only this machine's files give meaning to.
+/// The pipeline without keys that refer to files of this machine.
 fn without_files(mut pipeline: Value) -> Value {
     if let Some(settings) = pipeline.as_object_mut() {
         settings.remove("validation");
@@ -183,7 +183,7 @@ fn without_files(mut pipeline: Value) -> Value {
     pipeline
 }
 
-/// Says so if processors have work already: what is measured beside it takes longer than it would alone.
+/// Warns if the processors are busy: measurements then take longer than on an idle machine.
 fn warn_if_busy() {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as f64;
     let load = std::fs::read_to_string("/proc/loadavg").ok();

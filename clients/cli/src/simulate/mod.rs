@@ -1,4 +1,4 @@
-//! `apportion simulate`: how a plan fares on a trace.
+//! How does `apportion simulate` replay a trace through a plan?
 
 mod requests;
 
@@ -42,8 +42,9 @@ pub struct SimulateArgs {
     /// Write one row per request here, as CSV.
     #[arg(long)]
     requests: Option<String>,
-    /// Who scales replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa` (Kubernetes, by utilisation), `ray-serve` or `coarse`
-    /// (whole pipelines, once they are overloaded: the baseline of InferLine's evaluation).
+    /// Who scales replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa`
+    /// (Kubernetes, by utilisation), `ray-serve` or `coarse` (whole pipelines, once they are overloaded: the baseline of
+    /// InferLine's evaluation).
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
     /// What the plan was made for, which the tuner compares arrivals with: as --trace. Without one: the demand, for 60 s.
@@ -52,8 +53,8 @@ pub struct SimulateArgs {
     /// Utilisation that `hpa` keeps to.
     #[arg(long, default_value_t = 0.7, value_parser = args::share)]
     hpa_target: f64,
-    /// Between plans, recompute routing tables from the load that is seen (of plans served by `most_accurate_first`) and module states,
-    /// once a second.
+    /// Between plans, recompute routing tables from the load that is seen (of plans served by `most_accurate_first`) and
+    /// module states, once a second.
     #[arg(long)]
     steward: bool,
     /// Write one row per second (or longer, for long runs) here, as CSV.
@@ -92,7 +93,7 @@ enum Autoscaler {
     Coarse,
 }
 
-/// A run, and what a run with changes tells beyond a plain one.
+/// Runs the simulation. The replay is there if the run has scalers, a steward or windows.
 fn simulated(
     args: &SimulateArgs,
     problem: &Problem,
@@ -148,7 +149,7 @@ fn write_windows(windows: &[Window], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What a run with changes tells beyond a plain one.
+/// The figures of a run with changes.
 fn replay_json(replay: &Replay) -> Value {
     json!({
         "cost": replay.cost, "cost_per_hour": replay.cost_per_hour, "utilisation": replay.utilisation,

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_server_waits_by_pollaczek_and_khinchine() {
+    fn one_server_waits_by_pollaczek_khinchine() {
         // rho s / (2 (1 - rho)) with rho 0.5 and s 10 ms
         assert!((expected_ms(1, 0.5) - 5.0).abs() < 1e-9);
         // more servers at the same utilisation wait less, but more than half of M/M/c

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_keep_their_shape_when_scaled() {
+    fn scaled_rates_keep_their_shape() {
         assert_eq!(scaled(&[1.0, 3.0], 10.0), [5.0, 15.0]);
         assert_eq!(scaled(&[0.0, 0.0], 2.0), [2.0, 2.0]);
         let burst = bursts(120, 30, 5, 2.0);

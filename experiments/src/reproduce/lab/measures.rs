@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn device_time_of_requests_that_are_not_in_time_is_invalid() {
+    fn device_time_of_late_requests_is_invalid() {
         // 10 requests: 6 in time, 2 late (both tasks), 2 dropped after the first task
         let waiting = |queries, service_ms, batch| TaskWaiting { queries, service_ms, batch, ..TaskWaiting::default() };
         let e = Estimate { requests: 10, ok: 6, late: 2, dropped: 2, ..Estimate::default() };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_students() {
+    fn an_interval_uses_students_t() {
         // mean 2, standard deviation 1, three values: 4.303 / sqrt(3)
         let (mean, half) = interval(&[1.0, 2.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (half - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9, "{mean} {half}");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_and_means_are_those_of_the_textbook() {
+    fn quantiles_and_means_match_the_textbook() {
         assert_eq!(quantile(&[3.0, 1.0, 2.0, 4.0], 0.5), 2.0);
         assert_eq!((quantile(&[3.0, 1.0], 0.0), quantile(&[3.0, 1.0], 1.0), quantile(&[], 0.5)), (1.0, 3.0, 0.0));
         assert!((geometric_mean(&[2.0, 8.0]).expect("two") - 4.0).abs() < 1e-12);

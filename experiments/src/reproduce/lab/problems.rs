@@ -59,8 +59,7 @@ pub fn with_pipeline(problem: &Problem, index: usize, change: impl FnOnce(&mut P
 /// The first pipeline with the most accurate variant of each task, for least cost and without limits on devices.
 ///
 /// #
-/// Errors
-/// If the problem becomes invalid.
+/// Errors If the problem becomes invalid.
 pub fn most_accurate(problem: &Problem) -> Result<Problem, Failure> {
     let p = &problem.pipelines[0];
     let kept: Vec<usize> = (0..p.tasks.len()).filter_map(|t| p.most_accurate(TaskIndex(t)).next().map(|v| v.0)).collect();

@@ -12,8 +12,7 @@ const HOPELESS: f64 = 0.25;
 /// Replays a plan under a dropping policy. `None` if the run is given up because a quarter of the requests has missed.
 ///
 /// #
-/// Errors
-/// If the plan does not fit the problem.
+/// Errors If the plan does not fit the problem.
 pub fn replay_unless_hopeless(
     problem: &Problem,
     plan: &Plan,
@@ -75,8 +74,7 @@ pub fn replay_foreseeing(
 /// Replays a plan under a dropping policy with a scenario of changes, and records requests.
 ///
 /// # Errors
-/// If the plan does
-/// not fit the problem.
+/// If the plan does not fit the problem.
 pub fn replay_with_scenario(
     problem: &Problem,
     plan: &Plan,

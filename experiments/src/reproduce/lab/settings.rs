@@ -62,8 +62,7 @@ impl Lab {
     /// The first seconds of a trace of rates in the data folder, moved to second 0.
     ///
     /// # Errors
-    /// If the file holds no trace
-    /// of rates.
+    /// If the file holds no trace of rates.
     pub fn rates(&self, file: &Path, column: Option<&str>, seconds: usize) -> Result<Vec<f64>, Failure> {
         match input::read_trace(&file.display().to_string(), column)? {
             Trace::Rates(rows) => Ok(rows.into_iter().take(seconds).map(|(_, qps)| qps).collect()),

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_in_order_where_each_policy_misses_no_more_than_the_one_before() {
+    fn runs_are_ordered_by_missed_share() {
         let missed = [vec![0.9, 0.9, 0.1], vec![0.5, 0.2, 0.1], vec![0.4, 0.3, 0.1], vec![0.4, 0.1, 0.2]];
         let summed = PolicySums { missed, ..PolicySums::default() };
         assert_eq!((summed.ordered(0..3), summed.ordered(2..4), summed.ordered(0..4)), (2, 2, 1));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_counted_by_the_groups_that_a_plan_leaves_room_on() {
+    fn reroute_chances_count_groups_with_spare_capacity() {
         let lab = Lab { data: None, quick: true, seed: 1, bar: indicatif::ProgressBar::hidden() };
         let problem = loading_traffic_problem(&lab).expect("built in");
         let planned = PlansByDemand::new(&lab, &problem, CONTENDERS[TWO_STEP]);

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_small_variant_is_idle_until_something_is_rerouted() {
+    fn the_small_variant_is_idle_without_rerouting() {
         let case = Case { first: 1, small: 0.1, load: LOADS[2] };
         let problem = case.problem().expect("a pipeline");
         let plan = case.plan(&problem).expect("a plan");

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_reports() {
+    fn module_times_match_the_reports() {
         let (low, high) = (Priority::LowBudgetFirst, Priority::HighBudgetFirst);
         let periods = vec![
             period(1, 0, &[1.0, 3.0], low),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn inversions_are_counted_among_arrivals_at_different_moments() {
+    fn inversions_ignore_arrivals_at_one_moment() {
         assert_eq!(inversions(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)]), 0.0);
         assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)]), 1.0);
         assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)]), 1.0 / 3.0);

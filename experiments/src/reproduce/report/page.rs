@@ -115,7 +115,7 @@ mod tests {
     use apportion_support::output::Table;
 
     #[test]
-    fn a_page_fetches_nothing_and_shows_what_was_found() {
+    fn a_page_loads_nothing_from_elsewhere() {
         let mut rows = Table::new(&["policy", "a < b"]);
         rows.row(vec!["x & y".into(), "1.5".into()]);
         let claim = Claim { claimed: "c".into(), seen: "s".into(), verdict: Verdict::Differs, why: "w".into() };
