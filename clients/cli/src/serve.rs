@@ -26,13 +26,13 @@ pub struct ServeArgs {
     /// Model files, the agents' token and the private database.
     #[arg(long, default_value = ".data")]
     data_dir: PathBuf,
-    /// Where HTTP is served: loopback unless told otherwise.
+    /// Address of HTTP; loopback by default.
     #[arg(long, default_value = "127.0.0.1:7070")]
     http: SocketAddr,
     /// Where agents join.
     #[arg(long, default_value = "127.0.0.1:7071")]
     grpc: SocketAddr,
-    /// What agents must show; without it, the one in DATA_DIR/token, made if there is none.
+    /// Token that agents must show; without it, the one in DATA_DIR/token, which is made if it is missing.
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// The URL by which agents reach HTTP, for example that of a proxy or a cache before it: they fetch model files there,

@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 pub enum TraceCommand {
     /// Make a trace from a shape.
     Generate(GenerateArgs),
-    /// Say what a trace holds.
+    /// Describe a trace.
     Inspect(InspectArgs),
 }
 

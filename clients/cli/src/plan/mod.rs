@@ -46,8 +46,8 @@ pub struct PlanArgs {
     /// Relative gap at which a plan counts as optimal.
     #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
     gap: f64,
-    /// Also find the replicas for other loads, from the demand over so many to so many times it (1 to 100): agents and
-    /// `simulate` follow them.
+    /// Also find the replicas for other loads, from the demand divided by TIMES to the demand multiplied by TIMES (1 to
+    /// 100). Agents and `simulate` follow them.
     #[arg(long, value_name = "TIMES", value_parser = args::times)]
     ladder: Option<f64>,
     /// How the result is printed.

@@ -81,7 +81,7 @@ fn table(file: &PlanFile) -> String {
     text
 }
 
-/// Prints what changes between two plans.
+/// Prints the changes between two plans.
 pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: Format) -> Outcome {
     let changes = from.diff(to);
     match format {

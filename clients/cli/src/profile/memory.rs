@@ -22,7 +22,7 @@ pub struct MemoryArgs {
     /// ONNX Runtime's library.
     #[arg(long)]
     library: PathBuf,
-    /// What the variant runs on.
+    /// Provider of the variant.
     #[arg(long)]
     provider: Provider,
     /// CUDA's number of the device.

@@ -34,11 +34,11 @@ pub struct ProfileArgs {
     /// Name of the hardware type that this machine is.
     #[arg(long, default_value = "cpu")]
     hardware: String,
-    /// Factor on all latencies, for devices that hold their slot for a multiple of the measured time.
+    /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
-    /// What times are taken from: the `wall`'s clock, or the `processor` time of the thread, which other work on this
-    /// machine does not lengthen (for emulated devices; only where variants run on processors).
+    /// Source of times: the `wall` clock, or the `processor` time of the thread, which other work on this machine does not
+    /// lengthen (for emulated devices; only if variants run on processors).
     #[arg(long, default_value = "wall", value_parser = ["wall", "processor"])]
     clock: String,
     /// Largest batch size; measured are the powers of two up to it.
@@ -52,13 +52,13 @@ pub struct ProfileArgs {
     /// stay.
     #[arg(long)]
     out: Option<String>,
-    /// What the variants run on: `cpu` or `cuda`; it is an error if they cannot run there.
+    /// Provider of the variants: `cpu` or `cuda`. It is an error if they cannot run there.
     #[arg(long, default_value = "cpu")]
     provider: Provider,
     /// CUDA's number of the device, with `--provider cuda`.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or what `make setup` fetched.
+    /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or the library that `make setup` fetched.
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
     /// How the result is printed.
