@@ -1,4 +1,4 @@
-//! `apportion bench`: the speed of a part, printed as figures.
+//! Which benchmarks does `apportion bench` run?
 
 use crate::agent::{self, AgentArgs};
 use crate::demo::{FleetArgs, format_named};

@@ -1,4 +1,4 @@
-//! `apportion compare`: planners side by side on one trace.
+//! How does `apportion compare` run planners side by side on one trace?
 
 use crate::args::{self, Format};
 use crate::workload::WorkloadArgs;

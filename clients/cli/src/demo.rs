@@ -1,4 +1,4 @@
-//! `apportion demo`: the main job on this machine.
+//! Which settings does `apportion demo` take?
 
 use anyhow::ensure;
 use apportion_experiments::demo::{self, DemoSettings};

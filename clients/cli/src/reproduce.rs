@@ -1,4 +1,4 @@
-//! `apportion reproduce`: runs the papers' comparisons again.
+//! Which settings does `apportion reproduce` take?
 
 use crate::workload;
 use apportion_experiments::reproduce::{self, ReproduceSettings};
