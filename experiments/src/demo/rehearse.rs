@@ -60,7 +60,8 @@ pub struct RehearsalResult {
 pub enum NoLoad {
     /// The most accurate variants alone take longer than the objective.
     #[error(
-        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: its objective of {slo_ms:.0} ms \
+        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: its \
+         objective of {slo_ms:.0} ms \
          is more than this machine can keep"
     )]
     SlowMachine {
@@ -190,7 +191,8 @@ impl Rehearsal<'_> {
         let (Some(free), Some(request_s)) = (free, cost.request_s) else {
             let multiple = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
             print_progress(&format!(
-                "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the measured time"
+                "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the \
+                 measured time"
             ));
             return (multiple, None);
         };
@@ -199,7 +201,8 @@ impl Rehearsal<'_> {
         // The high load is below the load that the devices serve without lost time.
         let multiple = fit::fit_multiple(alone_qps, &seen, multiple_max, self.settings.multiple).multiple;
         print_progress(&format!(
-            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} ms of one: devices hold \
+            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} \
+             ms of one: devices hold \
              their slots for {multiple:.1} times the measured time",
             1e3 * request_s
         ));

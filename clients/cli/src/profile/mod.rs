@@ -190,7 +190,8 @@ fn warn_if_busy() {
     let load = load.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
     if let Some(load) = load.filter(|load| *load + 1.0 > processors) {
         eprintln!(
-            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured beside \
+            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured \
+             beside \
              them takes longer than it would alone"
         );
     }

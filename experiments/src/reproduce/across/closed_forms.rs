@@ -85,7 +85,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         title: "The estimator against queueing theory",
         source: "Pollaczek-Khinchine, Erlang C, Cosmetatos 1976",
         method: format!(
-            "One task, batch 1, service always {SERVICE_MS} ms, a central queue, Poisson arrivals. Profiles give constant times, so \
+            "One task, batch 1, service always {SERVICE_MS} ms, a central queue, Poisson arrivals. Profiles give constant \
+             times, so \
              M/D/1 is exact and M/D/c is Erlang's M/M/c with Cosmetatos' correction; M/M/c itself is shown beside it."
         ),
         claims: vec![Claim {

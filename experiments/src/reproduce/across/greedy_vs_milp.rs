@@ -191,12 +191,18 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "greedy-vs-milp",
         title: "The greedy planner against the exact one",
         source: "InferLine, section 4.3; our own aim",
-        method: "Every problem of one pipeline, reduced to the most accurate variant of each task, least cost, no counts, so that both \
-                 choose hardware, batches and replicas alone. Both are held to the SLO's percentile on one Poisson sample at the \
-                 demand and judged on the next: a plan holds if at most 1 % of that misses. The exact planner solves a formulation that charges \
-                 each query a fixed wait (its queue factor, 2 batches) and is held to the estimator by the check loop; the greedy one \
-                 knows the estimator alone. Neither bounds the other: a ratio below 1 is a plan that the formulation's charge forbids. The \
-                 third plan is exact with queue factor 1: the formulation then charges a query no wait, and the check loop alone finds the \
+        method: "Every problem of one pipeline, reduced to the most accurate variant of each task, least cost, no counts, \
+                 so that both \
+                 choose hardware, batches and replicas alone. Both are held to the SLO's percentile on one Poisson sample \
+                 at the \
+                 demand and judged on the next: a plan holds if at most 1 % of that misses. The exact planner solves a \
+                 formulation that charges \
+                 each query a fixed wait (its queue factor, 2 batches) and is held to the estimator by the check loop; \
+                 the greedy one \
+                 knows the estimator alone. Neither bounds the other: a ratio below 1 is a plan that the formulation's \
+                 charge forbids. The \
+                 third plan is exact with queue factor 1: the formulation then charges a query no wait, and the check \
+                 loop alone finds the \
                  headroom."
             .into(),
         claims: vec![claim(&rows)],
@@ -224,9 +230,11 @@ fn claim(rows: &[Row]) -> Claim {
         |of: fn(&Row) -> &Option<JudgedPlan>| rows.iter().filter(|r| of(r).as_ref().is_some_and(JudgedPlan::holds)).count();
     let (all, both) = mean(|r| &r.exact);
     Claim {
-        claimed: "After the same check the greedy planner's cost is near the exact one's, and the gap is explained (aim)".into(),
+        claimed: "After the same check the greedy planner's cost is near the exact one's, and the gap is explained (aim)"
+            .into(),
         seen: format!(
-            "greedy costs {} times the exact plan on the mean of the {both} problems where both hold, {} times against queue factor 1; held \
+            "greedy costs {} times the exact plan on the mean of the {both} problems where both hold, {} times against \
+             queue factor 1; held \
              out, at most 1 % missed: greedy {} of {total}, exact {} of {total}",
             optional(all),
             optional(mean(|r| &r.loose).0),
@@ -235,8 +243,10 @@ fn claim(rows: &[Row]) -> Claim {
             total = rows.len()
         ),
         verdict: Verdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
-        why: "The first table says in what plans differ. Problems where a plan misses are left out of the mean: at a fifth of a minute of \
-              load, one that just holds on one sample may miss on the next, and a plan that is too small is cheap. That is why greedy plans hold \
+        why: "The first table says in what plans differ. Problems where a plan misses are left out of the mean: at a \
+              fifth of a minute of \
+              load, one that just holds on one sample may miss on the next, and a plan that is too small is cheap. That \
+              is why greedy plans hold \
               less often: they are taken down to the last replica that the sample bears."
             .into(),
     }

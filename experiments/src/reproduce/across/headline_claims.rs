@@ -43,7 +43,8 @@ fn set_before_claim(all: &[StretchResult]) -> Claim {
             optional(geometric_mean(&ratios))
         ),
         verdict: Verdict::of(held(OURS) == all.len()),
-        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: its height and how \
+        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: \
+              its height and how \
               often it comes decide, and these differ between stretches."
             .into(),
     }
@@ -63,7 +64,8 @@ fn fair_claim(all: &[StretchResult]) -> Claim {
             shown.join("; ")
         ),
         verdict: Verdict::of(halved == all.len()),
-        why: "The hindsight is HPA's alone. Where the load is steady, the best fixed number of replicas is what everybody ends up with, and \
+        why: "The hindsight is HPA's alone. Where the load is steady, the best fixed number of replicas is what everybody \
+              ends up with, and \
               no one can cost half of it."
             .into(),
     }
@@ -76,7 +78,8 @@ fn surprised_claim(all: &[StretchResult]) -> Claim {
     let pairs = all.iter().filter_map(|t| Some((t.surprised[OURS]?.attainment, t.surprised[HPA]?.attainment)));
     let better = pairs.clone().filter(|(ours, hpa)| ours > hpa).count();
     Claim {
-        claimed: "Where the load then doubles for good, ours loses less than HPA as it was set for the load before (aim)".into(),
+        claimed: "Where the load then doubles for good, ours loses less than HPA as it was set for the load before (aim)"
+            .into(),
         seen: format!(
             "in {better} of {}; {} answered in time by ours on the mean, {} by HPA, {} by Ray Serve",
             pairs.clone().count(),
@@ -85,7 +88,9 @@ fn surprised_claim(all: &[StretchResult]) -> Claim {
             percent(mean(RAY))
         ),
         verdict: Verdict::of(better > 0 && better == pairs.clone().count()),
-        why: "A low target of utilisation is room for a burst as well: where HPA had to be set low, it has paid for the step beforehand.".into(),
+        why: "A low target of utilisation is room for a burst as well: where HPA had to be set low, it has paid for the \
+              step beforehand."
+            .into(),
     }
 }
 
@@ -95,9 +100,12 @@ pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
         against_claim(
             all,
             HPA,
-            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its target must be low \
-             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more they would serve \
-             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to save.",
+            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its \
+             target must be low \
+             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more \
+             they would serve \
+             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to \
+             save.",
         ),
         against_claim(
             all,

@@ -103,12 +103,17 @@ pub fn compare(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
     }
     let title = format!("Demand beyond the most accurate variants: the traffic pipeline on {DEVICES} devices, SLO 250 ms");
     let claim = Claim {
-        claimed: "Where the demand exceeds what the most accurate variants serve on all devices, ours serves what HPA cannot: more in time \
+        claimed: "Where the demand exceeds what the most accurate variants serve on all devices, ours serves what HPA \
+                  cannot: more in time \
                   than on those, and more accurate than on the fast ones (aim)"
             .into(),
-        seen: format!("answered in time and accuracy of ours, HPA on the most and on the least accurate variants: {}", seen.join("; ")),
+        seen: format!(
+            "answered in time and accuracy of ours, HPA on the most and on the least accurate variants: {}",
+            seen.join("; ")
+        ),
         verdict: Verdict::of(is_ahead),
-        why: "HPA's target is the best in hindsight, ours was chosen on another seed. HPA keeps one variant for each task, chosen beforehand."
+        why: "HPA's target is the best in hindsight, ours was chosen on another seed. HPA keeps one variant for each \
+              task, chosen beforehand."
             .into(),
     };
     Ok((TitledTable { title, table }, claim))

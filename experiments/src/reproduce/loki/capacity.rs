@@ -143,9 +143,12 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         title: "Effective capacity of a cluster of 20 devices",
         source: "Loki, Fig. 1 and 5",
         method: format!(
-            "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of which at most \
-             1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are tried in steps of 40 %. \
-             Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the best \
+            "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of \
+             which at most \
+             1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are \
+             tried in steps of 40 %. \
+             Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the \
+             best \
              dropping that it has on the load it planned on; the figures are from the next seed. \
              Demands of which more than a quarter misses are not in the plots.",
             HEADROOMS[HEADROOMS.len() - 1]
@@ -163,31 +166,39 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
 /// `qps` are the capacities of two-step and of pipeline-agnostic planning.
 fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
     vec![
-            Claim {
-                claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5); our aim is at least that".into(),
-                seen: format!("{:.2} times", times[0]),
-                verdict: Verdict::of(times[0] >= 2.5),
-                why: "Without a floor on accuracy the two-step planner may go down to the fastest variants, so that the factor is mostly theirs.".into(),
-            },
-            Claim {
-                claimed: "2.7 times with 13 % less accuracy, at the end of phase 2 (section 2.2)".into(),
-                seen: format!("{:.2} times with accuracy at least {ACCURACY_FLOOR}", times[1]),
-                verdict: Verdict::of(times[1] >= 2.5),
-                why: "The factor is a property of the profiles: how much faster the next variants are for that accuracy.".into(),
-            },
-            Claim {
-                claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
-                seen: format!("{:.0} against {:.0} queries/s", qps[0], qps[1]),
-                verdict: Verdict::of(qps[0] > qps[1]),
-                why: "At their capacity both run the fastest variants, and steps of 40 % do not tell them apart; before it, the \
+        Claim {
+            claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5); our aim is at least that".into(),
+            seen: format!("{:.2} times", times[0]),
+            verdict: Verdict::of(times[0] >= 2.5),
+            why: "Without a floor on accuracy the two-step planner may go down to the fastest variants, so that the \
+                      factor is mostly theirs."
+                .into(),
+        },
+        Claim {
+            claimed: "2.7 times with 13 % less accuracy, at the end of phase 2 (section 2.2)".into(),
+            seen: format!("{:.2} times with accuracy at least {ACCURACY_FLOOR}", times[1]),
+            verdict: Verdict::of(times[1] >= 2.5),
+            why: "The factor is a property of the profiles: how much faster the next variants are for that accuracy."
+                .into(),
+        },
+        Claim {
+            claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
+            seen: format!("{:.0} against {:.0} queries/s", qps[0], qps[1]),
+            verdict: Verdict::of(qps[0] > qps[1]),
+            why: "At their capacity both run the fastest variants, and steps of 40 % do not tell them apart; before \
+                      it, the \
                       accuracies differ."
-                    .into(),
-            },
-            Claim {
-                claimed: "The published code of that system lost 53 % of the root requests on a Twitter day's shape with these devices".into(),
-                seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps[0]),
-                verdict: Verdict::Open,
-                why: "That code drops by stage deadlines with its reroute test inverted; and it replans as it goes, which these static plans do not.".into(),
-            },
-        ]
+                .into(),
+        },
+        Claim {
+            claimed: "The published code of that system lost 53 % of the root requests on a Twitter day's shape with \
+                          these devices"
+                .into(),
+            seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps[0]),
+            verdict: Verdict::Open,
+            why: "That code drops by stage deadlines with its reroute test inverted; and it replans as it goes, which \
+                      these static plans do not."
+                .into(),
+        },
+    ]
 }

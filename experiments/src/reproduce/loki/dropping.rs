@@ -107,19 +107,26 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-dropping",
         title: "Early dropping and opportunistic rerouting while plans change",
         source: "Loki, Fig. 7",
-        method: "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. The paper defines \
-                 per-task dropping and rerouting twice: by its section 5.2 a query is judged when it leaves a task, by the time that it took \
-                 there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, which is before it runs \
-                 (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of the SLO in proportion to \
-                 batch times). Both are here, and section 5.2 also with tables and backup tables made each second from the load that is seen \
-                 (section 5.1). The second and the third were added after the first had not given the paper's order. The plans made by hand are for a chain of two tasks; \
+        method: "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. \
+                 The paper defines \
+                 per-task dropping and rerouting twice: by its section 5.2 a query is judged when it leaves a task, by \
+                 the time that it took \
+                 there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, \
+                 which is before it runs \
+                 (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of \
+                 the SLO in proportion to \
+                 batch times). Both are here, and section 5.2 also with tables and backup tables made each second from \
+                 the load that is seen \
+                 (section 5.1). The second and the third were added after the first had not given the paper's order. The \
+                 plans made by hand are for a chain of two tasks; \
                  tables send nothing to the second task's faster variant."
             .into(),
         claims: claims(&summed, &ways).into_iter().chain([works]).collect(),
         tables: vec![
             TitledTable { title: "Means over the runs".into(), table: table_of_means(&summed) },
             TitledTable {
-                title: "Queries that were behind with rerouting (beyond any group: by more than the whole next batch takes; saved: beside per-task \
+                title: "Queries that were behind with rerouting (beyond any group: by more than the whole next batch \
+                        takes; saved: beside per-task \
                         dropping)"
                     .into(),
                 table: table_of_late_queries(&summed),
@@ -257,13 +264,18 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
         let runs = of_reading.missed[0].len();
         let seen = |what: &str, policies| format!("{what} in {} of {runs} runs", of_reading.ordered(policies));
         claims.push(Claim {
-            claimed: format!("No dropping misses most, then last-task, then per-task dropping (section 6.3); here judged {}", reading.name),
+            claimed: format!(
+                "No dropping misses most, then last-task, then per-task dropping (section 6.3); here judged {}",
+                reading.name
+            ),
             seen: format!("on the mean {}; {}", shown.join(", "), seen("this order", 0..3)),
             verdict: Verdict::of(means[..3].windows(2).all(|m| m[0] >= m[1])),
             why: match (reading.policies[2], reading.follows) {
                 (Dropping::PerTask, false) => {
-                    "The pipeline has two levels, so that a query is judged once, after the first. Where that is overloaded, the time is spent by then: both \
-                     policies have served the same queries, and per-task dropping gives up more of them. Where the second is overloaded, it drops \
+                    "The pipeline has two levels, so that a query is judged once, after the first. Where that is \
+                     overloaded, the time is spent by then: both \
+                     policies have served the same queries, and per-task dropping gives up more of them. Where the second \
+                     is overloaded, it drops \
                      nothing there (those late in the table), and last-task dropping does."
                 }
                 (Dropping::PerTask, true) => "As above: tables do not change when a query is judged.",
@@ -276,11 +288,18 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
             seen: format!("{} against {}; {}", percent(means[3]), percent(means[2]), seen("no more", 2..4)),
             verdict: Verdict::of(means[3] < means[2] - LESS_MIN),
             why: match reading.follows {
-                true => format!("As above; of the queries behind {}, and {} were rerouted.", beyond(of_reading), rerouted(of_reading)),
+                true => format!(
+                    "As above; of the queries behind {}, and {} were rerouted.",
+                    beyond(of_reading),
+                    rerouted(of_reading)
+                ),
                 false => format!(
-                    "Hardly anything can be rerouted. Counted here: of the queries behind {}, which no faster batch makes up for, and {} were rerouted. \
-                     Of {} plans {} have a single variant for each task below the root, and {} a backup group whose batch takes less than another's: \
-                     batches are as large as the latency budget allows whatever the variant, so that a faster variant has larger batches, not shorter ones.",
+                    "Hardly anything can be rerouted. Counted here: of the queries behind {}, which no faster batch makes \
+                     up for, and {} were rerouted. \
+                     Of {} plans {} have a single variant for each task below the root, and {} a backup group whose batch \
+                     takes less than another's: \
+                     batches are as large as the latency budget allows whatever the variant, so that a faster variant has \
+                     larger batches, not shorter ones.",
                     beyond(of_reading),
                     rerouted(of_reading),
                     ways.plans,

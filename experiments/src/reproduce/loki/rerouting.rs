@@ -192,13 +192,20 @@ fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
         FIRST.iter().flat_map(|&f| SMALL.iter().map(move |&s| (f, s))).map(|(f, s)| line(f, s)).collect();
     let is_reached = of(FIRST[0], SMALL[2]).iter().all(is_best);
     Claim {
-        claimed: "Rerouting misses least (section 6.3); here where the next task has a faster variant with all its capacity to spare, after a \
+        claimed: "Rerouting misses least (section 6.3); here where the next task has a faster variant with all its \
+                  capacity to spare, after a \
                   short first task"
             .into(),
-        seen: format!("least of the four, by the first task and the faster variant (its mean against last-task dropping's): {}", lines.join("; ")),
+        seen: format!(
+            "least of the four, by the first task and the faster variant (its mean against last-task \
+                       dropping's): {}",
+            lines.join("; ")
+        ),
         verdict: Verdict::of(is_reached),
-        why: "What a query is behind by must be less than what the faster batch saves: the first task's batches must be short beside the \
-              second's, and the small variant's too. No planner made such a plan here: it would leave the small variant idle."
+        why: "What a query is behind by must be less than what the faster batch saves: the first task's batches must be \
+              short beside the \
+              second's, and the small variant's too. No planner made such a plan here: it would leave the small variant \
+              idle."
             .into(),
     }
 }

@@ -65,7 +65,8 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-slo",
         title: "Accuracy and misses under tight and loose SLOs",
         source: "Loki, Fig. 8",
-        method: "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static two-step \
+        method: "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static \
+                 two-step \
                  plan per SLO, made by the check loop on one seed, judged on the next, served with rerouting."
             .into(),
         claims: vec![Claim {
@@ -75,6 +76,9 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             why: "Among plans that hold, the check loop may stop at one that is not the most accurate.".into(),
         }],
         tables: vec![TitledTable { title: "By SLO".into(), table }],
-        plots: vec![plot("Accuracy by SLO", "accuracy", accuracy), plot("Missed root requests by SLO", "missed (%)", missed)],
+        plots: vec![
+            plot("Accuracy by SLO", "accuracy", accuracy),
+            plot("Missed root requests by SLO", "missed (%)", missed),
+        ],
     })
 }

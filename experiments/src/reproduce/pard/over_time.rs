@@ -118,10 +118,14 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-over-time",
         title: "PARD over time: budgets, waits, queues, remaining time, changes of order",
         source: "PARD, Fig. 12 and 13",
-        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Every second the stations of each module report every \
-                 query: how long it queued, how long it waited in its batch, how long the batch takes, what was left of its SLO. The policies \
-                 differ in the order of the queue alone. The paper's runs scale while they serve, so that its peaks in Fig. 12(a) are cold \
-                 starts; here the plan stands still and peaks are bursts. Its figures are pictures that our copy does not have: what is held \
+        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Every second the stations of each \
+                 module report every \
+                 query: how long it queued, how long it waited in its batch, how long the batch takes, what was left of \
+                 its SLO. The policies \
+                 differ in the order of the queue alone. The paper's runs scale while they serve, so that its peaks in \
+                 Fig. 12(a) are cold \
+                 starts; here the plan stands still and peaks are bursts. Its figures are pictures that our copy does not \
+                 have: what is held \
                  against it is what its text says of them."
             .into(),
         claims,
@@ -174,17 +178,22 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
         ));
     }
     panel.claims.push(Claim {
-        claimed: "Modules' demands on the latency budget change quickly, and a fixed split cannot move budget to where it is needed (section \
+        claimed: "Modules' demands on the latency budget change quickly, and a fixed split cannot move budget to where it \
+                  is needed (section \
                   5.3, Fig. 12(a))"
             .into(),
         seen: format!(
-            "in {above_any} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all together stay within it"
+            "in {above_any} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all \
+             together stay within it"
         ),
         verdict: Verdict::of(movable > 0),
-        why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either.".into(),
+        why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either."
+            .into(),
     });
     panel.tables.push(TitledTable {
-        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to execution times)".into(),
+        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to \
+                execution times)"
+            .into(),
         table,
     });
     panel
@@ -234,16 +243,20 @@ fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots: plots.collect(),
         claims: vec![Claim {
-            claimed: "The sum of batch waits has a far greater variance than those of queueing and of execution (section 5.3, Fig. 12(b))".into(),
+            claimed: "The sum of batch waits has a far greater variance than those of queueing and of execution (section \
+                      5.3, Fig. 12(b))"
+                .into(),
             seen: format!(
-                "the greatest on {} of {} loads, by a factor of {} over the next on the mean; on {} without the seconds of overload",
+                "the greatest on {} of {} loads, by a factor of {} over the next on the mean; on {} without the seconds \
+                 of overload",
                 most[0],
                 loads.len(),
                 optional(geometric_mean(&over)),
                 most[1]
             ),
             verdict: Verdict::of(most[0] == loads.len() && over.iter().all(|factor| *factor >= FAR_GREATER)),
-            why: "A batch here is of whatever entered it, and its time is that of its size: with less load batches get smaller, which makes execution times \
+            why: "A batch here is of whatever entered it, and its time is that of its size: with less load batches get \
+                  smaller, which makes execution times \
                   differ as much as batch waits. The paper's batch sizes are set beforehand."
                 .into(),
         }],
@@ -293,16 +306,21 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots: plots.collect(),
         claims: vec![Claim {
-            claimed: "In bursts requests pile up in order of arrival (pard-fcfs) and with the least time left first (pard-lbf): they queue longer \
+            claimed: "In bursts requests pile up in order of arrival (pard-fcfs) and with the least time left first \
+                      (pard-lbf): they queue longer \
                       than under the full policy (section 5.3, Fig. 12(c))"
                 .into(),
             seen: format!("pard-fcfs queues longer on {} of {judged} loads, pard-lbf on {}", longer[0], longer[1]),
             verdict: Verdict::of(longer.iter().all(|n| *n == judged)),
-            why: "Queueing is that of queries that enter a batch. Those that are given up while others pass them are not in it. Where all that queues \
+            why: "Queueing is that of queries that enter a batch. Those that are given up while others pass them are not \
+                  in it. Where all that queues \
                   queues at the first module, pard-fcfs and pard-lbf are the same: who came first has the least time left."
                 .into(),
         }],
-        tables: vec![TitledTable { title: "Fig. 12(c): queueing by order, mean over seconds of the sum over modules".into(), table }],
+        tables: vec![TitledTable {
+            title: "Fig. 12(c): queueing by order, mean over seconds of the sum over modules".into(),
+            table,
+        }],
     }
 }
 
@@ -341,15 +359,21 @@ fn remaining(shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots,
         claims: vec![Claim {
-            claimed: "What requests have left of their SLO varies much and does not follow their order of arrival (section 5.3, Fig. 12(d))".into(),
+            claimed: "What requests have left of their SLO varies much and does not follow their order of arrival \
+                      (section 5.3, Fig. 12(d))"
+                .into(),
             seen: format!(
-                "of two arrivals at most {NEAR} apart, the later has less left in {} (0 % if order told all, 50 % if nothing)",
+                "of two arrivals at most {NEAR} apart, the later has less left in {} (0 % if order told all, 50 % if \
+                 nothing)",
                 shown.join(", ")
             ),
             verdict: Verdict::of(inverted.iter().all(|s| (0.25..=0.75).contains(s))),
             why: "Queries of one batch arrive at the next module at one moment; such pairs are not counted.".into(),
         }],
-        tables: vec![TitledTable { title: "Fig. 12(d): left of the SLO on arrival at a module, outside bursts".into(), table }],
+        tables: vec![TitledTable {
+            title: "Fig. 12(d): left of the SLO on arrival at a module, outside bursts".into(),
+            table,
+        }],
     }
 }
 
@@ -383,11 +407,13 @@ fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots,
         claims: vec![Claim {
-            claimed: "Without delayed transition the order changes more often while the load fluctuates, and more is dropped (section 5.3, Fig. 13)"
+            claimed: "Without delayed transition the order changes more often while the load fluctuates, and more is \
+                      dropped (section 5.3, Fig. 13)"
                 .into(),
             seen: format!("changes more often on {more} of {} loads, drops more on {worse}", loads.len()),
             verdict: Verdict::of(more == loads.len() && worse == loads.len()),
-            why: "The band of section 4.3 is as wide as the load varies about its mean, so that in a burst it delays the change to the order that bursts need \
+            why: "The band of section 4.3 is as wide as the load varies about its mean, so that in a burst it delays the \
+                  change to the order that bursts need \
                   as well as it spares a change that noise asks for; pard-ablations has the difference with its interval."
                 .into(),
         }],

@@ -87,7 +87,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-where",
         title: "Where requests are dropped",
         source: "PARD, Fig. 2(c) and 11(b)",
-        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were not answered in time, by the \
+        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were not \
+                 answered in time, by the \
                  module that dropped them; late is what came through all modules too late. Means over the traces."
             .into(),
         claims: claims(&all, names.len() - 1),
@@ -129,14 +130,20 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
         },
         Claim {
             claimed: "So is much of what clipper++ drops, though it drops earlier than nexus (section 5.2)".into(),
-            seen: format!("{}; {} in the first two modules", percent(later(Dropping::ClipperPlusPlus)), percent(early(Dropping::ClipperPlusPlus))),
+            seen: format!(
+                "{}; {} in the first two modules",
+                percent(later(Dropping::ClipperPlusPlus)),
+                percent(early(Dropping::ClipperPlusPlus))
+            ),
             verdict: Verdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
-            why: "The second module has a small part of the SLO, for it is fast, and the queries of one batch of the first arrive there at once: while they wait \
+            why: "The second module has a small part of the SLO, for it is fast, and the queries of one batch of the \
+                  first arrive there at once: while they wait \
                   for each other they overrun it. What passes has time enough for the rest."
                 .into(),
         },
         Claim {
-            claimed: "pard-back drops most in the last module and wastes more than any other ablation of the estimate; pard-sf drops there too; \
+            claimed: "pard-back drops most in the last module and wastes more than any other ablation of the estimate; \
+                      pard-sf drops there too; \
                       pard-oc hardly (section 5.3)"
                 .into(),
             seen: format!(
@@ -153,8 +160,10 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                     && last(Dropping::PardSf) > last(Dropping::PardOc)
                     && invalid(Dropping::PardBack) >= invalid(Dropping::PardSf).max(invalid(Dropping::PardOc)),
             ),
-            why: "More is offered to the first module than it serves, and the later ones can serve what it lets through: queues grow there, and whoever judges at \
-                  all judges there first. In the paper replicas are added while they serve, and cold starts move the place where queues grow."
+            why: "More is offered to the first module than it serves, and the later ones can serve what it lets through: \
+                  queues grow there, and whoever judges at \
+                  all judges there first. In the paper replicas are added while they serve, and cold starts move the \
+                  place where queues grow."
                 .into(),
         },
     ]

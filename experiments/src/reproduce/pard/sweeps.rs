@@ -73,7 +73,8 @@ pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
                 true => Verdict::of(best.iter().any(|value| (0.075..=0.15).contains(value))),
                 false => Verdict::Open,
             },
-            why: "How much of the later batch wait should be reckoned with depends on how full batches are: nearly full ones leave \
+            why: "How much of the later batch wait should be reckoned with depends on how full batches are: nearly full \
+                  ones leave \
                   little to wait for."
                 .into(),
         }],
@@ -160,7 +161,8 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             claimed: "The lowest drop rate at every SLO from 200 to 600 ms (section 5.4)".into(),
             seen: format!("lowest at {wins} of {} SLOs", rows.len()),
             verdict: Verdict::of(wins == rows.len()),
-            why: "clipper++ rises and falls with how its fixed parts of the SLO fall beside the batch times of the plan; where they \
+            why: "clipper++ rises and falls with how its fixed parts of the SLO fall beside the batch times of the plan; \
+                  where they \
                   fall well it drops at the first tasks only, as early as PARD does."
                 .into(),
         }],
@@ -204,12 +206,16 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-stress",
         title: "Dropping policies under steady overload",
         source: "PARD, Fig. 14(a)",
-        method: format!("Pipeline lv, one plan, {seconds} s of Poisson arrivals at a multiple of what it serves with full batches."),
+        method: format!(
+            "Pipeline lv, one plan, {seconds} s of Poisson arrivals at a multiple of what it serves with full \
+                         batches."
+        ),
         claims: vec![Claim {
             claimed: "Under heavy load the highest goodput, which stays where it is as the load grows (section 5.4)".into(),
             seen: format!("highest at {wins} of {} loads above the capacity", above.len()),
             verdict: Verdict::of(wins == above.len()),
-            why: "Under a steady overload every module is in the same state all the time, which an even split of the SLO (clipper++) can fit by chance."
+            why: "Under a steady overload every module is in the same state all the time, which an even split of the SLO \
+                  (clipper++) can fit by chance."
                 .into(),
         }],
         tables: vec![TitledTable { title: "By load".into(), table }],

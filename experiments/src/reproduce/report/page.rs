@@ -44,9 +44,8 @@ fn section(r: &Report) -> Result<String, Failure> {
     add(&format!("<p class=\"source\">{} · <code>apportion reproduce {}</code></p>\n", escape(r.source), r.name));
     add(&format!("<p class=\"method\">{}</p>\n", escape(&r.method)));
     if !r.claims.is_empty() {
-        add(
-            "<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th>verdict</th><th>probable reason (not tested)</th></tr>\n",
-        );
+        add("<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th>verdict</th><th>probable \
+             reason (not tested)</th></tr>\n");
         for c in &r.claims {
             let verdict = c.verdict.name();
             let cells = [&c.claimed, &c.seen].map(|t| format!("<td>{}</td>", escape(t))).concat();
