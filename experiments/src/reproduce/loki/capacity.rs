@@ -142,17 +142,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-capacity",
         title: "Effective capacity of a cluster of 20 devices",
         source: "Loki, Fig. 1 and 5",
-        method: format!(
-            "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of \
-             which at most \
-             1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are \
-             tried in steps of 40 %. \
-             Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the \
-             best \
-             dropping that it has on the load it planned on; the figures are from the next seed. \
-             Demands of which more than a quarter misses are not in the plots.",
-            HEADROOMS[HEADROOMS.len() - 1]
-        ),
+        method: method(),
         claims: capacity_claims([0, 1].map(times), [0, 3].map(qps)),
         tables: vec![TitledTable { title: "Capacities".into(), table }],
         plots: vec![
@@ -201,4 +191,19 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
                 .into(),
         },
     ]
+}
+
+/// The method, in words.
+fn method() -> String {
+    format!(
+        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of \
+         which at most \
+         1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are \
+         tried in steps of 40 %. \
+         Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the \
+         best \
+         dropping that it has on the load it planned on; the figures are from the next seed. \
+         Demands of which more than a quarter misses are not in the plots.",
+        HEADROOMS[HEADROOMS.len() - 1]
+    )
 }

@@ -107,20 +107,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-dropping",
         title: "Early dropping and opportunistic rerouting while plans change",
         source: "Loki, Fig. 7",
-        method: "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. \
-                 The paper defines \
-                 per-task dropping and rerouting twice: by its section 5.2 a query is judged when it leaves a task, by \
-                 the time that it took \
-                 there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, \
-                 which is before it runs \
-                 (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of \
-                 the SLO in proportion to \
-                 batch times). Both are here, and section 5.2 also with tables and backup tables made each second from \
-                 the load that is seen \
-                 (section 5.1). The second and the third were added after the first had not given the paper's order. The \
-                 plans made by hand are for a chain of two tasks; \
-                 tables send nothing to the second task's faster variant."
-            .into(),
+        method: method(),
         claims: claims(&summed, &ways).into_iter().chain([works]).collect(),
         tables: vec![
             TitledTable { title: "Means over the runs".into(), table: table_of_means(&summed) },
@@ -310,6 +297,24 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
         });
     }
     claims
+}
+
+/// The method, in words.
+fn method() -> String {
+    "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. \
+             The paper defines \
+             per-task dropping and rerouting twice: by its section 5.2 a query is judged when it leaves a task, by \
+             the time that it took \
+             there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, \
+             which is before it runs \
+             (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of \
+             the SLO in proportion to \
+             batch times). Both are here, and section 5.2 also with tables and backup tables made each second from \
+             the load that is seen \
+             (section 5.1). The second and the third were added after the first had not given the paper's order. The \
+             plans made by hand are for a chain of two tasks; \
+             tables send nothing to the second task's faster variant."
+        .into()
 }
 
 #[cfg(test)]

@@ -86,19 +86,7 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-phases",
         title: "Three phases of scaling under a load that changes",
         source: "Loki, Fig. 5 and 6",
-        method: format!(
-            "The traffic pipeline, SLO 250 ms, {DEVICES} devices, replicas that load in {LOAD_MS:.0} ms. Every 10 s the \
-             load of the last 10 s \
-             and its moving average are seen, the larger is planned for, and the plan comes into force half a second \
-             later while the \
-             old one serves. Each planner has the headroom ({} to {} times that load) and, of its dropping policies, the \
-             one that miss least \
-             on one seed; figures are of the next. The list of headrooms was made longer twice after figures of a shorter \
-             one had been seen \
-             (up to 2.2, two-step planning missed 6.29 % on the Twitter day); it is the same for all planners.",
-            HEADROOMS[0],
-            HEADROOMS[HEADROOMS.len() - 1]
-        ),
+        method: method(),
         claims: phase_claims(&missed, &accuracy, capacity),
         tables: vec![
             TitledTable { title: "Root requests that missed, by load".into(), table },
@@ -216,4 +204,21 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
         *capacity = found.map_or(0.0, |f| f.0);
     }
     Ok((table, capacity))
+}
+
+/// The method, in words.
+fn method() -> String {
+    format!(
+        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, replicas that load in {LOAD_MS:.0} ms. Every 10 s the \
+         load of the last 10 s \
+         and its moving average are seen, the larger is planned for, and the plan comes into force half a second \
+         later while the \
+         old one serves. Each planner has the headroom ({} to {} times that load) and, of its dropping policies, the \
+         one that miss least \
+         on one seed; figures are of the next. The list of headrooms was made longer twice after figures of a shorter \
+         one had been seen \
+         (up to 2.2, two-step planning missed 6.29 % on the Twitter day); it is the same for all planners.",
+        HEADROOMS[0],
+        HEADROOMS[HEADROOMS.len() - 1]
+    )
 }

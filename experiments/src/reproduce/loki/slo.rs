@@ -65,10 +65,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-slo",
         title: "Accuracy and misses under tight and loose SLOs",
         source: "Loki, Fig. 8",
-        method: "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static \
-                 two-step \
-                 plan per SLO, made by the check loop on one seed, judged on the next, served with rerouting."
-            .into(),
+        method: method(),
         claims: vec![Claim {
             claimed: "Accuracy rises with the SLO, sharply at first, then less and less (section 6.4)".into(),
             seen: format!("rises or stays at {rises} of {steps} steps"),
@@ -81,4 +78,12 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             plot("Missed root requests by SLO", "missed (%)", missed),
         ],
     })
+}
+
+/// The method, in words.
+fn method() -> String {
+    "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static \
+             two-step \
+             plan per SLO, made by the check loop on one seed, judged on the next, served with rerouting."
+        .into()
 }

@@ -177,7 +177,19 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
             series,
         ));
     }
-    panel.claims.push(Claim {
+    panel.claims.push(budgets_claim(above_any, movable));
+    panel.tables.push(TitledTable {
+        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to \
+                execution times)"
+            .into(),
+        table,
+    });
+    panel
+}
+
+/// The claim of Fig. 12(a), for the seconds of [`seconds_above`].
+fn budgets_claim(above_any: usize, movable: usize) -> Claim {
+    Claim {
         claimed: "Modules' demands on the latency budget change quickly, and a fixed split cannot move budget to where it \
                   is needed (section \
                   5.3, Fig. 12(a))"
@@ -189,14 +201,7 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
         verdict: Verdict::of(movable > 0),
         why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either."
             .into(),
-    });
-    panel.tables.push(TitledTable {
-        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to \
-                execution times)"
-            .into(),
-        table,
-    });
-    panel
+    }
 }
 
 /// Seconds in which a module takes more than its part of the SLO, and those of them in which all modules together stay
