@@ -1,4 +1,4 @@
-//! `apportion agent`: finds the agent's own small program and becomes it.
+//! How does `apportion agent` start the agent's own small program?
 
 use anyhow::{Context, anyhow};
 use apportion_support::exit::{Exit, Outcome};
@@ -15,7 +15,7 @@ pub struct AgentArgs {
     rest: Vec<OsString>,
 }
 
-/// Replaces this process by the agent; returns only if that fails.
+/// Replaces this process by the agent. It returns only a failure.
 ///
 /// # Errors
 /// If the program is not beside this one, or cannot be started.
@@ -23,7 +23,8 @@ pub fn run(args: &AgentArgs) -> Outcome {
     become_agent(&args.rest)
 }
 
-/// Replaces this process by `apportion-agent bench`, so that what is measured is what runs; returns only if that fails.
+/// Replaces this process by `apportion-agent bench`, so that the measured program is the one that serves. It returns only a
+/// failure.
 ///
 /// # Errors
 /// As of [`run`].

@@ -1,4 +1,4 @@
-//! Arguments that several commands share.
+//! How are arguments parsed that several commands share?
 
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::ladder::UP_TO_MAX;

@@ -1,4 +1,4 @@
-//! `apportion bench`: the speed of a part, printed as figures.
+//! Which benchmarks does `apportion bench` run?
 
 use crate::agent::{self, AgentArgs};
 use crate::demo::{FleetArgs, format_named};
@@ -8,12 +8,12 @@ use apportion_experiments::bench::{estimator, fidelity, push, serving, solver};
 use apportion_support::exit::{Exit, Outcome};
 use clap::{Args, Subcommand};
 
-/// What is measured.
+/// The measured part.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Solving each problem file at 20 demand levels from 10 to 115 % of the largest demand that can be served; the first of
-    /// them on clusters of other sizes; many of their pipelines on one cluster; and scaling problems as they stand, beside 20
-    /// generated ones of 100 applications with 8 variants.
+    /// Solving each problem file at 20 demand levels from 10 to 115 % of the largest demand that can be served; the first
+    /// of them on clusters of other sizes; many of their pipelines on one cluster; and scaling problems as they stand,
+    /// beside 20 generated ones of 100 applications with 8 variants.
     Solver {
         /// Problem files of one pipeline, or scaling problems.
         problems: Vec<String>,
@@ -36,16 +36,15 @@ pub enum BenchCommand {
         #[arg(long, default_value_t = estimator::SECONDS)]
         seconds: u64,
     },
-    /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its regret against
-    /// an all-knowing choice.
+    /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its
+    /// regret against an all-knowing choice.
     Serving,
-    /// Real variants on this machine under loads from light to twice what was planned for, beside the interval in which the estimator
-    /// expects them.
+    /// Real variants on this machine under loads from light to twice the planned demand, beside the estimator's interval.
     Fidelity(FidelityArgs),
-    /// A new target for a large fleet: how soon every agent has acknowledged it.
+    /// A new target for a large fleet: the time until every agent has acknowledged it.
     Push(PushArgs),
-    /// Two agents on this machine with variants that take no time: what a hop adds, large tensors, requests per second at the
-    /// ingress, each beside the plainest way to do the same.
+    /// Two agents on this machine with variants that take no time: the cost of a hop, large tensors, and requests per
+    /// second at the ingress, each beside the simplest way to do the same.
     #[command(disable_help_flag = true)]
     Agent(AgentArgs),
 }

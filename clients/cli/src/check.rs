@@ -1,4 +1,4 @@
-//! `apportion check`: what is wrong with a plan for a problem.
+//! How does `apportion check` report the faults of a plan?
 
 use crate::args::Format;
 use apportion_domain::LatencyRule;

@@ -1,4 +1,4 @@
-//! The list of commands.
+//! Which commands are there?
 
 use crate::{
     agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
@@ -11,13 +11,13 @@ use clap::Subcommand;
 pub enum Command {
     /// Find a plan for a problem.
     Plan(plan::PlanArgs),
-    /// Say what is wrong with a plan for a problem.
+    /// Check a plan against its problem and list the findings.
     Check(check::CheckArgs),
     /// Replay a trace through a plan.
     Simulate(simulate::SimulateArgs),
-    /// Say what changes between two plans.
+    /// List the changes between two plans.
     Diff(diff::DiffArgs),
-    /// Show how cost, accuracy and replicas change with the demand, the SLO, the budget or the devices.
+    /// Show how cost, accuracy and replicas change with the demand, the SLO, the budget or the number of devices.
     Frontier(frontier::FrontierArgs),
     /// Run planners side by side on a trace.
     Compare(compare::CompareArgs),
@@ -33,14 +33,14 @@ pub enum Command {
     ProfileMemory(profile::MemoryArgs),
     /// Run the service.
     Serve(serve::ServeArgs),
-    /// After a database was restored from a backup: have agents take targets from it again.
+    /// Finish the restore of a database from a backup: agents take targets from it again.
     RestoreFinish(restore::RestoreArgs),
     /// Run an agent: passes its arguments on to `apportion-agent`.
     #[command(disable_help_flag = true)]
     Agent(agent::AgentArgs),
-    /// Run the main job on this machine: service, agents, real variants, a load that doubles and falls back.
+    /// Run the main job on this machine: the service, agents, real variants, and a load that doubles and falls back.
     Demo(demo::DemoArgs),
-    /// Measure the speed of a part.
+    /// Measure the speed of one part.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
 }

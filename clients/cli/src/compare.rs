@@ -1,4 +1,4 @@
-//! `apportion compare`: planners side by side on one trace.
+//! How does `apportion compare` run planners side by side on one trace?
 
 use crate::args::{self, Format};
 use crate::workload::WorkloadArgs;
@@ -69,7 +69,7 @@ pub fn run(args: &CompareArgs) -> Outcome {
     })
 }
 
-/// The step of Loki that a plan comes from.
+/// The step of Loki's planner that made a plan.
 fn step(row: &Comparison) -> Option<&'static str> {
     row.report.objective.step.map(ObjectiveStep::name)
 }

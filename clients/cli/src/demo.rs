@@ -1,4 +1,4 @@
-//! `apportion demo`: the main job on this machine.
+//! Which settings does `apportion demo` take?
 
 use anyhow::ensure;
 use apportion_experiments::demo::{self, DemoSettings};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Slowest devices that can be asked for.
 const MULTIPLE_MAX: f64 = 1e4;
 
-/// What is started, and what it serves.
+/// The processes to start, and the pipeline that they serve.
 #[derive(Args, Debug)]
 pub struct FleetArgs {
     /// Agents to start.
@@ -20,8 +20,8 @@ pub struct FleetArgs {
     /// Devices of each agent.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     devices: u32,
-    /// A device holds its slot until this multiple of the measured time, so that devices and not cores are the bottleneck; without it
-    /// 10, or what of this machine is free and the objective ask for.
+    /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores;
+    /// without it 10, or the multiple that the free processors and the objective ask for.
     #[arg(long)]
     multiple: Option<f64>,
     /// The pipeline to deploy; it must name a validation set.

@@ -1,4 +1,4 @@
-//! `apportion diff`: what changes between two plans.
+//! How does `apportion diff` report the changes between two plans?
 
 use crate::args::Format;
 use crate::plan::scaling;
@@ -41,7 +41,7 @@ pub fn run(args: &DiffArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Two plans of different kinds have nothing to compare.
+/// The failure for two plans of different kinds.
 fn other_kind(file: &str, expected: &str, found: &str) -> Failure {
     let expected = format!("a plan with {expected}, as the first file");
     BadInput::one(file, format!("/{found}"), format!("a plan with {found}"), expected).into()

@@ -1,7 +1,7 @@
-//! `apportion`: plans inference pipelines, proves the plans, and carries them out.
+//! `apportion`: plans inference pipelines, checks the plans, and runs them.
 //!
-//! What belongs here: arguments, reading and writing files, tables for people, exit codes. What never does: planning,
-//! estimating, parsing of file formats. The result of a command goes to stdout, everything else to stderr.
+//! What belongs here: arguments, calls, tables for people, exit codes. What never does: planning, estimating, parsing of
+//! file formats. The result of a command goes to stdout, everything else to stderr.
 //!
 //! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`].
 

@@ -1,4 +1,4 @@
-//! `apportion reproduce`: runs the papers' comparisons again.
+//! Which settings does `apportion reproduce` take?
 
 use crate::workload;
 use apportion_experiments::reproduce::{self, ReproduceSettings};
@@ -13,7 +13,7 @@ pub struct ReproduceArgs {
     /// Which comparison, or all.
     #[arg(value_parser = PossibleValuesParser::new(reproduce::names()))]
     name: String,
-    /// Folder of shared profiles, problems and traces; without it, what is built in.
+    /// Folder of shared profiles, problems and traces; without it, the built-in ones.
     #[arg(long)]
     data: Option<PathBuf>,
     /// Folder for the page and the plots; made if it is not there.
@@ -22,7 +22,7 @@ pub struct ReproduceArgs {
     /// Root of all random streams.
     #[arg(long, default_value_t = workload::SEED)]
     seed: u64,
-    /// Tiny settings that show that everything runs; their figures mean nothing.
+    /// Tiny settings: everything runs, and the figures mean nothing.
     #[arg(long)]
     quick: bool,
 }

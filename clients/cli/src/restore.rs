@@ -1,4 +1,4 @@
-//! `apportion restore-finish`: what is to be done after a database was restored from a backup.
+//! How does `apportion restore-finish` end the restore of a database from a backup?
 
 use anyhow::Context;
 use apportion_support::exit::{Exit, Outcome};

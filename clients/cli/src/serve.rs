@@ -1,4 +1,4 @@
-//! `apportion serve`: the service, until it is told to stop.
+//! How does `apportion serve` run the service until a signal stops it?
 
 use crate::args;
 use anyhow::Context;
@@ -12,9 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-/// How long the rest of a broken service may take to stop.
+/// The longest time to stop the rest of a broken service.
 const STOP_BROKEN_MAX: Duration = Duration::from_secs(8);
-/// How long threads that block may take to end once the service has stopped.
+/// The longest time to end blocked threads after the service has stopped.
 const END_MAX: Duration = Duration::from_secs(1);
 
 /// Arguments of `apportion serve`.
@@ -26,17 +26,17 @@ pub struct ServeArgs {
     /// Model files, the agents' token and the private database.
     #[arg(long, default_value = ".data")]
     data_dir: PathBuf,
-    /// Where HTTP is served: loopback unless told otherwise.
+    /// Address of HTTP; loopback by default.
     #[arg(long, default_value = "127.0.0.1:7070")]
     http: SocketAddr,
     /// Where agents join.
     #[arg(long, default_value = "127.0.0.1:7071")]
     grpc: SocketAddr,
-    /// What agents must show; without it, the one in DATA_DIR/token, made if there is none.
+    /// Token that agents must show; without it, the one in DATA_DIR/token, which is made if it is missing.
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// The URL by which agents reach HTTP, for example that of a proxy or a cache before it: they fetch model files there, with the
-    /// token as bearer [default: they fetch them over the address by which they join].
+    /// The URL by which agents reach HTTP, for example that of a proxy or a cache before it: they fetch model files there,
+    /// with the token as bearer [default: they fetch them over the address by which they join].
     #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = args::http_url)]
     advertise_http: Option<String>,
     /// Logs on stderr: `text`, or `json` with an object on each line.
@@ -44,7 +44,7 @@ pub struct ServeArgs {
     log_format: String,
 }
 
-/// Logs to stderr: of each target what `RUST_LOG` says (`info,apportion_api=debug`), or what is worth knowing without it.
+/// Logs to stderr, at the levels of `RUST_LOG` (for example `info,apportion_api=debug`), or at level info without it.
 fn log(format: &str) {
     let said = std::env::var("RUST_LOG").ok().and_then(|said| said.parse::<Targets>().ok());
     let targets = said.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
@@ -60,7 +60,7 @@ pub fn run(args: ServeArgs) -> Outcome {
     let config = Config { database_url, data_dir, http, grpc, token, advertise_http };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
-        // From here on a signal waits for the service to be up: a private database that has begun must be stopped.
+        // From here on a signal waits until the service is up: a started private database must be stopped.
         let mut terminate = signal(SignalKind::terminate()).context("waiting for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("waiting for SIGINT")?;
         let running = apportion_api::serve(config).await.context("the service did not start")?;
@@ -73,11 +73,11 @@ pub fn run(args: ServeArgs) -> Outcome {
             running.stop().await;
             return Ok(Exit::Done);
         };
-        // What still works is stopped in order, but nothing is waited for long.
+        // The parts that still work are stopped in order, within a short time.
         let _late = tokio::time::timeout(STOP_BROKEN_MAX, running.stop()).await;
         Err(anyhow::anyhow!("the service ends: {broken}").into())
     });
-    // Nothing that blocks a thread keeps the process from ending.
+    // A blocked thread does not keep the process alive.
     runtime.shutdown_timeout(END_MAX);
     ended
 }

@@ -1,4 +1,4 @@
-//! `apportion trace`: making and inspecting traces.
+//! How does `apportion trace` make and inspect traces?
 
 use crate::args::{self, Format};
 use crate::workload;
@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 pub enum TraceCommand {
     /// Make a trace from a shape.
     Generate(GenerateArgs),
-    /// Say what a trace holds.
+    /// Describe a trace.
     Inspect(InspectArgs),
 }
 
@@ -130,7 +130,7 @@ const STREAM: &str = "trace generate";
 const ARRIVALS_MAX: f64 = 1e8;
 
 fn rate_at(shape: Shape, base: f64, peak: f64, second: u64, seconds: u64) -> f64 {
-    /// Part of a spike trace that is the spike, one in so many.
+    /// The spike is one part in this many of the trace.
     const SPIKE_PART: u64 = 20;
     let middle = (second as f64 + 0.5) / seconds as f64;
     match shape {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_start_and_end_where_they_should() {
+    fn trace_shapes_have_the_right_rates() {
         let rates = |shape| (0..9).map(|s| rate_at(shape, 10.0, 20.0, s, 9)).collect::<Vec<_>>();
         assert_eq!(rates(Shape::Constant), [10.0; 9]);
         assert_eq!(rates(Shape::Step), [10.0, 10.0, 10.0, 20.0, 20.0, 20.0, 10.0, 10.0, 10.0]);

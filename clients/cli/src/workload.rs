@@ -36,7 +36,10 @@ impl WorkloadArgs {
 /// Seed of the default trace.
 pub const SEED: u64 = DEFAULT_SEED;
 
-/// The problem with the demands that a command line names: `QPS`, where there is one pipeline, or `PIPELINE=QPS`.
+/// The problem with the demands of a command line: `QPS` for the only pipeline, or `PIPELINE=QPS`.
+///
+/// # Errors
+/// If an argument names no rate or no pipeline.
 pub fn with_demands(problem: Problem, arguments: &[String]) -> Result<Problem, Failure> {
     let mut changed = problem;
     for text in arguments {
@@ -62,7 +65,7 @@ pub fn with_demands(problem: Problem, arguments: &[String]) -> Result<Problem, F
     Ok(changed)
 }
 
-/// One `--trace` argument, `F` or `PIPELINE=F[:COLUMN]`, taken apart.
+/// A parsed `--trace` argument: `F` or `PIPELINE=F[:COLUMN]`.
 #[derive(Debug, PartialEq, Eq)]
 struct TraceArgument<'a> {
     pipeline: Option<usize>,
@@ -71,7 +74,7 @@ struct TraceArgument<'a> {
 }
 
 impl<'a> TraceArgument<'a> {
-    /// A whole argument that names a file is that file, so that names may hold `=` and `:`.
+    /// Parses an argument. If the whole argument names a file, it is that file, so that names may hold `=` and `:`.
     fn parse(text: &'a str, names: &[&str], exists: impl Fn(&str) -> bool) -> Result<Self, BadInput> {
         if exists(text) {
             return Ok(Self { pipeline: None, file: text, column: None });
@@ -94,8 +97,11 @@ impl<'a> TraceArgument<'a> {
     }
 }
 
-/// The load of each pipeline by the `--trace` arguments. A pipeline without one gets its demand, for as long as the
-/// longest trace lasts; without any, the default trace: Poisson at the demand, 60 s.
+/// The load of each pipeline by the `--trace` arguments. A pipeline without one gets its demand for the length of the
+/// longest trace. Without any trace, the load is Poisson at the demand for 60 s.
+///
+/// # Errors
+/// If an argument names no trace file or no pipeline.
 pub fn read_workload(
     problem: &Problem,
     arguments: &[String],
@@ -139,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_argument_may_name_pipeline_and_column() {
+    fn a_trace_argument_names_pipeline_and_column() {
         let exists = |f: &str| ["t.csv", "a=b.csv", "c:d.csv"].contains(&f);
         let parse = |text| TraceArgument::parse(text, &["p", "q"], exists);
         let of = |pipeline, file, column| Ok(TraceArgument { pipeline, file, column });

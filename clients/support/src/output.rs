@@ -14,7 +14,8 @@ pub enum Format {
     Json,
 }
 
-/// Writes a result to stdout, which holds results only. A reader that closed the pipe is no error: `apportion plan | head` works.
+/// Writes a result to stdout, which holds results only. A reader that closed the pipe is no error: `apportion plan | head`
+/// works.
 ///
 /// # Errors
 /// If stdout cannot be written.

@@ -12,8 +12,8 @@ const PORTS: Range<u16> = 20_000..32_000;
 #[error("no port of {PORTS:?} is free on loopback")]
 pub struct NoFreePort;
 
-/// A TCP port on loopback that is free now. It lies below the range from which Linux takes the ports of outgoing connections, so no
-/// connection takes it before its program listens there.
+/// A TCP port on loopback that is free now. It lies below the range from which Linux takes the ports of outgoing
+/// connections, so no connection takes it before its program listens there.
 ///
 /// # Errors
 /// If no port of the range is free.

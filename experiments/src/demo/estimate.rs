@@ -43,7 +43,7 @@ mod tests {
     use apportion_domain::Plan;
 
     #[test]
-    fn the_estimate_has_the_change_of_plans_and_what_stewards_do_until_then() {
+    fn the_estimate_follows_the_change_of_plans() {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let steps = [20, 40].map(Duration::from_secs);
         let arrivals = doubling_arrivals(75.0, 60, 1).expect("a load");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_doubled_load_needs_cheaper_variants_and_the_low_one_does_not() {
+    fn only_the_doubled_load_needs_cheaper_variants() {
         // However the devices compare to the bound without lost time, and from a load of one query in minutes to thousands
         // a second.
         for scale in [0.01, 1.0, 100.0, 1e4] {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_cheaper_variants_that_serve_more_the_load_is_what_the_accurate_ones_serve() {
+    fn without_useful_cheap_variants_the_load_stays_accurate() {
         for cheap in [0.8, 0.82, 0.9] {
             let serves = devices(0.8, cheap);
             let fitted = fit_load(1.0, &serves).expect("it can be served");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_between_two_plans_that_fail_is_not_taken() {
+    fn a_load_near_a_failing_plan_is_skipped() {
         // Right above the most for the accurate variants the check loop gives up.
         let serves = |qps: f64| if (1.31..1.35).contains(&qps) { Serves::Never } else { devices(1.0, 5.0)(qps) };
         let fitted = fit_load(1.2, serves).expect("it can be served");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_slower_where_less_is_free() {
+    fn devices_are_slower_on_a_busy_machine() {
         // (queries/s at a multiple of 1, processors, free, seconds of a request, most, asked), (multiple, fits)
         let table = [
             ((1_000.0, 2.0, 2.0, 0.010, 25.0, None), (10.0, true)),

@@ -83,7 +83,8 @@ pub fn describe_use(seen: &ProcessorUse, slowness: &DeviceSlowness) -> String {
     let ProcessorUse { processors, own, waiting, others, .. } = seen;
     let fair = if is_disturbed(seen) { "more" } else { "no more" };
     format!(
-        "of {processors:.0} processors the demo used {own:.2} ({:.2} were set aside for it) and other work {others:.2}, {fair} than the {:.2} \
+        "of {processors:.0} processors the demo used {own:.2} ({:.2} were set aside for it) and other work {others:.2}, \
+         {fair} than the {:.2} \
          that leave a run undisturbed; {waiting:.2} threads of the demo waited for a processor on average",
         slowness.allowed,
         OTHERS_MAX * processors,
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_judged_by_what_was_free() {
+    fn a_run_is_judged_by_the_free_processors() {
         let late = || Summary { attainment_steady: 0.43, ..good() };
         let failed = || Summary { failed: 1, ..good() };
         let inexact = || Summary { accuracy_measured: good().accuracy_planned - 0.06, ..good() };
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_machine_does_not_contradict_itself() {
+    fn the_description_agrees_with_the_verdict() {
         let table = [
             (0.1, "0.10, no more than the 0.30"),
             (0.3049, "0.30, no more than the 0.30"),

@@ -194,7 +194,7 @@ mod tests {
     use apportion_needs::{Need, need};
 
     #[test]
-    fn steal_is_other_work_and_waiting_for_disks_is_none() {
+    fn steal_counts_as_other_work() {
         let text = "cpu  100 10 20 500 50 1 2 30 7 0\ncpu0 1 2\ncpu1 3 4\nintr 5\n";
         assert_eq!(ProcessorTicks::parse(text), Some(ProcessorTicks { processors: 2, busy: 163, total: 713 }));
         for text in ["", "cpu  1 2 3", "intr 1\n", "cpu  1 1 1 1 1 1 1 1\n"] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_may_be_called_anything() {
+    fn a_process_name_may_hold_anything() {
         assert_eq!(parent_of_process("71 (a) b (c)) S 7 71 71"), Some(7));
         assert_eq!(process_ticks("71 (a) b (c)) S 7 71 71 0 -1 4 1 2 3 4 120 30 9 9"), Some(150));
         assert_eq!((parent_of_process("71"), process_ticks("71 (a) S 7")), (None, None));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_use_is_what_is_left_of_the_busy_time() {
+    fn other_work_is_the_rest_of_the_busy_time() {
         let reading = |at, busy, total, used: &[(u32, u64)], waited: &[(u32, u64)]| Reading {
             at,
             machine: ProcessorTicks { processors: 2, busy, total },
@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_stretch_counts_more_than_a_short_one() {
+    fn a_long_period_counts_more_than_a_short_one() {
         let of = |seconds, own| ProcessorUse { seconds, processors: 2.0, own, waiting: 0.0, others: 0.0 };
         assert_eq!(ProcessorUse::mean(&[of(1.0, 2.0), of(3.0, 0.0)]), Some(of(4.0, 0.5)));
         assert_eq!(ProcessorUse::mean(&[]), None);
     }
 
     #[test]
-    fn a_program_that_spins_is_seen_as_the_demos_own_work() {
+    fn a_spinning_program_counts_as_own_work() {
         let mut meter = Meter::start();
         let free = given_processors(Duration::from_millis(300)).ok_or("the processor times of this program are not told");
         meter.sample();

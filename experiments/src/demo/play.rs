@@ -43,8 +43,10 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     let pipeline_file = settings.fleet.pipeline_file()?;
     let spec = ValidationSet::read(&pipeline_file)?;
     print_progress(&format!(
-        "{} agents with {} devices each on this machine. A demo device is a thread that runs the real variant and then holds \
-         its slot until a multiple of the measured time has passed: the devices are the bottleneck, not this machine's cores.",
+        "{} agents with {} devices each on this machine. A demo device is a thread that runs the real variant and then \
+         holds \
+         its slot until a multiple of the measured time has passed: the devices are the bottleneck, not this machine's \
+         cores.",
         settings.fleet.agents, settings.fleet.devices
     ));
     let mut fleet = Fleet::start(&settings.fleet).await?;
@@ -112,8 +114,10 @@ fn announce(settings: &DemoSettings, rehearsed: &RehearsalResult, promise: &Prom
         "still no more than that: the cheaper variants of this pipeline, if it has any, serve too little more"
     };
     print_progress(&format!(
-        "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is {:.1} queries/s, from \
-         {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; the high load is {cheaper}",
+        "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is \
+         {:.1} queries/s, from \
+         {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; the high \
+         load is {cheaper}",
         load.accurate_qps,
         load.base_qps,
         load.peak_qps(),
@@ -122,7 +126,8 @@ fn announce(settings: &DemoSettings, rehearsed: &RehearsalResult, promise: &Prom
     let slowness = &rehearsed.slowness;
     if !slowness.fits {
         print_progress(&format!(
-            "THIS MACHINE IS TOO BUSY for a fair run: the load takes {:.2} processors, and {:.2} are set aside for it. It is played all the \
+            "THIS MACHINE IS TOO BUSY for a fair run: the load takes {:.2} processors, and {:.2} are set aside for it. It \
+             is played all the \
              same; if promises are not kept, the demo says so and ends with 5",
             slowness.needed, slowness.allowed
         ));

@@ -60,7 +60,8 @@ pub struct RehearsalResult {
 pub enum NoLoad {
     /// The most accurate variants alone take longer than the objective.
     #[error(
-        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: its objective of {slo_ms:.0} ms \
+        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: its \
+         objective of {slo_ms:.0} ms \
          is more than this machine can keep"
     )]
     SlowMachine {
@@ -190,7 +191,8 @@ impl Rehearsal<'_> {
         let (Some(free), Some(request_s)) = (free, cost.request_s) else {
             let multiple = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
             print_progress(&format!(
-                "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the measured time"
+                "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the \
+                 measured time"
             ));
             return (multiple, None);
         };
@@ -199,7 +201,8 @@ impl Rehearsal<'_> {
         // The high load is below the load that the devices serve without lost time.
         let multiple = fit::fit_multiple(alone_qps, &seen, multiple_max, self.settings.multiple).multiple;
         print_progress(&format!(
-            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} ms of one: devices hold \
+            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} \
+             ms of one: devices hold \
              their slots for {multiple:.1} times the measured time",
             1e3 * request_s
         ));
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn on_any_machine_the_planner_needs_cheaper_variants_for_the_doubled_load_alone() {
+    fn on_every_machine_only_the_doubled_load_needs_cheaper_variants() {
         for problem in machines() {
             let fitted = fit::fit_load(capacity_qps(&problem), |qps| how_demand_is_served(&problem, qps)).expect("a load");
             assert!(fitted.needs_cheaper, "{fitted:?} of {}", capacity_qps(&problem));
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_capacity_without_the_planner_shows_replicas_only_on_some_machine() {
+    fn a_fixed_share_of_capacity_shows_no_cheap_variants() {
         // Twice 0.4 of the capacity, with the headroom.
         let shows_replicas_only = |problem: &Problem| {
             let demand_qps = 0.8 * fit::HEADROOM * capacity_qps(problem);
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_is_what_requests_take_beyond_their_devices_second_by_second() {
+    fn a_hop_is_the_latency_beyond_the_devices() {
         let sent = |at_ms: u64, took_ms: u64| SentRequest {
             at: Duration::from_millis(at_ms),
             latency: Duration::from_millis(took_ms),
@@ -310,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_way_charges_the_most_accurate_variants() {
+    fn the_longest_path_charges_the_most_accurate_variants() {
         let problem = digits([30.0, 10.0, 3.0], [4.0, 0.5, 0.1]);
         assert_eq!(longest_path(&problem.pipelines[0]), (2, 2.0 * 34.0));
     }

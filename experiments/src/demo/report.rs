@@ -192,7 +192,7 @@ mod tests {
     use crate::demo::fixtures::{plan, summary};
 
     #[test]
-    fn every_request_has_one_outcome_and_plans_count_by_their_requests() {
+    fn every_request_has_one_outcome() {
         let summary = summary(vec![plan(-1.0, "hardware"), plan(25.0, "accuracy")]);
         assert_eq!((summary.ok, summary.late, summary.dropped, summary.failed, summary.requests), (2, 1, 2, 0, 5));
         assert_eq!((summary.attainment, summary.attainment_steady, summary.p99_ms), (0.4, 2.0 / 3.0, 4_000.0));

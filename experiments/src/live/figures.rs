@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_leaves_out_the_outermost_run_on_either_side() {
+    fn the_interval_leaves_out_the_outermost_runs() {
         let runs: Vec<f64> = (0..40).rev().map(f64::from).collect();
         let inside = Compared::new(1.0, runs.clone());
         assert_eq!((inside.from, inside.to, inside.estimated, inside.is_inside), (1.0, 38.0, 20.0, true));

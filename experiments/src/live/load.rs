@@ -71,8 +71,7 @@ impl Load {
     /// Sends all requests and waits for all answers. Results are in the order of sending.
     ///
     /// # Errors
-    /// If the HTTP client
-    /// cannot be made, or a client task ends early.
+    /// If the HTTP client cannot be made, or a client task ends early.
     pub async fn run(&self, progress: Arc<Progress>) -> Result<Vec<SentRequest>> {
         let client =
             reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().context("HTTP client")?;

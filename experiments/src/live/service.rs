@@ -71,8 +71,7 @@ impl Service {
     /// Requests a plan and waits until the job has ended, with or without a plan.
     ///
     /// # Errors
-    /// If the service cannot be
-    /// reached, or the job takes too long.
+    /// If the service cannot be reached, or the job takes too long.
     pub async fn request_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
         let body = json!({"pipelines": [{"name": pipeline, "demand_qps": demand_qps}]});
         let request = self.http.post(format!("{}/v1/plans", self.base)).header("prefer", "wait=30").json(&body);
@@ -90,8 +89,7 @@ impl Service {
     /// Makes a plan the fleet's target in place of the present one. Returns the new generation.
     ///
     /// # Errors
-    /// If the service
-    /// refuses it.
+    /// If the service refuses it.
     pub async fn set_target(&self, plan: &str) -> Result<u64> {
         let current = self.get("/v1/target").await?["generation"].as_u64().unwrap_or(0);
         let request = self.http.put(format!("{}/v1/target", self.base)).header("if-match", format!("\"{current}\""));
@@ -102,8 +100,7 @@ impl Service {
     /// Waits until this many agents have joined. Returns their names and ingress addresses.
     ///
     /// # Errors
-    /// If they take too
-    /// long.
+    /// If they take too long.
     pub async fn wait_for_agents(&self, count: usize) -> Result<Vec<(String, String)>> {
         let mut found = Vec::new();
         let start = Instant::now();

@@ -1,17 +1,17 @@
-//! Who plans, and what is its plan served with?
+//! Which planners compete, and which dropping policies serve their plans?
 
 use apportion_domain::Dropping;
 use apportion_planning::Planner;
 
-/// What the accuracy may fall to in the paper's phase 2 (section 2.2: 13 % below the best).
+/// The least accuracy in the paper's phase 2 (section 2.2: 13 % below the best).
 pub const ACCURACY_FLOOR: f64 = 0.87;
 
-/// Who plans, and what its plan is served with.
+/// A planner, and the dropping policies that serve its plan.
 #[derive(Clone, Copy)]
 pub struct Contender {
     /// Its name in tables.
     pub name: &'static str,
-    /// Who plans.
+    /// The planner.
     pub planner: Planner,
     /// Least accuracy that it plans for.
     pub floor: Option<f64>,
@@ -19,7 +19,7 @@ pub struct Contender {
     pub dropping: &'static [Dropping],
 }
 
-/// Each contender is served with the better of the policies that it has; only two-step plans leave groups to reroute to.
+/// The contenders. Each is served with the best of its policies. Only two-step plans leave groups to reroute to.
 pub const CONTENDERS: [Contender; 4] = [
     Contender {
         name: "two-step",
@@ -47,7 +47,7 @@ pub const CONTENDERS: [Contender; 4] = [
     },
 ];
 
-/// Contenders of the three phases, among those of the static comparison: two-step, hardware-only, pipeline-agnostic.
+/// Position of two-step planning among [`CONTENDERS`].
 pub const TWO_STEP: usize = 0;
 
 /// See [`TWO_STEP`].

@@ -1,7 +1,8 @@
 //! Do the comparisons of the papers come out the same on this code?
 //!
-//! What belongs here: problems, loads and settings of the comparisons, their measures, the report. What never does: a policy
-//! or a planner. The commonest addition is a comparison: a function that returns a report, and a row in the list of `run.rs`.
+//! What belongs here: problems, loads and settings of the comparisons, their measures, the report. What never does: a
+//! policy or a planner. The commonest addition is a comparison: a function that returns a report, and a row in the list of
+//! `run.rs`.
 
 mod across;
 mod contenders;

@@ -1,4 +1,4 @@
-//! Plans by demand, in the loop of a run: who plans does so again every 10 s.
+//! What happens when a planner plans again every 10 s, for the load that it measures?
 
 use crate::reproduce::contenders::Contender;
 use crate::reproduce::lab::{Lab, constant, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline};
@@ -10,29 +10,29 @@ use apportion_support::exit::Failure;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Planned-for over offered demand. Each contender has the one that misses least on another seed.
+/// Planned demand over offered demand. Each contender uses the headroom that misses least on another seed.
 pub const HEADROOMS: [f64; 5] = [1.0, 1.5, 2.2, 3.5, 5.0];
 
-/// The first plan is for the mean of so many seconds.
+/// The first plan is for the mean of this many seconds.
 const FIRST_SECONDS: usize = 10;
 
-/// Demands are planned for in steps of this factor, so that a plan serves many periods.
+/// The factor between two demands of the grid. With a grid, one plan serves many periods.
 const GRID: f64 = 1.12;
 
-/// A planner that has no plan for a demand is asked for a tenth less, so often.
+/// Without a plan for a demand, the planner is asked for the next smaller demand of the grid, at most this often.
 const RETRIES_MAX: i32 = 12;
 
-/// Plans of one contender by demand, made when they are asked for.
+/// The plans of one contender by demand. A plan is made at its first use.
 pub struct PlansByDemand<'a> {
     lab: &'a Lab,
     problem: Problem,
-    /// Who plans.
+    /// The planner.
     pub contender: Contender,
     /// Whether plans must hold on a Poisson sample of their demand (the check loop).
     checked: bool,
-    /// From one demand that is planned for to the next.
+    /// The factor between two demands of the grid.
     grid: f64,
-    /// How far each plan's ladder goes, if it has one.
+    /// The largest rate of each plan's ladder over its demand, if plans have ladders.
     ladder: Option<f64>,
     /// Whether tables follow the load between plans.
     steward: bool,
@@ -40,48 +40,49 @@ pub struct PlansByDemand<'a> {
 }
 
 struct KnownPlans {
-    /// By the power of the grid that is the demand.
+    /// Plans by the power of the grid's factor.
     plans: BTreeMap<i32, Option<Plan>>,
     /// The least power for which there is no plan for the whole demand.
     most: i32,
 }
 
 impl<'a> PlansByDemand<'a> {
-    /// None yet.
+    /// A cache without plans.
     pub fn new(lab: &'a Lab, problem: &Problem, contender: Contender) -> Self {
         let known = Mutex::new(KnownPlans { plans: BTreeMap::new(), most: i32::MAX });
         Self { lab, problem: problem.clone(), contender, checked: false, grid: GRID, ladder: None, steward: false, known }
     }
 
-    /// The same on another grid of demands, each plan with a ladder up to so many times its demand.
+    /// The same cache on another grid of demands. Each plan has a ladder up to `up_to` times its demand.
     pub fn with_ladders(self, grid: f64, up_to: f64) -> Self {
         Self { grid, ladder: Some(up_to), ..self }
     }
 
-    /// The same with a steward, which computes the tables anew each second from the load that it sees (Loki section 5.1).
+    /// The same cache with or without a steward, which computes routing tables each second from the measured load (Loki
+    /// section 5.1).
     pub fn with_steward(self, steward: bool) -> Self {
         Self { steward, ..self }
     }
 
-    /// The same with plans of the check loop.
+    /// The same cache with plans of the check loop.
     pub fn with_check_loop(self) -> Self {
         Self { checked: true, ..self }
     }
 
-    /// The plan for a demand, or for the largest below it that there is one for.
+    /// The plan for a demand, or for the largest smaller demand that has a plan.
     pub fn plan_at(&self, demand_qps: f64) -> Option<Plan> {
         let step = self.grid_step(demand_qps);
         (0..RETRIES_MAX).find_map(|k| self.plan_on_grid(step - k))
     }
 
-    /// The number of the least demand of the grid that is no smaller.
+    /// The number of the least demand of the grid that covers a demand.
     pub fn grid_step(&self, demand_qps: f64) -> i32 {
         (demand_qps.max(1.0).ln() / self.grid.ln()).ceil() as i32
     }
 
     /// The plan for a demand of the grid.
     pub fn plan_on_grid(&self, step: i32) -> Option<Plan> {
-        // held while planning: two runs side by side ask for the same plans
+        // The lock is held while planning: two parallel runs ask for the same plans.
         let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let step = step.min(known.most);
         if let Some(plan) = known.plans.get(&step) {
@@ -92,13 +93,13 @@ impl<'a> PlansByDemand<'a> {
             d.demand_qps = demand_qps;
             d.min_accuracy = self.contender.floor;
         });
-        // pipeline-agnostic planning looks at a trace only to report on it
+        // Pipeline-agnostic planning uses a trace only for its report.
         let seconds = if self.checked { self.lab.full_or_quick(20, 2) } else { 1 };
         let shown = constant(demand_qps, seconds, ArrivalProcess::Poisson, self.lab.seed);
         let trace = (self.checked || self.contender.planner == apportion_planning::Planner::Proteus).then_some(shown);
         let plan =
             asked.ok().and_then(|asked| self.lab.plan_with_ladder(&asked, self.contender.planner, trace, self.ladder));
-        // a plan for a part of the demand is the largest there is: more demand makes no other
+        // A plan for a part of the demand is the largest possible plan: more demand changes nothing.
         if plan.as_ref().is_none_or(|p| p.pipelines[0].demand_qps < (1.0 - 1e-6) * demand_qps) {
             known.most = step;
         }
@@ -106,18 +107,18 @@ impl<'a> PlansByDemand<'a> {
         plan
     }
 
-    /// What a plan costs per hour at a load, by its ladder; without one it is not to be had.
+    /// The cost per hour of a plan at a load, by its ladder; infinite without a ladder.
     pub fn price_per_hour(&self, plan: &Plan, load_qps: f64) -> f64 {
         ladder::price_per_hour(&self.problem, &plan.pipelines[0], load_qps).unwrap_or(f64::INFINITY)
     }
 
-    /// Every plan that was made so far, by demand.
+    /// All plans that were made, by demand.
     pub fn plans_made(&self) -> Vec<Plan> {
         let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         known.plans.values().flatten().cloned().collect()
     }
 
-    /// A run in which the plan follows the load. `None` if there is no plan to start with.
+    /// Runs a load that plans follow. `None` without a first plan.
     pub fn run(&self, rates: &[f64], seed: u64, headroom: f64, dropping: Dropping) -> Result<Option<Replay>, Failure> {
         let workload: Workload = load(rates, ArrivalProcess::Poisson, seed);
         let first = &rates[..rates.len().min(FIRST_SECONDS)];
@@ -129,7 +130,7 @@ impl<'a> PlansByDemand<'a> {
         replay_with_scenario(&self.problem, &start, &workload, dropping, scenario).map(Some)
     }
 
-    /// The headroom and, of these policies, the dropping that miss least on one seed, and the run with them on another.
+    /// Chooses the headroom and the dropping policy that miss least on one seed, and runs them on the next seed.
     pub fn run_with_best_settings(
         &self,
         rates: &[f64],
@@ -148,18 +149,18 @@ impl<'a> PlansByDemand<'a> {
     }
 }
 
-/// A run with the settings that were chosen before it.
+/// A run with settings that were chosen on another seed.
 pub struct TunedRun {
-    /// Planned-for over offered demand.
+    /// Planned demand over offered demand.
     pub headroom: f64,
     /// The dropping policy.
     pub dropping: Dropping,
-    /// What came of it.
+    /// The run.
     pub run: Replay,
 }
 
-/// The least headroom that misses no more than a share of the requests on one seed, else the one that misses least; the run with it on
-/// another.
+/// Chooses the least headroom that misses at most `misses_max` of the requests on one seed, or else the one that misses
+/// least. Runs it on the next seed.
 pub fn run_with_least_headroom(
     planned: &PlansByDemand<'_>,
     rates: &[f64],

@@ -62,7 +62,10 @@ pub struct ReproduceSettings {
     pub quick: bool,
 }
 
-/// Runs the command.
+/// Runs the comparisons, prints their reports, and writes the page.
+///
+/// # Errors
+/// If a folder or file cannot be used, or a comparison fails.
 pub fn run(settings: &ReproduceSettings) -> Outcome {
     if let Some(data) = settings.data.as_ref().filter(|d| !d.is_dir()) {
         let found = "not a folder that can be read";
@@ -92,7 +95,7 @@ pub fn run(settings: &ReproduceSettings) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Writes one SVG for each plot and the page; where the page is.
+/// Writes one SVG for each plot, and the page. Returns the path of the page.
 fn write(settings: &ReproduceSettings, reports: &[Report], took: Duration) -> Result<PathBuf, Failure> {
     std::fs::create_dir_all(&settings.out).with_context(|| format!("making the folder {}", settings.out.display()))?;
     let file = |name: &str| settings.out.join(name);
@@ -108,9 +111,12 @@ fn write(settings: &ReproduceSettings, reports: &[Report], took: Duration) -> Re
         .map_or("the problems and traces that are built in", |_| "shared data where a comparison has some");
     let quick = if settings.quick { " Tiny settings: the figures mean nothing." } else { "" };
     let head = format!(
-        "Made by apportion {} with seed {} on {data}, in {:.0} s.{quick} Plans are made on one load and judged on another (the next \
-         seed). Every plan is replayed by the estimator with the serving policies that the agents run. Each comparison says what \
-         the paper claims, as far as our copy states it, what was seen here, and the probable reason where they differ, which these runs do not test.",
+        "Made by apportion {} with seed {} on {data}, in {:.0} s.{quick} Plans are made on one load and judged on another \
+         (the next \
+         seed). Every plan is replayed by the estimator with the serving policies that the agents run. Each comparison \
+         says what \
+         the paper claims, as far as our copy states it, what was seen here, and the probable reason where they differ, \
+         which these runs do not test.",
         env!("CARGO_PKG_VERSION"),
         settings.seed,
         took.as_secs_f64(),

@@ -11,14 +11,14 @@ use apportion_wire::BadInput;
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-/// What is varied.
+/// The value that varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SweepName {
     /// Queries per second.
     Demand,
     /// Milliseconds within which a request must be answered.
     Slo,
-    /// Cap on the cost per hour.
+    /// Limit on the cost per hour.
     Budget,
     /// Devices of one hardware type.
     Count,
@@ -43,10 +43,10 @@ pub enum FrontierFormat {
 pub struct FrontierArgs {
     /// Problem file, JSON or YAML.
     pub problem: String,
-    /// What is varied.
+    /// The value that varies.
     #[arg(long, value_enum)]
     sweep: SweepName,
-    /// First value; default: where something begins to happen.
+    /// First value; default: where the plan begins to change.
     #[arg(long, value_parser = args::rate, allow_negative_numbers = true)]
     from: Option<f64>,
     /// Last value.
@@ -119,7 +119,10 @@ pub fn sweep(args: &FrontierArgs, problem: &Problem) -> Result<Sweep, Failure> {
     }
 }
 
-/// The first and the last value: as asked for, else the default.
+/// The first and the last value of the sweep, as asked for or by default.
+///
+/// # Errors
+/// If the range is empty.
 pub fn range(
     args: &FrontierArgs,
     problem: &Problem,

@@ -1,4 +1,4 @@
-//! `apportion frontier`: how cost, accuracy and replicas change while one value is varied.
+//! How does `apportion frontier` show cost, accuracy and replicas while one value varies?
 
 mod args;
 mod plot;

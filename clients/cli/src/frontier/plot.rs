@@ -1,4 +1,4 @@
-//! A frontier as a plot: accuracy, replicas and cost, one panel each, over the value that was varied.
+//! How is a frontier drawn? Accuracy, replicas and cost have one panel each, over the varied value.
 
 use super::result::Frontier;
 use anyhow::anyhow;
@@ -27,11 +27,11 @@ const BLUE: RGBColor = RGBColor(31, 105, 180);
 
 const ORANGE: RGBColor = RGBColor(214, 98, 20);
 
-/// One panel: its title and what it shows of a point.
+/// One panel: its title and the value of a point.
 struct Panel {
     title: &'static str,
     value: fn(&FrontierPoint) -> Option<f64>,
-    /// Whether its axis starts at 0: counts and costs do, an accuracy would be a flat line.
+    /// Whether its axis starts at 0. Counts and costs start there; an accuracy would be a flat line.
     from_zero: bool,
 }
 
@@ -61,7 +61,7 @@ fn draw(root: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     let (head, body) = root.split_vertically(HEAD);
     heading(&head, frontier)?;
     let last = PANELS.len() - 1;
-    // the last panel also holds the axis' labels
+    // The last panel also holds the labels of the axis.
     let height = (HEIGHT - HEAD - 46) / PANELS.len() as u32;
     let mut rest = body;
     for (i, panel) in PANELS.iter().enumerate() {
@@ -86,7 +86,7 @@ fn axis(sweep: Sweep) -> &'static str {
     }
 }
 
-/// The title and what the colours mean.
+/// The title and the legend.
 fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     let of = frontier.of.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
     let name = std::path::Path::new(&frontier.file).file_name().and_then(|n| n.to_str()).unwrap_or(&frontier.file);
@@ -135,7 +135,7 @@ fn color(step: Step) -> RGBColor {
     if step == Some(ObjectiveStep::Accuracy) { ORANGE } else { BLUE }
 }
 
-/// The shown interval of the values that were varied, never empty.
+/// The shown interval of the varied values, never empty.
 fn x_range(points: &[FrontierPoint]) -> Range<f64> {
     let values = || points.iter().map(|p| p.value);
     let (from, to) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
@@ -200,7 +200,7 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
     Ok(())
 }
 
-/// Unbroken runs of points with a plan; where the step changes, the new run starts at the old one's last point.
+/// Unbroken runs of points with a plan. If the step changes, the new run starts at the last point of the old one.
 fn runs(points: &[FrontierPoint], panel: &Panel) -> Vec<(Step, Vec<(f64, f64)>)> {
     let mut runs: Vec<(Step, Vec<(f64, f64)>)> = Vec::new();
     let mut before: Option<(f64, f64)> = None;
@@ -218,7 +218,7 @@ fn runs(points: &[FrontierPoint], panel: &Panel) -> Vec<(Step, Vec<(f64, f64)>)>
     runs
 }
 
-/// Where there is no plan: from half-way to the neighbour on either side.
+/// Rectangles where there is no plan, from half-way to the neighbour on each side.
 fn without_plan(points: &[FrontierPoint], x: &Range<f64>, y: &Range<f64>) -> Vec<Rectangle<(f64, f64)>> {
     let middle = |a: usize, b: usize| 0.5 * (points[a].value + points[b].value);
     let rectangle = |(i, _): (usize, &FrontierPoint)| {

@@ -2,13 +2,13 @@
 
 use apportion_planning::frontier::{FrontierPoint, Sweep};
 
-/// A frontier with what it is about.
+/// A frontier with its sweep.
 pub struct Frontier {
-    /// Where the problem was read from.
+    /// The problem file.
     pub file: String,
-    /// What was varied.
+    /// The value that was varied.
     pub sweep: Sweep,
-    /// Name of the pipeline or hardware that it was varied of.
+    /// Name of the pipeline or hardware of that value.
     pub of: Option<String>,
     /// The value in the problem file.
     pub present: Option<f64>,

@@ -22,12 +22,12 @@ pub fn text(frontier: &Frontier, format: FrontierFormat) -> Result<String, Failu
     })
 }
 
-/// `0.5` or `-`: every digit, so that what is printed can be compared.
+/// A number with all digits, so that output can be compared; empty without one.
 fn exact(value: Option<f64>) -> String {
     value.map_or_else(String::new, |v| v.to_string())
 }
 
-/// A limit without room: `capacity of gpu`.
+/// A binding limit, for example `capacity of gpu`.
 fn binding(b: &Binding) -> String {
     format!("{} of {}", b.constraint, b.place)
 }

@@ -1,10 +1,10 @@
-//! The explanation of a plan for people.
+//! How is the explanation of a plan shown to people?
 
 use apportion_support::output::{Table, number, optional};
 use apportion_wire::explanation::{BindingFile, DecisionFile, ExplanationFile, PriceFile, ShortfallFile};
 use std::fmt::Write as _;
 
-/// Everything that a plan file says about why.
+/// The explanation of a plan file.
 pub fn text(e: &ExplanationFile) -> String {
     let mut text = String::new();
     if !e.decisions.is_empty() {
@@ -66,7 +66,7 @@ fn shortfall(s: &ShortfallFile, text: &mut String) {
     let relax = s.relax.as_ref().map_or_else(
         || "; no single change makes it feasible".to_owned(),
         |r| {
-            // every digit counts: a rounded limit may be just too tight
+            // All digits are shown: a rounded limit may be too tight.
             let to = r.to.map_or_else(|| "-".to_owned(), |to| to.to_string());
             format!("; feasible with {} changed from {} to {to}", r.pointer, r.from.map_or_else(String::new, number))
         },

@@ -1,4 +1,4 @@
-//! `apportion plan`: a plan for a problem.
+//! How does `apportion plan` find and show a plan?
 
 mod explanation;
 pub mod scaling;
@@ -46,8 +46,8 @@ pub struct PlanArgs {
     /// Relative gap at which a plan counts as optimal.
     #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
     gap: f64,
-    /// Also find the replicas for other loads, from the demand over so many to so many times it (1 to 100): agents and `simulate`
-    /// follow them.
+    /// Also find the replicas for other loads, from the demand divided by TIMES to the demand multiplied by TIMES (1 to
+    /// 100). Agents and `simulate` follow them.
     #[arg(long, value_name = "TIMES", value_parser = args::times)]
     ladder: Option<f64>,
     /// How the result is printed.
@@ -89,7 +89,7 @@ fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanOptions {
     }
 }
 
-/// A scaling problem has one rule of its own and no requests that a trace could replay.
+/// Plans a scaling problem. It has one rule of its own, and no requests that a trace could replay.
 fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
     if let Some(trace) = args.trace.first() {
         let expected = "no --trace: a scaling problem has loads, and no requests to replay";
@@ -138,7 +138,7 @@ fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &Pl
     })
 }
 
-/// Shows beside the spinner how far the search is.
+/// Shows the progress of the search beside the spinner.
 fn listener(progress: &ProgressBar, problem: &str) -> Listener {
     let (bar, problem) = (progress.clone(), problem.to_owned());
     Arc::new(move |now: Incumbent| {

@@ -1,4 +1,4 @@
-//! `plan`, `check` and `diff` of scaling problems (INFaaS section 4.2.1).
+//! How do `plan` and `diff` treat scaling problems (INFaaS section 4.2.1)?
 
 use crate::args::Format;
 use apportion_domain::{ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
@@ -13,7 +13,7 @@ use std::io::Write as _;
 /// Planners that know scaling problems.
 pub const PLANNERS: [&str; 2] = [Planner::Milp.name(), Planner::Greedy.name()];
 
-/// Where a result goes, and how.
+/// The format and the file of a result.
 pub struct Print<'a> {
     /// How it is printed.
     pub format: Format,
@@ -39,7 +39,7 @@ pub fn plan(problem: &ScalingProblem, options: &PlanOptions, print: &Print<'_>) 
     })
 }
 
-/// Variants that neither run nor change are left out; JSON lists them all.
+/// The table of a plan. Variants that neither run nor change are left out; JSON lists them all.
 fn table(file: &PlanFile) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| writeln!(text, "{key:<12}{value}").expect("text does not fail");
@@ -81,7 +81,7 @@ fn table(file: &PlanFile) -> String {
     text
 }
 
-/// Prints what changes between two plans.
+/// Prints the changes between two plans.
 pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: Format) -> Outcome {
     let changes = from.diff(to);
     match format {

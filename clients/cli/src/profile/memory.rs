@@ -1,4 +1,5 @@
-//! Peak memory of a variant, measured by another process of this program (see `apportion_profiler::memory`).
+//! How much memory does a variant use? Another process of this program measures the peak (see
+//! `apportion_profiler::memory`).
 
 use anyhow::Context;
 use apportion_profiler::memory::{peak_memory_mib, read_inputs, write_inputs};
@@ -21,7 +22,7 @@ pub struct MemoryArgs {
     /// ONNX Runtime's library.
     #[arg(long)]
     library: PathBuf,
-    /// What the variant runs on.
+    /// Provider of the variant.
     #[arg(long)]
     provider: Provider,
     /// CUDA's number of the device.
@@ -44,7 +45,7 @@ pub fn run(args: &MemoryArgs) -> Outcome {
 /// Measures the variant in `file` with this batch in a process of its own.
 ///
 /// # Errors
-/// If that process cannot be started, or ends without a figure: of too little memory for one.
+/// If that process cannot be started, or ends without a figure, for example for lack of memory.
 pub fn measure(library: &Path, running: Running, file: &Path, inputs: &[Tensor]) -> Result<Option<f64>, BackendError> {
     let fail = |detail: String| BackendError::Run(format!("its memory could not be measured: {detail}"));
     let program = std::env::current_exe().map_err(|e| fail(e.to_string()))?;
@@ -60,7 +61,7 @@ pub fn measure(library: &Path, running: Running, file: &Path, inputs: &[Tensor])
     };
     let ended = child.wait_with_output().map_err(|e| fail(e.to_string()))?;
     if !ended.status.success() {
-        // What it says of itself is better than that it did not read on.
+        // Its own message explains more than a broken pipe.
         let said = String::from_utf8_lossy(&ended.stderr);
         return Err(fail(format!("{}: {}", ended.status, said.trim())));
     }

@@ -1,4 +1,4 @@
-//! `apportion profile`: measures a pipeline's variants and paths on this machine.
+//! How does `apportion profile` measure a pipeline's variants and paths on this machine?
 
 mod memory;
 mod problem;
@@ -34,11 +34,11 @@ pub struct ProfileArgs {
     /// Name of the hardware type that this machine is.
     #[arg(long, default_value = "cpu")]
     hardware: String,
-    /// Factor on all latencies, for devices that hold their slot for a multiple of the measured time.
+    /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
-    /// What times are taken from: the `wall`'s clock, or the `processor` time of the thread, which other work on this machine does not
-    /// lengthen (for emulated devices; only where variants run on processors).
+    /// Source of times: the `wall` clock, or the `processor` time of the thread, which other work on this machine does not
+    /// lengthen (for emulated devices; only if variants run on processors).
     #[arg(long, default_value = "wall", value_parser = ["wall", "processor"])]
     clock: String,
     /// Largest batch size; measured are the powers of two up to it.
@@ -52,13 +52,13 @@ pub struct ProfileArgs {
     /// stay.
     #[arg(long)]
     out: Option<String>,
-    /// What the variants run on: `cpu` or `cuda`; it is an error if they cannot run there.
+    /// Provider of the variants: `cpu` or `cuda`. It is an error if they cannot run there.
     #[arg(long, default_value = "cpu")]
     provider: Provider,
     /// CUDA's number of the device, with `--provider cuda`.
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or what `make setup` fetched.
+    /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or the library that `make setup` fetched.
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
     /// How the result is printed.
@@ -106,7 +106,7 @@ pub fn run(args: &ProfileArgs) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// What the profiler needs, with paths relative to the pipeline file.
+/// The input files of the profiler, with paths relative to the pipeline file.
 fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles, Failure> {
     let missing = |pointer: String, expected: &str| BadInput::one(file, pointer, "nothing", expected);
     let mut tasks = Vec::new();
@@ -170,7 +170,7 @@ fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
     ProfileSet { rows, variants, path_accuracy, tasks }
 }
 
-/// Without what only this machine's files give meaning to.
+/// The pipeline without keys that refer to files of this machine.
 fn without_files(mut pipeline: Value) -> Value {
     if let Some(settings) = pipeline.as_object_mut() {
         settings.remove("validation");
@@ -183,14 +183,15 @@ fn without_files(mut pipeline: Value) -> Value {
     pipeline
 }
 
-/// Says so if processors have work already: what is measured beside it takes longer than it would alone.
+/// Warns if the processors are busy: measurements then take longer than on an idle machine.
 fn warn_if_busy() {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as f64;
     let load = std::fs::read_to_string("/proc/loadavg").ok();
     let load = load.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
     if let Some(load) = load.filter(|load| *load + 1.0 > processors) {
         eprintln!(
-            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured beside \
+            "warning: {load} threads want to run on this machine, which has {processors} processors: what is measured \
+             beside \
              them takes longer than it would alone"
         );
     }

@@ -1,5 +1,5 @@
-//! What `profile --out` writes: a problem file, which `plan` reads, the service takes, and a further `profile` on other
-//! hardware adds to.
+//! Which problem file does `profile --out` write? `plan` reads it, the service takes it, and another `profile` on other
+//! hardware adds to it.
 
 use super::settings::complete;
 use apportion_support::exit::Failure;
@@ -9,12 +9,12 @@ use apportion_wire::{BadInput, PipelineSpec, ProfileSet, parse_tree, pipeline_sp
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Demand of a problem that nobody has named one for.
+/// Demand in queries per second if the pipeline names none.
 const DEMAND_QPS: f64 = 1.0;
 
-/// Writes the problem of planning a pipeline with what was measured, to `out`. If there is one already with this pipeline,
-/// its hardware, objective, settings and the rows of other hardware types stay. Figures that are no one hardware's
-/// (accuracy, load time, memory) are those measured last.
+/// Writes a problem file with a pipeline and its measurements to `out`. A problem that is there with this pipeline keeps
+/// its hardware, objective, settings and the rows of other hardware types. Figures that belong to no hardware (accuracy,
+/// load time, memory) are the last measured ones.
 ///
 /// # Errors
 /// If there is another file in the way, or it cannot be written.
@@ -43,7 +43,7 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
     if !types.iter().any(|h| h["name"] == hardware) {
         types.push(json!({"name": hardware, "price_per_hour": 1.0}));
     }
-    // What is written can be read.
+    // The written file can be read.
     problem_from_tree(out, problem.clone())?;
     let text = output::json(&problem)?;
     output::write_file(out, |w| std::io::Write::write_all(w, format!("{text}\n").as_bytes()))
@@ -65,7 +65,7 @@ fn existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
     }
 }
 
-/// Settings alone: what is measured again is not kept.
+/// The settings of a pipeline without its measurements.
 fn without_measurements(mut pipeline: Value) -> Value {
     if let Some(settings) = pipeline.as_object_mut() {
         settings.remove("path_accuracy");
@@ -78,7 +78,7 @@ fn without_measurements(mut pipeline: Value) -> Value {
     pipeline
 }
 
-/// Without what only the service and this machine's files give meaning to.
+/// The pipeline without keys of the service and of files of this machine.
 fn planned(mut spec: PipelineSpec) -> PipelineSpec {
     spec.validation = None;
     spec.replan = None;

@@ -1,4 +1,4 @@
-//! Registers a profiled pipeline with a service, beside what the service has of it already.
+//! How is a profiled pipeline registered with a service?
 
 use super::settings::complete;
 use anyhow::{Context, Result};
@@ -9,11 +9,11 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// How often a pipeline that somebody else changes at the same time is read again.
+/// How often a pipeline is read again that another client changes at the same time.
 const TRIES_MAX: u32 = 5;
 
-/// Model files by digest, the pipeline, then its profile. Settings that the pipeline leaves out stay as they are
-/// registered, and so do the profiles of other hardware types.
+/// Sends the model files by digest, then the pipeline, then its profile. Settings that the pipeline leaves out stay as they
+/// are registered, and so do the profiles of other hardware types.
 ///
 /// # Errors
 /// If a file cannot be read, or the service refuses.
@@ -39,7 +39,7 @@ pub async fn register(base: &str, mut pipeline: Value, files: &PipelineFiles, se
     Ok(())
 }
 
-/// Replaces the pipeline, completed by what is registered, unless it has changed meanwhile: then it is read again.
+/// Replaces the pipeline, completed by the registered settings. If it has changed meanwhile, it is read again.
 async fn put_pipeline(client: &Client, url: &reqwest::Url, pipeline: &Value) -> Result<()> {
     for _ in 0..TRIES_MAX {
         let had = send(client.get(url.clone())).await?;

@@ -1,16 +1,16 @@
-//! Settings of a pipeline that a file leaves out are those that were there before.
+//! Which settings does a pipeline keep that a file leaves out?
 
 use serde_json::{Map, Value};
 
-/// Blocks of settings that are completed key by key; every other value is taken as it is sent.
+/// Blocks of settings that are completed key by key. Every other value is taken as it is sent.
 const BLOCKS: [&str; 2] = ["replan", "serving"];
 /// Lists whose members are known by their names.
 const NAMED: [&str; 2] = ["tasks", "variants"];
-/// What belongs to a graph, a file or a measurement and does not outlive them.
+/// Keys that belong to a graph, a file or a measurement, and are not kept.
 const NOT_KEPT: [&str; 5] = ["edges", "validation", "model", "model_digest", "profile"];
 
-/// Completes a pipeline by what it leaves out of `had`: its settings, and those of tasks and variants of the same name.
-/// Which tasks, variants and edges there are is as sent; null is a value, and stays.
+/// Adds the settings of `had` that a pipeline leaves out, and those of tasks and variants of the same name. Tasks, variants
+/// and edges are as sent. Null is a value and stays.
 pub fn complete(sent: &mut Value, had: &Value) {
     let (Some(sent), Some(had)) = (sent.as_object_mut(), had.as_object()) else { return };
     complete_object(sent, had);
@@ -41,7 +41,7 @@ fn complete_object(sent: &mut Map<String, Value>, had: &Map<String, Value>) {
     }
 }
 
-/// Tables by task, or by path, that were kept lose what the pipeline does not have any more.
+/// Removes names of missing tasks and paths from kept tables.
 fn keep_known_names(sent: &mut Map<String, Value>) {
     let tasks = sent.get("tasks").and_then(Value::as_array).cloned().unwrap_or_default();
     let name = |v: &Value| v["name"].as_str().map(str::to_owned);
@@ -64,7 +64,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn settings_that_are_not_sent_stay() {
+    fn settings_that_are_not_sent_are_kept() {
         let had = json!({
             "name": "p", "slo_ms": 100, "weight": 2.0, "replan": {"mode": "apply", "period_s": 5.0},
             "leaf_weights": {"b": 1.0, "gone": 2.0}, "path_accuracy": {"a:x>b:z": 0.5, "a:old>b:z": 0.4},
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_replan_block_replanning_stays_as_it_was() {
+    fn a_missing_replan_block_keeps_replanning() {
         let had = json!({"name": "p", "replan": {"mode": "apply"}, "tasks": []});
         let mut sent = json!({"name": "p", "tasks": []});
         complete(&mut sent, &had);

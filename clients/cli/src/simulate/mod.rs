@@ -1,4 +1,4 @@
-//! `apportion simulate`: how a plan fares on a trace.
+//! How does `apportion simulate` replay a trace through a plan?
 
 mod requests;
 
@@ -27,33 +27,35 @@ pub struct SimulateArgs {
     plan: String,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// What happens to a query that will be late, instead of what the plan says.
+    /// Policy for a query that will be late, instead of the plan's.
     #[arg(long, value_parser = PossibleValuesParser::new([&["none"], Dropping::NAMES].concat()))]
     policy: Option<String>,
-    /// Where queries wait, instead of what the plan says.
+    /// Where queries wait, instead of the plan's setting.
     #[arg(long, value_parser = PossibleValuesParser::new(Queueing::NAMES))]
     queueing: Option<String>,
-    /// When a batch is closed, instead of what the plan says.
+    /// When a batch is closed, instead of the plan's setting.
     #[arg(long, value_parser = PossibleValuesParser::new(Batching::NAMES))]
     batching: Option<String>,
-    /// What batches take: the profile's `median`, or draws with its median and 99th percentile.
+    /// Times of batches: the profile's `median`, or draws with its median and 99th percentile.
     #[arg(long, value_enum, default_value_t)]
     service: Service,
     /// Write one row per request here, as CSV.
     #[arg(long)]
     requests: Option<String>,
-    /// Who scales replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa` (Kubernetes, by utilisation), `ray-serve` or `coarse`
-    /// (whole pipelines, once they are overloaded: the baseline of InferLine's evaluation).
+    /// The scaler of replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa`
+    /// (Kubernetes, by utilisation), `ray-serve`, or `coarse` (whole pipelines, once they are overloaded: the baseline of
+    /// InferLine's evaluation).
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
-    /// What the plan was made for, which the tuner compares arrivals with: as --trace. Without one: the demand, for 60 s.
+    /// The load that the plan was made for, as --trace. The tuner compares arrivals with it. Without one: the demand, for
+    /// 60 s.
     #[arg(long, value_name = "TRACE")]
     sample: Vec<String>,
-    /// Utilisation that `hpa` keeps to.
+    /// Target of utilisation of `hpa`.
     #[arg(long, default_value_t = 0.7, value_parser = args::share)]
     hpa_target: f64,
-    /// Between plans, recompute routing tables from the load that is seen (of plans served by `most_accurate_first`) and module states,
-    /// once a second.
+    /// Once a second between plans, recompute module states, and routing tables from the measured load (for plans with
+    /// `most_accurate_first`).
     #[arg(long)]
     steward: bool,
     /// Write one row per second (or longer, for long runs) here, as CSV.
@@ -64,7 +66,7 @@ pub struct SimulateArgs {
     format: Format,
 }
 
-/// What batches take.
+/// Times of batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Service {
     /// The profile's median.
@@ -74,13 +76,13 @@ enum Service {
     P99Matched,
 }
 
-/// Who scales replicas during a run.
+/// The scaler of replicas during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Autoscaler {
-    /// The plan's own ladder; where it has none, nobody.
+    /// The plan's own ladder, if it has one.
     #[default]
     Plan,
-    /// Nobody: the plan's replicas stay.
+    /// No scaler: the plan's replicas stay.
     None,
     /// InferLine's tuner.
     Tuner,
@@ -92,7 +94,7 @@ enum Autoscaler {
     Coarse,
 }
 
-/// A run, and what a run with changes tells beyond a plain one.
+/// Runs the simulation. The replay is there if the run has scalers, a steward or windows.
 fn simulated(
     args: &SimulateArgs,
     problem: &Problem,
@@ -148,7 +150,7 @@ fn write_windows(windows: &[Window], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What a run with changes tells beyond a plain one.
+/// The figures of a run with changes.
 fn replay_json(replay: &Replay) -> Value {
     json!({
         "cost": replay.cost, "cost_per_hour": replay.cost_per_hour, "utilisation": replay.utilisation,

@@ -1,4 +1,4 @@
-//! Per-request results of a simulation as CSV.
+//! How are the results of each request written as CSV?
 
 use apportion_domain::Problem;
 use apportion_estimator::{DropReason, Outcome, RequestRecord, Simulation};

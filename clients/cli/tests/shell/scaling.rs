@@ -43,7 +43,8 @@ fn a_scaling_plan_is_found_written_and_checked() {
     let problem = folder.file("scaling.yaml", PROBLEM);
     let out = folder.file("plan.json", "");
     let file = json_of(&["plan", &problem, "--format", "json", "--out", &out], 0);
-    // `a`: one fast replica beside the two slow ones costs 2 (1 + 0.1 * 5) = 3, two instead of them 6 - 2; `b`: one goes for -1
+    // `a`: one fast replica beside the two slow ones costs 2 (1 + 0.1 * 5) = 3, two instead of them 6 - 2; `b`: one goes
+    // for -1
     assert_eq!((&file["status"], &file["objective"]["value"]), (&json!("optimal"), &json!(2.0)));
     assert_eq!((&file["objective"]["mode"], &file["pipelines"]), (&json!("scaling"), &json!([])));
     let entry = |a: &str, v: &str, running: u32, delta: i64| json!({"application": a, "variant": v, "running": running, "delta": delta});

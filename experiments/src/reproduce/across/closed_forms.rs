@@ -1,4 +1,4 @@
-//! The estimator against queueing theory: constant service times, Poisson arrivals, one to four replicas.
+//! Does the estimator agree with queueing theory, for constant service times, Poisson arrivals, and one to four replicas?
 
 use crate::reproduce::lab::{BuiltIn, Lab, constant};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
@@ -19,7 +19,8 @@ pipelines:
   - {name: p, demand_qps: 10, slo_ms: 100000, tasks: [{name: t, variants: [{name: v, accuracy: 1, profile: [{hardware: d, batch: 1, latency_ms: 10}]}]}]}
 ";
 
-/// Relative error that is agreed upon: Cosmetatos' approximation is good to about 2 %, the runs' noise is about as large.
+/// The largest relative error that agrees. Cosmetatos' approximation is good to about 2 %, and the noise of the runs is
+/// about as large.
 const ERROR_MAX: f64 = 0.05;
 
 fn plan(replicas: u32) -> Plan {
@@ -84,7 +85,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         title: "The estimator against queueing theory",
         source: "Pollaczek-Khinchine, Erlang C, Cosmetatos 1976",
         method: format!(
-            "One task, batch 1, service always {SERVICE_MS} ms, a central queue, Poisson arrivals. Profiles give constant times, so \
+            "One task, batch 1, service always {SERVICE_MS} ms, a central queue, Poisson arrivals. Profiles give constant \
+             times, so \
              M/D/1 is exact and M/D/c is Erlang's M/M/c with Cosmetatos' correction; M/M/c itself is shown beside it."
         ),
         claims: vec![Claim {
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_server_waits_by_pollaczek_and_khinchine() {
+    fn one_server_waits_by_pollaczek_khinchine() {
         // rho s / (2 (1 - rho)) with rho 0.5 and s 10 ms
         assert!((expected_ms(1, 0.5) - 5.0).abs() < 1e-9);
         // more servers at the same utilisation wait less, but more than half of M/M/c

@@ -1,4 +1,4 @@
-//! Autoscalers on one pipeline and one load: who scales, and what came of it.
+//! How do autoscalers compare on one pipeline and one load?
 
 use super::system;
 use super::system::{Setting, System};
@@ -15,13 +15,13 @@ use apportion_serving::ladder::Step;
 use apportion_support::exit::Failure;
 use std::time::Duration;
 
-/// Time in which a replica of a variant loads that the file has no time for: about what a container with a model file takes.
+/// Loading time of a replica if the problem file has none. A container with a model file takes about as long.
 const LOAD_MS: f64 = 5000.0;
 
 /// Length of the Poisson samples that plans are made on, in seconds.
 const SAMPLE_SECONDS: usize = 30;
 
-/// Limit on the time of each planner for the plan that all start from: so long that a busy machine makes no other plan.
+/// Limit on the planning time of the first plan. It is so long that a busy machine makes the same plan.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The least rate of the ladder over the planned rate.
@@ -31,17 +31,17 @@ const STEP_RATIO: f64 = 1.15;
 /// How many rates the ladder has.
 const STEP_COUNT: i32 = 23;
 
-/// Most replicas of a group, over those of the plan, that any scaler may ask for.
+/// The largest number of replicas of a group, over that of the plan, that a scaler may ask for.
 const REPLICAS_MAX: u32 = 10;
 
-/// Who scales replicas, and what it is told.
+/// A scaler of replicas with its setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scaler {
     /// The plan's replicas times this.
     Fixed(f64),
-    /// InferLine's tuner; what it asks for is multiplied by this.
+    /// InferLine's tuner, with this factor on the replicas that it asks for.
     Tuner(f64),
-    /// The whole system: plans that are made again, and between two of them the plan's ladder.
+    /// The whole system: it plans again, and follows the plan's ladder between two plans.
     System(Setting),
     /// The ladder alone, above and below one plan; rates are multiplied by this.
     Ladder(f64),
@@ -52,7 +52,7 @@ pub enum Scaler {
 }
 
 impl Scaler {
-    /// What it was told, for tables.
+    /// The setting, for tables.
     pub fn setting(self) -> String {
         let least = |floor: f64| if floor > 0.0 { format!(", at least {floor} of the plan") } else { String::new() };
         match self {
@@ -66,12 +66,12 @@ impl Scaler {
     }
 }
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Share of the requests that were answered in time.
     pub attainment: f64,
-    /// All devices paid for, those that load or finish included.
+    /// Cost of all devices, with those that load or finish.
     pub cost_per_hour: f64,
     /// Busy time over the time of the replicas that served.
     pub utilisation: f64,
@@ -79,7 +79,7 @@ pub struct Point {
     pub changes: u64,
 }
 
-/// One pipeline with the plan that all start from, and with what each has prepared.
+/// One pipeline with the common first plan, and with the preparations of each scaler.
 pub struct Contest<'a> {
     /// The pipeline.
     pub name: String,
@@ -94,7 +94,7 @@ pub struct Contest<'a> {
 /// A load that scalers are judged on.
 pub struct Load {
     workload: Workload,
-    /// Of its first seconds.
+    /// The mean rate of its first seconds.
     first_qps: f64,
 }
 
@@ -106,20 +106,20 @@ impl Load {
     }
 }
 
-/// The same rates, but that those of the last third are so many times what they were.
+/// The same rates with those of the last third multiplied by [`STEP_FACTOR`].
 pub fn with_late_step(rates: &[f64]) -> Vec<f64> {
     let last_third = 2 * rates.len() / 3;
     let rate = |(at, rate): (usize, &f64)| if at < last_third { *rate } else { STEP_FACTOR * rate };
     rates.iter().enumerate().map(rate).collect()
 }
 
-/// What the load is multiplied with where it steps up.
+/// The factor of the late step.
 pub const STEP_FACTOR: f64 = 2.0;
 
-/// Seconds whose mean the system's first plan is for.
+/// The system's first plan is for the mean of this many seconds.
 const FIRST_SECONDS: usize = 10;
 
-/// The ladder of the only pipeline, in the loop.
+/// A controller that follows the ladder of the only pipeline.
 struct LadderController(Ladder);
 
 impl Controller for LadderController {
@@ -176,7 +176,8 @@ impl Controller for BoundedController {
     }
 }
 
-/// The pipeline for the contest: the most accurate variants, least cost, no counts, replicas that take time to load.
+/// The problem of a contest: the most accurate variants, least cost, no limits on devices, and replicas that take time to
+/// load.
 pub fn contest_problem(problem: &Problem) -> Result<Problem, Failure> {
     let reduced = most_accurate(problem)?;
     with_pipeline(&reduced, 0, |d| {
@@ -192,7 +193,7 @@ pub fn contest_problem(problem: &Problem) -> Result<Problem, Failure> {
 }
 
 impl<'a> Contest<'a> {
-    /// A contest for which is prepared on `seen`, rates of an earlier stretch; `None` if there is no plan. The plan is for their median.
+    /// Prepares a contest on `seen`, the rates of an earlier stretch. The plan is for their median. `None` without a plan.
     pub fn new(lab: &'a Lab, name: String, problem: &Problem, seen: &[f64]) -> Result<Option<Self>, Failure> {
         let planned_qps = rate_quantile(seen, 0.5);
         let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
@@ -241,7 +242,7 @@ impl<'a> Contest<'a> {
         })
     }
 
-    /// The plan that a run starts with, and who changes it.
+    /// The first plan of a run, and the controller that changes it.
     fn start_of_run(&self, first_qps: f64, scaler: Scaler) -> Result<(Plan, Option<Box<dyn Controller + '_>>), Failure> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;

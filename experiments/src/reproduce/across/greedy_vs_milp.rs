@@ -1,4 +1,4 @@
-//! InferLine's greedy planner (section 4.3) against the exact one, and where the gap comes from.
+//! How does InferLine's greedy planner (section 4.3) compare with the exact one, and why do they differ?
 
 use crate::reproduce::inferline::cost::MISSES_MAX;
 use crate::reproduce::lab::{
@@ -15,7 +15,7 @@ use apportion_support::output::{Table, optional, percent};
 use apportion_wire::ProblemFile;
 use std::path::PathBuf;
 
-/// The problems on which the greedy planner meets the exact one: the most accurate variant of each task, least cost, no counts.
+/// The problems of the comparison: the most accurate variant of each task, least cost, no limits on devices.
 fn read_problems(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
     let mut found = Vec::new();
     if let Some(folder) = lab.data_file("problems") {
@@ -42,7 +42,7 @@ fn read_problems(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
     found.into_iter().map(|(name, p)| Ok((name, most_accurate(&p)?))).collect()
 }
 
-/// A plan with what it costs and misses on load that it has not seen.
+/// A plan with its missed share on a load that it was not planned on.
 struct JudgedPlan {
     plan: Plan,
     missed: f64,
@@ -55,7 +55,7 @@ impl JudgedPlan {
 }
 
 fn plan_and_judge(lab: &Lab, problem: &Problem, planner: Planner) -> Result<Option<JudgedPlan>, Failure> {
-    // some thousand requests: of a few hundred, one percent is a matter of chance
+    // Some thousand requests are needed: of a few hundred, one percent is chance.
     let seconds = lab.full_or_quick((6000.0 / problem.pipelines[0].demand_qps).clamp(15.0, 120.0) as usize, 3);
     let load = |seed| constant(problem.pipelines[0].demand_qps, seconds, ArrivalProcess::Poisson, seed);
     let Some(plan) = lab.plan(problem, planner, Some(load(lab.seed))) else { return Ok(None) };
@@ -84,7 +84,7 @@ impl Row {
         (other.plan.cost_per_hour > 0.0).then(|| greedy.plan.cost_per_hour / other.plan.cost_per_hour)
     }
 
-    /// In what the greedy plan differs from the exact one: a kind, and by how much.
+    /// The difference between the greedy plan and the exact one: its kind and its size.
     fn difference(&self) -> (&'static str, String) {
         match (&self.greedy, &self.exact) {
             (Some(g), Some(e)) => difference(&g.plan, &e.plan),
@@ -105,7 +105,7 @@ impl Row {
     }
 }
 
-/// Why two plans cost what they do, by what differs between them.
+/// The kind and size of the difference between two plans.
 fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
     let hardware = |plan: &Plan| -> Vec<String> {
         let of = |a: &Assignment| format!("{}/{}", a.group.task, a.group.hardware);
@@ -129,7 +129,7 @@ fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
     }
 }
 
-/// How often each kind of difference occurs, and what it does to the cost.
+/// The number of problems and the ratio of costs for each kind of difference.
 fn table_of_kinds(rows: &[Row]) -> Table {
     const KINDS: [(&str, &str); 8] = [
         ("the same", "both end at one plan"),
@@ -191,12 +191,18 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "greedy-vs-milp",
         title: "The greedy planner against the exact one",
         source: "InferLine, section 4.3; our own aim",
-        method: "Every problem of one pipeline, reduced to the most accurate variant of each task, least cost, no counts, so that both \
-                 choose hardware, batches and replicas alone. Both are held to the SLO's percentile on one Poisson sample at the \
-                 demand and judged on the next: a plan holds if at most 1 % of that misses. The exact planner solves a formulation that charges \
-                 each query a fixed wait (its queue factor, 2 batches) and is held to the estimator by the check loop; the greedy one \
-                 knows the estimator alone. Neither bounds the other: a ratio below 1 is a plan that the formulation's charge forbids. The \
-                 third plan is exact with queue factor 1: the formulation then charges a query no wait, and the check loop alone finds the \
+        method: "Every problem of one pipeline, reduced to the most accurate variant of each task, least cost, no counts, \
+                 so that both \
+                 choose hardware, batches and replicas alone. Both are held to the SLO's percentile on one Poisson sample \
+                 at the \
+                 demand and judged on the next: a plan holds if at most 1 % of that misses. The exact planner solves a \
+                 formulation that charges \
+                 each query a fixed wait (its queue factor, 2 batches) and is held to the estimator by the check loop; \
+                 the greedy one \
+                 knows the estimator alone. Neither bounds the other: a ratio below 1 is a plan that the formulation's \
+                 charge forbids. The \
+                 third plan is exact with queue factor 1: the formulation then charges a query no wait, and the check \
+                 loop alone finds the \
                  headroom."
             .into(),
         claims: vec![claim(&rows)],
@@ -224,9 +230,11 @@ fn claim(rows: &[Row]) -> Claim {
         |of: fn(&Row) -> &Option<JudgedPlan>| rows.iter().filter(|r| of(r).as_ref().is_some_and(JudgedPlan::holds)).count();
     let (all, both) = mean(|r| &r.exact);
     Claim {
-        claimed: "After the same check the greedy planner's cost is near the exact one's, and the gap is explained (aim)".into(),
+        claimed: "After the same check the greedy planner's cost is near the exact one's, and the gap is explained (aim)"
+            .into(),
         seen: format!(
-            "greedy costs {} times the exact plan on the mean of the {both} problems where both hold, {} times against queue factor 1; held \
+            "greedy costs {} times the exact plan on the mean of the {both} problems where both hold, {} times against \
+             queue factor 1; held \
              out, at most 1 % missed: greedy {} of {total}, exact {} of {total}",
             optional(all),
             optional(mean(|r| &r.loose).0),
@@ -235,8 +243,10 @@ fn claim(rows: &[Row]) -> Claim {
             total = rows.len()
         ),
         verdict: Verdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
-        why: "The first table says in what plans differ. Problems where a plan misses are left out of the mean: at a fifth of a minute of \
-              load, one that just holds on one sample may miss on the next, and a plan that is too small is cheap. That is why greedy plans hold \
+        why: "The first table says in what plans differ. Problems where a plan misses are left out of the mean: at a \
+              fifth of a minute of \
+              load, one that just holds on one sample may miss on the next, and a plan that is too small is cheap. That \
+              is why greedy plans hold \
               less often: they are taken down to the last replica that the sample bears."
             .into(),
     }

@@ -1,8 +1,8 @@
-//! Our own headline: cost at equal attainment against what users run today on each stage, HPA target tracking and Ray Serve's
-//! autoscaler, on real traces.
+//! How much does the system cost at equal attainment, against HPA and Ray Serve's autoscaler for each task, on real traces?
 //!
-//! All start from the same plan, on the same devices, under the same serving policies. Ours is set on an earlier stretch of the
-//! trace; what the others are told (target, least replicas) is the best in hindsight on the very load that is reported.
+//! All start from the same plan, on the same devices, under the same serving policies. Our setting is chosen on an earlier
+//! stretch of the trace. The settings of the others (target, least replicas) are the best in hindsight on the reported
+//! load.
 
 use super::contest::{Contest, Load, STEP_FACTOR};
 use super::headline_claims::claims;
@@ -33,21 +33,35 @@ const HEADER: [&str; 12] = [
 
 fn method() -> String {
     format!(
-        "Pipelines of the problem files, the most accurate variants alone, prices as given, no limit of devices, replicas that load in 5 s \
-         (the file's time where it has one), on stretches of a real Twitter stream whose rates are multiplied by one number for each \
-         pipeline. All contenders start from the same plan, for the median rate of an earlier stretch with a burst in it, and keep its \
-         hardware and batch sizes; queries are served alike (batches at start, per-task dropping), reports come 100 ms late and commands \
-         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has reached another demand of a grid \
-         (factor {}), planned for again, which takes {} s: by the exact planner with its check loop and by the greedy one, whichever has the cheaper \
-         ladder at the demand. The new plan replaces the last where it would have been cheaper over the last minute, by the prices of their \
+        "Pipelines of the problem files, the most accurate variants alone, prices as given, no limit of devices, replicas \
+         that load in 5 s \
+         (the file's time where it has one), on stretches of a real Twitter stream whose rates are multiplied by one \
+         number for each \
+         pipeline. All contenders start from the same plan, for the median rate of an earlier stretch with a burst in it, \
+         and keep its \
+         hardware and batch sizes; queries are served alike (batches at start, per-task dropping), reports come 100 ms \
+         late and commands \
+         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has reached another demand of \
+         a grid \
+         (factor {}), planned for again, which takes {} s: by the exact planner with its check loop and by the greedy \
+         one, whichever has the cheaper \
+         ladder at the demand. The new plan replaces the last where it would have been cheaper over the last minute, by \
+         the prices of their \
          ladders, by more than ten seconds of it. Each plan has a ladder of \
-         replica counts, from its demand over {} to {} times it, found by the estimator. Stewards, the machines that agents run, climb it: up at once \
-         when arrivals are more than chance explains, down after half a minute, below the plan as well; under a new plan they go on \
-         from what they have seen. It begins with the replicas of its first plan's ladder for the first load, and has {} settings: what the rates \
-         of ladders are divided by. The ladder alone has one plan for all of the run and no steward. HPA and Ray Serve are the documented algorithms with \
-         {} targets and {} targets, with and without a floor on the replicas. Each contender has every setting tried; the cheapest that \
-         reaches {} on the reported load is compared, and beside it what the earlier stretch would have chosen. The last column is the same \
-         load, but {} times as much in its last third, under the cheapest setting, and for ours under that of the earlier stretch.",
+         replica counts, from its demand over {} to {} times it, found by the estimator. Stewards, the machines that \
+         agents run, climb it: up at once \
+         when arrivals are more than chance explains, down after half a minute, below the plan as well; under a new plan \
+         they go on \
+         from what they have seen. It begins with the replicas of its first plan's ladder for the first load, and has {} \
+         settings: what the rates \
+         of ladders are divided by. The ladder alone has one plan for all of the run and no steward. HPA and Ray Serve \
+         are the documented algorithms with \
+         {} targets and {} targets, with and without a floor on the replicas. Each contender has every setting tried; the \
+         cheapest that \
+         reaches {} on the reported load is compared, and beside it what the earlier stretch would have chosen. The last \
+         column is the same \
+         load, but {} times as much in its last third, under the cheapest setting, and for ours under that of the earlier \
+         stretch.",
         system::GRID,
         system::PLANNING.as_millis() / 1e3,
         system::UP_TO,

@@ -1,11 +1,11 @@
-//! What the headline claims of what it saw.
+//! Which claims does the headline make, and do they hold?
 
 use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, StretchResult};
 use crate::reproduce::lab::geometric_mean;
 use crate::reproduce::report::{Claim, Verdict};
 use apportion_support::output::{optional, percent};
 
-/// How one contender stands to ours over all contests.
+/// The claim against one contender over all contests.
 fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
     let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
     let never = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
@@ -27,7 +27,7 @@ fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
     }
 }
 
-/// Settings of an earlier stretch, on the one that is reported.
+/// The claim on settings of an earlier stretch.
 fn set_before_claim(all: &[StretchResult]) -> Claim {
     let held = |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
     let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
@@ -43,13 +43,14 @@ fn set_before_claim(all: &[StretchResult]) -> Claim {
             optional(geometric_mean(&ratios))
         ),
         verdict: Verdict::of(held(OURS) == all.len()),
-        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: its height and how \
+        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: \
+              its height and how \
               often it comes decide, and these differ between stretches."
             .into(),
     }
 }
 
-/// Ours as it was set on the earlier stretch, against HPA at its best in hindsight.
+/// The claim on our setting of the earlier stretch, against HPA at its best in hindsight.
 fn fair_claim(all: &[StretchResult]) -> Claim {
     let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio_set_before(HPA)).collect();
     let halved = ratios.iter().filter(|r| **r >= 2.0).count();
@@ -63,20 +64,22 @@ fn fair_claim(all: &[StretchResult]) -> Claim {
             shown.join("; ")
         ),
         verdict: Verdict::of(halved == all.len()),
-        why: "The hindsight is HPA's alone. Where the load is steady, the best fixed number of replicas is what everybody ends up with, and \
+        why: "The hindsight is HPA's alone. Where the load is steady, the best fixed number of replicas is what everybody \
+              ends up with, and \
               no one can cost half of it."
             .into(),
     }
 }
 
-/// What the settings do when the load steps up afterwards.
+/// The claim on a load that steps up.
 fn surprised_claim(all: &[StretchResult]) -> Claim {
     let attainment = |i: usize| all.iter().filter_map(move |t| t.surprised[i].map(|p| p.attainment));
     let mean = |i: usize| attainment(i).sum::<f64>() / attainment(i).count().max(1) as f64;
     let pairs = all.iter().filter_map(|t| Some((t.surprised[OURS]?.attainment, t.surprised[HPA]?.attainment)));
     let better = pairs.clone().filter(|(ours, hpa)| ours > hpa).count();
     Claim {
-        claimed: "Where the load then doubles for good, ours loses less than HPA as it was set for the load before (aim)".into(),
+        claimed: "Where the load then doubles for good, ours loses less than HPA as it was set for the load before (aim)"
+            .into(),
         seen: format!(
             "in {better} of {}; {} answered in time by ours on the mean, {} by HPA, {} by Ray Serve",
             pairs.clone().count(),
@@ -85,19 +88,24 @@ fn surprised_claim(all: &[StretchResult]) -> Claim {
             percent(mean(RAY))
         ),
         verdict: Verdict::of(better > 0 && better == pairs.clone().count()),
-        why: "A low target of utilisation is room for a burst as well: where HPA had to be set low, it has paid for the step beforehand.".into(),
+        why: "A low target of utilisation is room for a burst as well: where HPA had to be set low, it has paid for the \
+              step beforehand."
+            .into(),
     }
 }
 
-/// All of them.
+/// All claims.
 pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
     vec![
         against_claim(
             all,
             HPA,
-            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its target must be low \
-             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more they would serve \
-             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to save.",
+            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its \
+             target must be low \
+             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more \
+             they would serve \
+             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to \
+             save.",
         ),
         against_claim(
             all,

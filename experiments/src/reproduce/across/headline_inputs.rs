@@ -13,7 +13,7 @@ pub struct Stretches {
     pub judged: Vec<(&'static str, Vec<f64>)>,
 }
 
-/// Twitter's first day and windows of other days, of mean 64 queries/s over the day, as they are.
+/// The stretches: Twitter's first day and windows of other days, with a mean of 64 queries/s over the day.
 pub fn read_stretches(lab: &Lab) -> Result<Stretches, Failure> {
     const HOUR: usize = 3600;
     let Some(day) = lab.data_file("traces/ipa_twitter_day1.csv") else {
@@ -41,7 +41,7 @@ pub fn read_stretches(lab: &Lab) -> Result<Stretches, Failure> {
     Ok(Stretches { seen, judged })
 }
 
-/// Pipelines of the problem files with what the trace's rates are multiplied with, so that some ten to twenty replicas serve them.
+/// The pipelines with factors on the trace's rates, such that ten to twenty replicas serve them.
 pub fn read_pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
     if lab.data.is_none() {
         let traffic = TRAFFIC.problem()?;

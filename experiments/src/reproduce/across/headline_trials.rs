@@ -7,17 +7,17 @@ use crate::reproduce::report::{Plot, Series};
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, optional, percent};
 
-/// What all contenders are held to.
+/// The attainment that all contenders must reach.
 pub const ATTAINMENT: f64 = 0.99;
 
-/// What the system multiplies rates with before it looks them up on its plan's ladder.
+/// Factors on rates before the system looks them up on its plan's ladder.
 pub const SYSTEM_HEADROOMS: [f64; 22] =
     [0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.7, 2.0, 2.5, 3.0];
 
-/// What the rates of the ladder alone are multiplied with.
+/// Factors on the rates of the ladder alone.
 const HEADROOMS: [f64; 8] = [0.9, 1.0, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0];
 
-/// The same for what the tuner asks for.
+/// Factors on the replicas that the tuner asks for.
 const TUNER_FACTORS: [f64; 5] = [0.35, 0.4, 0.5, 0.7, 1.0];
 
 /// Targets of utilisation.
@@ -46,16 +46,17 @@ pub const HPA: usize = 3;
 /// See [`OURS`].
 pub const RAY: usize = 4;
 
-/// Everything that was tried on one contest, by contender in the order of [`NAMES`].
+/// The results of all settings on one stretch, by contender in the order of [`NAMES`].
 pub struct StretchResult {
     /// Pipeline and stretch.
     pub name: String,
     /// The plan that all start from, in words.
     pub plan: String,
     curves: Curves,
-    /// With the setting that was the cheapest to reach the attainment on the earlier stretch.
+    /// The results of the settings that were the cheapest to reach the attainment on the earlier stretch.
     pub set_before: [Option<(Scaler, Point)>; CONTENDERS],
-    /// What the best setting in hindsight does where the load then steps up; for ours what was set on the earlier stretch.
+    /// The results if the load then steps up, under the best setting in hindsight; ours has the setting of the earlier
+    /// stretch.
     pub surprised: [Option<Point>; CONTENDERS],
 }
 
@@ -92,7 +93,7 @@ fn cheapest_reaching(curve: &[(Scaler, Point)]) -> Option<usize> {
     reaching.min_by(|&a, &b| curve[a].1.cost_per_hour.total_cmp(&curve[b].1.cost_per_hour))
 }
 
-/// One stretch, for a pipeline on which this was seen before.
+/// Runs one stretch. `before` are the results of the earlier stretch.
 pub fn run_stretch(
     lab: &Lab,
     contest: &Contest<'_>,
@@ -121,18 +122,18 @@ impl StretchResult {
         cheapest_reaching(&self.curves[contender]).map(|at| &self.curves[contender][at])
     }
 
-    /// What a contender costs over what ours costs, both at their cheapest that reaches the attainment.
+    /// The cost of a contender over ours, both at their cheapest setting that reaches the attainment.
     pub fn ratio(&self, contender: usize) -> Option<f64> {
         Some(self.cheapest(contender)?.1.cost_per_hour / self.cheapest(OURS)?.1.cost_per_hour)
     }
 
-    /// The same over ours as it was set on the earlier stretch, if that reaches the attainment.
+    /// The same ratio with our setting of the earlier stretch, if that reaches the attainment.
     pub fn ratio_set_before(&self, contender: usize) -> Option<f64> {
         let ours = self.set_before[OURS].filter(|(_, p)| p.attainment >= ATTAINMENT)?.1;
         Some(self.cheapest(contender)?.1.cost_per_hour / ours.cost_per_hour)
     }
 
-    /// The best attainment of a contender at no more than what ours costs.
+    /// The best attainment of a contender at no more than our cost.
     pub fn at_our_cost(&self, contender: usize) -> Option<f64> {
         let ours = self.cheapest(OURS)?.1.cost_per_hour;
         let affordable = self.curves[contender].iter().filter(|(_, p)| p.cost_per_hour <= ours);
@@ -166,7 +167,7 @@ impl StretchResult {
         let curve = |(name, points): (&&str, &Vec<(Scaler, Point)>)| {
             let mut points: Vec<(f64, f64)> = points.iter().map(|(_, p)| (p.cost_per_hour, 100.0 * p.attainment)).collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            // the best at no more than a cost: settings that cost more for less are not on the curve
+            // A setting that costs more and attains less than another is not on the curve.
             let mut best = f64::NEG_INFINITY;
             points.retain(|p| {
                 p.1 > best && {

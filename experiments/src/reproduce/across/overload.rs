@@ -1,4 +1,4 @@
-//! What scaling replicas cannot do: a demand beyond what the most accurate variants serve on all devices that there are.
+//! What can scaling replicas not do? Serve a demand beyond the capacity of the most accurate variants on all devices.
 
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline};
@@ -15,10 +15,10 @@ use apportion_support::output::{Table, number, percent};
 /// HPA's targets of utilisation; the one that misses least in hindsight is shown.
 const TARGETS: [f64; 5] = [0.3, 0.4, 0.5, 0.6, 0.7];
 
-/// Seconds whose mean HPA's first plan is for, as that of ours.
+/// HPA's first plan is for the mean of this many seconds, as ours is.
 const FIRST_SECONDS: usize = 10;
 
-/// A planner that has no plan for the first load is asked for a fifth less, so often.
+/// Without a plan for the first load, the planner is asked for a fifth less, at most this often.
 const RETRIES_MAX: i32 = 12;
 
 /// The pipeline with one variant of each task, the one with the largest score.
@@ -40,7 +40,7 @@ fn one_variant(problem: &Problem, score: impl Fn(&Pipeline, usize, usize) -> f64
     Ok(reduced.changed(|d| d.objective.mode = Mode::MinCost).map_err(|e| anyhow::anyhow!("{e:?}"))?)
 }
 
-/// HPA on one variant of each task, with the target that misses least on this very load.
+/// Runs HPA on one variant of each task, with the target that misses least on the same load.
 fn run_best_hpa(lab: &Lab, problem: &Problem, rates: &[f64]) -> Result<Option<(f64, Replay)>, Failure> {
     let first_qps = mean(&rates[..rates.len().min(FIRST_SECONDS)]);
     let start = (0..RETRIES_MAX).find_map(|k| {
@@ -58,12 +58,12 @@ fn run_best_hpa(lab: &Lab, problem: &Problem, rates: &[f64]) -> Result<Option<(f
     Ok(TARGETS.into_iter().zip(runs).min_by(|a, b| missed(&a.1).total_cmp(&missed(&b.1))))
 }
 
-/// Accurate answers in time: their accuracies summed, over all requests.
+/// The sum of the accuracies of answers in time, over the number of requests.
 fn accuracy_over_all(e: &Estimate) -> f64 {
     e.accuracy * e.ok as f64 / e.requests.max(1) as f64
 }
 
-/// Ours, HPA on the most accurate variants and HPA on the least accurate ones, on the same devices.
+/// Compares the system with HPA on the most accurate variants and on the least accurate ones, on the same devices.
 pub fn compare(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
     let problem = loading_traffic_problem(lab)?;
     let accurate = one_variant(&problem, |p, t, v| p.tasks[t].variants[v].accuracy)?;
@@ -103,12 +103,17 @@ pub fn compare(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
     }
     let title = format!("Demand beyond the most accurate variants: the traffic pipeline on {DEVICES} devices, SLO 250 ms");
     let claim = Claim {
-        claimed: "Where the demand exceeds what the most accurate variants serve on all devices, ours serves what HPA cannot: more in time \
+        claimed: "Where the demand exceeds what the most accurate variants serve on all devices, ours serves what HPA \
+                  cannot: more in time \
                   than on those, and more accurate than on the fast ones (aim)"
             .into(),
-        seen: format!("answered in time and accuracy of ours, HPA on the most and on the least accurate variants: {}", seen.join("; ")),
+        seen: format!(
+            "answered in time and accuracy of ours, HPA on the most and on the least accurate variants: {}",
+            seen.join("; ")
+        ),
         verdict: Verdict::of(is_ahead),
-        why: "HPA's target is the best in hindsight, ours was chosen on another seed. HPA keeps one variant for each task, chosen beforehand."
+        why: "HPA's target is the best in hindsight, ours was chosen on another seed. HPA keeps one variant for each \
+              task, chosen beforehand."
             .into(),
     };
     Ok((TitledTable { title, table }, claim))

@@ -1,5 +1,5 @@
-//! The whole system in the loop of a run: plans that are made again by a control plane, and between two of them the plan's ladder, which
-//! the estimator's stewards climb as agents' do; both with the delays that they have in life.
+//! How does the whole system behave in a run? A control plane plans again, and the estimator's stewards follow the plan's
+//! ladder between two plans, both with realistic delays.
 
 use crate::reproduce::replanning::PlansByDemand;
 use apportion_domain::{Plan, Span};
@@ -7,25 +7,25 @@ use apportion_estimator::{Controller, Event, Observation};
 use apportion_planning::change::{Loads, PERIOD_SECONDS};
 use apportion_planning::ladder;
 
-/// How often the control plane looks at the load: the service's default.
+/// The time between two measurements of the load by the control plane: the service's default.
 const PERIOD: Span = Span::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64);
 
-/// From a look to the plan with its ladder. Planning one took less than this here.
+/// The time from a measurement to the plan with its ladder. Planning took less than this.
 pub const PLANNING: Span = Span::from_nanos(5_000_000_000);
 
 /// Weight of the youngest period in the moving average of the load.
 const WEIGHT: f64 = 0.5;
 
-/// From one demand that plans are made for to the next.
+/// The factor between two demands that plans are made for.
 pub const GRID: f64 = 2.0;
 
-/// How far the ladders of plans go over the demand, and below it.
+/// The range of ladders: the factor over the demand and below it.
 pub const UP_TO: f64 = 4.0;
 
-/// How the system is set.
+/// The setting of the system.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// How many times the rate of a step is seen when the step is taken: plans' ladders have their rates divided by it.
+    /// The headroom of ladders: their rates are divided by it.
     pub headroom: f64,
 }
 
@@ -34,14 +34,14 @@ pub struct System<'a> {
     plans: &'a PlansByDemand<'a>,
     setting: Setting,
     plan: Plan,
-    /// The demand of the plan in force or on its way, by its number.
+    /// The number of the demand on the grid, of the plan in force or on its way.
     step: i32,
     ewma_qps: f64,
     loads: Loads,
 }
 
 impl<'a> System<'a> {
-    /// That begins with the plan for this load; `None` if there is none.
+    /// A system that begins with the plan for this load; `None` without a plan.
     pub fn new(plans: &'a PlansByDemand<'a>, setting: Setting, load_qps: f64) -> Option<Self> {
         let step = plans.grid_step(load_qps);
         let mut plan = ladder::with_headroom(plans.plan_on_grid(step)?, setting.headroom);
@@ -53,7 +53,7 @@ impl<'a> System<'a> {
         Some(Self { plans, setting, plan, step, ewma_qps: load_qps, loads: Loads::default() })
     }
 
-    /// The plan that it begins with.
+    /// The first plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }

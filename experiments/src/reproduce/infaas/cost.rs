@@ -1,4 +1,4 @@
-//! INFaaS's comparison (sections 6.1 and 6.2): choosing the variant by the load against any fixed one.
+//! Is a variant that is chosen by the load cheaper than any fixed one (INFaaS sections 6.1 and 6.2)?
 
 use crate::reproduce::contenders::Contender;
 use crate::reproduce::lab::{INFERLINE, Lab, drop_rate, with_pipeline};
@@ -9,7 +9,8 @@ use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, optional, percent};
 
-/// The classifier has variants of the same accuracy for a CPU and two GPUs: what INFaaS calls variants of one architecture.
+/// The classifier. It has variants of the same accuracy for a CPU and two GPUs, which INFaaS calls variants of one
+/// architecture.
 const TASK: &str = "classify";
 
 const SLO_MS: f64 = 800.0;
@@ -95,8 +96,10 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         title: "Choosing the variant by the load against fixed variants",
         source: "INFaaS, sections 6.1 and 6.2",
         method: format!(
-            "One application with variants for a CPU and two GPUs of invented profiles, SLO {SLO_MS:.0} ms, replicas that load in {LOAD_MS:.0} ms. \
-             Every contender replans each 10 s for least cost by plans that hold on a sample of their demand, with the least headroom that keeps misses at {} on one seed; figures are of the \
+            "One application with variants for a CPU and two GPUs of invented profiles, SLO {SLO_MS:.0} ms, replicas that \
+             load in {LOAD_MS:.0} ms. \
+             Every contender replans each 10 s for least cost by plans that hold on a sample of their demand, with the \
+             least headroom that keeps misses at {} on one seed; figures are of the \
              next. A fixed variant may only change its replicas and batch.",
             percent(MISSES_MAX)
         ),
@@ -112,17 +115,21 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// The paper's claim. `best` of `n` loads were served at no more than the cheapest fixed variant's cost; `factors` are the dearest
-/// fixed variant's costs over ours.
+/// The paper's claim. `best` of `n` loads were served at no more than the cheapest fixed variant's cost; `factors` are the
+/// dearest fixed variant's costs over ours.
 fn claim(best: usize, n: usize, factors: &[f64]) -> Claim {
     Claim {
-        claimed: "Choosing by load costs no more than the best fixed variant at any load, and much less than the others (section 6.2)".into(),
+        claimed: "Choosing by load costs no more than the best fixed variant at any load, and much less than the others \
+                  (section 6.2)"
+            .into(),
         seen: format!(
-            "within 5 % of the cheapest fixed variant or below in {best} of {n} loads; the dearest fixed variant costs {} times as much at most",
+            "within 5 % of the cheapest fixed variant or below in {best} of {n} loads; the dearest fixed variant costs {} \
+             times as much at most",
             optional(factors.iter().copied().reduce(f64::max))
         ),
         verdict: Verdict::of(best == n),
-        why: "The cheapest plan for the present load is not the cheapest over a load that changes: whole GPUs have room to spare that a \
+        why: "The cheapest plan for the present load is not the cheapest over a load that changes: whole GPUs have room \
+              to spare that a \
               row of CPUs has not, and choosing again means loading again."
             .into(),
     }

@@ -25,14 +25,17 @@ pub fn decisions(lab: &Lab) -> Result<Report, Failure> {
         name: "infaas-decisions",
         title: "Choosing a variant and a worker for a query that names neither",
         source: "INFaaS, section 6.4",
-        method: "175 variants of one application, 160 replicas on 40 machines; queries ask for random accuracies and latencies. Times \
+        method: "175 variants of one application, 160 replicas on 40 machines; queries ask for random accuracies and \
+                 latencies. Times \
                  are this machine's."
             .into(),
         claims: vec![Claim {
-            claimed: "Choices take 2.2 ms (active) and 3.5 ms (else), up to 44 times faster than a brute-force search".into(),
+            claimed: "Choices take 2.2 ms (active) and 3.5 ms (else), up to 44 times faster than a brute-force search"
+                .into(),
             seen: format!("{} and {} times faster than a search of everything", number(factors[0]), number(factors[1])),
             verdict: Verdict::of(factors[0] >= 44.0),
-            why: "The paper's choice asks a database over the network; ours looks at tables in memory, which are as old as the last \
+            why: "The paper's choice asks a database over the network; ours looks at tables in memory, which are as old \
+                  as the last \
                   reports. What we compare with is a search in memory too."
                 .into(),
         }],

@@ -1,4 +1,4 @@
-//! InferLine's comparison of planners (section 7.1, Fig. 5 and 9).
+//! How much does planning by task save against planning the pipeline as one box (InferLine section 7.1, Fig. 5 and 9)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, drop_rate, geometric_mean, replay, with_pipeline};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
@@ -13,7 +13,7 @@ const PLANNERS: [Planner; 3] = [Planner::Greedy, Planner::CgMean, Planner::CgPea
 /// A plan holds if no more than this share of the held-out requests misses.
 pub const MISSES_MAX: f64 = 0.01;
 
-/// One plan of the comparison and how it fared.
+/// One plan of the comparison and its result.
 struct Row {
     pipeline: String,
     cv: f64,
@@ -25,7 +25,7 @@ struct Row {
     missed: Option<f64>,
 }
 
-/// Every planner on one pipeline at one burstiness and SLO.
+/// Runs every planner on one pipeline at one burstiness and SLO.
 fn compared(lab: &Lab, problem: &Problem, cv: f64, seconds: usize) -> Result<Vec<Row>, Failure> {
     let p = &problem.pipelines[0];
     lab.show_step(format!("inferline-cost: {} CV {cv}, SLO {} ms", p.name, p.slo_ms));
@@ -75,7 +75,8 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         title: "Planning by stage against planning the pipeline as one box",
         source: "InferLine, Fig. 5 and 9",
         method: format!(
-            "Two pipelines of invented profiles on a CPU and two GPUs, 150 queries/s, gamma gaps of coefficient of variation CV, \
+            "Two pipelines of invented profiles on a CPU and two GPUs, 150 queries/s, gamma gaps of coefficient of \
+             variation CV, \
              {seconds} s; planned on one seed, missed is of the next. No dropping, no change during the run."
         ),
         claims: cost_claims(&rows),
@@ -118,24 +119,42 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
     let worst = |missed: &[f64]| percent(missed.iter().copied().fold(0.0, f64::max));
     vec![
         Claim {
-            claimed: "The planner costs up to 7.6 times less than coarse-grained plans (section 7.1), more so on bursts".into(),
-            seen: format!("cg-peak costs up to {most:.2} times as much; on the mean {} at CV 1, {} at CV 4", mean(1.0), mean(4.0)),
+            claimed: "The planner costs up to 7.6 times less than coarse-grained plans (section 7.1), more so on bursts"
+                .into(),
+            seen: format!(
+                "cg-peak costs up to {most:.2} times as much; on the mean {} at CV 1, {} at CV 4",
+                mean(1.0),
+                mean(4.0)
+            ),
             verdict: Verdict::of(most >= 2.0),
-            why: "The factor is one of profiles and prices: it grows with how differently the stages use the hardware. A batch of \
+            why: "The factor is one of profiles and prices: it grows with how differently the stages use the hardware. A \
+                  batch of \
                   one size for all stages and the fastest hardware for each cost most where one stage is cheap on a CPU."
                 .into(),
         },
         Claim {
-            claimed: "The planner's plans meet the SLO on load of the same kind as they were planned on (section 7.1)".into(),
-            seen: format!("more than 1 % missed in {} of {} cases, at worst {}", missing(greedy_missed), greedy_missed.len(), worst(greedy_missed)),
+            claimed: "The planner's plans meet the SLO on load of the same kind as they were planned on (section 7.1)"
+                .into(),
+            seen: format!(
+                "more than 1 % missed in {} of {} cases, at worst {}",
+                missing(greedy_missed),
+                greedy_missed.len(),
+                worst(greedy_missed)
+            ),
             verdict: Verdict::of(missing(greedy_missed) == 0),
-            why: "Planned to just hold on one sample of half a minute, a plan may just miss on the next: the percentile of a short \
+            why: "Planned to just hold on one sample of half a minute, a plan may just miss on the next: the percentile \
+                  of a short \
                   bursty sample is itself uncertain. A longer sample narrows it."
                 .into(),
         },
         Claim {
             claimed: "CG-Mean misses under bursts (section 7.1)".into(),
-            seen: format!("more than 1 % missed in {} of {} cases, at worst {}", missing(mean_missed), mean_missed.len(), worst(mean_missed)),
+            seen: format!(
+                "more than 1 % missed in {} of {} cases, at worst {}",
+                missing(mean_missed),
+                mean_missed.len(),
+                worst(mean_missed)
+            ),
             verdict: Verdict::of(missing(mean_missed) > 0),
             why: String::new(),
         },

@@ -1,4 +1,4 @@
-//! InferLine's accuracy of the estimator (section 7.2, Fig. 8): the tail that a plan was made with, and the tail that it has.
+//! How near is a plan's tail on new loads to the tail that it was planned with (InferLine section 7.2, Fig. 8)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, in_parallel, quantile, replay, with_pipeline};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
@@ -18,7 +18,7 @@ const CLOSE: f64 = 0.1;
 struct Experiment {
     name: String,
     estimated_ms: f64,
-    /// On loads that the plan was not made on, least first.
+    /// On loads that the plan was not made on, ascending.
     measured_ms: Vec<f64>,
 }
 
@@ -64,10 +64,14 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "inferline-estimator",
         title: "The tail that a plan was made with, and the tail that it has",
         source: "InferLine, Fig. 8",
-        method: "Greedy plans of two pipelines for a minute of 150 queries/s at two burstinesses. Estimated is the 99th percentile of latency on \
-                 that minute; the other is that of minutes that the plan was not made on. The paper measures a running system; this command \
-                 starts none, so that what is compared here is how well one sample stands for the next, and not how well the estimator \
-                 knows devices and networks. Agents that serve the same plans are compared with it by a trial in the repository and by \
+        method: "Greedy plans of two pipelines for a minute of 150 queries/s at two burstinesses. Estimated is the 99th \
+                 percentile of latency on \
+                 that minute; the other is that of minutes that the plan was not made on. The paper measures a running \
+                 system; this command \
+                 starts none, so that what is compared here is how well one sample stands for the next, and not how well \
+                 the estimator \
+                 knows devices and networks. Agents that serve the same plans are compared with it by a trial in the \
+                 repository and by \
                  `apportion bench fidelity`: docs/benchmarks.md has the tails of both."
             .into(),
         claims: claims(&found),
@@ -123,17 +127,25 @@ fn claims(found: &[Experiment]) -> Vec<Claim> {
     vec![
         Claim {
             claimed: "Estimated and measured P99 are close in all four experiments (section 7.2, Fig. 8)".into(),
-            seen: format!("within {:.0} % in {close} of {}, at worst {:.1} % off", 100.0 * CLOSE, found.len(), 100.0 * worst),
+            seen: format!(
+                "within {:.0} % in {close} of {}, at worst {:.1} % off",
+                100.0 * CLOSE,
+                found.len(),
+                100.0 * worst
+            ),
             verdict: Verdict::of(close == found.len()),
-            why: "The 99th percentile of a minute of bursts is that of its few worst bursts, which differ from one minute to the next; the planner \
+            why: "The 99th percentile of a minute of bursts is that of its few worst bursts, which differ from one minute \
+                  to the next; the planner \
                   takes the plan down to what its own minute bears."
                 .into(),
         },
         Claim {
-            claimed: "The P99 of plans that the estimator calls feasible is below the objective (section 7.2, Fig. 8)".into(),
+            claimed: "The P99 of plans that the estimator calls feasible is below the objective (section 7.2, Fig. 8)"
+                .into(),
             seen: format!("by the median in {below} of {}; above it in {above} of {draws} draws", found.len()),
             verdict: Verdict::of(above == 0),
-            why: "A plan that just holds on one sample may as well not hold on the next. A tighter SLO for planning, or a longer sample, would cover it."
+            why: "A plan that just holds on one sample may as well not hold on the next. A tighter SLO for planning, or a \
+                  longer sample, would cover it."
                 .into(),
         },
     ]

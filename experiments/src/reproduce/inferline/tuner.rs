@@ -1,4 +1,4 @@
-//! InferLine's tuner (section 7.2): ramps and bursts that the plan was not made for, with and without it.
+//! What is InferLine's tuner worth on ramps and bursts that the plan was not made for (section 7.2)?
 
 use super::tuner_claims::claims;
 use super::tuner_runs::{LOAD_MS, PLANNED_QPS, SLO_MS, run_pipeline};
@@ -25,8 +25,10 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
         title: "The tuner on loads that were not planned for",
         source: "InferLine, Fig. 6, 7, 10 to 12",
         method: format!(
-            "The pipelines of inferline-cost, SLO {SLO_MS:.0} ms, planned for {PLANNED_QPS:.0} queries/s of Poisson arrivals; replicas load in 5 s. \
-             Then the load changes. The oracle plans on the very load, and keeps that plan; the coarse tuner scales whole pipelines once they \
+            "The pipelines of inferline-cost, SLO {SLO_MS:.0} ms, planned for {PLANNED_QPS:.0} queries/s of Poisson \
+             arrivals; replicas load in 5 s. \
+             Then the load changes. The oracle plans on the very load, and keeps that plan; the coarse tuner scales whole \
+             pipelines once they \
              are overloaded (section 6, after AutoScale; the rule is our reading)."
         ),
         claims: claims(&seen),

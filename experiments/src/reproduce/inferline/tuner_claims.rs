@@ -1,11 +1,11 @@
-//! What InferLine's paper claims of its tuner, beside what was seen.
+//! What does InferLine claim of its tuner, and does it hold?
 
 use super::tuner_runs::{LoadResult, TunerContender};
 use crate::reproduce::lab::mean;
 use crate::reproduce::report::{Claim, Verdict};
 use apportion_support::output::percent;
 
-/// Missed on the mean over those loads on which both of a pair have a plan.
+/// The mean missed share over the loads on which a contender has a plan.
 fn mean_missed(seen: &[&LoadResult], who: TunerContender) -> f64 {
     mean(&seen.iter().filter_map(|s| s.missed(who)).collect::<Vec<_>>())
 }
@@ -62,7 +62,8 @@ fn coarse_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
     let (ours, mean_coarse) = (mean_missed(rising, TunerContender::Ours), mean_missed(rising, TunerContender::MeanCoarse));
     let (_, _, most) = cost_ratios(all, LoadResult::cost, (TunerContender::PeakCoarse, TunerContender::Ours));
     Claim {
-        claimed: "Against coarse-grained pipelines with their own tuner it misses less, as that one reacts when it is overloaded, and costs \
+        claimed: "Against coarse-grained pipelines with their own tuner it misses less, as that one reacts when it is \
+                  overloaded, and costs \
                   up to 4.2 times less (section 7.1, Fig. 6 and 7)"
             .into(),
         seen: format!(
@@ -82,14 +83,18 @@ fn oracle_claim(rising: &[&LoadResult]) -> Claim {
     let (least, mean, most) = cost_ratios(rising, LoadResult::cost, (TunerContender::Oracle, TunerContender::Ours));
     let (ours, oracle) = (mean_missed(rising, TunerContender::Ours), mean_missed(rising, TunerContender::Oracle));
     Claim {
-        claimed: "It matches or beats a planner that knows the whole load, which pays for the peak all the time (section 7.2, Fig. 10)".into(),
+        claimed: "It matches or beats a planner that knows the whole load, which pays for the peak all the time (section \
+                  7.2, Fig. 10)"
+            .into(),
         seen: format!(
-            "on rising loads the oracle costs {mean:.2} times as much ({least:.2} to {most:.2}); {} missed with the tuner, {} by the oracle",
+            "on rising loads the oracle costs {mean:.2} times as much ({least:.2} to {most:.2}); {} missed with the \
+             tuner, {} by the oracle",
             percent(ours),
             percent(oracle)
         ),
         verdict: Verdict::of(ours <= oracle && mean >= 1.0),
-        why: "The oracle chooses hardware and batches for the peak, and one faster device costs little more here; the tuner replicates the plan \
+        why: "The oracle chooses hardware and batches for the peak, and one faster device costs little more here; the \
+              tuner replicates the plan \
               that it has, by the rate of its busiest short window, and lets go after that window is long past."
             .into(),
     }
@@ -99,11 +104,13 @@ fn attribution_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
     let (least, _, most) = cost_ratios(all, LoadResult::planned_cost, (TunerContender::Peak, TunerContender::Plan));
     let by = [TunerContender::Plan, TunerContender::PlanCoarse, TunerContender::Ours].map(|who| mean_missed(rising, who));
     Claim {
-        claimed: "The planner makes the first plan cheaper by more than three, the baseline's tuner on it adapts too late, and the tuner is in \
+        claimed: "The planner makes the first plan cheaper by more than three, the baseline's tuner on it adapts too \
+                  late, and the tuner is in \
                   time (section 7.3, Fig. 12)"
             .into(),
         seen: format!(
-            "cg-peak's plan costs {least:.1} to {most:.1} times the planner's; on rising loads {} missed by the plan, {} with the baseline's tuner, {} with \
+            "cg-peak's plan costs {least:.1} to {most:.1} times the planner's; on rising loads {} missed by the plan, {} \
+             with the baseline's tuner, {} with \
              the tuner",
             percent(by[0]),
             percent(by[1]),

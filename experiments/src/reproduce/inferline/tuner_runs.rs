@@ -1,4 +1,4 @@
-//! What came of each contender on each load that the plan was not made for?
+//! How does each contender serve loads that the plan was not made for?
 
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, load};
 use crate::reproduce::report::{Plot, Series};
@@ -10,7 +10,7 @@ use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// Rate that everybody plans for.
+/// The planned rate.
 pub const PLANNED_QPS: f64 = 150.0;
 
 /// SLO: the middle of Fig. 5.
@@ -19,7 +19,7 @@ pub const SLO_MS: f64 = 300.0;
 /// Replicas load in the paper in 5 s (section 5.1).
 pub const LOAD_MS: f64 = 5000.0;
 
-/// Who plans on what, and who scales: the paper's own, and its comparators.
+/// A planner with a scaler: those of the paper, and its comparators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunerContender {
     /// The planner and the tuner.
@@ -28,7 +28,7 @@ pub enum TunerContender {
     PlanCoarse,
     /// The planner alone (Fig. 10).
     Plan,
-    /// The planner alone, on the very load that it is judged on (Fig. 10).
+    /// The planner alone, on the same load that it is judged on (Fig. 10).
     Oracle,
     /// Coarse-grained for the peak, with their tuner (Fig. 6, 7).
     PeakCoarse,
@@ -73,7 +73,7 @@ impl TunerContender {
         }
     }
 
-    /// Who scales its plan, if anybody does.
+    /// The controllers that scale its plan.
     fn controller(self, problem: &Problem, plan: &Plan, sample: &Workload) -> Result<Vec<Box<dyn Controller>>, Failure> {
         let fails = |e| anyhow!("{e}");
         Ok(match self {
@@ -99,7 +99,7 @@ struct ContenderResult {
 
 /// The results of all contenders on one load.
 pub struct LoadResult {
-    /// Whether its rate goes above what was planned for.
+    /// Whether its rate exceeds the planned rate.
     pub rises: bool,
     /// By contender, in the order of [`TunerContender`]; `None` without a plan.
     by: Vec<Option<ContenderResult>>,
@@ -122,7 +122,7 @@ impl LoadResult {
     }
 }
 
-/// A load that is not the one that was planned for.
+/// A load that differs from the planned one.
 struct ChangedLoad {
     name: String,
     rates: Vec<f64>,
@@ -173,7 +173,7 @@ fn over_time(run: &Replay) -> Vec<(f64, f64)> {
     joined.map(|w| (w.start.as_millis() / 1e3, 100.0 * (1.0 - w.attainment()))).collect()
 }
 
-/// One pipeline under every load, in the order of [`changed_loads`].
+/// Runs one pipeline under every load, in the order of [`changed_loads`].
 pub fn run_pipeline(
     lab: &Lab,
     problem: &Problem,

@@ -1,19 +1,19 @@
-//! The measures of PARD's evaluation (section 5.1), from what the estimator records.
+//! Which measures do comparisons report? Those of PARD's evaluation (section 5.1), and means and quantiles.
 
 use apportion_domain::{Estimate, Span, nearest_rank};
 use apportion_estimator::{Outcome, RequestRecord};
 
-/// Requests by the second in which they arrived.
+/// Counts of requests by the second of their arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seconds {
     /// Requests that arrived.
     pub offered: Vec<u64>,
-    /// Those of them that were answered within the SLO.
+    /// Requests that were answered within the SLO.
     pub ok: Vec<u64>,
 }
 
 impl Seconds {
-    /// Counts records; a record without a place in time does not exist.
+    /// Counts the records by second.
     pub fn of(records: &[RequestRecord]) -> Self {
         const NANOS: u64 = 1_000_000_000;
         let mut seconds = Self::default();
@@ -29,14 +29,14 @@ impl Seconds {
         seconds
     }
 
-    /// Seconds that require dropping: those that offer more than `capacity_qps`, and `after` more for each, in which what was
-    /// queued drains.
+    /// The seconds that require dropping. A second does so if it offers more than `capacity_qps`, or if one of the `after`
+    /// seconds before it does, while queues drain.
     pub fn overloaded(&self, capacity_qps: f64, after: usize) -> Vec<bool> {
         let above = |s: usize| self.offered[s] as f64 > capacity_qps;
         (0..self.offered.len()).map(|s| (s.saturating_sub(after)..=s).any(above)).collect()
     }
 
-    /// Requests answered in time per second, over the seconds that are marked; `None` if none is.
+    /// Requests answered in time per second, over the marked seconds; `None` without a marked second.
     pub fn goodput_qps(&self, marked: &[bool]) -> Option<f64> {
         let chosen = || self.ok.iter().zip(marked).filter(|(_, m)| **m).map(|(ok, _)| *ok);
         let n = chosen().count();
@@ -44,13 +44,13 @@ impl Seconds {
     }
 }
 
-/// Share of the requests that were dropped, failed or late: late counts as dropped.
+/// Share of the requests that were dropped, failed or late.
 pub fn drop_rate(e: &Estimate) -> f64 {
     if e.requests == 0 { 0.0 } else { 1.0 - e.ok as f64 / e.requests as f64 }
 }
 
-/// Share of the device time spent on requests that were not answered in time, for pipelines in which every request visits
-/// every task exactly once. A query is charged its task's mean time of a batch over its mean size.
+/// Share of the device time spent on requests that were not answered in time. It holds for pipelines in which every request
+/// visits every task exactly once. A query is charged its task's mean time of a batch over its mean size.
 pub fn invalid_rate(e: &Estimate) -> f64 {
     let per_query = |w: &apportion_domain::TaskWaiting| if w.batch > 0.0 { w.service_ms / w.batch } else { 0.0 };
     let all: f64 = e.waiting.iter().map(|w| w.queries as f64 * per_query(w)).sum();
@@ -76,20 +76,20 @@ pub fn mean_ms(spans: impl Iterator<Item = Span>) -> f64 {
     sum / n.max(1) as f64
 }
 
-/// Mean squared distance from the mean, of all there is; 0 without values.
+/// Variance of the values as a population; 0 without values.
 pub fn variance(values: &[f64]) -> f64 {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
     values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n
 }
 
-/// The mean of positive ratios, by their logarithms; `None` without any.
+/// The geometric mean of the positive ratios; `None` without any.
 pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     let logs: Vec<f64> = ratios.iter().filter(|r| **r > 0.0).map(|r| r.ln()).collect();
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// Mean of some values and half the width of its 95 % interval, by the normal approximation with Student's correction for few.
+/// The mean of some values and half the width of its 95 % interval, by Student's t.
 pub fn interval(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     if values.is_empty() {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn device_time_of_requests_that_are_not_in_time_is_invalid() {
+    fn device_time_of_late_requests_is_invalid() {
         // 10 requests: 6 in time, 2 late (both tasks), 2 dropped after the first task
         let waiting = |queries, service_ms, batch| TaskWaiting { queries, service_ms, batch, ..TaskWaiting::default() };
         let e = Estimate { requests: 10, ok: 6, late: 2, dropped: 2, ..Estimate::default() };
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_students() {
+    fn an_interval_uses_students_t() {
         // mean 2, standard deviation 1, three values: 4.303 / sqrt(3)
         let (mean, half) = interval(&[1.0, 2.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (half - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9, "{mean} {half}");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_and_means_are_those_of_the_textbook() {
+    fn quantiles_and_means_match_the_textbook() {
         assert_eq!(quantile(&[3.0, 1.0, 2.0, 4.0], 0.5), 2.0);
         assert_eq!((quantile(&[3.0, 1.0], 0.0), quantile(&[3.0, 1.0], 1.0), quantile(&[], 0.5)), (1.0, 3.0, 0.0));
         assert!((geometric_mean(&[2.0, 8.0]).expect("two") - 4.0).abs() < 1e-12);

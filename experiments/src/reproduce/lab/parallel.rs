@@ -3,10 +3,13 @@
 use apportion_support::exit::Failure;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads on which independent runs are made.
+/// Threads for independent runs.
 const THREADS_MAX: usize = 2;
 
-/// What `of` makes of each item, on two threads, in the items' order; the first failure if there is one.
+/// Applies `of` to each item on two threads. Results are in the order of the items.
+///
+/// # Errors
+/// The first failure of an item.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> Result<R, Failure> + Sync) -> Result<Vec<R>, Failure> {
     let next = AtomicUsize::new(0);
     let work = || -> Vec<(usize, Result<R, Failure>)> {
@@ -30,7 +33,7 @@ mod tests {
     use anyhow::anyhow;
 
     #[test]
-    fn parallel_results_keep_their_order_and_failures_come_through() {
+    fn parallel_results_keep_their_order() {
         let items: Vec<u64> = (0..100).collect();
         assert_eq!(in_parallel(&items, |i| Ok(i * i)).ok(), Some(items.iter().map(|i| i * i).collect()));
         assert!(in_parallel(&items, |i| if *i == 57 { Err(anyhow!("no").into()) } else { Ok(*i) }).is_err());

@@ -19,17 +19,20 @@ pub const TRAFFIC: BuiltIn =
     BuiltIn { name: "examples/traffic.yaml", text: include_str!("../../../../examples/traffic.yaml") };
 /// A chain of tasks.
 pub const CHAIN: BuiltIn = BuiltIn { name: "examples/chain.json", text: include_str!("../../../../examples/chain.json") };
-/// Pipelines in the shape of InferLine's.
+/// Pipelines with the shapes of InferLine's evaluation.
 pub const INFERLINE: BuiltIn = BuiltIn {
     name: "examples/reproduce/inferline.yaml",
     text: include_str!("../../../../examples/reproduce/inferline.yaml"),
 };
-/// Pipelines in the shape of PARD's.
+/// Pipelines with the shapes of PARD's evaluation.
 pub const PARD: BuiltIn =
     BuiltIn { name: "examples/reproduce/pard.yaml", text: include_str!("../../../../examples/reproduce/pard.yaml") };
 
 impl BuiltIn {
-    /// Reads the problem.
+    /// Parses the problem.
+    ///
+    /// # Errors
+    /// If the file holds no allocation problem.
     pub fn problem(&self) -> Result<Problem, Failure> {
         match read_problem(self.name, self.text)? {
             ProblemFile::Allocation(problem) => Ok(problem),
@@ -38,7 +41,10 @@ impl BuiltIn {
     }
 }
 
-/// A problem of one pipeline with that pipeline changed.
+/// A problem with one of the pipelines, changed.
+///
+/// # Errors
+/// If the changed pipeline is invalid.
 pub fn with_pipeline(problem: &Problem, index: usize, change: impl FnOnce(&mut PipelineDraft)) -> Result<Problem, Failure> {
     let pipeline: Pipeline = problem.pipelines[index]
         .changed(&problem.hardware, change)
@@ -50,7 +56,10 @@ pub fn with_pipeline(problem: &Problem, index: usize, change: impl FnOnce(&mut P
     Ok(changed.map_err(|e| anyhow!("the changed problem is invalid: {e:?}"))?)
 }
 
-/// The same pipeline with one variant for each task, for least cost on as many devices as it takes.
+/// The first pipeline with the most accurate variant of each task, for least cost and without limits on devices.
+///
+/// #
+/// Errors If the problem becomes invalid.
 pub fn most_accurate(problem: &Problem) -> Result<Problem, Failure> {
     let p = &problem.pipelines[0];
     let kept: Vec<usize> = (0..p.tasks.len()).filter_map(|t| p.most_accurate(TaskIndex(t)).next().map(|v| v.0)).collect();

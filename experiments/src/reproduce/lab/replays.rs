@@ -6,10 +6,13 @@ use apportion_estimator::{
 };
 use apportion_support::exit::Failure;
 
-/// Share of missed requests beyond which a run is not worth finishing.
+/// Share of missed requests at which a run is given up.
 const HOPELESS: f64 = 0.25;
 
-/// Replays a plan under a policy, and gives up once a quarter of the requests of a constant load has missed; `None` then.
+/// Replays a plan under a dropping policy. `None` if the run is given up because a quarter of the requests has missed.
+///
+/// #
+/// Errors If the plan does not fit the problem.
 pub fn replay_unless_hopeless(
     problem: &Problem,
     plan: &Plan,
@@ -54,7 +57,10 @@ pub fn replay(
     )
 }
 
-/// The same for PARD, which looks ahead in this way.
+/// Replays a plan under PARD with these settings of its estimate.
+///
+/// # Errors
+/// If the plan does not fit the problem.
 pub fn replay_foreseeing(
     problem: &Problem,
     plan: &Plan,
@@ -65,7 +71,10 @@ pub fn replay_foreseeing(
     replay_with(problem, plan, workload, Dropping::Pard, options)
 }
 
-/// Replays a plan under a policy with changes; requests are recorded.
+/// Replays a plan under a dropping policy with a scenario of changes, and records requests.
+///
+/// # Errors
+/// If the plan does not fit the problem.
 pub fn replay_with_scenario(
     problem: &Problem,
     plan: &Plan,

@@ -19,11 +19,11 @@ const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Lab {
     /// The folder of shared data, if there is one.
     pub data: Option<PathBuf>,
-    /// Tiny settings: the whole path of code, no figures worth quoting.
+    /// Whether settings are tiny: all code runs, and the figures mean nothing.
     pub quick: bool,
-    /// Seed of the load that plans are made on; the next seed is the load that they are judged on.
+    /// Seed of the load that plans are made on. Plans are judged on the load of the next seed.
     pub seed: u64,
-    /// Shows what is being done.
+    /// Shows the present step.
     pub bar: ProgressBar,
 }
 
@@ -33,12 +33,12 @@ impl Lab {
         self.seed.wrapping_add(1)
     }
 
-    /// `full`, or `quick` with tiny settings.
+    /// `full`, or `quick` if settings are tiny.
     pub fn full_or_quick<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
 
-    /// Says what is being done.
+    /// Shows the present step.
     pub fn show_step(&self, what: impl Into<std::borrow::Cow<'static, str>>) {
         self.bar.set_message(what);
     }
@@ -48,7 +48,10 @@ impl Lab {
         self.data.as_ref().map(|folder| folder.join(name))
     }
 
-    /// A problem of the data folder, else the one that is built in.
+    /// A problem of the data folder, or else the built-in one.
+    ///
+    /// # Errors
+    /// If the file holds no allocation problem.
     pub fn problem(&self, data: &str, built_in: &BuiltIn) -> Result<Problem, Failure> {
         match self.data_file(data) {
             Some(file) => input::read_allocation_problem(&file.display().to_string()),
@@ -56,7 +59,10 @@ impl Lab {
         }
     }
 
-    /// The first seconds of a trace of rates in the data folder, moved to start at 0.
+    /// The first seconds of a trace of rates in the data folder, moved to second 0.
+    ///
+    /// # Errors
+    /// If the file holds no trace of rates.
     pub fn rates(&self, file: &Path, column: Option<&str>, seconds: usize) -> Result<Vec<f64>, Failure> {
         match input::read_trace(&file.display().to_string(), column)? {
             Trace::Rates(rows) => Ok(rows.into_iter().take(seconds).map(|(_, qps)| qps).collect()),
@@ -69,7 +75,7 @@ impl Lab {
         self.plan_within(PLAN_TIME_MAX, problem, planner, trace)
     }
 
-    /// The same with a ladder up to so many times the demand, if there is to be one.
+    /// The same plan with a ladder up to `ladder` times the demand, if asked for.
     pub fn plan_with_ladder(
         &self,
         problem: &Problem,
@@ -80,7 +86,7 @@ impl Lab {
         plan(problem, &PlanOptions { ladder, ..options(PLAN_TIME_MAX, planner, trace) }).0.plan().cloned()
     }
 
-    /// The same with another limit on the time.
+    /// The same plan with another limit on the planning time.
     pub fn plan_within(
         &self,
         time_max: Duration,
@@ -92,7 +98,7 @@ impl Lab {
     }
 }
 
-/// A search of at most so long, from now on.
+/// Options of a search that ends `time_max` from now.
 fn options(time_max: Duration, planner: Planner, trace: Option<Workload>) -> PlanOptions {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());

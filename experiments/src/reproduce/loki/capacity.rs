@@ -10,15 +10,14 @@ use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// On the load that it is planned on, a plan must miss no more than this part of what it may: one that just holds there is as
-/// likely as not to miss on the next.
+/// On the load that it is planned on, a plan may miss only this part of the allowed share. A plan that just holds there
+/// would often miss on the next load.
 const MARGIN: f64 = 0.5;
 
-/// Planned-for over actual demand: tried in this order until the plan holds. A plan that fills replicas to the brim misses
-/// its tail, whoever made it.
+/// Planned demand over actual demand, tried in this order until the plan holds. A plan without headroom misses its tail.
 const HEADROOMS: [f64; 6] = [1.0, 1.15, 1.3, 1.5, 1.8, 2.2];
 
-/// The best a contender does at a demand: first what it was planned and served with, then how it fares on the held-out load.
+/// The best result of a contender at a demand: its settings, and the estimate on the held-out load.
 #[derive(Clone)]
 struct ServedDemand {
     demand: f64,
@@ -41,7 +40,7 @@ fn serve_demand(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> R
     let seconds = lab.full_or_quick(10, 2);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
     let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
-    // proteus plans for the demand alone and looks at a trace only to report on it; the others have the check loop
+    // Proteus plans for the demand alone and uses a trace only for its report. The others have the check loop.
     let shown = match who.planner {
         Planner::Proteus => constant(demand, 1, ArrivalProcess::Poisson, lab.seed),
         _ => seen.clone(),
@@ -77,11 +76,12 @@ const DEMAND_RATIO: f64 = 1.4;
 /// How many demands are tried.
 const DEMANDS: usize = 13;
 
-/// After so many demands in a row of which more than a quarter misses, larger ones are not tried.
+/// The number of hopeless demands in a row after which larger ones are not tried. A demand is hopeless if more than a
+/// quarter misses.
 const HOPELESS_MAX: u32 = 2;
 
-/// The largest demand that is served, and every demand of which at most a quarter misses. The first that misses is not the end, for a plan may hold
-/// at one demand and another, which is not just more of it, miss at a smaller one.
+/// The index of the largest served demand, and all demands of which at most a quarter misses. The search goes on after a
+/// demand that misses: the plan for a larger demand may hold.
 fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<ServedDemand>), Failure> {
     let (mut hopeless, mut tried) = (0, Vec::new());
     for step in 0..lab.full_or_quick(DEMANDS, 2) {
@@ -142,14 +142,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-capacity",
         title: "Effective capacity of a cluster of 20 devices",
         source: "Loki, Fig. 1 and 5",
-        method: format!(
-            "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of which at most \
-             1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are tried in steps of 40 %. \
-             Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the best \
-             dropping that it has on the load it planned on; the figures are from the next seed. \
-             Demands of which more than a quarter misses are not in the plots.",
-            HEADROOMS[HEADROOMS.len() - 1]
-        ),
+        method: method(),
         claims: capacity_claims([0, 1].map(times), [0, 3].map(qps)),
         tables: vec![TitledTable { title: "Capacities".into(), table }],
         plots: vec![
@@ -159,35 +152,58 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// `times`: hardware-only's capacity of two-step planning, without and with a floor on accuracy; `qps`: capacities of two-step and of
-/// pipeline-agnostic planning.
+/// The claims. `times` are capacities of two-step planning over hardware-only's, without and with a floor on accuracy.
+/// `qps` are the capacities of two-step and of pipeline-agnostic planning.
 fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
     vec![
-            Claim {
-                claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5); our aim is at least that".into(),
-                seen: format!("{:.2} times", times[0]),
-                verdict: Verdict::of(times[0] >= 2.5),
-                why: "Without a floor on accuracy the two-step planner may go down to the fastest variants, so that the factor is mostly theirs.".into(),
-            },
-            Claim {
-                claimed: "2.7 times with 13 % less accuracy, at the end of phase 2 (section 2.2)".into(),
-                seen: format!("{:.2} times with accuracy at least {ACCURACY_FLOOR}", times[1]),
-                verdict: Verdict::of(times[1] >= 2.5),
-                why: "The factor is a property of the profiles: how much faster the next variants are for that accuracy.".into(),
-            },
-            Claim {
-                claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
-                seen: format!("{:.0} against {:.0} queries/s", qps[0], qps[1]),
-                verdict: Verdict::of(qps[0] > qps[1]),
-                why: "At their capacity both run the fastest variants, and steps of 40 % do not tell them apart; before it, the \
+        Claim {
+            claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5); our aim is at least that".into(),
+            seen: format!("{:.2} times", times[0]),
+            verdict: Verdict::of(times[0] >= 2.5),
+            why: "Without a floor on accuracy the two-step planner may go down to the fastest variants, so that the \
+                      factor is mostly theirs."
+                .into(),
+        },
+        Claim {
+            claimed: "2.7 times with 13 % less accuracy, at the end of phase 2 (section 2.2)".into(),
+            seen: format!("{:.2} times with accuracy at least {ACCURACY_FLOOR}", times[1]),
+            verdict: Verdict::of(times[1] >= 2.5),
+            why: "The factor is a property of the profiles: how much faster the next variants are for that accuracy."
+                .into(),
+        },
+        Claim {
+            claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
+            seen: format!("{:.0} against {:.0} queries/s", qps[0], qps[1]),
+            verdict: Verdict::of(qps[0] > qps[1]),
+            why: "At their capacity both run the fastest variants, and steps of 40 % do not tell them apart; before \
+                      it, the \
                       accuracies differ."
-                    .into(),
-            },
-            Claim {
-                claimed: "The published code of that system lost 53 % of the root requests on a Twitter day's shape with these devices".into(),
-                seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps[0]),
-                verdict: Verdict::Open,
-                why: "That code drops by stage deadlines with its reroute test inverted; and it replans as it goes, which these static plans do not.".into(),
-            },
-        ]
+                .into(),
+        },
+        Claim {
+            claimed: "The published code of that system lost 53 % of the root requests on a Twitter day's shape with \
+                          these devices"
+                .into(),
+            seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps[0]),
+            verdict: Verdict::Open,
+            why: "That code drops by stage deadlines with its reroute test inverted; and it replans as it goes, which \
+                      these static plans do not."
+                .into(),
+        },
+    ]
+}
+
+/// The method, in words.
+fn method() -> String {
+    format!(
+        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of \
+         which at most \
+         1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are \
+         tried in steps of 40 %. \
+         Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the \
+         best \
+         dropping that it has on the load it planned on; the figures are from the next seed. \
+         Demands of which more than a quarter misses are not in the plots.",
+        HEADROOMS[HEADROOMS.len() - 1]
+    )
 }

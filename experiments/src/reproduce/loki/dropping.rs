@@ -1,4 +1,4 @@
-//! Loki's early dropping and rerouting (section 6.3) while plans change.
+//! What are Loki's early dropping and rerouting worth while plans change (section 6.3)?
 
 use super::rerouting::{compare_hand_made_plans, percent_of};
 use super::traffic::{Shape, loading_traffic_problem, shapes};
@@ -13,11 +13,12 @@ use apportion_serving::most_accurate_first;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// One reading of the paper's four policies, from the one that drops nothing to the one that reroutes.
+/// One reading of the paper's four policies, from no dropping to rerouting.
 struct Reading {
     name: &'static str,
     policies: [Dropping; 4],
-    /// Whether tables and backup tables are made each second from the load that is seen (section 5.1), or are the plan's.
+    /// Whether tables and backup tables are made each second from the measured load (section 5.1), or are those of the
+    /// plan.
     follows: bool,
 }
 
@@ -31,19 +32,19 @@ const READINGS: [Reading; 3] = [
     Reading { name: "before a task (section 6.3)", policies: AHEAD, follows: false },
 ];
 
-/// Rerouting misses less if it misses less by so much: a tenth of a point.
+/// The least difference at which rerouting misses less: a tenth of a point.
 const LESS_MIN: f64 = 0.001;
 
-/// What came of the four policies of one reading.
+/// The sums over the runs of one reading.
 #[derive(Default)]
 struct PolicySums {
     /// By policy, by run.
     missed: [Vec<f64>; 4],
     late: [Vec<f64>; 4],
     accuracy: [Vec<f64>; 4],
-    /// What became of queries that were behind, of rerouting's runs.
+    /// The fates of late queries in the runs with rerouting.
     behind: Late,
-    /// Requests in time with rerouting, less those with per-task dropping.
+    /// Requests in time with rerouting, minus those with per-task dropping.
     saved: i64,
     requests: u64,
 }
@@ -106,19 +107,13 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-dropping",
         title: "Early dropping and opportunistic rerouting while plans change",
         source: "Loki, Fig. 7",
-        method: "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. The paper defines \
-                 per-task dropping and rerouting twice: by its section 5.2 a query is judged when it leaves a task, by the time that it took \
-                 there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, which is before it runs \
-                 (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of the SLO in proportion to \
-                 batch times). Both are here, and section 5.2 also with tables and backup tables made each second from the load that is seen \
-                 (section 5.1). The second and the third were added after the first had not given the paper's order. The plans made by hand are for a chain of two tasks; \
-                 tables send nothing to the second task's faster variant."
-            .into(),
+        method: method(),
         claims: claims(&summed, &ways).into_iter().chain([works]).collect(),
         tables: vec![
             TitledTable { title: "Means over the runs".into(), table: table_of_means(&summed) },
             TitledTable {
-                title: "Queries that were behind with rerouting (beyond any group: by more than the whole next batch takes; saved: beside per-task \
+                title: "Queries that were behind with rerouting (beyond any group: by more than the whole next batch \
+                        takes; saved: beside per-task \
                         dropping)"
                     .into(),
                 table: table_of_late_queries(&summed),
@@ -173,7 +168,7 @@ fn table_of_means(summed: &[PolicySums]) -> Table {
     table
 }
 
-/// What became of the queries that were behind.
+/// The fates of late queries.
 fn table_of_late_queries(summed: &[PolicySums]) -> Table {
     let mut table = Table::new(&["judged", "requests", "behind", "beyond any group", "rerouted", "requests saved"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
@@ -205,11 +200,12 @@ fn plot(reading: &Reading, shapes: &[Shape], headrooms: &[f64], of_reading: &Pol
     }
 }
 
-/// Where plans leave anything to reroute to.
+/// The chances that plans leave for rerouting.
 #[derive(Default)]
 struct RerouteChances {
-    /// Plans, and those in which some task below the root has a backup group whose batch takes less than another group's.
+    /// The number of plans.
     plans: usize,
+    /// Plans in which some task below the root has a backup group with a shorter batch than another group's.
     faster: usize,
     /// Plans in which every task below the root has one variant.
     single: usize,
@@ -255,13 +251,18 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
         let runs = of_reading.missed[0].len();
         let seen = |what: &str, policies| format!("{what} in {} of {runs} runs", of_reading.ordered(policies));
         claims.push(Claim {
-            claimed: format!("No dropping misses most, then last-task, then per-task dropping (section 6.3); here judged {}", reading.name),
+            claimed: format!(
+                "No dropping misses most, then last-task, then per-task dropping (section 6.3); here judged {}",
+                reading.name
+            ),
             seen: format!("on the mean {}; {}", shown.join(", "), seen("this order", 0..3)),
             verdict: Verdict::of(means[..3].windows(2).all(|m| m[0] >= m[1])),
             why: match (reading.policies[2], reading.follows) {
                 (Dropping::PerTask, false) => {
-                    "The pipeline has two levels, so that a query is judged once, after the first. Where that is overloaded, the time is spent by then: both \
-                     policies have served the same queries, and per-task dropping gives up more of them. Where the second is overloaded, it drops \
+                    "The pipeline has two levels, so that a query is judged once, after the first. Where that is \
+                     overloaded, the time is spent by then: both \
+                     policies have served the same queries, and per-task dropping gives up more of them. Where the second \
+                     is overloaded, it drops \
                      nothing there (those late in the table), and last-task dropping does."
                 }
                 (Dropping::PerTask, true) => "As above: tables do not change when a query is judged.",
@@ -274,11 +275,18 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
             seen: format!("{} against {}; {}", percent(means[3]), percent(means[2]), seen("no more", 2..4)),
             verdict: Verdict::of(means[3] < means[2] - LESS_MIN),
             why: match reading.follows {
-                true => format!("As above; of the queries behind {}, and {} were rerouted.", beyond(of_reading), rerouted(of_reading)),
+                true => format!(
+                    "As above; of the queries behind {}, and {} were rerouted.",
+                    beyond(of_reading),
+                    rerouted(of_reading)
+                ),
                 false => format!(
-                    "Hardly anything can be rerouted. Counted here: of the queries behind {}, which no faster batch makes up for, and {} were rerouted. \
-                     Of {} plans {} have a single variant for each task below the root, and {} a backup group whose batch takes less than another's: \
-                     batches are as large as the latency budget allows whatever the variant, so that a faster variant has larger batches, not shorter ones.",
+                    "Hardly anything can be rerouted. Counted here: of the queries behind {}, which no faster batch makes \
+                     up for, and {} were rerouted. \
+                     Of {} plans {} have a single variant for each task below the root, and {} a backup group whose batch \
+                     takes less than another's: \
+                     batches are as large as the latency budget allows whatever the variant, so that a faster variant has \
+                     larger batches, not shorter ones.",
                     beyond(of_reading),
                     rerouted(of_reading),
                     ways.plans,
@@ -291,12 +299,30 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
     claims
 }
 
+/// The method, in words.
+fn method() -> String {
+    "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. \
+             The paper defines \
+             per-task dropping and rerouting twice: by its section 5.2 a query is judged when it leaves a task, by \
+             the time that it took \
+             there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, \
+             which is before it runs \
+             (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of \
+             the SLO in proportion to \
+             batch times). Both are here, and section 5.2 also with tables and backup tables made each second from \
+             the load that is seen \
+             (section 5.1). The second and the third were added after the first had not given the paper's order. The \
+             plans made by hand are for a chain of two tasks; \
+             tables send nothing to the second task's faster variant."
+        .into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_in_order_where_each_policy_misses_no_more_than_the_one_before() {
+    fn runs_are_ordered_by_missed_share() {
         let missed = [vec![0.9, 0.9, 0.1], vec![0.5, 0.2, 0.1], vec![0.4, 0.3, 0.1], vec![0.4, 0.1, 0.2]];
         let summed = PolicySums { missed, ..PolicySums::default() };
         assert_eq!((summed.ordered(0..3), summed.ordered(2..4), summed.ordered(0..4)), (2, 2, 1));
@@ -304,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_counted_by_the_groups_that_a_plan_leaves_room_on() {
+    fn reroute_chances_count_groups_with_spare_capacity() {
         let lab = Lab { data: None, quick: true, seed: 1, bar: indicatif::ProgressBar::hidden() };
         let problem = loading_traffic_problem(&lab).expect("built in");
         let planned = PlansByDemand::new(&lab, &problem, CONTENDERS[TWO_STEP]);

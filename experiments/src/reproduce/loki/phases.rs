@@ -1,4 +1,4 @@
-//! Loki's comparisons under a load that changes (section 6.2): whoever plans does so again every 10 s, in the loop of the run.
+//! How do planners compare under a changing load, if they plan again every 10 s (Loki section 6.2)?
 
 use super::traffic::{DEVICES, LOAD_MS, MISSES_MAX, Shape, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{AGNOSTIC, CONTENDERS, HARDWARE_ONLY, TWO_STEP};
@@ -9,7 +9,7 @@ use apportion_estimator::Replay;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// Headrooms where every demand is tried.
+/// Headrooms of the search for the capacity.
 const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
 
 /// Length of the points of the time series.
@@ -86,15 +86,7 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-phases",
         title: "Three phases of scaling under a load that changes",
         source: "Loki, Fig. 5 and 6",
-        method: format!(
-            "The traffic pipeline, SLO 250 ms, {DEVICES} devices, replicas that load in {LOAD_MS:.0} ms. Every 10 s the load of the last 10 s \
-             and its moving average are seen, the larger is planned for, and the plan comes into force half a second later while the \
-             old one serves. Each planner has the headroom ({} to {} times that load) and, of its dropping policies, the one that miss least \
-             on one seed; figures are of the next. The list of headrooms was made longer twice after figures of a shorter one had been seen \
-             (up to 2.2, two-step planning missed 6.29 % on the Twitter day); it is the same for all planners.",
-            HEADROOMS[0],
-            HEADROOMS[HEADROOMS.len() - 1]
-        ),
+        method: method(),
         claims: phase_claims(&missed, &accuracy, capacity),
         tables: vec![
             TitledTable { title: "Root requests that missed, by load".into(), table },
@@ -130,15 +122,18 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
         Claim {
             claimed: "Fewer root SLO misses than hardware-only and pipeline-agnostic planning (Fig. 5)".into(),
             seen: format!(
-                "fewest on {least} of {} loads; hardware-only misses {} times as many on the mean, pipeline-agnostic planning {} (accuracies in \
+                "fewest on {least} of {} loads; hardware-only misses {} times as many on the mean, pipeline-agnostic \
+                 planning {} (accuracies in \
                  the table)",
                 missed.len(),
                 shown(times(1)),
                 shown(times(2))
             ),
             verdict: Verdict::of(least == missed.len()),
-            why: "Between two plans nothing but headroom and early dropping meets a rise of the load. Pipeline-agnostic planning fills the cluster \
-                  with fast variants at every load, so it has capacity in hand when the load rises, and pays for it in accuracy."
+            why: "Between two plans nothing but headroom and early dropping meets a rise of the load. Pipeline-agnostic \
+                  planning fills the cluster \
+                  with fast variants at every load, so it has capacity in hand when the load rises, and pays for it in \
+                  accuracy."
                 .into(),
         },
         Claim {
@@ -152,23 +147,31 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
         },
         Claim {
             claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5)".into(),
-            seen: format!("{factor:.2} times with replanning: peaks of {:.0} and {:.0} queries/s", capacity[0], capacity[1]),
+            seen: format!(
+                "{factor:.2} times with replanning: peaks of {:.0} and {:.0} queries/s",
+                capacity[0], capacity[1]
+            ),
             verdict: Verdict::of(factor >= 2.5),
-            why: "The factor is that of the fastest variants over the most accurate ones, less what each change of plan costs.".into(),
+            why: "The factor is that of the fastest variants over the most accurate ones, less what each change of plan \
+                  costs."
+                .into(),
         },
         Claim {
             claimed: "The published code of that system lost 53.5 % on the Twitter day and 58.7 % on the stairs".into(),
             seen: format!("ours loses {} at worst", percent(worst)),
             verdict: Verdict::of(worst < 0.5),
-            why: "That code orders the groups below the root from the least accurate on, reroutes to backups when there is no time left for \
-                  them, and gives each stage a deadline of its own; ours follows the paper's text. And ours plans for more than the load \
+            why: "That code orders the groups below the root from the least accurate on, reroutes to backups when there \
+                  is no time left for \
+                  them, and gives each stage a deadline of its own; ours follows the paper's text. And ours plans for \
+                  more than the load \
                   that it saw, which a rise within 10 s needs."
                 .into(),
         },
     ]
 }
 
-/// The largest peak of the ramp's shape with at most 1 % missed, by contender: the table, and the peaks in queries per second.
+/// The largest peak of the ramp's shape with at most 1 % missed, by contender: a table, and the peaks in queries per
+/// second.
 fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Table, [f64; 3]), Failure> {
     const STEP: f64 = 1.25;
     let mut table = Table::new(&["planner", "peak qps", "missed", "accuracy"]);
@@ -177,7 +180,7 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
     let top = shape.iter().copied().fold(0.0, f64::max);
     for (planned, capacity) in planned.iter().zip(&mut capacity) {
         let (mut found, mut hopeless) = (None, 0);
-        // what each contender does best with on the ramp as it is
+        // The best policy of each contender on the unscaled ramp.
         let dropping = planned
             .run_with_best_settings(&shape, &[2.2], planned.contender.dropping)?
             .map_or(planned.contender.dropping[0], |b| b.dropping);
@@ -201,4 +204,21 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
         *capacity = found.map_or(0.0, |f| f.0);
     }
     Ok((table, capacity))
+}
+
+/// The method, in words.
+fn method() -> String {
+    format!(
+        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, replicas that load in {LOAD_MS:.0} ms. Every 10 s the \
+         load of the last 10 s \
+         and its moving average are seen, the larger is planned for, and the plan comes into force half a second \
+         later while the \
+         old one serves. Each planner has the headroom ({} to {} times that load) and, of its dropping policies, the \
+         one that miss least \
+         on one seed; figures are of the next. The list of headrooms was made longer twice after figures of a shorter \
+         one had been seen \
+         (up to 2.2, two-step planning missed 6.29 % on the Twitter day); it is the same for all planners.",
+        HEADROOMS[0],
+        HEADROOMS[HEADROOMS.len() - 1]
+    )
 }

@@ -1,4 +1,4 @@
-//! Where Loki's rerouting (section 5.2) has something to do: a faster variant of the next task with capacity to spare.
+//! When does Loki's rerouting (section 5.2) help? With a faster variant of the next task that has capacity to spare.
 
 use crate::reproduce::lab::{
     BuiltIn, Lab, bursts_between, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline,
@@ -13,7 +13,7 @@ use apportion_serving::most_accurate_first;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// Two tasks; the second has two variants, of which the large one takes 80 ms for four queries.
+/// Two tasks. The second has two variants; the large one takes 80 ms for four queries.
 const PROBLEM: &str = "
 version: 1
 objective: {mode: max_accuracy}
@@ -40,7 +40,7 @@ const FIRST_MS: f64 = 13.0;
 /// Time of a full batch of the second task's large variant, in ms.
 const LARGE_MS: f64 = 80.0;
 
-/// The first task takes so many times as long, on as many times the replicas.
+/// Factors on the time and on the replicas of the first task.
 const FIRST: [u32; 2] = [1, 5];
 
 /// Replicas of the first task, before that.
@@ -87,7 +87,7 @@ impl Case {
         FIRST_MS * f64::from(self.first)
     }
 
-    /// The pipeline; its SLO is what planning charges for the two batches.
+    /// The pipeline. Its SLO is the charge of planning for the two batches.
     fn problem(self) -> Result<Problem, Failure> {
         let scaled = |profile: &mut Profile, factor: f64| {
             let scaled = |r: &ProfileRow| ProfileRow { latency_ms: factor * r.latency_ms, ..r.clone() };
@@ -100,7 +100,7 @@ impl Case {
         })
     }
 
-    /// The large variant takes all queries of the demand, the small one has everything to spare.
+    /// The plan: the large variant takes all queries of the demand, the small one is idle.
     fn plan(self, problem: &Problem) -> Result<Plan, Failure> {
         let assignment = |task: &str, variant: &str, replicas, traffic_share| Assignment {
             group: GroupName { task: task.into(), variant: variant.into(), hardware: "gpu".into(), share: Share::WHOLE },
@@ -130,7 +130,7 @@ impl Case {
         Ok(Plan { pipelines: vec![part], cost_per_hour: 0.0 })
     }
 
-    /// Missed by policy, and what became of queries that were behind under the last.
+    /// The missed shares by policy, and the fates of late queries under the last policy.
     fn run(self, lab: &Lab) -> Result<([f64; 4], Late), Failure> {
         let problem = self.problem()?;
         let plan = self.plan(&problem)?;
@@ -147,12 +147,12 @@ impl Case {
     }
 }
 
-/// A share of some queries.
+/// A share of some queries in percent.
 pub fn percent_of(of: u64, all: u64) -> String {
     percent(of as f64 / all.max(1) as f64)
 }
 
-/// Rerouting on plans made by hand, and the paper's claim on them.
+/// Compares the policies on hand-made plans, with the paper's claim.
 pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
     let cases = Case::all();
     lab.show_step("loki-dropping: plans by hand");
@@ -192,13 +192,20 @@ fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
         FIRST.iter().flat_map(|&f| SMALL.iter().map(move |&s| (f, s))).map(|(f, s)| line(f, s)).collect();
     let is_reached = of(FIRST[0], SMALL[2]).iter().all(is_best);
     Claim {
-        claimed: "Rerouting misses least (section 6.3); here where the next task has a faster variant with all its capacity to spare, after a \
+        claimed: "Rerouting misses least (section 6.3); here where the next task has a faster variant with all its \
+                  capacity to spare, after a \
                   short first task"
             .into(),
-        seen: format!("least of the four, by the first task and the faster variant (its mean against last-task dropping's): {}", lines.join("; ")),
+        seen: format!(
+            "least of the four, by the first task and the faster variant (its mean against last-task \
+                       dropping's): {}",
+            lines.join("; ")
+        ),
         verdict: Verdict::of(is_reached),
-        why: "What a query is behind by must be less than what the faster batch saves: the first task's batches must be short beside the \
-              second's, and the small variant's too. No planner made such a plan here: it would leave the small variant idle."
+        why: "What a query is behind by must be less than what the faster batch saves: the first task's batches must be \
+              short beside the \
+              second's, and the small variant's too. No planner made such a plan here: it would leave the small variant \
+              idle."
             .into(),
     }
 }
@@ -208,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_small_variant_is_idle_until_something_is_rerouted() {
+    fn the_small_variant_is_idle_without_rerouting() {
         let case = Case { first: 1, small: 0.1, load: LOADS[2] };
         let problem = case.problem().expect("a pipeline");
         let plan = case.plan(&problem).expect("a plan");

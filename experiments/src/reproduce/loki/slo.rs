@@ -9,7 +9,7 @@ use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, percent};
 
-/// A day's shape squeezed into a few minutes, from 50 to 425 queries per second.
+/// The shape of a day in a few minutes, from 50 to 425 queries per second.
 fn day(lab: &Lab) -> Result<Vec<f64>, Failure> {
     let seconds = lab.full_or_quick(300, 8);
     if let Some(file) = lab.data_file("traces/anchor_ta300.csv") {
@@ -23,7 +23,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
     let problem = traffic_problem(lab)?;
     let shape = scaled(&day(lab)?, 1.0);
     let peak = rate_quantile(&shape, 0.95);
-    // the peak of the load asks for accuracy scaling at the paper's SLO on these profiles
+    // With this peak, the paper's SLO needs accuracy scaling on these profiles.
     let rates = scaled(&shape, 300.0 / peak);
     let rates: Vec<f64> = rates.into_iter().step_by(5).collect();
     let seen: Workload = load(&rates, ArrivalProcess::Poisson, lab.seed);
@@ -65,9 +65,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
         name: "loki-slo",
         title: "Accuracy and misses under tight and loose SLOs",
         source: "Loki, Fig. 8",
-        method: "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static two-step \
-                 plan per SLO, made by the check loop on one seed, judged on the next, served with rerouting."
-            .into(),
+        method: method(),
         claims: vec![Claim {
             claimed: "Accuracy rises with the SLO, sharply at first, then less and less (section 6.4)".into(),
             seen: format!("rises or stays at {rises} of {steps} steps"),
@@ -75,6 +73,17 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             why: "Among plans that hold, the check loop may stop at one that is not the most accurate.".into(),
         }],
         tables: vec![TitledTable { title: "By SLO".into(), table }],
-        plots: vec![plot("Accuracy by SLO", "accuracy", accuracy), plot("Missed root requests by SLO", "missed (%)", missed)],
+        plots: vec![
+            plot("Accuracy by SLO", "accuracy", accuracy),
+            plot("Missed root requests by SLO", "missed (%)", missed),
+        ],
     })
+}
+
+/// The method, in words.
+fn method() -> String {
+    "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static \
+             two-step \
+             plan per SLO, made by the check loop on one seed, judged on the next, served with rerouting."
+        .into()
 }

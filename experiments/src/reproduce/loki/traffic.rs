@@ -17,7 +17,7 @@ pub fn traffic_problem(lab: &Lab) -> Result<Problem, Failure> {
     Ok(problem.changed(|d| d.hardware[0].count = Some(DEVICES)).map_err(|e| anyhow::anyhow!("{e:?}"))?)
 }
 
-/// Time in which a replica loads; the profiles have none. A variant's file of some hundred MiB, from a local disk.
+/// Loading time of a replica, because the profiles have none: a file of some hundred MiB from a local disk.
 pub const LOAD_MS: f64 = 1000.0;
 
 /// The traffic pipeline on 20 devices with replicas that take time to load.
@@ -28,11 +28,11 @@ pub fn loading_traffic_problem(lab: &Lab) -> Result<Problem, Failure> {
     })
 }
 
-/// A shape of load, and the share of root requests that the published code lost on it: its own system, its "InferLine", its "Proteus".
+/// A shape of load, with the shares of root requests that the published code lost on it.
 pub struct Shape {
     /// Its name in tables.
     pub name: &'static str,
-    /// Queries per second by second.
+    /// Queries per second, for each second.
     pub rates: Vec<f64>,
     /// Shares that the published code missed: two-step, hardware-only, pipeline-agnostic.
     pub published: Option<[f64; 3]>,

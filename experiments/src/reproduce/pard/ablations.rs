@@ -1,4 +1,4 @@
-//! PARD's ablations (section 5.3): what each part of the policy is worth, in pairs of runs on the same arrivals.
+//! What is each part of PARD worth, in pairs of runs on the same arrivals (section 5.3)?
 
 use super::case::{first_names, make_case, ratio, run_policies, seeds, traces};
 use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, interval, invalid_rate, mean, with_interval};
@@ -24,12 +24,12 @@ const ABLATIONS: [Dropping; 11] = [
 /// Draws of each load: with 24 loads few are enough.
 const DRAWS: usize = 3;
 
-/// Of one policy, by run.
+/// The results of one policy, by run.
 #[derive(Clone, Default)]
 struct AblationRuns {
     dropped: Vec<f64>,
     invalid: Vec<f64>,
-    /// Drop rate less that of the full policy on the same arrivals.
+    /// Drop rate minus that of the full policy on the same arrivals.
     worse: Vec<f64>,
     /// Goodput over that of the full policy.
     goodput: Vec<f64>,
@@ -98,7 +98,8 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-ablations",
         title: "What each part of PARD is worth",
         source: "PARD, Fig. 11 and Table 1",
-        method: "Pipelines, plans, traces and draws as in pard-goodput. Each ablation meets the same arrivals as the full policy; the \
+        method: "Pipelines, plans, traces and draws as in pard-goodput. Each ablation meets the same arrivals as the full \
+                 policy; the \
                  difference of the drop rates is run by run, with the 95 % interval of its mean over all runs."
             .into(),
         claims: vec![claim(&better, &open)],
@@ -118,14 +119,19 @@ fn claim(better: &[String], open: &[String]) -> Claim {
     Claim {
         claimed: "Each ablation drops more than the full policy (section 5.3)".into(),
         seen: match better.is_empty() {
-            true => format!("so for all eleven, on the mean; not told from chance: {}", if open.is_empty() { "none".into() } else { first_names(open) }),
+            true => format!(
+                "so for all eleven, on the mean; not told from chance: {}",
+                if open.is_empty() { "none".into() } else { first_names(open) }
+            ),
             false => format!("these drop less on the mean: {}", first_names(better)),
         },
         verdict: Verdict::of(better.is_empty()),
         why: match better.is_empty() {
             true => String::new(),
-            false => "Parts that decide the order of the queue are worth the least here: a delayed change of order guards against \
-                      loads that swing around the capacity, and with a static plan and exact profiles an early change costs little."
+            false => "Parts that decide the order of the queue are worth the least here: a delayed change of order guards \
+                      against \
+                      loads that swing around the capacity, and with a static plan and exact profiles an early change \
+                      costs little."
                 .into(),
         },
     }

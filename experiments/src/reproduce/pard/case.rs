@@ -7,14 +7,13 @@ use apportion_estimator::{ArrivalProcess, Foresight, Workload};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 
-/// Who is compared, the paper's policy first.
+/// The compared policies, the paper's first.
 pub const POLICIES: [Dropping; 4] = [Dropping::Pard, Dropping::Nexus, Dropping::ClipperPlusPlus, Dropping::Naive];
 
-/// The rate that plans are made for; they serve somewhat more, for replicas are whole.
+/// The planned rate. Plans serve somewhat more, because replicas are whole.
 pub const PLANNED_QPS: f64 = 300.0;
 
-/// A second is overloaded if it offers more than the plan was made for, and so many seconds after it: the length of the
-/// window over which PARD averages.
+/// The seconds after an overloaded second that count as overloaded too: the length of the window over which PARD averages.
 pub const DRAIN_SECONDS: usize = 5;
 
 /// A load with a name.
@@ -23,7 +22,7 @@ pub struct BurstyTrace {
     pub rates: Vec<f64>,
 }
 
-/// Traces whose rate rises faster than a plan could follow.
+/// Traces with rates that rise faster than a plan could follow.
 pub fn traces(lab: &Lab) -> Result<Vec<BurstyTrace>, Failure> {
     let seconds = lab.full_or_quick(300, 12);
     let mut traces = vec![
@@ -61,7 +60,7 @@ pub fn capacities_qps(problem: &Problem, plan: &Plan) -> Vec<f64> {
     pipeline.tasks.iter().map(|t| task(&t.name)).collect()
 }
 
-/// A pipeline with its plan and a load that exceeds what the plan serves in a quarter of the seconds.
+/// A pipeline with its plan, and a load that exceeds the plan's capacity in a quarter of the seconds.
 #[derive(Clone)]
 pub struct Case {
     pub problem: Problem,
@@ -85,7 +84,7 @@ pub fn make_case(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, trace: &Bursty
     Ok(Some(Case { problem, plan, capacity_qps, rates }))
 }
 
-/// One pipeline of the four, planned for a rate, by itself.
+/// One of the four pipelines, with a plan for a rate.
 fn planned(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, qps: f64) -> Result<Option<(Problem, Plan)>, Failure> {
     let all = PARD.problem()?;
     let problem = lab::with_pipeline(&all, pipeline, |d| {
@@ -95,14 +94,14 @@ fn planned(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, qps: f64) -> Result<
     Ok(lab.plan(&problem, Planner::Milp, None).map(|plan| (problem, plan)))
 }
 
-/// How one policy fared on one load.
+/// The result of one policy on one load.
 pub struct PolicyResult {
     pub policy: Dropping,
     pub goodput: Option<f64>,
     pub estimate: Estimate,
 }
 
-/// How policies fare on one draw of a case's load, in their order.
+/// Runs policies on one draw of a case's load. Results are in their order.
 pub fn run_policies(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec<PolicyResult>, Failure> {
     let workload = case.workload(seed);
     let one = |&policy: &Dropping| {
@@ -114,7 +113,7 @@ pub fn run_policies(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec
     policies.iter().map(one).collect()
 }
 
-/// How PARD fares on one draw of a case's load when it looks ahead in this way.
+/// Runs PARD on one draw of a case's load, with these settings of its estimate.
 pub fn run_with_foresight(case: &Case, foresight: Foresight, seed: u64) -> Result<PolicyResult, Failure> {
     let run = replay_foreseeing(&case.problem, &case.plan, &case.workload(seed), foresight)?;
     let seconds = Seconds::of(&run.requests);
@@ -122,7 +121,7 @@ pub fn run_with_foresight(case: &Case, foresight: Foresight, seed: u64) -> Resul
     Ok(PolicyResult { policy: Dropping::Pard, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
 }
 
-/// The seeds of the draws on which policies are compared in pairs: plans are made on the one before.
+/// The seeds of the draws on which policies are compared in pairs. Plans are made on the seed before.
 pub fn seeds(lab: &Lab) -> Vec<u64> {
     (0..lab.full_or_quick(5, 2)).map(|i| lab.held_out_seed().wrapping_add(i)).collect()
 }
@@ -132,10 +131,10 @@ pub fn ratio(a: &PolicyResult, b: &PolicyResult) -> Option<f64> {
     Some(a.goodput? / b.goodput.filter(|g| *g > 0.0)?)
 }
 
-/// This share of the seconds stays below what the plan serves: bursts exceed it, the rest of the trace does not.
+/// The share of the seconds that stays below the plan's capacity. Bursts exceed it.
 pub const PROVISIONED: f64 = 0.75;
 
-/// Names, the first six of them.
+/// The first six names.
 pub fn first_names(cases: &[String]) -> String {
     const SHOWN_MAX: usize = 6;
     let shown = cases.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! PARD's comparisons (sections 5.2 to 5.4): dropping policies on one plan, so that nothing but the policy differs.
+//! How do dropping policies compare on one plan (PARD section 5.2)? Only the policy differs.
 
 use super::case::{
     DRAIN_SECONDS, PLANNED_QPS, POLICIES, PROVISIONED, PolicyResult, first_names, make_case, ratio, run_policies, seeds,
@@ -10,7 +10,7 @@ use apportion_domain::{Dropping, Estimate};
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, optional, percent};
 
-/// One policy over all draws of one case, against the paper's.
+/// The means of one policy over all draws of one case, against the paper's policy.
 struct PolicyMeans {
     goodput: Option<f64>,
     /// Goodput of the paper's policy over this one's, draw by draw.
@@ -69,7 +69,12 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
         title: "Proactive dropping against reactive dropping on bursts",
         source: "PARD, Fig. 8 and 10",
         method: format!(
-            "Four pipelines of invented profiles in the shape of the paper's (three chains and a DAG), planned for {PLANNED_QPS} queries/s; every              trace is scaled so that {:.0} % of its seconds stay below what the plan serves with full batches. Batching is `forming` for all; only              the dropping policy differs. Means over {} draws of the arrivals; gains are draw by draw, with 95 % intervals. Goodput is over the              seconds above that rate and the {DRAIN_SECONDS} after each; drop rate (late counts as dropped) and invalid rate (device time              of requests not in time) are over the whole run.",
+            "Four pipelines of invented profiles in the shape of the paper's (three chains and a DAG), planned for \
+             {PLANNED_QPS} queries/s; every              trace is scaled so that {:.0} % of its seconds stay below what \
+             the plan serves with full batches. Batching is `forming` for all; only              the dropping policy \
+             differs. Means over {} draws of the arrivals; gains are draw by draw, with 95 % intervals. Goodput is over \
+             the              seconds above that rate and the {DRAIN_SECONDS} after each; drop rate (late counts as \
+             dropped) and invalid rate (device time              of requests not in time) are over the whole run.",
             100.0 * PROVISIONED,
             seeds(lab).len()
         ),
@@ -105,10 +110,11 @@ fn compare_with_pard(case: &str, pard: &PolicyMeans, policy: Dropping, other: &P
     })
 }
 
-/// The paper is about loads that require dropping: the reactive policy loses at least this share.
+/// A load requires dropping if the reactive policy loses at least this share.
 const DROPPING_REQUIRED: f64 = 0.05;
 
-/// And this is what they lose where its conditions hold: bursts well above the capacity, long enough to fill the queues.
+/// The share that a reactive policy loses under the paper's conditions: bursts well above the capacity, long enough to fill
+/// the queues.
 const DROPPING_HEAVY: f64 = 0.15;
 
 fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
@@ -131,7 +137,8 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
             claimed: "Goodput 16 % to 176 % above nexus and clipper++ (abstract)".into(),
             seen: match geometric_mean(&gains) {
                 Some(mean) => format!(
-                    "{} to {}, mean {}, in the {} comparisons in which the other drops at least {}; at least 16 % in {} of the {} in which \
+                    "{} to {}, mean {}, in the {} comparisons in which the other drops at least {}; at least 16 % in {} \
+                     of the {} in which \
                      it drops at least {}{}",
                     gain(least),
                     gain(most),
@@ -146,7 +153,8 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
                 None => "the others drop less than 5 % everywhere".into(),
             },
             verdict: open_or(below.is_empty()),
-            why: "No policy's goodput exceeds what the plan serves. Where bursts are short spikes of four times the rate most of what is \
+            why: "No policy's goodput exceeds what the plan serves. Where bursts are short spikes of four times the rate \
+                  most of what is \
                   lost is lost to everybody, and in the three modules of tm fewer go wrong late than in the five of lv."
                 .into(),
         },
@@ -169,16 +177,20 @@ fn names_of_duels(duels: &[&Duel]) -> Vec<String> {
     duels.iter().map(|d| d.case.clone()).collect()
 }
 
-/// How hard the loads are on which the paper's policy is behind.
+/// Explains the comparisons that the paper's policy loses.
 fn explain_losses(behind: &[&Duel]) -> String {
     let most = behind.iter().map(|d| d.dropped).fold(0.0, f64::max);
     match behind {
         [] => String::new(),
         _ => format!(
-            "On those the other policy loses {} at most. The estimate is not the reason: without any of what comes later (pard-back), or \
-             without batch waits (pard-lower), PARD drops the same. The priority is: where a second or two exceed the capacity by little, \
-             queries could wait until there is room for all, but while those with most time left are served first (section 4.3) the \
-             others do not live to see it. With the other order throughout (pard-lbf) it drops less than nexus. The paper's formula for when \
+            "On those the other policy loses {} at most. The estimate is not the reason: without any of what comes later \
+             (pard-back), or \
+             without batch waits (pard-lower), PARD drops the same. The priority is: where a second or two exceed the \
+             capacity by little, \
+             queries could wait until there is room for all, but while those with most time left are served first \
+             (section 4.3) the \
+             others do not live to see it. With the other order throughout (pard-lbf) it drops less than nexus. The \
+             paper's formula for when \
              the order changes is lost in our copy; none of the readings that were tried is ahead here.",
             percent(most)
         ),

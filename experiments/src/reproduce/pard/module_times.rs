@@ -1,17 +1,17 @@
-//! What the modules of one run measured second by second, as PARD's section 5.3 looks at it.
+//! What did the modules of one run measure second by second (PARD section 5.3)?
 
 use crate::reproduce::lab::{mean_ms, variance};
 use apportion_estimator::ModulePeriod;
 use apportion_serving::Priority;
 
-/// The reports of one pipeline's modules.
+/// The reports of the modules of one pipeline.
 pub struct ModuleTimes {
     /// By second, then by module.
     periods: Vec<ModulePeriod>,
     modules: usize,
 }
 
-/// Standard deviations over queries, in ms, summed over the modules as if these were independent.
+/// Standard deviations over queries in ms, summed over the modules as if modules were independent.
 pub struct Spread {
     /// Of the time in queues.
     pub queueing: f64,
@@ -47,7 +47,7 @@ impl ModuleTimes {
         (0..self.modules).map(|m| self.queued_ms(second, m)).sum()
     }
 
-    /// What a module takes in this second: the means of queueing, batch wait and execution.
+    /// The time that a module takes in this second: the sum of the means of queueing, batch wait and execution.
     pub fn need_ms(&self, second: usize, module: usize) -> f64 {
         let queries = &self.at(second, module).queries;
         let started = [&queries.waits, &queries.executions].map(|spans| mean_ms(spans.iter().copied()));
@@ -75,7 +75,7 @@ impl ModuleTimes {
         samples
     }
 
-    /// How much queries differ in each part of their time, over the chosen seconds.
+    /// The spread of each part of the queries' time, over the chosen seconds.
     pub fn spread(&self, is_chosen: impl Fn(usize) -> bool) -> Spread {
         let mut sums = [0.0; 3];
         for module in 0..self.modules {
@@ -85,7 +85,7 @@ impl ModuleTimes {
         Spread { queueing, wait, execution }
     }
 
-    /// Arrivals at a module in the chosen seconds, in order: when, in ms, and what the query had left of its SLO, in ms.
+    /// Arrivals at a module in the chosen seconds, in order: the moment and the rest of the query's SLO, both in ms.
     pub fn remaining(&self, module: usize, is_chosen: impl Fn(usize) -> bool) -> Vec<(f64, f64)> {
         let chosen = (0..self.seconds()).filter(|s| is_chosen(*s));
         let entries = chosen.flat_map(|s| &self.at(s, module).queries.entries);
@@ -105,13 +105,13 @@ impl ModuleTimes {
         (0..self.modules).map(of).sum()
     }
 
-    /// Share of the modules' seconds in which queries with most left came first.
+    /// Share of the modules' seconds in which queries with the most time left came first.
     pub fn high_first(&self) -> f64 {
         let high = self.periods.iter().filter(|p| p.priority == Priority::HighBudgetFirst).count();
         high as f64 / self.periods.len().max(1) as f64
     }
 
-    /// Queries per second that came to a module over what it serves, by second.
+    /// Arrivals at a module over its capacity, by second.
     pub fn load(&self, module: usize, capacity_qps: f64) -> Vec<(f64, f64)> {
         (0..self.seconds()).map(|s| (s as f64, self.at(s, module).arrived as f64 / capacity_qps)).collect()
     }
@@ -123,8 +123,8 @@ impl ModuleTimes {
     }
 }
 
-/// Sums over all modules of one query's queueing, batch wait and execution each, drawn as if the modules were independent, in ms. The
-/// draws are a lattice (a Kronecker sequence), the same in every run.
+/// Sums over all modules of queueing, batch wait and execution in ms, drawn as if the modules were independent. The draws
+/// are a lattice (a Kronecker sequence), the same in every run.
 pub fn aggregates(times: &ModuleTimes) -> [Vec<f64>; 3] {
     const DRAWS: usize = 2_000;
     let mut sums = [const { Vec::new() }; 3];
@@ -142,10 +142,10 @@ pub fn aggregates(times: &ModuleTimes) -> [Vec<f64>; 3] {
     sums
 }
 
-/// Arrivals that are compared in their order: that many after each other at most.
+/// The largest distance in the order of arrival between two compared arrivals.
 pub const NEAR: usize = 20;
 
-/// Of pairs of arrivals near each other, at different moments: the share in which the later has less left.
+/// The share of near pairs of arrivals at different moments in which the later one has less time left.
 pub fn inversions(arrivals: &[(f64, f64)]) -> f64 {
     let (mut pairs, mut inverted) = (0_u64, 0_u64);
     for (at, first) in arrivals.iter().enumerate() {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_reports() {
+    fn module_times_match_the_reports() {
         let (low, high) = (Priority::LowBudgetFirst, Priority::HighBudgetFirst);
         let periods = vec![
             period(1, 0, &[1.0, 3.0], low),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn inversions_are_counted_among_arrivals_at_different_moments() {
+    fn inversions_ignore_arrivals_at_one_moment() {
         assert_eq!(inversions(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)]), 0.0);
         assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)]), 1.0);
         assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)]), 1.0 / 3.0);

@@ -1,5 +1,4 @@
-//! PARD's plots over time (section 5.3, Fig. 12 and 13): what modules need of the SLO, what of it is uncertain, how queues grow
-//! under other orders, what requests have left, and how often the order changes.
+//! How do budgets, waits, queues and orders change over time under PARD (section 5.3, Fig. 12 and 13)?
 
 use super::case::{BurstyTrace, Case, DRAIN_SECONDS, capacities_qps, make_case, traces};
 use super::module_times::{ModuleTimes, NEAR, Spread, aggregates, inversions};
@@ -18,10 +17,10 @@ const ORDERS: [Dropping; 5] =
 /// Pipeline lv, as in the paper's Fig. 12.
 const PIPELINE: usize = 1;
 
-/// A variance is far greater than another if it is more than so many times that.
+/// The factor at which one variance is far greater than another.
 const FAR_GREATER: f64 = 2.0;
 
-/// Loads of which there are plots: steep bursts that are built in, and the paper's trace where it is in the shared data.
+/// Loads with plots: built-in steep bursts, and the paper's trace if the data folder has it.
 const SHOWN: [&str; 2] = ["bursts x2", "twitter bursty"];
 
 /// One policy on one load.
@@ -29,7 +28,7 @@ struct PolicyRun {
     policy: Dropping,
     times: ModuleTimes,
     missed: f64,
-    /// By second: whether more is offered than the plan serves, or was just before.
+    /// For each second, whether it or one just before offers more than the plan serves.
     overloaded: Vec<bool>,
 }
 
@@ -47,7 +46,7 @@ impl PolicyRun {
         self.overloaded.get(second).copied().unwrap_or(false)
     }
 
-    /// The mean over the seconds that are overloaded, or over the others, of what queries queue in all modules together, in ms.
+    /// The mean queueing time in all modules together in ms, over the overloaded seconds or over the others.
     fn queueing_ms(&self, is_overloaded: bool) -> f64 {
         let chosen = (0..self.times.seconds()).filter(|&s| self.is_overloaded(s) == is_overloaded);
         mean(&chosen.map(|s| self.times.queueing_ms(s)).collect::<Vec<_>>())
@@ -119,10 +118,14 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-over-time",
         title: "PARD over time: budgets, waits, queues, remaining time, changes of order",
         source: "PARD, Fig. 12 and 13",
-        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Every second the stations of each module report every \
-                 query: how long it queued, how long it waited in its batch, how long the batch takes, what was left of its SLO. The policies \
-                 differ in the order of the queue alone. The paper's runs scale while they serve, so that its peaks in Fig. 12(a) are cold \
-                 starts; here the plan stands still and peaks are bursts. Its figures are pictures that our copy does not have: what is held \
+        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Every second the stations of each \
+                 module report every \
+                 query: how long it queued, how long it waited in its batch, how long the batch takes, what was left of \
+                 its SLO. The policies \
+                 differ in the order of the queue alone. The paper's runs scale while they serve, so that its peaks in \
+                 Fig. 12(a) are cold \
+                 starts; here the plan stands still and peaks are bursts. Its figures are pictures that our copy does not \
+                 have: what is held \
                  against it is what its text says of them."
             .into(),
         claims,
@@ -131,7 +134,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// Fig. 12(a): what of the SLO each module takes, second by second.
+/// Fig. 12(a): the part of the SLO that each module takes, by second.
 fn budgets(shown: &[&OrderRuns]) -> Panel {
     let mut table = Table::new(&[
         "load",
@@ -174,24 +177,35 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
             series,
         ));
     }
-    panel.claims.push(Claim {
-        claimed: "Modules' demands on the latency budget change quickly, and a fixed split cannot move budget to where it is needed (section \
-                  5.3, Fig. 12(a))"
-            .into(),
-        seen: format!(
-            "in {above_any} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all together stay within it"
-        ),
-        verdict: Verdict::of(movable > 0),
-        why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either.".into(),
-    });
+    panel.claims.push(budgets_claim(above_any, movable));
     panel.tables.push(TitledTable {
-        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to execution times)".into(),
+        title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to \
+                execution times)"
+            .into(),
         table,
     });
     panel
 }
 
-/// Seconds in which a module takes more than its part of the SLO, and those of them in which all modules together stay within it.
+/// The claim of Fig. 12(a), for the seconds of [`seconds_above`].
+fn budgets_claim(above_any: usize, movable: usize) -> Claim {
+    Claim {
+        claimed: "Modules' demands on the latency budget change quickly, and a fixed split cannot move budget to where it \
+                  is needed (section \
+                  5.3, Fig. 12(a))"
+            .into(),
+        seen: format!(
+            "in {above_any} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all \
+             together stay within it"
+        ),
+        verdict: Verdict::of(movable > 0),
+        why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either."
+            .into(),
+    }
+}
+
+/// Seconds in which a module takes more than its part of the SLO, and those of them in which all modules together stay
+/// within it.
 fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> (usize, usize) {
     let (mut above_any, mut movable) = (0, 0);
     for second in 0..run.times.seconds() {
@@ -203,7 +217,7 @@ fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> (usize, usize) 
     (above_any, movable)
 }
 
-/// Fig. 12(b): which part of the later time is uncertain.
+/// Fig. 12(b): the uncertain part of the later time.
 fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     let mut table =
         Table::new(&["load", "seconds", "sum of queueing, sd ms", "sum of batch waits, sd ms", "sum of executions, sd ms"]);
@@ -234,16 +248,20 @@ fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots: plots.collect(),
         claims: vec![Claim {
-            claimed: "The sum of batch waits has a far greater variance than those of queueing and of execution (section 5.3, Fig. 12(b))".into(),
+            claimed: "The sum of batch waits has a far greater variance than those of queueing and of execution (section \
+                      5.3, Fig. 12(b))"
+                .into(),
             seen: format!(
-                "the greatest on {} of {} loads, by a factor of {} over the next on the mean; on {} without the seconds of overload",
+                "the greatest on {} of {} loads, by a factor of {} over the next on the mean; on {} without the seconds \
+                 of overload",
                 most[0],
                 loads.len(),
                 optional(geometric_mean(&over)),
                 most[1]
             ),
             verdict: Verdict::of(most[0] == loads.len() && over.iter().all(|factor| *factor >= FAR_GREATER)),
-            why: "A batch here is of whatever entered it, and its time is that of its size: with less load batches get smaller, which makes execution times \
+            why: "A batch here is of whatever entered it, and its time is that of its size: with less load batches get \
+                  smaller, which makes execution times \
                   differ as much as batch waits. The paper's batch sizes are set beforehand."
                 .into(),
         }],
@@ -260,7 +278,7 @@ fn distribution(name: String, values: &[f64]) -> Series {
     Series { name, points: points.collect() }
 }
 
-/// Fig. 12(c): how queues grow under other orders.
+/// Fig. 12(c): the growth of queues under other orders.
 fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     let mut table = Table::new(&["load", "order", "queueing under overload ms", "otherwise ms", "missed"]);
     let mut longer = [0; 2];
@@ -282,7 +300,7 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
         points: (0..run.times.seconds()).map(|s| (s as f64, run.times.queueing_ms(s))).collect(),
     };
     let plots = shown.iter().map(|load| {
-        // pard-lbf would cover pard-fcfs where all that queues queues at the first module
+        // The line of pard-lbf would cover that of pard-fcfs if all queries queue at the first module.
         let chosen = [Dropping::PardFcfs, Dropping::Pard];
         load.plot(
             "queueing in all modules by order",
@@ -293,20 +311,25 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots: plots.collect(),
         claims: vec![Claim {
-            claimed: "In bursts requests pile up in order of arrival (pard-fcfs) and with the least time left first (pard-lbf): they queue longer \
+            claimed: "In bursts requests pile up in order of arrival (pard-fcfs) and with the least time left first \
+                      (pard-lbf): they queue longer \
                       than under the full policy (section 5.3, Fig. 12(c))"
                 .into(),
             seen: format!("pard-fcfs queues longer on {} of {judged} loads, pard-lbf on {}", longer[0], longer[1]),
             verdict: Verdict::of(longer.iter().all(|n| *n == judged)),
-            why: "Queueing is that of queries that enter a batch. Those that are given up while others pass them are not in it. Where all that queues \
+            why: "Queueing is that of queries that enter a batch. Those that are given up while others pass them are not \
+                  in it. Where all that queues \
                   queues at the first module, pard-fcfs and pard-lbf are the same: who came first has the least time left."
                 .into(),
         }],
-        tables: vec![TitledTable { title: "Fig. 12(c): queueing by order, mean over seconds of the sum over modules".into(), table }],
+        tables: vec![TitledTable {
+            title: "Fig. 12(c): queueing by order, mean over seconds of the sum over modules".into(),
+            table,
+        }],
     }
 }
 
-/// Fig. 12(d): what consecutive requests have left of their SLO.
+/// Fig. 12(d): the rest of the SLO of consecutive requests.
 fn remaining(shown: &[&OrderRuns]) -> Panel {
     const POINTS: usize = 40;
     let mut table =
@@ -341,19 +364,25 @@ fn remaining(shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots,
         claims: vec![Claim {
-            claimed: "What requests have left of their SLO varies much and does not follow their order of arrival (section 5.3, Fig. 12(d))".into(),
+            claimed: "What requests have left of their SLO varies much and does not follow their order of arrival \
+                      (section 5.3, Fig. 12(d))"
+                .into(),
             seen: format!(
-                "of two arrivals at most {NEAR} apart, the later has less left in {} (0 % if order told all, 50 % if nothing)",
+                "of two arrivals at most {NEAR} apart, the later has less left in {} (0 % if order told all, 50 % if \
+                 nothing)",
                 shown.join(", ")
             ),
             verdict: Verdict::of(inverted.iter().all(|s| (0.25..=0.75).contains(s))),
             why: "Queries of one batch arrive at the next module at one moment; such pairs are not counted.".into(),
         }],
-        tables: vec![TitledTable { title: "Fig. 12(d): left of the SLO on arrival at a module, outside bursts".into(), table }],
+        tables: vec![TitledTable {
+            title: "Fig. 12(d): left of the SLO on arrival at a module, outside bursts".into(),
+            table,
+        }],
     }
 }
 
-/// Fig. 13: how often the order changes with and without delayed transition.
+/// Fig. 13: the number of changes of order with and without delayed transition.
 fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     const COMPARED: [Dropping; 2] = [Dropping::Pard, Dropping::PardInstant];
     let mut table = Table::new(&["load", "policy", "changes of order", "of module seconds: most left first", "missed"]);
@@ -383,11 +412,13 @@ fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     Panel {
         plots,
         claims: vec![Claim {
-            claimed: "Without delayed transition the order changes more often while the load fluctuates, and more is dropped (section 5.3, Fig. 13)"
+            claimed: "Without delayed transition the order changes more often while the load fluctuates, and more is \
+                      dropped (section 5.3, Fig. 13)"
                 .into(),
             seen: format!("changes more often on {more} of {} loads, drops more on {worse}", loads.len()),
             verdict: Verdict::of(more == loads.len() && worse == loads.len()),
-            why: "The band of section 4.3 is as wide as the load varies about its mean, so that in a burst it delays the change to the order that bursts need \
+            why: "The band of section 4.3 is as wide as the load varies about its mean, so that in a burst it delays the \
+                  change to the order that bursts need \
                   as well as it spares a change that noise asks for; pard-ablations has the difference with its interval."
                 .into(),
         }],

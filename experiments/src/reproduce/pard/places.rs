@@ -1,4 +1,4 @@
-//! Where along the pipeline requests are dropped (PARD sections 3.2 and 5.3, Fig. 2(c) and 11(b)).
+//! Where along the pipeline are requests dropped (PARD sections 3.2 and 5.3, Fig. 2(c) and 11(b))?
 
 use super::case::{Case, make_case, traces};
 use crate::reproduce::lab::{Lab, Records, in_parallel, invalid_rate, mean, replay};
@@ -21,19 +21,19 @@ const POLICIES: [Dropping; 8] = [
 /// Pipeline lv, as in the paper's Fig. 11.
 const PIPELINE: usize = 1;
 
-/// Part of the requests that are lost before or at the second of five modules, from which on the paper calls them concentrated there.
+/// The share of the losses that must lie at a place for the paper to call them concentrated there.
 const MOST: f64 = 0.5;
 
-/// One policy over all loads.
+/// The losses of one policy over all loads.
 #[derive(Clone, Default)]
 struct LossPlaces {
-    /// By module, and after the last of them those that were late.
+    /// Shares by module; the last entry is late requests.
     shares: Vec<Vec<f64>>,
     invalid: Vec<f64>,
 }
 
 impl LossPlaces {
-    /// Mean share of what was lost at this place.
+    /// Mean share of the losses at this place.
     fn at(&self, place: usize) -> f64 {
         mean(&self.shares.iter().map(|s| s[place]).collect::<Vec<_>>())
     }
@@ -43,7 +43,8 @@ impl LossPlaces {
     }
 }
 
-/// By module, and late: the shares of what one policy loses on one load, and its invalid rate. `None` if nothing is lost.
+/// The shares of one policy's losses on one load by module, with late requests last, and its invalid rate. `None` without
+/// losses.
 fn losses_by_module(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<(Vec<f64>, f64)>, Failure> {
     let run = replay(&made.problem, &made.plan, &made.workload(lab.held_out_seed()), policy, Records::Keep)?;
     let modules = made.problem.pipelines[0].tasks.len();
@@ -86,7 +87,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-where",
         title: "Where requests are dropped",
         source: "PARD, Fig. 2(c) and 11(b)",
-        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were not answered in time, by the \
+        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were not \
+                 answered in time, by the \
                  module that dropped them; late is what came through all modules too late. Means over the traces."
             .into(),
         claims: claims(&all, names.len() - 1),
@@ -101,7 +103,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// A claim that most of what is lost is lost where this share of it was.
+/// A claim that most losses lie at a place. `share` of them did.
 fn concentrated(claimed: &str, share: f64) -> Claim {
     Claim {
         claimed: claimed.into(),
@@ -128,14 +130,20 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
         },
         Claim {
             claimed: "So is much of what clipper++ drops, though it drops earlier than nexus (section 5.2)".into(),
-            seen: format!("{}; {} in the first two modules", percent(later(Dropping::ClipperPlusPlus)), percent(early(Dropping::ClipperPlusPlus))),
+            seen: format!(
+                "{}; {} in the first two modules",
+                percent(later(Dropping::ClipperPlusPlus)),
+                percent(early(Dropping::ClipperPlusPlus))
+            ),
             verdict: Verdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
-            why: "The second module has a small part of the SLO, for it is fast, and the queries of one batch of the first arrive there at once: while they wait \
+            why: "The second module has a small part of the SLO, for it is fast, and the queries of one batch of the \
+                  first arrive there at once: while they wait \
                   for each other they overrun it. What passes has time enough for the rest."
                 .into(),
         },
         Claim {
-            claimed: "pard-back drops most in the last module and wastes more than any other ablation of the estimate; pard-sf drops there too; \
+            claimed: "pard-back drops most in the last module and wastes more than any other ablation of the estimate; \
+                      pard-sf drops there too; \
                       pard-oc hardly (section 5.3)"
                 .into(),
             seen: format!(
@@ -152,8 +160,10 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                     && last(Dropping::PardSf) > last(Dropping::PardOc)
                     && invalid(Dropping::PardBack) >= invalid(Dropping::PardSf).max(invalid(Dropping::PardOc)),
             ),
-            why: "More is offered to the first module than it serves, and the later ones can serve what it lets through: queues grow there, and whoever judges at \
-                  all judges there first. In the paper replicas are added while they serve, and cold starts move the place where queues grow."
+            why: "More is offered to the first module than it serves, and the later ones can serve what it lets through: \
+                  queues grow there, and whoever judges at \
+                  all judges there first. In the paper replicas are added while they serve, and cold starts move the \
+                  place where queues grow."
                 .into(),
         },
     ]

@@ -1,4 +1,4 @@
-//! PARD's sweeps (section 5.4): load, SLO, quantile.
+//! How do PARD's results change with its settings, the SLO and the load (section 5.4)?
 
 use super::case::{BurstyTrace, Case, POLICIES, PolicyResult, make_case, run_policies, run_with_foresight, traces};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, invalid_rate};
@@ -7,7 +7,7 @@ use apportion_estimator::Foresight;
 use apportion_support::exit::Failure;
 use apportion_support::output::{Table, number, optional, percent};
 
-/// A sweep's rows: one value of what is varied, and how the policies fared.
+/// One value of a sweep, and the results of the policies.
 struct Swept {
     value: f64,
     rows: Vec<PolicyResult>,
@@ -34,7 +34,7 @@ fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
     (table, series)
 }
 
-/// One way to look ahead after the other on pipeline lv and its first bursty trace; the trace's name.
+/// Runs settings of PARD's estimate on pipeline lv and one bursty trace. Returns the trace's name and the results.
 fn sweep_foresight(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
     let trace = traces(lab)?.remove(lab.full_or_quick(1, 0));
     let Some(made) = make_case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
@@ -73,7 +73,8 @@ pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
                 true => Verdict::of(best.iter().any(|value| (0.075..=0.15).contains(value))),
                 false => Verdict::Open,
             },
-            why: "How much of the later batch wait should be reckoned with depends on how full batches are: nearly full ones leave \
+            why: "How much of the later batch wait should be reckoned with depends on how full batches are: nearly full \
+                  ones leave \
                   little to wait for."
                 .into(),
         }],
@@ -88,7 +89,7 @@ pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// How far the default window's drop rate may be from the best one's and still suffice (the paper's own gap is lost in our copy).
+/// The largest gap between the drop rates of the default window and the best one. Our copy of the paper lacks its own gap.
 const WINDOW_GAP: f64 = 0.01;
 
 /// PARD Fig. 14(d): the window of queueing delays.
@@ -160,7 +161,8 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             claimed: "The lowest drop rate at every SLO from 200 to 600 ms (section 5.4)".into(),
             seen: format!("lowest at {wins} of {} SLOs", rows.len()),
             verdict: Verdict::of(wins == rows.len()),
-            why: "clipper++ rises and falls with how its fixed parts of the SLO fall beside the batch times of the plan; where they \
+            why: "clipper++ rises and falls with how its fixed parts of the SLO fall beside the batch times of the plan; \
+                  where they \
                   fall well it drops at the first tasks only, as early as PARD does."
                 .into(),
         }],
@@ -204,12 +206,16 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-stress",
         title: "Dropping policies under steady overload",
         source: "PARD, Fig. 14(a)",
-        method: format!("Pipeline lv, one plan, {seconds} s of Poisson arrivals at a multiple of what it serves with full batches."),
+        method: format!(
+            "Pipeline lv, one plan, {seconds} s of Poisson arrivals at a multiple of what it serves with full \
+                         batches."
+        ),
         claims: vec![Claim {
             claimed: "Under heavy load the highest goodput, which stays where it is as the load grows (section 5.4)".into(),
             seen: format!("highest at {wins} of {} loads above the capacity", above.len()),
             verdict: Verdict::of(wins == above.len()),
-            why: "Under a steady overload every module is in the same state all the time, which an even split of the SLO (clipper++) can fit by chance."
+            why: "Under a steady overload every module is in the same state all the time, which an even split of the SLO \
+                  (clipper++) can fit by chance."
                 .into(),
         }],
         tables: vec![TitledTable { title: "By load".into(), table }],

@@ -1,17 +1,17 @@
-//! What a comparison found: tables, plots, and its result beside the paper's claim.
+//! What did a comparison find? Tables, plots, and results beside the paper's claims.
 
 use super::plot::Plot;
 use apportion_support::output::Table;
 use std::fmt::Write as _;
 
-/// How our result stands to a claim.
+/// The relation of a result to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The claim holds here.
     Agrees,
-    /// It does not; the reason is beside it.
+    /// The claim does not hold here; the report has a reason.
     Differs,
-    /// Our copy of the paper states no figure, or it does not apply.
+    /// The paper states no figure in our copy, or the figure does not apply.
     Open,
 }
 
@@ -31,16 +31,16 @@ impl Verdict {
     }
 }
 
-/// A claim of a paper, or an aim of ours, and what we saw.
+/// A claim of a paper, or an aim of this project, beside the result.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// What is claimed, in our words, with where.
+    /// The claim in our words, with its place in the paper.
     pub claimed: String,
-    /// What this run measured.
+    /// The result of this run.
     pub seen: String,
     /// Whether the two agree.
     pub verdict: Verdict,
-    /// Why, where they differ or where reading the result needs care.
+    /// The probable reason of a difference, or a caution.
     pub why: String,
 }
 
@@ -56,22 +56,22 @@ pub struct TitledTable {
 pub struct Report {
     /// The name on the command line.
     pub name: &'static str,
-    /// What it is about.
+    /// The title.
     pub title: &'static str,
-    /// Paper and figure that it is in the sense of.
+    /// The paper and figure that it repeats.
     pub source: &'static str,
-    /// How it was made: problem, traces, policies, what is held fixed.
+    /// The method: problem, traces, policies and fixed settings.
     pub method: String,
     /// Claims beside results.
     pub claims: Vec<Claim>,
     /// The figures.
     pub tables: Vec<TitledTable>,
-    /// The same as pictures.
+    /// The plots.
     pub plots: Vec<Plot>,
 }
 
 impl Report {
-    /// For a terminal.
+    /// The report as text for a terminal.
     pub fn text(&self) -> String {
         let mut text = format!("{}: {} ({})\n{}\n", self.name, self.title, self.source, self.method);
         for titled in &self.tables {

@@ -1,4 +1,4 @@
-//! How is what a comparison found shown? As text, as plots and as one HTML page.
+//! How are the results of a comparison shown? As text, as plots and as one HTML page.
 
 mod findings;
 mod page;

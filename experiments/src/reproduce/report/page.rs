@@ -1,4 +1,4 @@
-//! One HTML page of all results: tables, plots drawn into it, nothing fetched from elsewhere.
+//! How does a page show all results? One HTML file with tables and plots, which loads nothing from elsewhere.
 
 use super::findings::{Report, TitledTable};
 use apportion_support::exit::Failure;
@@ -19,7 +19,7 @@ figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; }
 nav li { margin: .1rem 0; }
 ";
 
-/// The page. `head` says how the run was made.
+/// The page. `head` describes the run.
 pub fn html(reports: &[Report], head: &str) -> Result<String, Failure> {
     let mut page = String::new();
     let mut add = |text: &str| page.push_str(text);
@@ -44,9 +44,8 @@ fn section(r: &Report) -> Result<String, Failure> {
     add(&format!("<p class=\"source\">{} · <code>apportion reproduce {}</code></p>\n", escape(r.source), r.name));
     add(&format!("<p class=\"method\">{}</p>\n", escape(&r.method)));
     if !r.claims.is_empty() {
-        add(
-            "<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th>verdict</th><th>probable reason (not tested)</th></tr>\n",
-        );
+        add("<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th>verdict</th><th>probable \
+             reason (not tested)</th></tr>\n");
         for c in &r.claims {
             let verdict = c.verdict.name();
             let cells = [&c.claimed, &c.seen].map(|t| format!("<td>{}</td>", escape(t))).concat();
@@ -84,12 +83,12 @@ fn table(titled: &TitledTable) -> String {
     text
 }
 
-/// A number with or without sign, error and percent sign, or none.
+/// Whether a cell is a number, with or without sign, error and percent sign, or empty.
 fn is_number(cell: &str) -> bool {
     cell.chars().all(|c| c.is_ascii_digit() || "+-.±% ".contains(c))
 }
 
-/// Text that stands in a page as it is: a percent sign stays with its number, and what stands in backticks is code.
+/// Text as HTML. A percent sign stays with its number, and text in backticks becomes code.
 fn escape(text: &str) -> String {
     let safe = text
         .replace('&', "&amp;")
@@ -115,7 +114,7 @@ mod tests {
     use apportion_support::output::Table;
 
     #[test]
-    fn a_page_fetches_nothing_and_shows_what_was_found() {
+    fn a_page_loads_nothing_from_elsewhere() {
         let mut rows = Table::new(&["policy", "a < b"]);
         rows.row(vec!["x & y".into(), "1.5".into()]);
         let claim = Claim { claimed: "c".into(), seen: "s".into(), verdict: Verdict::Differs, why: "w".into() };

@@ -1,4 +1,4 @@
-//! Line plots of several series, as SVG.
+//! How is a line plot of several series drawn, as SVG?
 
 use anyhow::anyhow;
 use apportion_support::exit::Failure;
@@ -15,14 +15,14 @@ const WIDTH: u32 = 760;
 /// The widest plot, as wide as the page.
 const WIDTH_MAX: u32 = 1_000;
 
-/// What one character of a label takes.
+/// Pixels of one character of a label.
 const CHARACTER: u32 = 7;
 
 const HEIGHT: u32 = 380;
 
 const LEGEND: u32 = 54;
 
-/// Told apart by people who see colours differently (Okabe and Ito).
+/// Colours that colour-blind people can distinguish (Okabe and Ito).
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -39,22 +39,22 @@ const COLORS: [RGBColor; 8] = [
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// By increasing x.
+    /// Its points by increasing x.
     pub points: Vec<(f64, f64)>,
 }
 
 /// A plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Its heading.
+    /// Its title.
     pub title: String,
-    /// Of the horizontal axis, with the unit.
+    /// Label of the horizontal axis, with the unit.
     pub x: String,
-    /// Of the vertical axis, with the unit.
+    /// Label of the vertical axis, with the unit.
     pub y: String,
     /// The lines.
     pub series: Vec<Series>,
-    /// Names of the places 0, 1, 2... on the horizontal axis: dots stand above them, unconnected.
+    /// Names of the places 0, 1, 2... on the horizontal axis. With names, points are dots without lines.
     pub places: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Plot {
         Ok(text)
     }
 
-    /// Wide enough for the names of places to stand beside each other.
+    /// A width at which the names of places do not overlap.
     fn width(&self) -> u32 {
         let longest = self.places.iter().map(|p| p.chars().count()).max().unwrap_or_default() as u32;
         let labels = (longest * CHARACTER + CHARACTER) * self.places.len() as u32;
