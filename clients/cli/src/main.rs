@@ -21,6 +21,7 @@ mod input;
 mod output;
 mod plan;
 mod profile;
+mod reference;
 mod reproduce;
 mod requests;
 mod restore;

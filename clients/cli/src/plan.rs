@@ -4,10 +4,12 @@ use crate::args::{self, Format};
 use crate::exit::{Exit, Outcome};
 use crate::explanation;
 use crate::output::{self, Table, number, optional};
+use crate::reference::{self, Formulation};
 use crate::{input, scaling};
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{Incumbent, Listener, PlanOptions, Planner};
+use apportion_reference::Solver;
 use apportion_wire::plan::LadderStepFile;
 use apportion_wire::{BadInput, PlanFile, ProblemFile};
 use clap::Args;
@@ -26,7 +28,13 @@ pub struct PlanArgs {
     problem: String,
     /// Which planner.
     #[arg(long, default_value = "milp", value_parser = PossibleValuesParser::new(Planner::NAMES))]
-    planner: String,
+    pub planner: String,
+    /// Which statement of the problem is solved.
+    #[arg(long, value_enum, default_value_t)]
+    pub formulation: Formulation,
+    /// Who solves the reference formulation; default: highs.
+    #[arg(long, value_name = "SOLVER", value_parser = PossibleValuesParser::new(Solver::ALL.map(Solver::name)))]
+    pub reference_solver: Option<String>,
     /// Which queries must meet the SLO, instead of the file's rule.
     #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
     latency_rule: Option<String>,
@@ -35,17 +43,17 @@ pub struct PlanArgs {
     demand: Vec<String>,
     /// Trace on which the plan must hold: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated.
     #[arg(long)]
-    trace: Vec<String>,
+    pub trace: Vec<String>,
     /// Stop solving after this time, for example 10s or 500ms.
     #[arg(long, value_parser = args::duration)]
-    time_limit: Option<Duration>,
+    pub time_limit: Option<Duration>,
     /// Relative gap at which a plan counts as optimal.
     #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
-    gap: f64,
+    pub gap: f64,
     /// Also find the replicas for other loads, from the demand over so many to so many times it (1 to 100): agents and `simulate`
     /// follow them.
     #[arg(long, value_name = "TIMES", value_parser = args::times)]
-    ladder: Option<f64>,
+    pub ladder: Option<f64>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -56,6 +64,7 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> Outcome {
+    reference::check_arguments(args)?;
     let problem = match input::any_problem(&args.problem)? {
         ProblemFile::Allocation(problem) => under_rule(args, input::with_demands(problem, &args.demand)?),
         ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
@@ -66,6 +75,11 @@ pub fn run(args: &PlanArgs) -> Outcome {
     };
     let mut options = options(args, trace);
     let progress = spinner(&format!("planning {}", args.problem));
+    if args.formulation == Formulation::Reference {
+        let (outcome, report) = reference::plan(args, &problem)?;
+        progress.finish_and_clear();
+        return finish(args, &problem, &outcome, &report);
+    }
     options.listener = Some(listener(&progress, &args.problem));
     let (outcome, report) = apportion_planning::plan(&problem, &options);
     progress.finish_and_clear();
@@ -108,9 +122,12 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
     }
     let print = scaling::Print { format: args.format, out: args.out.as_deref() };
     let progress = spinner(&format!("planning {}", args.problem));
-    let done = scaling::plan(problem, &options(args, None), &print);
+    let (outcome, report) = match args.formulation {
+        Formulation::Production => apportion_planning::scaling::plan(problem, &options(args, None)),
+        Formulation::Reference => reference::plan_scaling(args, problem)?,
+    };
     progress.finish_and_clear();
-    done
+    scaling::finish(problem, &outcome, &report, &print)
 }
 
 fn under_rule(args: &PlanArgs, problem: Problem) -> Problem {

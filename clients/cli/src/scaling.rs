@@ -3,8 +3,8 @@
 use crate::args::Format;
 use crate::exit::{Exit, Outcome};
 use crate::output::{self, Table, number, optional};
-use apportion_domain::{ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
-use apportion_planning::{PlanOptions, Planner};
+use apportion_domain::{PlanningReport, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
+use apportion_planning::Planner;
 use apportion_wire::PlanFile;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -21,10 +21,14 @@ pub struct Print<'a> {
     pub out: Option<&'a str>,
 }
 
-/// Plans and prints.
-pub fn plan(problem: &ScalingProblem, options: &PlanOptions, print: &Print<'_>) -> Outcome {
-    let (outcome, report) = apportion_planning::scaling::plan(problem, options);
-    let file = PlanFile::from_scaling(problem, &outcome, &report);
+/// Writes and prints what a planner answered.
+pub fn finish(
+    problem: &ScalingProblem,
+    outcome: &ScalingOutcome,
+    report: &PlanningReport,
+    print: &Print<'_>,
+) -> Outcome {
+    let file = PlanFile::from_scaling(problem, outcome, report);
     if let Some(out) = print.out {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
