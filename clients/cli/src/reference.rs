@@ -69,8 +69,7 @@ pub fn plan(args: &PlanArgs, problem: &Problem) -> Result<(PlanOutcome, Planning
     let mut report = report(&settings, start.elapsed());
     let outcome = match answer {
         Ok(Answer::Optimal(found)) => {
-            let value = Some(found.value);
-            report.objective = ObjectiveValue { step: found.step, value, bound: value };
+            report.objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
             let plan = with_routing(problem, found.plan)?;
             report.estimate = replayed(problem, &plan, &mut report.explanation);
             PlanOutcome::Optimal(plan)
@@ -95,7 +94,8 @@ pub fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Result<(Scalin
     let mut report = report(&settings, start.elapsed());
     let outcome = match answer {
         Ok(Some(plan)) => {
-            report.objective = ObjectiveValue { step: None, value: Some(plan.value), bound: Some(plan.value) };
+            let bound = Some(plan.value - settings.gap * plan.value.abs());
+            report.objective = ObjectiveValue { step: None, value: Some(plan.value), bound };
             accept(&apportion_checker::check_scaling(problem, &plan))?;
             ScalingOutcome::Optimal(plan)
         }
@@ -120,7 +120,8 @@ fn report(settings: &Settings, took: Duration) -> PlanningReport {
 }
 
 fn why_not_said() -> String {
-    "shortfalls: the reference formulations prove that there is no plan and do not say why; `--formulation production` does".into()
+    "shortfalls: the reference formulations prove that there is no plan and do not say why; `--formulation production` does"
+        .into()
 }
 
 /// A limit is an answer; anything else is a failure.
@@ -138,7 +139,9 @@ fn stopped(error: ReferenceError) -> Result<StopReason, Failure> {
 fn accept(findings: &[apportion_checker::Finding]) -> Result<(), Failure> {
     match findings.first() {
         None => Ok(()),
-        Some(finding) => Err(Failure::Broken(anyhow!("the checker rejects the plan of the reference formulation: {finding}"))),
+        Some(finding) => {
+            Err(Failure::Broken(anyhow!("the checker rejects the plan of the reference formulation: {finding}")))
+        }
     }
 }
 

@@ -22,12 +22,7 @@ pub struct Print<'a> {
 }
 
 /// Writes and prints what a planner answered.
-pub fn finish(
-    problem: &ScalingProblem,
-    outcome: &ScalingOutcome,
-    report: &PlanningReport,
-    print: &Print<'_>,
-) -> Outcome {
+pub fn finish(problem: &ScalingProblem, outcome: &ScalingOutcome, report: &PlanningReport, print: &Print<'_>) -> Outcome {
     let file = PlanFile::from_scaling(problem, outcome, report);
     if let Some(out) = print.out {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;

@@ -17,5 +17,6 @@ pub fn solve(programme: Programme<'_>) -> Result<Option<Found>, ReferenceError> 
     model.constraints.push(constraint!(accuracy >= best.value - ACCURACY_SLACK * best.value.abs()));
     let replicas = model.replicas();
     let choice = programme.minimise(model, replicas)?.map_or(best.choice, |fewest| fewest.choice);
-    Ok(Some(Found { plan: programme.plan(&choice)?, step: Some(ObjectiveStep::Accuracy), value: best.value }))
+    let (plan, step) = (programme.plan(&choice)?, Some(ObjectiveStep::Accuracy));
+    Ok(Some(Found { plan, step, value: best.value, bound: best.bound }))
 }

@@ -19,6 +19,6 @@ pub fn solve(programme: Programme<'_>) -> Result<Option<Found>, ReferenceError> 
     }
     let replicas = model.replicas();
     let Some(fewest) = programme.minimise(model, replicas)? else { return Ok(None) }; // (11)
-    let value = fewest.value.round();
-    Ok(Some(Found { plan: programme.plan(&fewest.choice)?, step: Some(ObjectiveStep::Hardware), value }))
+    let (value, bound) = (fewest.value.round(), (fewest.bound - 1e-6).ceil());
+    Ok(Some(Found { plan: programme.plan(&fewest.choice)?, step: Some(ObjectiveStep::Hardware), value, bound }))
 }

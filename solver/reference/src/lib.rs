@@ -72,6 +72,8 @@ pub struct Found {
     pub step: Option<ObjectiveStep>,
     /// Replicas in step `hardware`, accuracy in step `accuracy`, cost with switching in `min_cost`, else weighted accuracy.
     pub value: f64,
+    /// No plan has a better value: the value and the gap of the settings.
+    pub bound: f64,
 }
 
 /// The answer to a problem.

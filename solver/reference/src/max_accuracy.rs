@@ -16,5 +16,5 @@ pub fn solve(programme: Programme<'_>) -> Result<Option<Found>, ReferenceError> 
     model.constraints.push(constraint!(accuracy >= best.value - ACCURACY_SLACK * best.value.abs()));
     let cost = model.cost();
     let choice = programme.minimise(model, cost)?.map_or(best.choice, |least| least.choice);
-    Ok(Some(Found { plan: programme.plan(&choice)?, step: None, value: best.value }))
+    Ok(Some(Found { plan: programme.plan(&choice)?, step: None, value: best.value, bound: best.bound }))
 }

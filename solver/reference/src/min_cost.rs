@@ -12,7 +12,7 @@ pub fn solve(programme: Programme<'_>) -> Result<Option<Found>, ReferenceError> 
     let switching = add_switching(&mut model);
     let cost = model.cost() + switching; // (25)
     let Some(least) = programme.minimise(model, cost)? else { return Ok(None) };
-    Ok(Some(Found { plan: programme.plan(&least.choice)?, step: None, value: least.value }))
+    Ok(Some(Found { plan: programme.plan(&least.choice)?, step: None, value: least.value, bound: least.bound }))
 }
 
 /// (24) `a(g) >= sum over b of x(g, b) - deployed(g)` and `a(g) >= 0`: loading is paid for, unloading is free. The sum is

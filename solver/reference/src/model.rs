@@ -55,7 +55,8 @@ impl Part {
         let pipeline = problem.pipeline(index);
         let sets = Sets::new(problem, index)?;
         let all = || problem.pipelines.iter().map(|p| p.weight);
-        let weight = if all().sum::<f64>() > 0.0 { pipeline.weight / all().sum::<f64>() } else { 1.0 / all().count() as f64 };
+        let weight =
+            if all().sum::<f64>() > 0.0 { pipeline.weight / all().sum::<f64>() } else { 1.0 / all().count() as f64 };
         let replicas_max = (0..sets.groups.len()).map(|g| replicas_max(problem, pipeline, &sets, g)).collect::<Vec<_>>();
         if replicas_max.iter().flatten().any(|&most| most > INTEGER_MAX) {
             return Err(ReferenceError::TooManyReplicas(format!("pipeline {:?}", pipeline.name)));

@@ -1,8 +1,8 @@
 //! The solvers, and how a programme is handed to one: the only file of this crate that names HiGHS.
 
+use crate::ReferenceError;
 use crate::model::Model;
 use crate::plan::Choice;
-use crate::ReferenceError;
 use apportion_domain::{LatencyRule, Problem};
 use good_lp::solvers::SolutionStatus;
 use good_lp::{
@@ -77,6 +77,8 @@ pub struct Programme<'a> {
 /// One stage's optimum.
 pub struct Optimum {
     pub value: f64,
+    /// No value is better: the value and the gap that was asked for.
+    pub bound: f64,
     pub choice: Choice,
 }
 
@@ -112,7 +114,12 @@ impl<'a> Programme<'a> {
     ) -> Result<Option<Optimum>, ReferenceError> {
         let Model { variables, constraints, parts, .. } = model;
         let solved = optimise(variables, constraints, objective, direction, self.settings)?;
-        Ok(solved.map(|value| Optimum { value: eval(objective, &value), choice: Choice::read(&parts, &value) }))
+        Ok(solved.map(|values| {
+            let value = eval(objective, &values);
+            let gap = self.settings.gap * value.abs();
+            let bound = if direction == Direction::Minimise { value - gap } else { value + gap };
+            Optimum { value, bound, choice: Choice::read(&parts, &values) }
+        }))
     }
 }
 

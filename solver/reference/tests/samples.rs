@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 /// Gap of both planners.
 const GAP: f64 = 1e-5;
 /// Time of each stage of the reference. A sample that takes longer is not compared.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(4);
 /// Fewest samples of each rule that the reference must solve within the limit.
-const SOLVED_MIN: usize = 20;
+const SOLVED_MIN: usize = 15;
 
 /// One sample under one rule.
 struct Row {

@@ -35,8 +35,17 @@ const PURE: &[(&str, &[&str])] = &[
 ];
 
 /// What the agent's binary must do without: it is small, and has neither solver nor database.
-const NOT_IN_AGENT: &[&str] =
-    &["highs", "highs-sys", "good_lp", "sqlx", "sqlx-core", "utoipa", "apportion-planning", "apportion-api", "apportion-estimator"];
+const NOT_IN_AGENT: &[&str] = &[
+    "highs",
+    "highs-sys",
+    "good_lp",
+    "sqlx",
+    "sqlx-core",
+    "utoipa",
+    "apportion-planning",
+    "apportion-api",
+    "apportion-estimator",
+];
 
 /// The reference formulations' own: `good_lp` is a second way to a solver, and only one crate goes it.
 const REFERENCE_ONLY: &[&str] = &["good_lp", "microlp"];

@@ -2,6 +2,7 @@
 
 #[path = "../../../planning/tests/brute_force/draw.rs"]
 mod draw;
+mod larger;
 #[path = "../../../planning/tests/brute_force/oracle.rs"]
 mod oracle;
 #[path = "../../../planning/tests/brute_force/simplex.rs"]
@@ -9,7 +10,8 @@ mod simplex;
 
 use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Plan, PlanOutcome, Problem};
 use apportion_planning::PlanOptions;
-use apportion_reference::{Answer, Settings, Solver, solve};
+use apportion_reference::{Answer, ReferenceError, Settings, Solver, solve};
+use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ const RULES: [LatencyRule; 2] = [LatencyRule::TaskBudget, LatencyRule::Path];
 const PROBLEMS: u64 = 70;
 /// Problems of each mode and rule that both solvers solve.
 const SOLVED_TWICE: u64 = 30;
+/// Problems of each mode and rule that are too large for brute force.
+const LARGER: u64 = 20;
 /// How far two objectives may be apart, relative to the larger of 1 and the objective.
 const TOLERANCE: f64 = 5e-6;
 
@@ -59,27 +63,31 @@ fn production(problem: &Problem) -> Option<Optimum> {
     }
 }
 
+/// Time of each stage of the reference. Tiny problems take milliseconds.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+
 /// The reference's answer, whose plan the checker accepts.
-fn reference(problem: &Problem, solver: Solver) -> Result<Option<Optimum>, String> {
-    let settings = Settings { solver, time_limit: Some(Duration::from_secs(30)), ..Settings::default() };
-    match solve(problem, &settings).map_err(|e| e.to_string())? {
+fn reference(problem: &Problem, solver: Solver) -> Result<Option<Optimum>, ReferenceError> {
+    let settings = Settings { solver, time_limit: Some(TIME_LIMIT), ..Settings::default() };
+    match solve(problem, &settings)? {
         Answer::Infeasible => Ok(None),
         Answer::Optimal(found) => {
             let findings = apportion_checker::check(problem, &found.plan);
-            if !findings.is_empty() {
-                return Err(format!("the checker rejects the plan: {findings:?}"));
-            }
+            assert!(findings.is_empty(), "{solver:?}: the checker rejects the plan: {findings:?}");
             let second = second(problem, &found.plan, found.value);
             Ok(Some(Optimum { step: found.step, value: found.value, second }))
         }
     }
 }
 
+fn is_near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= TOLERANCE * a.abs().max(1.0)
+}
+
 fn is_same(a: &Option<Optimum>, b: &Option<Optimum>) -> bool {
-    let near = |x: f64, y: f64| (x - y).abs() <= TOLERANCE * x.abs().max(1.0);
     match (a, b) {
         (None, None) => true,
-        (Some(a), Some(b)) => a.step == b.step && near(a.value, b.value) && near(a.second, b.second),
+        (Some(a), Some(b)) => a.step == b.step && is_near(a.value, b.value) && is_near(a.second, b.second),
         _ => false,
     }
 }
@@ -93,10 +101,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, seed: u64, problem: &Problem, [left, right]: [Result<Option<Optimum>, String>; 2]) {
+    fn add(&mut self, seed: u64, problem: &Problem, [left, right]: [Result<Option<Optimum>, ReferenceError>; 2]) {
         self.infeasible += u64::from(left == Ok(None));
-        self.accuracy_steps +=
-            u64::from(matches!(&left, Ok(Some(found)) if found.step == Some(ObjectiveStep::Accuracy)));
+        self.accuracy_steps += u64::from(matches!(&left, Ok(Some(found)) if found.step == Some(ObjectiveStep::Accuracy)));
         let agree = matches!((&left, &right), (Ok(left), Ok(right)) if is_same(left, right));
         if !agree {
             let best = oracle::best(problem);
@@ -135,4 +142,35 @@ fn microlp_and_highs_find_equal_objectives() {
         }
         tally.judge(&format!("{mode} {rule}, HiGHS and microlp"), SOLVED_TWICE, mode);
     }
+}
+
+#[test]
+fn production_and_reference_agree_beyond_brute_force() {
+    let (mut wrong, mut unsolved, mut infeasible) = (Vec::new(), 0, 0);
+    for (mode, rule) in MODES.into_iter().flat_map(|mode| RULES.map(|rule| (mode, rule))) {
+        for seed in 0..LARGER {
+            let problem = larger::problem(seed, mode, rule);
+            let production = production(&problem);
+            infeasible += u64::from(production.is_none());
+            match reference(&problem, Solver::Highs) {
+                Ok(reference) if is_same(&reference, &production) => {}
+                Err(ReferenceError::TimeLimit) => unsolved += 1,
+                other => wrong.push(format!("{mode} {rule}, seed {seed}: {other:?}, production {production:?}")),
+            }
+        }
+    }
+    let all = LARGER * (MODES.len() * RULES.len()) as u64;
+    eprintln!("{all} larger problems, {infeasible} infeasible, {unsolved} not solved within the limit");
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
+    assert!(unsolved * 3 < all && (all / 20..all / 2).contains(&infeasible), "{unsolved} unsolved, {infeasible} infeasible");
+}
+
+#[test]
+fn an_idle_replica_may_be_too_slow_for_traffic() {
+    let text = include_str!("../problems/idle_replica.yaml");
+    let Ok(ProblemFile::Allocation(problem)) = read_problem("idle_replica.yaml", text) else { panic!("a problem") };
+    let reference = reference(&problem, Solver::Highs).expect("an answer").map(|found| found.value);
+    let best = oracle::best(&problem).map(|best| best.value);
+    eprintln!("reference {reference:?}, brute force {best:?}, production {:?}", production(&problem));
+    assert!(is_near(reference.expect("a plan"), best.expect("a plan")), "{reference:?}, brute force {best:?}");
 }
