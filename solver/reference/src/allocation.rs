@@ -54,7 +54,7 @@ impl Model<'_> {
         for (g, group) in part.sets.groups.iter().enumerate() {
             let unit = group.batches.iter().map(|b| b.qps).fold(0.0, f64::max);
             let load = sum(part.sets.ending_at(g).map(|p| (part.sets.prefixes[p].load_qps / unit, part.share[p])));
-            let capacity = sum(part.weighed(g, counted, |b| b.qps / unit));
+            let capacity = sum(part.terms(g, counted, |b| b.qps / unit));
             self.constraints.push(constraint!(load <= capacity));
         }
     }

@@ -10,7 +10,7 @@
 //! | d(h) integer | `devices` | whole devices of hardware type h |
 //! | a(g) | `loaded` | replicas of g that must be loaded, for the cost of switching |
 
-use crate::sets::{Group, Sets};
+use crate::sets::{BatchSize, Group, Sets};
 use crate::{INTEGER_MAX, ReferenceError};
 use apportion_domain::{HardwareIndex, Pipeline, PipelineIndex, Problem, TaskIndex};
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, variable};
@@ -54,9 +54,8 @@ impl Part {
     fn new(problem: &Problem, index: PipelineIndex, variables: &mut ProblemVariables) -> Result<Self, ReferenceError> {
         let pipeline = problem.pipeline(index);
         let sets = Sets::new(problem, index)?;
-        let all = || problem.pipelines.iter().map(|p| p.weight);
-        let weight =
-            if all().sum::<f64>() > 0.0 { pipeline.weight / all().sum::<f64>() } else { 1.0 / all().count() as f64 };
+        let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
+        let weight = if total > 0.0 { pipeline.weight / total } else { 1.0 / problem.pipelines.len() as f64 };
         let replicas_max = (0..sets.groups.len()).map(|g| replicas_max(problem, pipeline, &sets, g)).collect::<Vec<_>>();
         if replicas_max.iter().flatten().any(|&most| most > INTEGER_MAX) {
             return Err(ReferenceError::TooManyReplicas(format!("pipeline {:?}", pipeline.name)));
@@ -84,14 +83,15 @@ impl Part {
         sum(self.sets.prefixes.iter().zip(&self.share).map(|(p, &f)| (p.accuracy, f)))
     }
 
-    /// The variables of a group's batch sizes, each with its batch size's number of some kind.
-    pub fn weighed<'a>(
+    /// `factor(b) variable(g, b)` for each batch size b of a group.
+    pub fn terms<'a>(
         &'a self,
         group: usize,
-        of: &'a [Vec<Variable>],
-        number: impl Fn(&crate::sets::BatchSize) -> f64 + 'a,
+        variables: &'a [Vec<Variable>],
+        factor: impl Fn(&BatchSize) -> f64 + 'a,
     ) -> impl Iterator<Item = (f64, Variable)> + 'a {
-        self.sets.groups[group].batches.iter().zip(&of[group]).map(move |(b, &variable)| (number(b), variable))
+        let batches = self.sets.groups[group].batches.iter();
+        batches.zip(&variables[group]).map(move |(b, &variable)| (factor(b), variable))
     }
 }
 

@@ -24,7 +24,7 @@ impl Model<'_> {
             if late_by <= 0.0 {
                 continue;
             }
-            let charge = |&g: &usize| sum(part.weighed(g, &part.runs, |b| b.charge_ms / slo_ms));
+            let charge = |&g: &usize| sum(part.terms(g, &part.runs, |b| b.charge_ms / slo_ms));
             let latency: Expression = prefix.groups.iter().map(charge).sum(); // (6)
             let used = self.variables.add(variable().binary());
             self.constraints.push(constraint!(latency <= slo + late_by * (1.0 - used))); // (7)

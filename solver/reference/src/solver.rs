@@ -162,6 +162,7 @@ where
     M: SolverModel<Error = ResolutionError> + WithTimeLimit,
     M::Solution: 'static,
 {
+    let is_limited = settings.time_limit.is_some();
     let model = model.with_all(constraints);
     let model = match settings.time_limit {
         Some(limit) => model.with_time_limit(limit.as_secs_f64()),
@@ -171,7 +172,10 @@ where
         Ok(solution) if matches!(solution.status(), SolutionStatus::TimeLimit) => Err(ReferenceError::TimeLimit),
         Ok(solution) => Ok(Some(Box::new(move |variable| solution.value(variable)))),
         Err(ResolutionError::Infeasible) => Ok(None),
-        Err(ResolutionError::Other("NoSolutionFound")) => Err(ReferenceError::TimeLimit),
+        // what either solver says when the limit struck before it had a solution
+        Err(ResolutionError::Other(why)) if is_limited && (why == "NoSolutionFound" || why.starts_with("Time limit")) => {
+            Err(ReferenceError::TimeLimit)
+        }
         Err(error) => Err(ReferenceError::Solver(error.to_string())),
     }
 }

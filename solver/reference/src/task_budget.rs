@@ -27,7 +27,7 @@ impl Model<'_> {
         for task in tasks() {
             let (t, done) = (budget[task.get()], finish[task.get()]);
             for g in part.sets.groups_of(task) {
-                let charge = sum(part.weighed(g, &part.runs, |b| b.charge_ms / slo_ms));
+                let charge = sum(part.terms(g, &part.runs, |b| b.charge_ms / slo_ms));
                 self.constraints.push(constraint!(t >= charge)); // (20)
             }
             self.constraints.push(constraint!(done >= t)); // (21)

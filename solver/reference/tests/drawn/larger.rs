@@ -16,14 +16,15 @@ pub fn problem(seed: u64, mode: Mode, rule: LatencyRule) -> Problem {
         .map(|h| Hardware {
             name: format!("h{h}"),
             price_per_hour: [1.0, 2.6][h],
-            count: Some(3 + d.below(14) as u32),
+            count: Some(2 + d.below(12) as u32),
             memory_mib: None,
         })
         .collect();
     let draft = pipeline(&mut d, tasks, kinds);
     let pipeline = Pipeline::new(draft, &hardware, "/pipelines/0").unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let objective = Objective { mode, latency_rule: rule, budget_per_hour: None };
-    let draft = ProblemDraft { objective, hardware, pipelines: vec![pipeline], deployed: Vec::new(), switching_weight: 0.0 };
+    let draft =
+        ProblemDraft { objective, hardware, pipelines: vec![pipeline], deployed: Vec::new(), switching_weight: 0.0 };
     Problem::new(draft).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
 }
 
@@ -38,7 +39,7 @@ fn pipeline(d: &mut Draw, tasks: usize, kinds: usize) -> PipelineDraft {
     let edges = (1..tasks).map(|t| edge(d, t)).collect();
     PipelineDraft {
         name: "p".into(),
-        demand_qps: 40.0 + d.below(400) as f64,
+        demand_qps: 100.0 + d.below(1200) as f64,
         slo_ms: 60.0 * tasks as f64 + d.below(200) as f64,
         percentile: 99.0,
         queue_factor: 2.0,

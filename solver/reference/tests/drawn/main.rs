@@ -24,7 +24,7 @@ const PROBLEMS: u64 = 70;
 /// Problems of each mode and rule that both solvers solve.
 const SOLVED_TWICE: u64 = 30;
 /// Problems of each mode and rule that are too large for brute force.
-const LARGER: u64 = 20;
+const LARGER: u64 = 12;
 /// How far two objectives may be apart, relative to the larger of 1 and the objective.
 const TOLERANCE: f64 = 5e-6;
 
@@ -146,12 +146,14 @@ fn microlp_and_highs_find_equal_objectives() {
 
 #[test]
 fn production_and_reference_agree_beyond_brute_force() {
-    let (mut wrong, mut unsolved, mut infeasible) = (Vec::new(), 0, 0);
+    let (mut wrong, mut unsolved, mut infeasible, mut accuracy_steps) = (Vec::new(), 0, 0, 0);
     for (mode, rule) in MODES.into_iter().flat_map(|mode| RULES.map(|rule| (mode, rule))) {
         for seed in 0..LARGER {
             let problem = larger::problem(seed, mode, rule);
             let production = production(&problem);
             infeasible += u64::from(production.is_none());
+            let step = production.as_ref().and_then(|found| found.step);
+            accuracy_steps += u64::from(step == Some(ObjectiveStep::Accuracy));
             match reference(&problem, Solver::Highs) {
                 Ok(reference) if is_same(&reference, &production) => {}
                 Err(ReferenceError::TimeLimit) => unsolved += 1,
@@ -160,17 +162,26 @@ fn production_and_reference_agree_beyond_brute_force() {
         }
     }
     let all = LARGER * (MODES.len() * RULES.len()) as u64;
-    eprintln!("{all} larger problems, {infeasible} infeasible, {unsolved} not solved within the limit");
+    eprintln!(
+        "{all} larger problems, {infeasible} infeasible, {accuracy_steps} by accuracy, {unsolved} not solved in time"
+    );
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
-    assert!(unsolved * 3 < all && (all / 20..all / 2).contains(&infeasible), "{unsolved} unsolved, {infeasible} infeasible");
+    assert!(
+        unsolved * 3 < all && (all / 20..all / 2).contains(&infeasible),
+        "{unsolved} unsolved, {infeasible} infeasible"
+    );
+    assert!(accuracy_steps > 5, "no problem reaches accuracy scaling: {accuracy_steps}");
 }
 
+/// A known difference: the production planner leaves out groups that are too slow for traffic, which `min_replicas` may count.
 #[test]
 fn an_idle_replica_may_be_too_slow_for_traffic() {
     let text = include_str!("../problems/idle_replica.yaml");
     let Ok(ProblemFile::Allocation(problem)) = read_problem("idle_replica.yaml", text) else { panic!("a problem") };
-    let reference = reference(&problem, Solver::Highs).expect("an answer").map(|found| found.value);
-    let best = oracle::best(&problem).map(|best| best.value);
-    eprintln!("reference {reference:?}, brute force {best:?}, production {:?}", production(&problem));
-    assert!(is_near(reference.expect("a plan"), best.expect("a plan")), "{reference:?}, brute force {best:?}");
+    let best = oracle::best(&problem).expect("a plan").value;
+    let [reference, production] = [reference(&problem, Solver::Highs).expect("an answer"), production(&problem)];
+    let [reference, production] = [reference, production].map(|found| found.expect("a plan").value);
+    eprintln!("reference {reference}, brute force {best}, production {production}");
+    assert!(is_near(reference, best), "{reference}, brute force {best}");
+    assert!(production >= best - TOLERANCE, "{production} is below the optimum {best}");
 }
