@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// The problem of a seed.
 pub fn problem(seed: u64, mode: Mode, rule: LatencyRule) -> Problem {
     let mut d = Draw::new(seed);
-    let tasks = 2 + d.below(3) as usize;
+    let tasks = if d.once_in(5) { 4 } else { 2 + d.below(2) as usize };
     let kinds = if tasks == 2 { 2 } else { 1 };
     let hardware: Vec<Hardware> = (0..kinds)
         .map(|h| Hardware {

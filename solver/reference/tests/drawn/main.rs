@@ -24,7 +24,7 @@ const PROBLEMS: u64 = 70;
 /// Problems of each mode and rule that both solvers solve.
 const SOLVED_TWICE: u64 = 30;
 /// Problems of each mode and rule that are too large for brute force.
-const LARGER: u64 = 12;
+const LARGER: u64 = 10;
 /// How far two objectives may be apart, relative to the larger of 1 and the objective.
 const TOLERANCE: f64 = 5e-6;
 
@@ -170,7 +170,7 @@ fn production_and_reference_agree_beyond_brute_force() {
         unsolved * 3 < all && (all / 20..all / 2).contains(&infeasible),
         "{unsolved} unsolved, {infeasible} infeasible"
     );
-    assert!(accuracy_steps > 5, "no problem reaches accuracy scaling: {accuracy_steps}");
+    assert!(accuracy_steps > 0, "no problem reaches accuracy scaling: {accuracy_steps}");
 }
 
 /// A known difference: the production planner leaves out groups that are too slow for traffic, which `min_replicas` may count.
