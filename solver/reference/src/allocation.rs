@@ -21,8 +21,8 @@ impl Model<'_> {
     }
 
     /// (13) `sum of f(p) over the root's prefixes = 1`, and for each prefix p and each child task of its last task
-    /// `sum of f(p') over the prefixes p' that go on from p to the child = f(p)`. Loki leaves this out, and without it no
-    /// replica is needed.
+    /// `sum of f(p') over the prefixes p' that go on from p to the child = f(p)`. Loki leaves this out, and without
+    /// it no replica is needed.
     fn add_flow(&mut self, part: usize) {
         let part = &self.parts[part];
         for split in &part.sets.splits {
@@ -46,8 +46,8 @@ impl Model<'_> {
         }
     }
 
-    /// (2) `sum of D m(p) f(p) over the prefixes that end at g <= sum over b of q(g, b) n(g, b)`, divided by the largest q(g, b).
-    /// Without losses to survive n is x.
+    /// (2) `sum of D m(p) f(p) over the prefixes that end at g <= sum over b of q(g, b) n(g, b)`, divided by the
+    /// largest q(g, b). Without losses to survive n is x.
     fn add_load(&mut self, part: usize) {
         let part = &self.parts[part];
         let counted = if part.serving.is_empty() { &part.replicas } else { &part.serving };
@@ -74,8 +74,8 @@ impl Model<'_> {
         }
     }
 
-    /// (16) Queries go where replicas are: `sum of f(p) over the prefixes that end at g <= sum over b of x(g, b)`, or of v(g, b) where
-    /// replicas may be lost. It follows from (2) unless the demand is 0.
+    /// (16) Queries go where replicas are: `sum of f(p) over the prefixes that end at g <= sum over b of x(g, b)`, or
+    /// of v(g, b) where replicas may be lost. It follows from (2) unless the demand is 0.
     fn add_presence(&mut self, part: usize) {
         let part = &self.parts[part];
         let present = if part.carries.is_empty() { &part.replicas } else { &part.carries };
@@ -104,8 +104,9 @@ impl Model<'_> {
         }
     }
 
-    /// (3) `sum of share(g) x(g, b) over the groups on h <= d(h)`, for each hardware type h; the number of devices that exist bounds
-    /// d(h). Shares divide each other, so that first-fit decreasing packs them and one row is exact.
+    /// (3) `sum of share(g) x(g, b) over the groups on h <= d(h)`, for each hardware type h; the number of devices
+    /// that exist bounds d(h). Shares divide each other, so that first-fit decreasing packs them and one row is
+    /// exact.
     fn add_devices(&mut self) {
         for (h, &d) in self.devices.iter().enumerate() {
             let mut used = Expression::default();

@@ -1,9 +1,10 @@
 //! INFaaS's scaling problem, section 4.2.1: how many replicas of each variant of each application to load or unload.
 //!
-//! With delta(i, j) integer, the replicas of variant j of application i that are loaded (or unloaded, where negative), and
-//! a(i, j) the replicas that are loaded:
+//! With delta(i, j) integer, the replicas of variant j of application i that are loaded (or unloaded, where
+//! negative), and a(i, j) the replicas that are loaded:
 //!
-//! - objective: `minimise sum of C (delta + lambda T_load max(delta, 0))`, where max(delta, 0) is `a >= delta`, `a >= 0`;
+//! - objective: `minimise sum of C (delta + lambda T_load max(delta, 0))`, where max(delta, 0) is `a >= delta`, `a >=
+//!   0`;
 //! - INFaaS (1) `sum over j of Q (N + delta) >= L + slack` for each application;
 //! - INFaaS (2) `T_inf <= S where delta > 0`: `delta <= 0` for a variant that is slower than its SLO;
 //! - INFaaS (3) `sum of R (N + delta) <= R_total` for each resource;
@@ -63,7 +64,8 @@ pub fn solve_scaling(problem: &ScalingProblem, settings: &Settings) -> Result<Op
     }))
 }
 
-/// The most replicas that are worth loading: what the load needs of this variant alone, and none where it is slower than its SLO.
+/// The most replicas that are worth loading: what the load needs of this variant alone, and none where it is slower
+/// than its SLO.
 fn delta_max(application: &Application, variant: &ScalingVariant) -> f64 {
     let useful = (application.needed_qps() / variant.saturation_qps).ceil() - f64::from(variant.running);
     if application.may_grow(variant) { useful.max(0.0) } else { 0.0 }

@@ -1,9 +1,11 @@
-//! The planners' programmes, written in `good_lp` as plainly as the algebra: the slow, obvious version of the exact planner.
+//! The planners' programmes, written in `good_lp` as plainly as the algebra: the slow, obvious version of the exact
+//! planner.
 //!
-//! What belongs here: one short file for each mode and one for each latency rule. Each constraint stands with its equation number.
-//! What never does: a search of our own, a decomposition, a tableau, a bound in closed form. The production planner has
-//! these, and tests compare its objective with the objective of this crate. The commonest addition is a rule that plans
-//! must obey: add its constraint to the file that has its neighbours, and give it a number in `docs/reference-formulations.md`.
+//! What belongs here: one short file for each mode and one for each latency rule. Each constraint stands with its
+//! equation number. What never does: a search of our own, a decomposition, a tableau, a bound in closed form. The
+//! production planner has these, and tests compare its objective with the objective of this crate. The commonest
+//! addition is a rule that plans must obey: add its constraint to the file that has its neighbours, and give it a
+//! number in `docs/reference-formulations.md`.
 //!
 //! | file | question |
 //! |---|---|
@@ -40,8 +42,8 @@ pub use solver::{Settings, Solver};
 
 /// Most prefixes of groups in one pipeline: each is a variable, and under rule `path` nearly each has a row.
 pub const PREFIXES_MAX: usize = 20_000;
-/// Most replicas or devices of one kind. HiGHS counts steps between the bounds of integers in 32 bits, and its root node has been
-/// seen not to end far beyond this.
+/// Most replicas or devices of one kind. HiGHS counts steps between the bounds of integers in 32 bits, and its root
+/// node has been seen not to end far beyond this.
 pub const INTEGER_MAX: f64 = 1e6;
 /// How much accuracy the last stage may give up for fewer replicas or less cost, relative.
 const ACCURACY_SLACK: f64 = 1e-6;
@@ -70,7 +72,8 @@ pub struct Found {
     pub plan: Plan,
     /// Which of Loki's two steps found it; `None` in other modes.
     pub step: Option<ObjectiveStep>,
-    /// Replicas in step `hardware`, accuracy in step `accuracy`, cost with switching in `min_cost`, else weighted accuracy.
+    /// Replicas in step `hardware`, accuracy in step `accuracy`, cost with switching in `min_cost`, else weighted
+    /// accuracy.
     pub value: f64,
     /// No plan has a better value: the value and the gap of the settings.
     pub bound: f64,

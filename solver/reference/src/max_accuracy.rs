@@ -1,4 +1,5 @@
-//! Mode `max_accuracy`: the highest weighted accuracy within devices, floors and budget, then the least cost that keeps it.
+//! Mode `max_accuracy`: the highest weighted accuracy within devices, floors and budget, then the least cost that
+//! keeps it.
 
 use crate::solver::Programme;
 use crate::{ACCURACY_SLACK, Found, ReferenceError};

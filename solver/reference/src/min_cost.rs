@@ -15,8 +15,8 @@ pub fn solve(programme: Programme<'_>) -> Result<Option<Found>, ReferenceError> 
     Ok(Some(Found { plan: programme.plan(&least.choice)?, step: None, value: least.value, bound: least.bound }))
 }
 
-/// (24) `a(g) >= sum over b of x(g, b) - deployed(g)` and `a(g) >= 0`: loading is paid for, unloading is free. The sum is
-/// `switching_weight load_s(g) price(h) / 3600 a(g)`.
+/// (24) `a(g) >= sum over b of x(g, b) - deployed(g)` and `a(g) >= 0`: loading is paid for, unloading is free. The
+/// sum is `switching_weight load_s(g) price(h) / 3600 a(g)`.
 fn add_switching(model: &mut Model<'_>) -> Expression {
     let mut switching = Expression::default();
     for part in &model.parts {

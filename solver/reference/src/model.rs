@@ -95,8 +95,8 @@ impl Part {
     }
 }
 
-/// U(g, b) for each batch size of a group: what carries the largest load, beside what may be lost, or what `min_replicas` asks for;
-/// within the devices that there are. No plan is better for having more.
+/// U(g, b) for each batch size of a group: what carries the largest load, beside what may be lost, or what
+/// `min_replicas` asks for; within the devices that there are. No plan is better for having more.
 fn replicas_max(problem: &Problem, pipeline: &Pipeline, sets: &Sets, g: usize) -> Vec<f64> {
     let group: &Group = &sets.groups[g];
     let load_qps = sets.ending_at(g).map(|p| sets.prefixes[p].load_qps).fold(0.0, f64::max);
@@ -147,7 +147,8 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Eighths of a device that all groups of a pipeline may use of a hardware type: the groups' shares, each with its largest U.
+/// Eighths of a device that all groups of a pipeline may use of a hardware type: the groups' shares, each with its
+/// largest U.
 fn eighths_max(part: &Part, hardware: HardwareIndex) -> f64 {
     let groups = part.sets.groups.iter().zip(&part.replicas_max).filter(|(g, _)| g.hardware == hardware);
     groups.map(|(g, most)| f64::from(g.share.eighths()) * most.iter().copied().fold(0.0, f64::max)).sum()

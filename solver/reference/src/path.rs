@@ -3,10 +3,11 @@
 //! With e(g, b) from (5), and I(p) binary for each whole path p:
 //!
 //! - (6) `l(p) = sum over the groups g of p and over b of e(g, b) y(g, b)`;
-//! - (7) `l(p) I(p) <= SLO`, where I(p) = 1 if p carries traffic. It is not linear. With M(p) the longest that p can take less
-//!   the SLO, the same is `l(p) <= SLO + M(p) (1 - I(p))` and `f(p) <= I(p)`.
+//! - (7) `l(p) I(p) <= SLO`, where I(p) = 1 if p carries traffic. It is not linear. With M(p) the longest that p can
+//!   take less the SLO, the same is `l(p) <= SLO + M(p) (1 - I(p))` and `f(p) <= I(p)`.
 //!
-//! A path that can never be late has neither I(p) nor a row. Edges that only delay make no queries, so no path has them.
+//! A path that can never be late has neither I(p) nor a row. Edges that only delay make no queries, so no path has
+//! them.
 
 use crate::model::{Model, sum};
 use apportion_domain::SLACK;

@@ -85,7 +85,8 @@ impl Sets {
     }
 }
 
-/// Every group that was profiled and fits into its device's memory, with (5): `l = batch / q`, `e = queue_factor l + network`.
+/// Every group that was profiled and fits into its device's memory, with (5): `l = batch / q`, `e = queue_factor l +
+/// network`.
 fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<Group> {
     let mut groups = Vec::new();
     for (t, task) in pipeline.tasks.iter().enumerate() {
@@ -108,8 +109,8 @@ fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<Group> {
     groups
 }
 
-/// Every prefix, with (1): m(p) is the product of the fan-outs of the **ancestors**. Loki's equation, as printed, multiplies
-/// the factor of the last variant too. A child that gets no queries ends the path.
+/// Every prefix, with (1): m(p) is the product of the fan-outs of the **ancestors**. Loki's equation, as printed,
+/// multiplies the factor of the last variant too. A child that gets no queries ends the path.
 fn prefixes(pipeline: &Pipeline, groups: &[Group]) -> Result<(Vec<Prefix>, Vec<Split>), ReferenceError> {
     let (mut prefixes, mut splits): (Vec<Prefix>, Vec<Split>) = (Vec::new(), Vec::new());
     let mut open = vec![(None, pipeline.root(), pipeline.demand_qps)];
@@ -140,8 +141,8 @@ fn prefixes(pipeline: &Pipeline, groups: &[Group]) -> Result<(Vec<Prefix>, Vec<S
     Ok((prefixes, splits))
 }
 
-/// What a whole share of a prefix adds to the pipeline's accuracy: A(p) times the weights of the sinks that its path ends for. Under
-/// `task_mean` each task adds its own accuracy over the number of tasks.
+/// What a whole share of a prefix adds to the pipeline's accuracy: A(p) times the weights of the sinks that its path
+/// ends for. Under `task_mean` each task adds its own accuracy over the number of tasks.
 fn accuracy(pipeline: &Pipeline, groups: &[Group], path: &[usize]) -> f64 {
     let stages: Vec<_> = path.iter().map(|&g| (groups[g].task, groups[g].variant)).collect();
     let (task, variant) = stages[stages.len() - 1];

@@ -10,7 +10,8 @@ use good_lp::{
 };
 use std::time::Duration;
 
-/// Tolerance of HiGHS on rows, columns and integers. The shares of the paths are published, so it is as tight as HiGHS allows.
+/// Tolerance of HiGHS on rows, columns and integers. The shares of the paths are published, so it is as tight as
+/// HiGHS allows.
 const TOLERANCE: f64 = 1e-10;
 
 /// Who solves.

@@ -1,4 +1,5 @@
-//! Problems that are too large for brute force: trees of two to four tasks with two or three variants and four batch sizes each.
+//! Problems that are too large for brute force: trees of two to four tasks with two or three variants and four batch
+//! sizes each.
 
 use crate::draw::Draw;
 use apportion_domain::{

@@ -1,4 +1,5 @@
-//! The reference formulations against the production planner, on tiny drawn problems of every kind; brute force decides who is right.
+//! The reference formulations against the production planner, on tiny drawn problems of every kind; brute force
+//! decides who is right.
 
 #[path = "../../../planning/tests/brute_force/draw.rs"]
 mod draw;
@@ -173,7 +174,8 @@ fn production_and_reference_agree_beyond_brute_force() {
     assert!(accuracy_steps > 0, "no problem reaches accuracy scaling: {accuracy_steps}");
 }
 
-/// A known difference: the production planner leaves out groups that are too slow for traffic, which `min_replicas` may count.
+/// A known difference: the production planner leaves out groups that are too slow for traffic, which `min_replicas`
+/// may count.
 #[test]
 fn an_idle_replica_may_be_too_slow_for_traffic() {
     let text = include_str!("../problems/idle_replica.yaml");
