@@ -16,6 +16,7 @@ mod diff;
 mod frontier;
 mod plan;
 mod profile;
+mod reference;
 mod reproduce;
 mod restore;
 mod serve;

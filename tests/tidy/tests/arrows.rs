@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("estimator", &["domain", "serving"]),
     ("mip", &["domain"]),
     ("planning", &["domain", "serving", "estimator", "checker", "mip"]),
+    ("reference", &["domain"]),
     ("protocol", &["domain"]),
     ("node", &["serving", "protocol", "domain"]),
     ("executor", &["node", "serving", "protocol", "domain"]),
@@ -21,7 +22,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("needs", &[]),
     ("support", &["wire", "domain"]),
     ("experiments", &["support", "wire", "domain", "serving", "estimator", "planning", "profiler", "protocol"]),
-    ("cli", &["experiments", "support", "api", "wire", "profiler", "checker", "estimator", "planning", "domain"]),
+    (
+        "cli",
+        &[
+            "experiments",
+            "support",
+            "api",
+            "wire",
+            "profiler",
+            "checker",
+            "estimator",
+            "planning",
+            "reference",
+            "serving",
+            "domain",
+        ],
+    ),
 ];
 
 /// Crates that may use any other: they are the tests.
@@ -37,11 +53,24 @@ const PURE: &[(&str, &[&str])] = &[
     ("estimator", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "hdrhistogram"]),
     ("mip", &["tracing", "highs", "highs-sys"]),
     ("planning", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "petgraph", "tracing"]),
+    ("reference", &["thiserror", "good_lp"]),
 ];
 
 /// What the agent's binary must do without: it is small, and has neither solver nor database.
-const NOT_IN_AGENT: &[&str] =
-    &["highs", "highs-sys", "sqlx", "sqlx-core", "utoipa", "apportion-planning", "apportion-api", "apportion-estimator"];
+const NOT_IN_AGENT: &[&str] = &[
+    "highs",
+    "highs-sys",
+    "good_lp",
+    "sqlx",
+    "sqlx-core",
+    "utoipa",
+    "apportion-planning",
+    "apportion-api",
+    "apportion-estimator",
+];
+
+/// The reference formulations' own: `good_lp` is a second way to a solver, and only one crate goes it.
+const REFERENCE_ONLY: &[&str] = &["good_lp", "microlp"];
 
 /// One crate's dependencies, without those of its tests.
 struct Package {
@@ -117,6 +146,16 @@ fn pure_crates_use_nothing_that_waits_or_connects() {
         let allowed = allowed(PURE, name).expect("its own row");
         let wrong: Vec<_> = packages[*name].others.difference(&allowed).collect();
         assert!(wrong.is_empty(), "{name} uses {wrong:?}; a pure crate may use {allowed:?}");
+    }
+}
+
+#[test]
+fn only_the_reference_formulations_use_good_lp() {
+    let packages = packages();
+    let users = packages.iter().filter(|(_, package)| REFERENCE_ONLY.iter().any(|name| package.others.contains(*name)));
+    assert_eq!(users.map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["reference"]);
+    for service in ["api", "planning"] {
+        assert!(!packages[service].ours.contains("reference"), "{service} uses the reference formulations");
     }
 }
 

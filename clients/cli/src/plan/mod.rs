@@ -1,8 +1,10 @@
 //! How does `apportion plan` find and show a plan?
 
 mod explanation;
+mod reference;
 pub mod scaling;
 
+use self::reference::{Formulation, FormulationArgs, Request};
 use crate::args::{self, Format};
 use crate::workload;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
@@ -31,6 +33,8 @@ pub struct PlanArgs {
     /// Which planner.
     #[arg(long, default_value = "milp", value_parser = PossibleValuesParser::new(Planner::NAMES))]
     planner: String,
+    #[command(flatten)]
+    formulation: FormulationArgs,
     /// Which queries must meet the SLO, instead of the file's rule.
     #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
     latency_rule: Option<String>,
@@ -60,6 +64,7 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> Outcome {
+    args.formulation.check(&request(args))?;
     let problem = match input::read_problem(&args.problem)? {
         ProblemFile::Allocation(problem) => under_rule(args, workload::with_demands(problem, &args.demand)?),
         ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
@@ -70,10 +75,20 @@ pub fn run(args: &PlanArgs) -> Outcome {
     };
     let mut options = options(args, trace);
     let progress = spinner(&format!("planning {}", args.problem));
+    if args.formulation.formulation == Formulation::Reference {
+        let (outcome, report) = reference::plan(&args.formulation.settings(&request(args)), &problem)?;
+        progress.finish_and_clear();
+        return finish(args, &problem, &outcome, &report);
+    }
     options.listener = Some(listener(&progress, &args.problem));
     let (outcome, report) = apportion_planning::plan(&problem, &options);
     progress.finish_and_clear();
     finish(args, &problem, &outcome, &report)
+}
+
+fn request(args: &PlanArgs) -> Request<'_> {
+    let PlanArgs { planner, trace, ladder, gap, time_limit, .. } = args;
+    Request { planner, trace, ladder: *ladder, gap: *gap, time_limit: *time_limit }
 }
 
 fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanOptions {
@@ -112,9 +127,12 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
     }
     let print = scaling::Print { format: args.format, out: args.out.as_deref() };
     let progress = spinner(&format!("planning {}", args.problem));
-    let done = scaling::plan(problem, &options(args, None), &print);
+    let (outcome, report) = match args.formulation.formulation {
+        Formulation::Production => apportion_planning::scaling::plan(problem, &options(args, None)),
+        Formulation::Reference => reference::plan_scaling(&args.formulation.settings(&request(args)), problem)?,
+    };
     progress.finish_and_clear();
-    done
+    scaling::finish(problem, &outcome, &report, &print)
 }
 
 fn under_rule(args: &PlanArgs, problem: Problem) -> Problem {

@@ -1,7 +1,7 @@
 //! How do `plan` and `diff` treat scaling problems (INFaaS section 4.2.1)?
 
 use crate::args::Format;
-use apportion_domain::{ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
+use apportion_domain::{PlanningReport, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
 use apportion_planning::{PlanOptions, Planner};
 use apportion_support::exit::{Exit, Outcome};
 use apportion_support::output::{self, Table, number, optional};
@@ -21,10 +21,9 @@ pub struct Print<'a> {
     pub out: Option<&'a str>,
 }
 
-/// Plans and prints.
-pub fn plan(problem: &ScalingProblem, options: &PlanOptions, print: &Print<'_>) -> Outcome {
-    let (outcome, report) = apportion_planning::scaling::plan(problem, options);
-    let file = PlanFile::from_scaling(problem, &outcome, &report);
+/// Writes and prints what a planner answered.
+pub fn finish(problem: &ScalingProblem, outcome: &ScalingOutcome, report: &PlanningReport, print: &Print<'_>) -> Outcome {
+    let file = PlanFile::from_scaling(problem, outcome, report);
     if let Some(out) = print.out {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }

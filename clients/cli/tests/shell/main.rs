@@ -4,5 +4,6 @@ mod autoscaler;
 mod commands;
 mod frontier;
 mod program;
+mod reference;
 mod reproduce;
 mod scaling;
