@@ -16,7 +16,6 @@ mod diff;
 mod frontier;
 mod plan;
 mod profile;
-mod reference;
 mod reproduce;
 mod restore;
 mod serve;
