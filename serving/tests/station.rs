@@ -3,7 +3,7 @@
 use apportion_domain::{Moment, Span};
 use apportion_serving::batcher::Batcher;
 use apportion_serving::dropper::ADMIT_ALL;
-use apportion_serving::replica::{Input, Output, Wakeup};
+use apportion_serving::station::{Input, Output, QueuePolicy, Wakeup};
 use apportion_serving::{DropReason, Dropper, Priority, Station, View};
 use proptest::prelude::*;
 
@@ -132,7 +132,7 @@ fn without_batches_that_are_filled_ahead_their_queries_wait_again_and_with_them_
     );
     // The batch that runs ends at 20, whatever enters the next one ends at 30.
     station.reconfigure(forming, service(2, 10, 0));
-    station.judge_by(Dropper::OnTime, false, false);
+    station.set_policy(QueuePolicy { dropper: Dropper::OnTime, is_by_remaining_time: false, is_monitored: false });
     play(
         &mut station,
         "
@@ -158,7 +158,7 @@ fn another_policy_puts_what_waits_in_its_order() {
          3 arrive 4 by 80 ->
          4 arrive 5 by 60 ->",
     );
-    station.judge_by(Dropper::EndToEnd, true, true);
+    station.set_policy(QueuePolicy { dropper: Dropper::EndToEnd, is_by_remaining_time: true, is_monitored: true });
     assert!(station.monitor().is_some_and(|m| m.arrived == 0), "it measures from now on");
     play(
         &mut station,
@@ -169,7 +169,7 @@ fn another_policy_puts_what_waits_in_its_order() {
         11 finished 0        -> tick
         11 tick              -> s0: 2",
     );
-    station.judge_by(Dropper::Never, false, false);
+    station.set_policy(QueuePolicy { dropper: Dropper::Never, is_by_remaining_time: false, is_monitored: false });
     assert!(station.monitor().is_none() && station.view() == View::default());
     play(
         &mut station,

@@ -13,6 +13,7 @@ use apportion_domain::{
 use apportion_serving::batcher::Batcher;
 use apportion_serving::modules::Foresight;
 use apportion_serving::router::{Part, Within};
+use apportion_serving::station::QueuePolicy;
 use apportion_serving::{Dropper, Outline, Router, StatePlanner, Station, group_capacity_qps, most_accurate_first};
 use std::collections::BTreeMap;
 
@@ -241,7 +242,8 @@ impl<'a> Blueprint<'a> {
         let is_last = self.pipeline.children(task).next().is_none();
         let dropping = self.serving.dropping;
         let is_monitored = StatePlanner::needs(dropping).1;
-        station.judge_by(Dropper::of(dropping, is_last), StatePlanner::sorts(dropping), is_monitored);
+        let dropper = Dropper::of(dropping, is_last);
+        station.set_policy(QueuePolicy { dropper, is_by_remaining_time: StatePlanner::sorts(dropping), is_monitored });
     }
 
     /// A station of a group with so many servers.

@@ -51,7 +51,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("INFaaS", NotYet, "wanted workers", Nowhere("api/", "wanted_workers")),
     ("INFaaS", NotYet, "loaded for a request", In("executor/node/src/chooser.rs", "Selected::Load")),
     ("INFaaS", NotYet, "the selector in the estimator", Nowhere("solver/estimator/", "Selector")),
-    ("PARD", There, "adaptive priority", In("serving/src/dropper.rs", "PARD section 4.3")),
+    ("PARD", There, "adaptive priority", In("serving/src/station/dropper.rs", "PARD section 4.3")),
     ("PARD", There, "baselines and ablations", In("domain/src/serving.rs", "PardInstant")),
     ("PARD", There, "continuous tasks in the estimator", In("solver/estimator/src/crews.rs", "ontinuous")),
     ("PARD", NotYet, "continuous tasks in the agents", In("executor/node/src/layout/error.rs", "kind continuous")),

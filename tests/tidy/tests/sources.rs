@@ -5,10 +5,9 @@ use apportion_tidy::{GENERATED, files, root};
 /// Longest file, in lines.
 const LINES_MAX: usize = 500;
 /// Files that are longer, and their most lines. The list may only become shorter.
-const FILES_TO_SPLIT: [(&str, usize); 6] = [
+const FILES_TO_SPLIT: [(&str, usize); 5] = [
     ("api/wire/src/plan.rs", 530),
     ("domain/src/pipeline.rs", 570),
-    ("serving/src/replica.rs", 610),
     ("serving/tests/station.rs", 650),
     ("solver/estimator/tests/plans.rs", 510),
     ("solver/estimator/tests/slow/mod.rs", 530),

@@ -9,7 +9,7 @@
 //! less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away (section 5, "scaling
 //! down"), a ladder gives them up, but only where it was shown what fewer hold.
 
-use crate::tuner::Windows;
+use crate::scaling::tuner::Windows;
 pub use apportion_domain::LadderStep as Step;
 use apportion_domain::{Moment, Span};
 use std::collections::VecDeque;

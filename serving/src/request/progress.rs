@@ -4,7 +4,7 @@
 //! the credit; a query that makes children hands its credit on to them in parts, and a query that makes none gives its own
 //! back. The request has ended exactly when all credit is back, in whatever order the parts arrive, so only leaves report.
 
-use crate::dropper::DropReason;
+use crate::station::dropper::DropReason;
 use apportion_domain::Moment;
 
 /// Credit of a whole request.

@@ -5,19 +5,19 @@
 //! has. A plan's generation comes first: a steward serves one plan, and another plan gets another steward, which goes on from what
 //! the former one has seen of the load ([`Steward::inherit`]).
 
-use crate::dropper::View;
-use crate::ladder::Ladder;
-use crate::modules::{self, StatePlanner, TooManyPaths};
-use crate::monitor::Monitor;
-use crate::most_accurate::UnknownGroup;
-use crate::outline::{Group, Outline, staffed};
-use crate::tables::{self, Server, Table};
-use crate::tuner::Tuner;
+use crate::routing::most_accurate_first::UnknownGroup;
+use crate::routing::tables::{self, Server, Table};
+use crate::scaling::ladder::Ladder;
+use crate::scaling::outline::{Group, Outline, staffed};
+use crate::scaling::state_planner::{self, StatePlanner, TooManyPaths};
+use crate::scaling::tuner::Tuner;
+use crate::station::dropper::View;
+use crate::station::monitor::Monitor;
 use apportion_domain::{Hardware, Moment, Pipeline, PipelinePlan, RoutingPolicy, SLACK, Span};
 use std::collections::VecDeque;
 
 /// How often tables and module states are computed (PARD section 4.1; Loki leaves its period open).
-pub const PERIOD: Span = modules::PERIOD;
+pub const PERIOD: Span = state_planner::PERIOD;
 /// How often the scaler is asked; its arrivals need not be reported more often.
 pub const TUNE: Span = Span::from_nanos(100_000_000);
 /// Periods whose mean is the present load: reports of several agents do not all fall into the same one.

@@ -2,10 +2,10 @@
 //!
 //! Whoever drives the machines makes one [`Outline`], of a plan or of a target, and asks it for them.
 
-use crate::modules::{Module, StatePlanner, TooManyPaths};
-use crate::most_accurate::{UnknownGroup, graph, server};
-use crate::tables::Graph;
-use crate::tuner::{Envelope, TunedTask, Tuner};
+use crate::routing::most_accurate_first::{UnknownGroup, graph, server};
+use crate::routing::tables::Graph;
+use crate::scaling::state_planner::{Module, StatePlanner, TooManyPaths};
+use crate::scaling::tuner::{Envelope, TunedTask, Tuner};
 use apportion_domain::{Assignment, Dropping, Hardware, Pipeline, PipelinePlan, Span, TaskIndex};
 
 /// One group of the plan.

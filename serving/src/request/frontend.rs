@@ -1,7 +1,7 @@
 //! The ingress: one answer for each request, whatever happens to its queries.
 
-use crate::dropper::DropReason;
-use crate::progress::{CREDIT_ROOT, Outcome, Progress, Split, split};
+use crate::request::progress::{CREDIT_ROOT, Outcome, Progress, Split, split};
+use crate::station::dropper::DropReason;
 use apportion_domain::{Moment, RequestId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,6 +1,6 @@
 //! Loki's Algorithm 1 over numbers: tasks and groups by position, capacities in queries per second.
 //!
-//! [`crate::most_accurate_first`] asks it for a plan, in names; the [`crate::steward`] asks it again between plans, for the load
+//! [`crate::routing::most_accurate_first::most_accurate_first`] asks it for a plan, in names; the [`crate::scaling::steward`] asks it again between plans, for the load
 //! that it sees.
 
 use apportion_domain::SLACK;

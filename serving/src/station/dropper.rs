@@ -1,6 +1,6 @@
 //! Which queries are not worth serving, as decided where a query would enter a batch.
 
-use crate::queue::Waiting;
+use crate::station::queue::Waiting;
 use apportion_domain::{Dropping, Moment, Span};
 
 /// Why a query was dropped.

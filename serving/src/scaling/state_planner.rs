@@ -3,9 +3,9 @@
 //! Once in each [`PERIOD`] the driver hands over what the stations have measured, calls [`StatePlanner::synchronise`], and
 //! brings each task's [`View`] to its stations; how late it comes is the driver's affair, as it is in life.
 
-use crate::dropper::{ADMIT_ALL, Priority, View};
 use crate::mix::mix;
-use crate::monitor::Monitor;
+use crate::station::dropper::{ADMIT_ALL, Priority, View};
+use crate::station::monitor::Monitor;
 use apportion_domain::{Dropping, Span};
 
 /// How often states are synchronised.

@@ -1,6 +1,6 @@
 //! Loki's Algorithm 1: who sends how much of its traffic to whom, most accurate first.
 
-use crate::tables::{Graph, Server, Table, route};
+use crate::routing::tables::{Graph, Server, Table, route};
 use apportion_domain::{
     Assignment, BackupEntry, GroupName, Hardware, HardwareIndex, Pipeline, Routing, RoutingEntry, RoutingTable, SLACK,
     TaskIndex, VariantIndex,
@@ -37,7 +37,7 @@ fn find(pipeline: &Pipeline, group: &GroupName) -> Result<(TaskIndex, VariantInd
     Ok((task, VariantIndex(variant.ok_or_else(|| unknown("no such variant"))?)))
 }
 
-/// Tasks of a pipeline and their children, as [`crate::tables`] numbers them.
+/// Tasks of a pipeline and their children, as [`crate::routing::tables`] numbers them.
 #[must_use]
 pub fn graph(pipeline: &Pipeline) -> Graph {
     let children = |t: usize| pipeline.children(TaskIndex(t)).map(|e| e.to.get()).collect();
@@ -45,7 +45,7 @@ pub fn graph(pipeline: &Pipeline) -> Graph {
     Graph { order, children: (0..pipeline.tasks.len()).map(children).collect() }
 }
 
-/// A group of a plan, as [`crate::tables`] sees it: its capacity with full batches.
+/// A group of a plan, as [`crate::routing::tables`] sees it: its capacity with full batches.
 ///
 /// # Errors
 /// As [`group_capacity_qps`].
@@ -59,7 +59,7 @@ pub fn server(pipeline: &Pipeline, hardware: &[Hardware], a: &Assignment) -> Res
     })
 }
 
-/// Routing tables for a demand, and the capacity that they leave unused: [`crate::tables::route`] in the names of a plan. Groups of
+/// Routing tables for a demand, and the capacity that they leave unused: [`crate::routing::tables::route`] in the names of a plan. Groups of
 /// one task with the capacity to spare come most accurate first.
 ///
 /// # Errors
