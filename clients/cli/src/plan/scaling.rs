@@ -2,7 +2,7 @@
 
 use crate::args::Format;
 use apportion_domain::{PlanningReport, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
-use apportion_planning::{PlanOptions, Planner};
+use apportion_planning::Planner;
 use apportion_support::exit::{Exit, Outcome};
 use apportion_support::output::{self, Table, number, optional};
 use apportion_wire::PlanFile;
