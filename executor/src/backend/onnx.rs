@@ -6,8 +6,7 @@
 use super::batch::check_inputs;
 use super::provider::{Placed, Provider, Running};
 use super::{Backend, BackendError, Signature, values};
-use apportion_node::tensor::zero_row;
-use apportion_node::tensor::{Tensor, TensorSpec};
+use apportion_node::tensor::{Tensor, TensorSpec, zero_row};
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;

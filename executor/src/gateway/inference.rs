@@ -10,8 +10,7 @@ use apportion_node::layout::Pipeline;
 use apportion_node::node::request::{Piece, Terms};
 use apportion_node::node::split::PARENT;
 use apportion_node::policies::{LEVEL_DEFAULT, LEVEL_OFFLINE};
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, elements, holds, texts};
-use apportion_node::tensor::{concatenate, no_rows};
+use apportion_node::tensor::{Datatype, Tensor, TensorSpec, concatenate, elements, holds, no_rows, texts};
 use bytes::Bytes;
 
 /// Most rows of one request: each becomes a query of its own.

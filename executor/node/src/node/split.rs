@@ -1,8 +1,7 @@
 //! What do a batch's outputs mean for each member: rows for its gateway, or children for the next tasks?
 
 use crate::layout::Task;
-use crate::tensor::Tensor;
-use crate::tensor::{concatenate, int64s};
+use crate::tensor::{Tensor, concatenate, int64s};
 use crate::wire::{Credit, End};
 use apportion_serving::Stride;
 
