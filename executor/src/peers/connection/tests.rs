@@ -76,7 +76,7 @@ async fn small_tensors_pass_large_ones_on_a_real_connection() {
     assert!(small.is_sorted(), "small ones keep their order");
 }
 
-/// [`hear`] without its greeting.
+/// [`receive_messages`], without the exchange of versions.
 async fn listen_on(stream: TcpStream, events: mpsc::Sender<Event>) {
     read_messages(stream, events, Arc::<Claims>::default().open()).await.expect("messages only");
 }
