@@ -1,4 +1,6 @@
-//! The addresses that others are told: an agent may listen on all of its machine's, and others need one that leads there.
+//! Which addresses does the agent advertise?
+//!
+//! An agent may listen on all addresses of its machine. Other machines need one address that leads to it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -15,8 +17,8 @@ pub struct Advertised {
     pub data: Option<String>,
 }
 
-/// The addresses of an agent that listens there: those that are advertised, or else those that it is bound to. Where that is any
-/// of the machine's, the one that this machine has towards the control plane `join`.
+/// The addresses of an agent that listens there: those that are advertised, or else those that it is bound to. Where that
+/// is any of the machine's, the one that this machine has towards the control plane `join`.
 #[must_use]
 pub fn reachable(advertised: &Advertised, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
     let of = |own: &Option<String>, bound: SocketAddr| match (own, &advertised.host) {

@@ -1,5 +1,7 @@
-//! Wakes an agent's loop at a moment. The runtime's timers count milliseconds, which is as long as many batches take; a thread
-//! that waits for a condition is woken within some tens of microseconds.
+//! How is the loop woken at an exact moment?
+//!
+//! The runtime's timers count milliseconds, which is as long as many batches take. A thread that waits for a condition
+//! wakes within some tens of microseconds.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;

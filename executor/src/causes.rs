@@ -1,4 +1,4 @@
-//! An error with all that led to it, in one line.
+//! How does an error become one line, with all its causes?
 
 /// The error's message and those of its causes, separated by colons.
 #[must_use]

@@ -1,5 +1,7 @@
-//! The agent's end of the control stream: registers, takes targets, acknowledges and reports; comes back for ever, while the
-//! agent serves on.
+//! What does the agent do at its end of the control stream?
+//!
+//! It registers, takes targets, acknowledges them and reports counts. When the stream ends it connects again, without
+//! end, and serves on meanwhile.
 
 use crate::agent::{Command, Handle};
 use crate::causes::describe;
@@ -21,7 +23,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const REPORT_MS_MAX: u32 = 2_000;
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a stream may take until it is answered, and then until the agent is welcome: what is on the port may be something else.
+/// How long a stream may take until it is answered, and then until the agent is welcome: what is on the port may be
+/// something else.
 const WELCOME_MAX: Duration = Duration::from_secs(10);
 /// Messages that wait for the stream.
 const OUTBOX_MAX: usize = 64;
@@ -83,8 +86,9 @@ fn name(reason: Reason) -> &'static str {
     }
 }
 
-/// Keeps the stream until `stop` is cancelled; then says that the agent leaves. An agent that has a target serves it, whatever
-/// the control plane says, and tries again: what refuses it may be another program on the port, or a service that is mended soon.
+/// Keeps the stream until `stop` is cancelled; then says that the agent leaves. An agent that has a target serves it,
+/// whatever the control plane says, and tries again: what refuses it may be another program on the port, or a service
+/// that is mended soon.
 ///
 /// # Errors
 /// [`ControlError`] if there is no point in trying again, and no target that could be served meanwhile.
@@ -163,7 +167,7 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
         () = stop.cancelled() => return End::Left,
     };
     match attached {
-        Ok(Ok(response)) => run_session(response.into_inner(), &outbox, (identity, handle), stop).await,
+        Ok(Ok(response)) => run_session(response.into_inner(), &outbox, identity, handle, stop).await,
         Ok(Err(status)) => End::Again(format!("{}: {:?}: {}", identity.join, status.code(), status.message())),
         Err(_) => End::Again(format!("{}: what is there does not answer within {WELCOME_MAX:?}", identity.join)),
     }
@@ -190,7 +194,8 @@ fn register(identity: &Identity, handle: &Handle) -> v1::Register {
 async fn run_session(
     mut inbox: tonic::Streaming<v1::ControlMessage>,
     outbox: &mpsc::Sender<v1::AgentMessage>,
-    (identity, handle): (&Identity, &Handle),
+    identity: &Identity,
+    handle: &Handle,
     stop: &CancellationToken,
 ) -> End {
     let mut welcome = false;

@@ -1,6 +1,7 @@
-//! What NVIDIA's devices say of themselves: memory and utilisation, through NVML, whose library is opened at run time.
+//! How much memory do NVIDIA's devices use, and how busy are they?
 //!
-//! Where that library or the device is not there, nothing is known, and nothing is what is said: never zero.
+//! The answer comes from NVML, whose library is opened at run time. Without that library or a device there is no answer,
+//! and never a zero.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -45,8 +46,8 @@ struct Opened {
 }
 
 impl Devices {
-    /// The first `count` of the devices that `visible` (the value of [`VISIBLE_VARIABLE`]) lets this process see. CUDA numbers them
-    /// by their place on the bus, as NVML does, if `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` or all are alike.
+    /// The first `count` of the devices that `visible` (the value of [`VISIBLE_VARIABLE`]) lets this process see. CUDA
+    /// numbers them by their place on the bus, as NVML does, if `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` or all are alike.
     ///
     /// # Errors
     /// Why nothing will be known, in words: there is no library, or no driver behind it.

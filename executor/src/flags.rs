@@ -1,4 +1,4 @@
-//! What `apportion-agent` is told on its command line.
+//! Which options does the command line of `apportion-agent` have?
 
 use apportion_executor::addresses::{Advertised, host, host_and_port};
 use apportion_executor::backend::{Kind, Provider};
@@ -17,7 +17,8 @@ pub struct BenchFlags {
     /// Let processors sleep between requests, as an agent with that flag does
     #[arg(long)]
     pub save_power: bool,
-    /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime, whose library is found as an agent finds it
+    /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime, whose library is found as
+    /// an agent finds it
     #[arg(long)]
     pub digits: Option<PathBuf>,
     /// Measure nothing but the hop, at this many requests per second
@@ -55,8 +56,8 @@ pub struct Flags {
     /// The token that the control plane asks for
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     pub token: String,
-    /// Unique name in the fleet [default: with --state-dir host name and a part of the agent's id, which are kept there; else host name
-    /// and process number]
+    /// Unique name in the fleet [default: with --state-dir host name and a part of the agent's id, which are kept there;
+    /// else host name and process number]
     #[arg(long)]
     pub name: Option<String>,
     /// Hardware type of the devices
@@ -74,8 +75,8 @@ pub struct Flags {
     /// Where other agents come in
     #[arg(long, default_value = "127.0.0.1:0")]
     pub data: String,
-    /// The host that clients and other agents are told for all of these addresses, where it is not what the agent listens on [default:
-    /// what it listens on; for 0.0.0.0 this machine's address towards the control plane]
+    /// The host that clients and other agents are told for all of these addresses, where it is not what the agent listens
+    /// on [default: what it listens on; for 0.0.0.0 this machine's address towards the control plane]
     #[arg(long, env = "APPORTION_ADVERTISE", value_parser = host)]
     pub advertise: Option<String>,
     /// HOST:PORT that clients are told, for example of a proxy
@@ -87,7 +88,8 @@ pub struct Flags {
     /// HOST:PORT that other agents are told
     #[arg(long, env = "APPORTION_ADVERTISE_DATA", value_parser = host_and_port)]
     pub advertise_data: Option<String>,
-    /// Model files, the last target and the agent's id; an agent that comes back here is the same one and comes back with what it served
+    /// Model files, the last target and the agent's id; an agent that comes back here is the same one and comes back with
+    /// what it served
     #[arg(long)]
     pub state_dir: Option<PathBuf>,
     /// How batches are run: `onnx` here, `emulated` from their profiles without any variant (answers are zeros), or
@@ -110,7 +112,8 @@ pub struct Flags {
     /// MiB of inputs that those requests may have
     #[arg(long, default_value_t = WAITING_BYTES_MAX >> 20, value_parser = at_least_one)]
     pub inputs_mib_max: usize,
-    /// Where spans of traced requests go: an OTLP endpoint over gRPC, for example http://127.0.0.1:4317 [default: no traces]
+    /// Where spans of traced requests go: an OTLP endpoint over gRPC, for example http://127.0.0.1:4317 [default: no
+    /// traces]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
     /// How many of the requests that do not say whether they are sampled are traced, from 0 to 1
@@ -119,8 +122,8 @@ pub struct Flags {
     /// Logs on stderr: `text`, or `json` with an object on each line
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub log_format: String,
-    /// Let processors sleep between requests at any load [default: they are kept awake while 1,000 events a second come, where
-    /// the agent may write to /dev/cpu_dma_latency; a hop takes less than half as long then]
+    /// Let processors sleep between requests at any load [default: they are kept awake while 1,000 events a second come,
+    /// where the agent may write to /dev/cpu_dma_latency; a hop takes less than half as long then]
     #[arg(long)]
     pub save_power: bool,
     /// Record all that the agent's machines are told and do into this file, to replay it

@@ -1,8 +1,9 @@
-//! The agent: serves its part of the fleet's target on its devices, and answers clients at its gateway.
+//! The agent's process: it serves its part of the fleet's target on its devices, and answers clients at its gateway.
 //!
-//! What belongs here: loading and running variants, moving queries between agents, and the clients' protocol. What never
-//! does: policies (crate `serving` has them) and planning. The commonest addition is another way to run batches: one file in
-//! [`backend`] that implements its trait, and its name in the agent's flags.
+//! What belongs here: the loop, loading and running variants, connections between agents, and the clients' protocol. What
+//! never does: decisions (crate `node` has them), policies (crate `serving` has them) and planning. The commonest
+//! addition is another way to run batches: one file in [`backend`] that implements its trait, and its name in the agent's
+//! flags.
 pub use apportion_node::{chooser, frames, layout, node, policies, steering, tensor, trace, unwire, wire};
 
 pub mod addresses;

@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::prelude::*;
 
-/// Tensors are allocated by one thread and freed by another, many thousand times a second, and large ones must not cost fresh
-/// pages each time: the system's allocator gives them back to the system and takes them again.
+/// Tensors are allocated by one thread and freed by another, many thousand times a second, and large ones must not cost
+/// fresh pages each time: the system's allocator gives them back to the system and takes them again.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -65,7 +65,8 @@ fn devices(provider: Provider, count: u32) -> Devices {
     opened.unwrap_or_default()
 }
 
-/// What is wrong with so many devices on so many processors, if anything: a device of the processor is a thread that runs batches.
+/// What is wrong with so many devices on so many processors, if anything: a device of the processor is a thread that runs
+/// batches.
 fn crowded(devices: u32, threads: usize, processors: usize) -> Option<String> {
     let each = if threads == 0 { processors } else { threads };
     let wanted = (devices as usize).saturating_mul(each);

@@ -1,8 +1,9 @@
-//! The parts of an agent's process: what a panic in one of them means, and how the process ends.
+//! What does a panic mean in one part of the agent's process, and how does the process end?
 //!
-//! A runtime catches the panic of a future and goes on without it: the agent would serve on without its peers, its control stream or
-//! its loop, and nobody would hear of it. Here a panic ends the process, after it has said which part it was, so that whoever started
-//! the process starts it again. What a variant does is no part: its panic is the failure of its batch, or of its replica.
+//! A runtime catches the panic of a future and goes on without it. The agent would then serve without its peers, its
+//! control stream or its loop, and nobody would notice. So a panic here ends the process, after the log has said which
+//! part it was. The supervisor of the process then starts it again. A variant is no part: its panic fails its batch or
+//! its replica.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -85,8 +86,8 @@ fn say(info: &PanicHookInfo<'_>) {
     tracing::error!(part, place, cause, "a part of the agent has panicked: the process ends");
 }
 
-/// Ends the process at once, without what the libraries would do at its end. ONNX Runtime's destructors run while its threads
-/// still load a variant: a process that ends as usual dies of a segmentation fault then.
+/// Ends the process at once, without what the libraries would do at its end. ONNX Runtime's destructors run while its
+/// threads still load a variant: a process that ends as usual dies of a segmentation fault then.
 #[allow(unsafe_code)]
 pub fn end(status: u8) -> ! {
     let _closed = std::io::stdout().flush();

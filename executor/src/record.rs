@@ -1,6 +1,7 @@
 //! Where does a live agent write the record of its node's events and actions?
 //!
-//! The file holds the frames of [`apportion_node::record`]. [`replay`] gives the events to a fresh node, which must do the same.
+//! The file holds the frames of [`apportion_node::record`]. [`replay`] gives the events to a fresh node, which must do
+//! the same.
 
 use apportion_node::node::{Action, Event};
 use apportion_node::record::{ReplayError, Replayed, actions_frame, begin_frame, event_frame, target_frame};

@@ -1,5 +1,6 @@
-//! What was refused because of a bound, by bound: counted in one place for all ways in, and shown as the metric
-//! `apportion_bounds_refused_total`.
+//! How many requests and messages were refused, by bound?
+//!
+//! All ways in share these counts. The metric `apportion_bounds_refused_total` shows them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,5 +1,7 @@
-//! Shares of what there is only so much of, connections or bytes: all together may hold so many, and one address seven eighths of them,
-//! so that no client can take everything, and one proxy before all clients nearly all.
+//! How much of a bounded resource, connections or bytes, may one address hold?
+//!
+//! All addresses together may hold the whole, and one address seven eighths of it. So no client can take everything, and
+//! one proxy in front of all clients gets nearly everything.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

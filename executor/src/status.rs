@@ -1,4 +1,4 @@
-//! How an agent is: whether its parts run, and what the control plane says to it.
+//! Do the agent's parts run, and what does the control plane say to it?
 
 use crate::parts::part;
 use std::collections::BTreeMap;

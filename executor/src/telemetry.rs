@@ -1,5 +1,6 @@
-//! OpenTelemetry: which requests are traced, and their spans on their way out by OTLP. An agent without an endpoint has no
-//! [`Tracer`], and its requests no trace.
+//! Which requests are traced, and how are their spans exported by OTLP (OpenTelemetry)?
+//!
+//! An agent without an endpoint has no [`Tracer`], and its requests have no trace.
 
 use apportion_node::trace::{Span, Trace, What};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};

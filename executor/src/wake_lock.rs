@@ -1,9 +1,10 @@
-//! Keeps the machine's processors from sleeping while much is asked of an agent.
+//! When must the machine's processors not sleep?
 //!
-//! A processor without work halts, and to wake it takes longer than all that an agent does for a query: on a virtual machine, 30 us
-//! and more for each thread that is woken, twice on the way to another agent and back. Linux lets a process say how long waking may take
-//! (`/dev/cpu_dma_latency`, the kernel's "PM QoS" interface) for as long as it holds the file open; with 0 an idle processor polls. That
-//! costs power, so it is held only while so much comes that processors would hardly sleep anyway.
+//! A processor without work halts. Waking it takes longer than everything that an agent does for a query: on a virtual
+//! machine 30 us and more for each thread, twice on the way to another agent and back. Linux lets a process bound the
+//! wake-up time (`/dev/cpu_dma_latency`, the kernel's "PM QoS" interface) while it holds a file open. With 0, an idle
+//! processor polls, which costs power. So the agent holds the file only under so much load that processors would hardly
+//! sleep anyway.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -70,8 +70,8 @@ fn messages_between_agents() {
     replay("frames", entrances::frames);
 }
 
-/// Requests and messages that are valid, for the fuzzer to begin with. They are part of the corpus, so this fails when a format
-/// has changed; `UPDATE_CORPUS=1` writes them anew.
+/// Requests and messages that are valid, for the fuzzer to begin with. They are part of the corpus, so this fails when a
+/// format has changed; `UPDATE_CORPUS=1` writes them anew.
 #[test]
 fn the_corpus_begins_with_valid_ones() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");

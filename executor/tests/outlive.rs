@@ -1,4 +1,5 @@
-//! An agent that has a target outlives its control plane: what refuses it, what is on its port instead, and what it knows nothing of.
+//! An agent that has a target outlives its control plane: what refuses it, what is on its port instead, and what it knows
+//! nothing of.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Agents with emulated devices do what the plan's policies say: under overload, at joins, over a change of plan on full devices,
-//! and when the load steps up while the control plane is away. Whatever they did, a fresh node does again from their records.
+//! Agents with emulated devices do what the plan's policies say: under overload, at joins, over a change of plan on full
+//! devices, and when the load steps up while the control plane is away. Whatever they did, a fresh node does again from
+//! their records.
 
 mod support;
 
@@ -17,11 +18,12 @@ use tokio::runtime::Runtime;
 
 const MS: u64 = 1_000_000;
 
-/// A group: its number, its task, its batch, milliseconds of a batch of one (and twice that of a full one), its replicas' agents.
+/// A group: its number, its task, its batch, milliseconds of a batch of one (and twice that of a full one), its replicas'
+/// agents.
 type Crew<'a> = (u64, u32, u32, u64, &'a [u64]);
 
-/// A pipeline `p`: tasks by letters, each with an input for each edge into it, named after the parent, and an output `y`. Edges
-/// are (makes queries, from, to).
+/// A pipeline `p`: tasks by letters, each with an input for each edge into it, named after the parent, and an output `y`.
+/// Edges are (makes queries, from, to).
 fn target(generation: u64, agents: &[&Agent], tasks: &str, edges: &[(bool, u32, u32)], crews: &[Crew<'_>]) -> v1::Target {
     let spec = |name: &str| v1::TensorSpec { name: name.into(), datatype: "FP32".into(), shape: vec![-1, 1] };
     let names: Vec<String> = tasks.chars().map(String::from).collect();

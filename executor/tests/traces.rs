@@ -126,7 +126,8 @@ impl Traced {
     }
 }
 
-/// The spans of one request through `split` and twice through `sum`, the first by this name: they hang together as they should.
+/// The spans of one request through `split` and twice through `sum`, the first by this name: they hang together as they
+/// should.
 fn check_request(spans: &[(String, Span)], ingress: &str) {
     assert_eq!(spans.len(), 6, "{spans:?}");
     let all = |agent: &str, name: &str| {

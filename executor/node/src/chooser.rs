@@ -1,8 +1,8 @@
 //! Which groups serve a request that says its needs? INFaaS's selector (section 4.1) chooses among the pipeline's choices.
 //!
-//! A choice is one group of each task. To the selector a choice is a variant. Its accuracy is the pipeline's accuracy with these groups. Its
-//! latency is the longest path through their full batches. Its load is the load of its busiest group. The router chooses the
-//! replica within a group, so to the selector all choices are on one worker.
+//! A choice is one group of each task. To the selector a choice is a variant. Its accuracy is the pipeline's accuracy
+//! with these groups. Its latency is the longest path through their full batches. Its load is the load of its busiest
+//! group. The router chooses the replica within a group, so to the selector all choices are on one worker.
 
 use crate::layout::{Choice, Pipeline};
 use apportion_domain::{Moment, Span};
@@ -12,13 +12,13 @@ use apportion_serving::selector::{Asked, Registered, Seen, Selected};
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Least accuracy in millionths; 0: any.
+    /// Smallest accuracy, in millionths; 0 accepts any.
     pub accuracy_ppm_min: u32,
-    /// Longest latency in nanoseconds; `u64::MAX`: any.
+    /// Longest latency, in nanoseconds; `u64::MAX` accepts any.
     pub latency_ns_max: u64,
 }
 
-/// How a group's ready replicas are used.
+/// The load of a group's ready replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
     /// How many are ready.
@@ -27,11 +27,11 @@ pub struct Used {
     pub queued: u64,
     /// Queries that they serve per second.
     pub served_qps: f64,
-    /// Time of their batches over what the profile says; 0 if none ended.
+    /// Time of their batches, divided by their time in the profile; 0 if none ended.
     pub slowness: f64,
 }
 
-/// What a request gets.
+/// The groups that serve a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
     /// Its group at each task, by position.
@@ -42,16 +42,16 @@ pub struct Chosen {
     pub accuracy: f64,
 }
 
-/// Why a request gets nothing, in words.
+/// Why no choice serves a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unmet {
-    /// Nothing in the plan meets its needs, however idle; the nearest is named.
+    /// No choice meets its needs, even when idle. The text names the nearest choice.
     Never(String),
-    /// What would do is not ready.
+    /// A choice meets its needs, but is not ready now.
     NotNow(String),
 }
 
-/// The choices of one pipeline with what is known of their load.
+/// The choices of one pipeline, with their loads.
 pub struct Chooser {
     selector: Selector,
     choices: Vec<Choice>,
@@ -61,7 +61,7 @@ pub struct Chooser {
 const WORKER: u32 = 0;
 
 impl Chooser {
-    /// Over the choices of a pipeline; nothing is ready before the first [`Chooser::report`].
+    /// A chooser for a pipeline. No choice is ready before the first [`Chooser::report`].
     #[must_use]
     pub fn new(of: &Pipeline) -> Self {
         let mut selector = Selector::new(of.choices.iter().map(|c| registered(of, c)).collect());
@@ -69,13 +69,13 @@ impl Chooser {
         Self { selector, choices: of.choices.clone() }
     }
 
-    /// Takes in how the groups are used.
+    /// Updates the loads of the groups.
     pub fn report(&mut self, now: Moment, of: &Pipeline, used: impl Fn(u64) -> Used) {
         let seen: Vec<Seen> = (0..).zip(&self.choices).filter_map(|(at, choice)| seen(of, at, choice, &used)).collect();
         self.selector.report(now, WORKER, 0.0, 0, &seen);
     }
 
-    /// The variants for a request of so many rows, which count as sent there.
+    /// Chooses the groups for a request. Its rows count as sent there.
     ///
     /// # Errors
     /// [`Unmet`].
@@ -169,7 +169,8 @@ fn registered(of: &Pipeline, choice: &Choice) -> Registered {
     }
 }
 
-/// What is seen of a choice: of its groups, the most loaded one's load and the longest queue; none if one of them is not ready.
+/// What is seen of a choice: of its groups, the most loaded one's load and the longest queue; none if one of them is not
+/// ready.
 fn seen(of: &Pipeline, variant: u32, choice: &Choice, used: &impl Fn(u64) -> Used) -> Option<Seen> {
     let r = registered(of, choice);
     let (mut load, mut wait_s, mut is_slow) = (0.0_f64, 0.0_f64, false);

@@ -8,9 +8,9 @@ use apportion_serving::{Dropper, StatePlanner, Station};
 /// Queries that may wait at one replica.
 pub const QUEUE_LEN_MAX: usize = 10_000;
 
-/// How important a query is whose request does not say: the parameter `priority` is a level, and 0 is this one.
+/// Level of queries whose request does not say one. The request's parameter `priority` is a level; 0 means this one.
 pub const LEVEL_DEFAULT: u32 = 100;
-/// Of offline queries, which run where no other waits; requests' priorities stay above.
+/// Level of offline queries, which run when no other query waits. Priorities of requests are smaller numbers.
 pub const LEVEL_OFFLINE: u32 = u32::MAX;
 
 /// A station's handle of a query. To a station, queries of one request are equal, so that one input cancels them all.
@@ -22,9 +22,9 @@ pub struct Handle {
     pub origin: u64,
     /// The gateway's number of the request.
     pub request: u64,
-    /// How important it is: the lowest number comes first.
+    /// Its importance: the lowest number comes first.
     pub level: u32,
-    /// Queries of one kind fit into one batch: their inputs are of the same shapes, and nobody of them is kept apart.
+    /// Queries of one kind may share a batch: their inputs have the same shapes, and their senders are not kept apart.
     pub kind: u64,
 }
 

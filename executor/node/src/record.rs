@@ -1,8 +1,8 @@
 //! How are a node's events and actions written down, so that a fresh node can replay them?
 //!
-//! A record is a sequence of frames. The first frame holds the arguments of [`Node::new`]. Each event is a frame with its time. Each call
-//! of [`Node::flush`] is a frame with a digest (SHA-256) of the actions. Each frame has its length in front: four bytes, little-endian.
-//! This module writes and reads frames; the agent's loop keeps the file.
+//! A record is a sequence of frames. The first frame holds the arguments of [`Node::new`]. Each event is a frame with its
+//! time. Each call of [`Node::flush`] is a frame with a digest (SHA-256) of the actions. Each frame has its length in
+//! front: four bytes, little-endian. This module writes and reads frames; the agent's loop keeps the file.
 
 use crate::chooser::Needs;
 use crate::frames::Pieces;
@@ -292,8 +292,8 @@ pub struct Replayed {
     pub answers: usize,
 }
 
-/// Gives a fresh node the recorded events at the recorded times, and compares its actions with the recorded digests. A record that
-/// ends within a frame is replayed up to that frame.
+/// Gives a fresh node the recorded events at the recorded times, and compares its actions with the recorded digests. A
+/// record that ends within a frame is replayed up to that frame.
 ///
 /// # Errors
 /// [`ReplayError`] at the first frame that is malformed or has other actions.

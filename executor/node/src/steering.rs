@@ -1,4 +1,5 @@
-//! How does a steward's decision change a pipeline's layout, and which decisions and measurements of other agents are plausible?
+//! How does a steward's decision change a pipeline's layout, and which decisions and measurements of other agents are
+//! plausible?
 
 use crate::layout::{Group, Layout, Pipeline, Replica};
 use apportion_domain::{Fence, RoutingPolicy, Span};
@@ -10,9 +11,9 @@ use apportion_serving::tables::Graph;
 use apportion_serving::{Envelope, Ladder, Monitor, Outline, Priority, StatePlanner, Steering, View, outline};
 use std::collections::BTreeMap;
 
-/// Replicas that one steward adds at most.
+/// Most replicas that one steward adds.
 pub const EXTRAS_MAX: usize = 1_024;
-/// What a device's fractions may lack of a share for rounding.
+/// How much a sum of shares may be off because of rounding.
 pub const SLACK: f64 = 1e-6;
 /// An epoch has the host's term above these bits.
 pub const TERM_BITS: u32 = 32;
@@ -28,7 +29,7 @@ pub const LIST_MAX: usize = 16_384;
 pub const BIN_QUERIES_MAX: u64 = 1_000_000;
 /// Most queries of one group or station between two reports.
 pub const QUERIES_MAX: u64 = 1 << 32;
-/// Marks the number of a replica that no control plane has given.
+/// Marks the numbers of extra replicas, which the control plane never gives.
 pub const EXTRA_BIT: u64 = 1 << 62;
 
 impl Pipeline {
@@ -40,8 +41,8 @@ impl Pipeline {
         all.filter(|(_, _, replicas)| *replicas > 0).collect()
     }
 
-    /// Whether anything of it changes between two plans: tables with the load, module states, or replicas, for which there are
-    /// spare devices or a ladder that begins below the plan.
+    /// Whether anything of it changes between two plans: tables with the load, module states, or replicas, for which
+    /// there are spare devices or a ladder that begins below the plan.
     #[must_use]
     pub fn is_steered(&self, has_spare: bool) -> bool {
         let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
@@ -96,8 +97,9 @@ impl Pipeline {
         }
     }
 
-    /// What a steward has to know; with the plan's ladder or a tuner if replicas may follow the load, that begins with those which the
-    /// steering in force has. The target has no trace of the load that it was planned for, so the tuner takes a steady one for it.
+    /// What a steward has to know; with the plan's ladder or a tuner if replicas may follow the load, that begins with
+    /// those which the steering in force has. The target has no trace of the load that it was planned for, so the tuner
+    /// takes a steady one for it.
     #[must_use]
     pub fn steward_config(&self, has_spare: bool, steering: &v1::Steering) -> Config {
         let outline = self.outline();
@@ -173,8 +175,9 @@ impl Pipeline {
     }
 }
 
-/// Why a steering cannot be what a host says after `last` (0: nothing yet), if so. Until agents prove who they are, a number that
-/// jumps is the sign of one that is made up: believed, it would keep the host's own from being heard, or overflow.
+/// Why a steering cannot be what a host says after `last` (0: nothing yet), if so. Until agents prove who they are, a
+/// number that jumps is the sign of one that is made up: believed, it would keep the host's own from being heard, or
+/// overflow.
 #[must_use]
 pub fn implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
     let (term, count) = (told.epoch >> TERM_BITS, told.epoch & ((1 << TERM_BITS) - 1));
@@ -193,7 +196,7 @@ pub fn implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
     }
 }
 
-/// Why nobody can have measured this, if so.
+/// Why a measurement is impossible, if it is.
 #[must_use]
 pub fn immeasurable(told: &v1::Measured) -> Option<&'static str> {
     let is_many = |n: &u64| *n > QUERIES_MAX;
@@ -212,7 +215,7 @@ pub fn immeasurable(told: &v1::Measured) -> Option<&'static str> {
     }
 }
 
-/// Whether two steerings differ in more than module states.
+/// Whether two steerings are alike but for module states.
 #[must_use]
 pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
     let replicas = |s: &v1::Steering| (s.extras.clone(), s.moved.clone(), s.released.clone());
@@ -231,7 +234,7 @@ pub fn views(told: &v1::Steering) -> Vec<View> {
     told.views.iter().map(view).collect()
 }
 
-/// What a steward has decided, in the target's numbers.
+/// A steward's decision, in the target's numbers.
 #[must_use]
 pub fn tell(of: &Pipeline, steering: &Steering) -> v1::Steering {
     let staffed = of.staffed();
@@ -257,7 +260,7 @@ pub fn tell(of: &Pipeline, steering: &Steering) -> v1::Steering {
     }
 }
 
-/// A monitor's counts as they travel.
+/// A monitor's counts, as a message.
 #[must_use]
 pub fn measured(task: usize, monitor: &Monitor) -> v1::StationMeasured {
     v1::StationMeasured {
@@ -271,7 +274,7 @@ pub fn measured(task: usize, monitor: &Monitor) -> v1::StationMeasured {
     }
 }
 
-/// The same counts as a monitor again.
+/// The counts of a message, as a monitor.
 #[must_use]
 pub fn monitor(told: &v1::StationMeasured) -> Monitor {
     let mut monitor = Monitor::default();
@@ -306,8 +309,8 @@ pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> BTreeMap<(
     free
 }
 
-/// A number that neither the control plane nor another host, nor this one for another target, gives to a replica: marked, then 22
-/// bits of the generation, 12 of the term, 28 of the count.
+/// A number that neither the control plane nor another host, nor this one for another target, gives to a replica: marked,
+/// then 22 bits of the generation, 12 of the term, 28 of the count.
 #[must_use]
 pub fn extra_number(epoch: u64, fence: Option<Fence>, count: u64) -> u64 {
     let generation = fence.map_or(0, |f| f.generation.0) & 0x003f_ffff;

@@ -147,29 +147,61 @@ pub fn elements(shape: &[usize], datatype: Datatype) -> Option<usize> {
     Some(if sizes().count() == shape.len() { shape.iter().product() } else { 0 })
 }
 
-/// Whether `data` are exactly the elements that the shape asks for.
+/// Why data are not the elements of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataError {
+    /// The size of the tensor in bytes overflows.
+    #[error("shape {0:?} is too large")]
+    TooLarge(Vec<usize>),
+    /// Texts have another count than the shape.
+    #[error("it has {found} elements: expected {expected} for shape {shape:?}")]
+    Elements {
+        /// Elements of the data.
+        found: usize,
+        /// Elements of the shape.
+        expected: usize,
+        /// The shape.
+        shape: Vec<usize>,
+    },
+    /// The data end within a text.
+    #[error("it ends within an element: expected each as a length of four bytes and as many bytes")]
+    Truncated,
+    /// The data have another size than the shape.
+    #[error("it has {found} bytes: expected {bytes}, which are {expected} elements of {datatype} for shape {shape:?}")]
+    Bytes {
+        /// Bytes of the data.
+        found: usize,
+        /// Bytes of the shape.
+        bytes: usize,
+        /// Elements of the shape.
+        expected: usize,
+        /// Name of the datatype.
+        datatype: &'static str,
+        /// The shape.
+        shape: Vec<usize>,
+    },
+}
+
+/// Checks that `data` are exactly the elements that the shape asks for.
 ///
 /// # Errors
-/// How many elements or bytes there are, and how many were expected, in words.
-pub fn holds(data: &[u8], shape: &[usize], datatype: Datatype) -> Result<(), String> {
-    let expected = elements(shape, datatype).ok_or_else(|| format!("shape {shape:?} is too large"))?;
+/// [`DataError`], which says how many elements or bytes there are, and how many were expected.
+pub fn holds(data: &[u8], shape: &[usize], datatype: Datatype) -> Result<(), DataError> {
+    let expected = elements(shape, datatype).ok_or_else(|| DataError::TooLarge(shape.to_vec()))?;
     if datatype == Datatype::Bytes {
         let given = texts(data).try_fold(0usize, |n, text| text.map(|_| n + 1));
         return match given {
             Some(given) if given == expected => Ok(()),
-            Some(given) => Err(format!("it has {given} elements: expected {expected} for shape {shape:?}")),
-            None => Err("it ends within an element: expected each as a length of four bytes and as many bytes".into()),
+            Some(found) => Err(DataError::Elements { found, expected, shape: shape.to_vec() }),
+            None => Err(DataError::Truncated),
         };
     }
     let bytes = expected * datatype.size();
     if data.len() == bytes {
         return Ok(());
     }
-    let name = datatype.name();
-    Err(format!(
-        "it has {} bytes: expected {bytes}, which are {expected} elements of {name} for shape {shape:?}",
-        data.len()
-    ))
+    let (found, datatype) = (data.len(), datatype.name());
+    Err(DataError::Bytes { found, bytes, expected, datatype, shape: shape.to_vec() })
 }
 
 impl Tensor {
@@ -308,7 +340,7 @@ mod tests {
         assert_eq!(elements(&[0, huge], Datatype::Uint8), Some(0));
         assert_eq!(elements(&[huge], Datatype::Uint16), None);
         assert_eq!(elements(&[2, 3], Datatype::Fp32), Some(6));
-        assert!(holds(&[0; 7], &[2], Datatype::Fp32).expect_err("short").contains("expected 8"));
+        assert!(holds(&[0; 7], &[2], Datatype::Fp32).expect_err("short").to_string().contains("expected 8"));
     }
 
     proptest! {

@@ -1,9 +1,10 @@
-//! Which trace does a query belong to, and which spans of it have ended? Times are of the agent's clock. The executor exports spans.
+//! Which trace does a query belong to, and which spans of it have ended? Times are of the agent's clock. The executor
+//! exports spans.
 
 use apportion_serving::mix::{SplitMix, mix};
 use std::time::Duration;
 
-/// The trace that a request belongs to, and the span under which the next one of it hangs. Only requests that are sampled have one.
+/// The trace that a request belongs to, and the parent of its next span. Only sampled requests have a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// Number of the trace: W3C Trace Context's `trace-id`.
@@ -25,7 +26,7 @@ pub struct Span {
     pub ended_ns: u64,
     /// What it was.
     pub what: What,
-    /// Why it came to nothing, if it did.
+    /// Why it failed, if it did.
     pub error: Option<String>,
 }
 
@@ -58,7 +59,7 @@ pub struct Visit {
     pub batch: Option<Batch>,
 }
 
-/// A batch as its members' spans tell of it.
+/// A batch, as its members' spans describe it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Its members.

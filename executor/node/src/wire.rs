@@ -1,5 +1,5 @@
-//! What do agents say to each other, and how is it written? A message is a small header and raw tensor bytes. Tensor bytes are
-//! copied neither to be written nor to be read. [`crate::frames`] cuts messages into chunks for a connection.
+//! What do agents say to each other, and how is it written? A message is a small header and raw tensor bytes. Tensor
+//! bytes are copied neither to be written nor to be read. [`crate::frames`] cuts messages into chunks for a connection.
 
 use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
@@ -8,7 +8,7 @@ use apportion_protocol::v1;
 use bytes::{BufMut, BytesMut};
 use prost::Message as _;
 
-/// Tensors of at least so many bytes stay where they are; a smaller one is copied for less than a piece of its own costs.
+/// Smallest tensor, in bytes, that is not copied. Copying a smaller one costs less than a piece of its own.
 const SHARED_BYTES_MIN: usize = 2_048;
 /// Most dimensions of a tensor.
 pub const RANK_MAX: usize = 16;
@@ -57,37 +57,37 @@ pub struct Query {
     pub credit: Credit,
     /// Nanoseconds left until the deadline when it was sent; negative if late. On arrival the receiver adds its own clock.
     pub budget_ns: i64,
-    /// How often it was passed on by an agent that had no such replica.
+    /// How many agents have passed it on because they had no such replica.
     pub hops: u8,
-    /// Which run of the request it belongs to: the gateway begins another when an agent is lost.
+    /// The run of the request that it belongs to. The gateway begins another run when an agent is lost.
     pub attempt: u8,
-    /// Its maker's group; 0 if the gateway made it or it was passed on.
+    /// The group that made it; 0 if the gateway made it or an agent passed it on.
     pub group: u64,
-    /// By how much it was behind when it was made, in nanoseconds: whoever chooses a replica for it must know.
+    /// By how much it was late when it was made, in nanoseconds. The choice of its replica depends on it.
     pub behind_ns: u64,
-    /// How important it is: the lowest number comes first (see [`crate::policies`]).
+    /// Its importance: the lowest number comes first (see [`crate::policies`]).
     pub level: u32,
-    /// Queries of different values share no batch: 0, or the sender's number if it has made a batch fail lately.
+    /// Queries with different values share no batch: 0, or the sender's number if it has lately made a batch fail.
     pub apart: u64,
     /// The group that serves it at each task, by position, if its request has chosen them; else empty.
     pub pins: Vec<u64>,
     /// The trace that it belongs to.
     pub trace: Option<Trace>,
-    /// Forks above it whose joins wait for what it brings.
+    /// Forks above it whose joins wait for its results.
     pub scopes: Vec<Scope>,
     /// One row for each input of the task.
     pub inputs: Vec<Tensor>,
 }
 
 impl Query {
-    /// Whether it has to wait for others at its join.
+    /// Whether it must wait for other queries at its join.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.scopes.iter().any(|s| s.join == self.task)
     }
 }
 
-/// A query of a fork, as those that stem from it know it: where its parts meet, and which they are.
+/// A query of a fork, as its descendants know it: where its parts meet, and which parts they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// Name of the join's task.
@@ -104,7 +104,7 @@ pub struct Scope {
     pub row: u32,
 }
 
-/// What queries at a join wait for: inputs, and parts of the fork's credit from which no more can come over this edge.
+/// Tells a join that parts of a fork's query have ended over one edge, and brings their inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     /// The pipeline.
@@ -127,7 +127,7 @@ pub struct Part {
     pub scope: Credit,
     /// The parts of it that have ended.
     pub ended: Vec<Credit>,
-    /// What they have brought.
+    /// The inputs that they have brought.
     pub brought: Vec<Brought>,
 }
 
@@ -136,7 +136,7 @@ pub struct Part {
 pub struct Brought {
     /// Row of the fork's outputs from which they stem.
     pub row: u32,
-    /// What orders those of one row.
+    /// Orders the inputs of one row.
     pub order: u64,
     /// One row each.
     pub inputs: Vec<Tensor>,
@@ -152,13 +152,13 @@ pub enum End {
         /// Its outputs.
         outputs: Vec<Tensor>,
     },
-    /// Shed by policy, and why.
+    /// The policy has dropped it; the reason.
     Dropped(String),
-    /// Failed, and why.
+    /// It has failed; the reason.
     Failed(String),
     /// There was no replica for it.
     NotReady(String),
-    /// Failed alone after it had made its batch fail, whose other members did well alone; and why.
+    /// It has made its batch fail: it failed alone too, while other members succeeded alone. The reason.
     Harmful(String),
 }
 
@@ -192,18 +192,18 @@ pub struct Announced {
     pub accuracy_ppm: u32,
 }
 
-/// What was measured of a replica in the last period of its agent's announcements.
+/// The load of a replica between its agent's last two announcements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Queries that wait or run, at the period's end.
     pub queued: u32,
     /// Queries that were served, in thousandths of a query per second.
     pub served_mqps: u32,
-    /// Part of the period in which batches ran, in millionths; those of offline queries are left out.
+    /// Part of the period in which batches ran, in millionths. Batches of offline queries do not count.
     pub busy_ppm: u32,
-    /// Time of the batches that ended over what the profile says of them, in millionths; 0 if none ended.
+    /// Time of the batches that ended, divided by their time in the profile, in millionths; 0 if none ended.
     pub slowness_ppm: u32,
-    /// For some periods it has been slower than profiled though it was not overloaded.
+    /// Whether it has been slower than profiled for some periods, though it was not overloaded.
     pub is_disturbed: bool,
 }
 
@@ -216,25 +216,25 @@ pub struct Coming {
     pub is_blocked: bool,
 }
 
-/// What agents say to each other.
+/// A message between agents.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// All replicas that take queries there; replaces what was said before.
+    /// An announcement of the sender's replicas. It replaces the sender's last one.
     Ready {
-        /// Who speaks.
+        /// The sender's number.
         agent: u64,
-        /// Its replicas.
+        /// Its replicas that take queries.
         replicas: Vec<Announced>,
         /// Replicas of the target in force that are not ready there yet.
         coming: Vec<Coming>,
-        /// Replicas of an earlier target that would go now, to make room for one that waits for it.
+        /// Replicas of an earlier target that would leave now, to make room for a new one.
         yielding: Vec<u64>,
-        /// How its replicas were used.
+        /// The loads of its replicas.
         loads: Vec<(u64, Load)>,
         /// Replicas that could not be loaded there, or died.
         failed: Vec<u64>,
     },
-    /// A query; the sender keeps it until `Taken`.
+    /// A query. The sender keeps it until `Taken` comes back.
     Query {
         /// Who sent it.
         from: u64,
@@ -245,23 +245,23 @@ pub enum Message {
     },
     /// The query of this hop is finished: its children are on their way or its part has been returned.
     Taken {
-        /// Number that the query's sender gave.
+        /// The number that the query's sender gave to the hop.
         hop: u64,
     },
-    /// A part of a request.
+    /// A part of a request comes back to its gateway.
     Return(Return),
-    /// What a join waits for.
+    /// Parts that a join waits for have ended.
     Part(Part),
-    /// Nothing of this request is wanted any more.
+    /// A request is answered: its remaining queries are not needed.
     Cancel {
-        /// The agent at whose gateway it came.
+        /// The agent at whose gateway the request came.
         origin: u64,
         /// The gateway's number of it.
         request: u64,
     },
-    /// What one agent measured of a pipeline, to the one that steers it.
+    /// Measurements of a pipeline, for the agent that steers it.
     Measured(v1::Measured),
-    /// What is in force between two plans.
+    /// The steering that is in force between two plans.
     Steering(v1::Steering),
 }
 
@@ -278,7 +278,7 @@ pub fn speaker(message: &Message) -> Option<u64> {
     }
 }
 
-/// Why a frame is not one.
+/// Why a frame is malformed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
     /// It ends too early.
@@ -289,7 +289,7 @@ pub enum FrameError {
     Field(&'static str),
 }
 
-/// What was written so far: finished pieces, and the one at hand.
+/// A message that is being written: finished pieces, and the open one.
 #[derive(Default)]
 pub(crate) struct Out {
     pub(crate) pieces: Pieces,

@@ -18,19 +18,21 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// What the loop is told.
+/// A command to the loop.
 pub enum Command {
-    /// The control plane's number of this agent, which counts from its next target on, and where its files are.
+    /// The control plane has registered this agent: the agent's number, which holds from the next target on, and where
+    /// the files are.
     Welcome(u64, Source),
-    /// A target.
+    /// A new target of the control plane.
     Target(Box<v1::Target>),
-    /// What a replica needs to be loaded is there (its file, if it needs one), or not; by the number of its loading.
+    /// The file of a replica is there, or cannot be fetched; none if its backend needs no file. By the number of its
+    /// loading.
     File(u64, Result<Option<PathBuf>, String>),
-    /// What was counted since the last report.
+    /// Send the counts since the last report.
     Report(oneshot::Sender<v1::Report>),
-    /// How much is unfinished.
+    /// Send the number of unfinished requests and queries.
     Unfinished(oneshot::Sender<usize>),
-    /// Take nothing new: the agent is about to stop.
+    /// Take nothing new. The agent is about to stop.
     Leave,
 }
 
@@ -46,14 +48,14 @@ pub struct Request {
     pub reply: oneshot::Sender<Answer>,
 }
 
-/// What the gateway sees of the node.
+/// The state of the node, as the gateway sees it.
 #[derive(Clone, Default)]
 pub struct View {
-    /// The number of this agent in the target in force; 0: it has none.
+    /// The number of this agent in the target in force; 0 if there is none.
     pub agent: u64,
     /// The target in force.
     pub layout: Arc<Layout>,
-    /// Pipelines all of whose tasks have a ready replica.
+    /// Pipelines whose tasks all have a ready replica.
     pub ready: Arc<BTreeSet<String>>,
     /// Replicas and the length of their queues, running queries included.
     pub queues: Arc<Vec<(u64, usize)>>,

@@ -31,7 +31,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Events taken before batches are started.
 const EVENTS_MAX: usize = 256;
-/// Quick batches of one replica that are run one after the other before others get their turn: connections, and what has come.
+/// Quick batches of one replica that are run one after the other before others get their turn: connections, and what has
+/// come.
 const ROUNDS_MAX: u32 = 16;
 /// Events, and requests, that wait for the loop.
 const INBOX_MAX: usize = 65_536;
@@ -265,8 +266,8 @@ impl Loop {
 
     fn handle_command(&mut self, command: Command) {
         match command {
-            // Until a target of that control plane is obeyed, the agent is who it was: what welcomes it may know nothing of the
-            // fleet that it serves in.
+            // Until a target of that control plane is obeyed, the agent is who it was: what welcomes it may know nothing
+            // of the fleet that it serves in.
             Command::Welcome(agent, source) => {
                 self.welcomed = Some(agent);
                 self.options.files.set_source(source);

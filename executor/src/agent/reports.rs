@@ -1,4 +1,4 @@
-//! What the control plane is told: acknowledgements of targets with the states of replicas, and what was counted.
+//! What does the agent tell the control plane? Acknowledgements of targets with the states of replicas, and counts.
 
 use super::Loop;
 use apportion_node::node::counts::{BIN_NS, Counts};

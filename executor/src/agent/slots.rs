@@ -1,4 +1,4 @@
-//! From a replica that the node wants loaded to its slot: the file first, then the thread.
+//! How does a replica that the node wants loaded get its slot? First its file is fetched, then its thread starts.
 
 use super::{Command, Loop};
 use crate::backend::Wanted;

@@ -1,4 +1,4 @@
-//! Whether a batch fits what a variant takes: the same check for every backend.
+//! Do the inputs and outputs of a batch fit its variant? Every backend makes the same check.
 
 use apportion_node::tensor::{Tensor, TensorSpec, holds};
 use std::collections::BTreeSet;

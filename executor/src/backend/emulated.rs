@@ -1,5 +1,7 @@
-//! A profile played back: batches make zeros of the right shape, and the slot holds the device for as long as the plan says that they
-//! take. For capacity tests on machines without the devices, and to measure everything but the variants themselves.
+//! How does an agent play a profile back?
+//!
+//! Batches make zeros of the right shape. The slot holds the device for as long as the plan says. This serves capacity
+//! tests on machines without the devices, and measurements of everything but the variants.
 
 use super::batch::check_inputs;
 use super::{Backend, BackendError, Signature, Wanted};
@@ -102,8 +104,8 @@ impl Backend for EmulatedBackend {
         &self.signature
     }
 
-    /// Each row makes one row of each output, or as many for each child as the profile says; the outputs `parent` and `child` say
-    /// which are whose.
+    /// Each row makes one row of each output, or as many for each child as the profile says; the outputs `parent` and
+    /// `child` say which are whose.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         check_inputs(&self.signature.inputs, inputs).map_err(BackendError::Input)?;
         let rows = inputs.first().map_or(0, Tensor::rows);

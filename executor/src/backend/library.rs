@@ -1,4 +1,4 @@
-//! Where ONNX Runtime's shared library is.
+//! Where is the shared library of ONNX Runtime?
 
 use super::BackendError;
 use std::path::{Path, PathBuf};

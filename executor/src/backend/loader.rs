@@ -1,4 +1,4 @@
-//! How an agent comes to its backends.
+//! How does an agent load its variants?
 
 use super::{Backend, BackendError, EmulatedBackend, OnnxBackend, Provider, RemoteBackend, Running};
 use apportion_node::layout::{Group, Task};

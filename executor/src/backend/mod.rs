@@ -1,4 +1,4 @@
-//! Where batches are run: one trait, one file for each way.
+//! How are batches run? One trait, and one file for each way.
 
 mod batch;
 mod emulated;

@@ -1,13 +1,12 @@
-//! Variants in ONNX files, run by ONNX Runtime, whose library is loaded at run time.
+//! How does ONNX Runtime run a variant? Its library is loaded at run time.
 //!
-//! A session is given the provider that was asked for and nothing else but the CPU's, which ONNX Runtime always adds; that the former
-//! is really used is seen by running a batch (see [`super::provider`]).
+//! A session gets the provider that the user asked for, and the CPU's, which ONNX Runtime always adds. One batch is run
+//! to see which of the two the runtime really uses (see [`super::provider`]).
 
 use super::batch::check_inputs;
 use super::provider::{Placed, Provider, Running};
 use super::{Backend, BackendError, Signature, values};
-use apportion_node::tensor::zero_row;
-use apportion_node::tensor::{Tensor, TensorSpec};
+use apportion_node::tensor::{Tensor, TensorSpec, zero_row};
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -80,7 +79,8 @@ impl OnnxBackend {
         &self.placed
     }
 
-    /// Runs a row of zeros and reads where its nodes ran. Zeros need not be a valid input: what ran before is noted all the same.
+    /// Runs a row of zeros and reads where its nodes ran. Zeros need not be a valid input: what ran before is noted all
+    /// the same.
     fn try_out(&mut self) -> Result<Placed, String> {
         let zeros: Vec<Tensor> = self.signature.inputs.iter().map(zero_row).collect();
         let ran = self.run(&zeros);

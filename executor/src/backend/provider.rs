@@ -1,8 +1,8 @@
-//! Which of ONNX Runtime's execution providers a variant is to run on, and which one its nodes really ran on.
+//! Which of ONNX Runtime's execution providers does a variant ask for, and which one do its nodes really run on?
 //!
-//! The runtime places what a provider cannot run on the CPU and says nothing, and whether the CUDA provider is in the library says
-//! nothing of CUDA's own libraries and the device. So two things are strict here: a provider that cannot be set up is an error,
-//! and after loading one batch is run with the runtime's profiling on, which names the provider of each node that ran.
+//! The runtime silently places the nodes that a provider cannot run on the CPU. A library that has the CUDA provider may
+//! still lack CUDA's own libraries and the device. So two rules are strict. A provider that cannot be set up is an error.
+//! After loading, one batch runs with the runtime's profiling on, which names the provider of each node.
 
 use super::BackendError;
 use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider, ExecutionProviderDispatch};
@@ -127,8 +127,8 @@ struct TracedArgs {
 }
 
 impl Placed {
-    /// Reads what the runtime's profiling has written: an array of events, of which those of the category `Node` name operator and
-    /// provider. A node that ran several times counts once.
+    /// Reads what the runtime's profiling has written: an array of events, of which those of the category `Node` name
+    /// operator and provider. A node that ran several times counts once.
     ///
     /// # Errors
     /// What is wrong with it, in words.

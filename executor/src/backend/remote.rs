@@ -1,7 +1,8 @@
-//! Variants on another server that speaks the Open Inference Protocol over HTTP, Triton for one: this agent queues and
-//! batches, the server runs the batches. A variant's name in the plan is the server's name of it.
+//! How does another server run a variant, for example Triton?
 //!
-//! Tensors travel as bytes where the server has the binary tensor extension, else as JSON.
+//! The server speaks the Open Inference Protocol over HTTP. This agent queues and batches, and the server runs the
+//! batches. A variant's name in the plan is its name at the server. Tensors travel as bytes if the server has the binary
+//! tensor extension, else as JSON.
 
 use super::batch::{check_inputs, check_tensor};
 use super::{Backend, BackendError, Signature, Wanted};
@@ -82,8 +83,8 @@ impl RemoteBackend {
     /// Finds the wanted variant on the server at `url` (`http://host:port`).
     ///
     /// # Errors
-    /// [`BackendError::Runtime`] if there is no such server, [`BackendError::Load`] if it does not have the variant ready or
-    /// its tensors are not those of the plan.
+    /// [`BackendError::Runtime`] if there is no such server, [`BackendError::Load`] if it does not have the variant ready
+    /// or its tensors are not those of the plan.
     pub fn connect(url: &str, wanted: &Wanted) -> Result<Self, BackendError> {
         let server = url.trim_end_matches('/');
         let broken = |e: String| BackendError::Runtime(format!("{server}: {e}"));

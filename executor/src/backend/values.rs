@@ -1,5 +1,7 @@
-//! Between our tensors and ONNX Runtime's values: inputs are borrowed where their bytes are aligned, outputs are copied
-//! once, so that no row of an answer keeps the runtime's arena alive.
+//! How do our tensors become ONNX Runtime's values, and back?
+//!
+//! Inputs are borrowed if their bytes are aligned. Outputs are copied once, so that no row of an answer keeps the
+//! runtime's arena alive.
 
 use apportion_node::tensor::{Datatype, Tensor, TensorSpec, texts};
 use bytemuck::Pod;

@@ -1,4 +1,4 @@
-//! Which files were found to have the contents that their names say: one that has not changed since is not read again.
+//! Which files have the content that their names say? A file that has not changed since is not read again.
 
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;

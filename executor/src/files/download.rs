@@ -1,4 +1,4 @@
-//! One download: bytes come, are hashed and written; where it breaks off, the next try goes on.
+//! How is one file downloaded? Its bytes are hashed as they are written. After a break the next try goes on.
 
 use super::{FileError, Source, hex, path_of};
 use crate::causes::describe;
@@ -14,7 +14,8 @@ use std::time::Duration;
 pub(super) const READ_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes written before the disk must have them: what the kernel may owe it, so that nobody else's write waits for all of a file.
+/// Bytes written before the disk must have them: what the kernel may owe it, so that nobody else's write waits for all of
+/// a file.
 const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
 
 /// Bytes on their way.
@@ -50,7 +51,8 @@ impl Stream {
     }
 }
 
-/// The digest of what a file holds from where it stands, and how many bytes that is. Others of this thread have their turns.
+/// The digest of what a file holds from where it stands, and how many bytes that is. Others of this thread have their
+/// turns.
 pub(super) async fn hashed(file: &mut File) -> std::io::Result<(Sha256, u64)> {
     let (mut hasher, mut bytes, mut chunk) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
     loop {

@@ -1,7 +1,7 @@
-//! What an agent keeps on disk: model files by digest, the target that it obeyed last, and who it is.
+//! What does an agent keep on disk? Model files by digest, its last target, and its identity.
 //!
-//! A thread of its own does all that takes long: reading, hashing, downloads and the disk's acknowledgements. Nothing of it runs
-//! where requests are served.
+//! One thread does everything slow: reading, hashing, downloads and the disk's acknowledgements. The threads that serve
+//! requests do none of it.
 
 mod checked;
 mod download;
@@ -84,8 +84,8 @@ impl Files {
         Ok(Self { directory: directory.to_path_buf(), jobs, source: Arc::new(source) })
     }
 
-    /// Takes the directory for this process, for as long as the file lives: two agents with one identity would take each other's
-    /// place in the fleet. Waits for a while for an agent that is about to end.
+    /// Takes the directory for this process, for as long as the file lives: two agents with one identity would take each
+    /// other's place in the fleet. Waits for a while for an agent that is about to end.
     ///
     /// # Errors
     /// [`FileError::Taken`], [`FileError::Disk`].
@@ -106,8 +106,8 @@ impl Files {
         }
     }
 
-    /// Who the agent of this directory is: as it was at its last start, but for a name that is given now. `host` begins the name
-    /// of an agent that has never had one.
+    /// Who the agent of this directory is: as it was at its last start, but for a name that is given now. `host` begins
+    /// the name of an agent that has never had one.
     ///
     /// # Errors
     /// [`FileError::Disk`].

@@ -1,4 +1,4 @@
-//! From where an agent fetches model files.
+//! From where does an agent fetch model files?
 
 use super::download::{READ_WAIT_MAX, Stream};
 use crate::causes::describe;

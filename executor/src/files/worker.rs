@@ -1,4 +1,4 @@
-//! The thread that fetches files.
+//! What does the thread that fetches files do?
 
 use super::download::{Partial, hashed};
 use super::{FileError, Source, TARGET, checked, hex, path_of, write};

@@ -1,4 +1,4 @@
-//! What is here: metadata, configuration, statistics and the index, as gRPC has them and from those as JSON.
+//! What do metadata, configuration, statistics and the index of pipelines say? gRPC messages, and JSON made from them.
 
 use super::inference::output_specs;
 use super::proto::model_metadata_response::TensorMetadata;

@@ -1,4 +1,4 @@
-//! How bodies come in: in how much time, and how many bytes of them at once, before any of their requests has a place.
+//! How fast must a body come, and how many bytes of bodies may be open at once, before their requests are admitted?
 
 use crate::shares::{Share, Shares};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The codec of the service: protobuf, looked over before it is decoded ([`super::prescan`]).
+//! How are the messages of the gRPC service decoded? They are scanned first ([`super::prescan`]).
 
 use super::{prescan, proto};
 use crate::refused::Bound;

@@ -1,4 +1,5 @@
-//! Compressed bodies over HTTP, `gzip` and `deflate` (RFC 9110, section 8.4.1), as Triton and its clients have them.
+//! How are compressed HTTP bodies read and written? `gzip` and `deflate` (RFC 9110, section 8.4.1), as Triton and its
+//! clients use them.
 
 use super::refusal::{Cause, Refusal};
 use crate::refused::Bound;
@@ -38,7 +39,8 @@ pub enum Inflated {
     TooLarge(String),
 }
 
-/// The body as it was before it was compressed; it may then have so many bytes, and no more than [`INFLATED_RATIO_MAX`] allows.
+/// The body as it was before it was compressed; it may then have so many bytes, and no more than [`INFLATED_RATIO_MAX`]
+/// allows.
 ///
 /// # Errors
 /// [`Inflated`].

@@ -1,4 +1,4 @@
-//! Connections of clients: how many there may be, and that they begin to speak.
+//! How many connections may clients have, and how soon must a connection speak?
 
 use crate::refused::Bound;
 use crate::shares::{Share, Shares};
@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Most connections of clients at one gateway, over HTTP and gRPC together, if the system lets the process have a third more files; one
-/// address may have seven eighths of them.
+/// Most connections of clients at one gateway, over HTTP and gRPC together, if the system lets the process have a third
+/// more files; one address may have seven eighths of them.
 pub const CONNECTIONS_MAX: usize = 8_192;
 /// How long a client may take for the first bytes of HTTP/2, and over HTTP/1 for the head of a request.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(5);

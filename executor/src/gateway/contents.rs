@@ -1,4 +1,4 @@
-//! Tensors of the gRPC messages, raw or typed, and back.
+//! How do the raw or typed contents of gRPC messages become tensors, and back?
 
 use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wanted, unavailable};
 use super::proto::model_infer_request::InferInputTensor;

@@ -1,4 +1,4 @@
-//! The service `inference.GRPCInferenceService`.
+//! How does the gateway answer the gRPC service `inference.GRPCInferenceService`?
 
 use super::inference::{self, check_wanted, output_specs, select};
 use super::meter::{Metered, Sizes};
@@ -132,7 +132,8 @@ struct Ready {
     admitted: Admitted,
 }
 
-/// Reads a request and gives it its place. Nothing is waited for here, so that no more messages are in memory than have places.
+/// Reads a request and gives it its place. Nothing is waited for here, so that no more messages are in memory than have
+/// places.
 fn begin(gateway: &Gateway, message: ModelInferRequest, call: &Call) -> Begun {
     let (name, id) = (message.model_name.clone(), message.id.clone());
     let span = gateway.begin(call.caller.as_ref(), call.method);

@@ -1,4 +1,4 @@
-//! The HTTP resources.
+//! How does the gateway answer HTTP?
 
 use super::bodies::{Pace, Reading};
 use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, admit};
@@ -313,7 +313,8 @@ fn prepared(gateway: &Gateway, request: &HttpRequest, body: Bytes, trace: Option
     Ok(Ready { id: asked.id, outputs: asked.outputs, binary: asked.settings.binary, admitted, view })
 }
 
-/// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said what it needs.
+/// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said
+/// what it needs.
 async fn answer(
     gateway: &Gateway,
     request: &HttpRequest,

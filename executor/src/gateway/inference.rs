@@ -1,5 +1,6 @@
-//! Requests and answers of the Open Inference Protocol, version 2, whichever way they came: parameters, and tensors checked
-//! against what the pipeline takes and makes.
+//! Is a request of the Open Inference Protocol (version 2) valid for its pipeline, and what is its answer?
+//!
+//! HTTP and gRPC share this: parameters, and tensors that are checked against the inputs and outputs of the pipeline.
 
 use super::BODY_BYTES_MAX;
 use super::refusal::Refusal;
@@ -9,8 +10,7 @@ use apportion_node::layout::Pipeline;
 use apportion_node::node::request::{Piece, Terms};
 use apportion_node::node::split::PARENT;
 use apportion_node::policies::{LEVEL_DEFAULT, LEVEL_OFFLINE};
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, elements, holds, texts};
-use apportion_node::tensor::{concatenate, no_rows};
+use apportion_node::tensor::{Datatype, Tensor, TensorSpec, concatenate, elements, holds, no_rows, texts};
 use bytes::Bytes;
 
 /// Most rows of one request: each becomes a query of its own.
@@ -253,8 +253,8 @@ fn tensor<E: Elements>(input: Given<E>, spec: &TensorSpec) -> Result<Tensor, Str
     Ok(Tensor { name, datatype: spec.datatype, shape, data })
 }
 
-/// Checks that texts are texts where the variants run here: ONNX Runtime takes no others, and one that is none would make its whole
-/// batch fail. Another server may take any bytes.
+/// Checks that texts are texts where the variants run here: ONNX Runtime takes no others, and one that is none would make
+/// its whole batch fail. Another server may take any bytes.
 ///
 /// # Errors
 /// Which element is none, in words.

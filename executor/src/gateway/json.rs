@@ -1,5 +1,7 @@
-//! Bodies of inference over HTTP: JSON, and the binary tensor extension, in which tensors follow the JSON as raw bytes
-//! (`Inference-Header-Content-Length` says where the JSON ends, `binary_data_size` how long each tensor is).
+//! How are inference bodies over HTTP read and written?
+//!
+//! A body is JSON. With the binary tensor extension, tensors follow the JSON as raw bytes:
+//! `Inference-Header-Content-Length` says where the JSON ends, and `binary_data_size` says how long each tensor is.
 
 use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, TENSORS_MAX, Wanted, unavailable};
 use super::numbers;

@@ -1,4 +1,4 @@
-//! What became of the requests at this gateway, by pipeline, for statistics and metrics.
+//! How did the requests at this gateway end, by pipeline? Statistics and metrics show it.
 
 use super::refusal::Cause;
 use std::collections::BTreeMap;

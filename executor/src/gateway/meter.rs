@@ -1,5 +1,7 @@
-//! Bodies of gRPC calls on their way to the service: each message has a length that may be, comes in time, has room while it comes, and
-//! becomes no more than may be when it is decompressed. tonic gathers and decodes messages; it knows none of these bounds but the first.
+//! Do the bodies of gRPC calls keep their bounds on their way to the service?
+//!
+//! The length of each message is bounded, it must come in time, it needs room while it comes, and its decompressed size
+//! is bounded. tonic gathers and decodes messages; of these bounds it knows only the first.
 
 use super::bodies::{Pace, Reading};
 use super::coding::{Packed, inflate};

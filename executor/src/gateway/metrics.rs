@@ -1,4 +1,4 @@
-//! What Prometheus reads: base units, and the labels that comparable systems use.
+//! What does Prometheus read? Base units, and the labels that comparable systems use.
 
 use super::Gateway;
 use super::ledger::BUCKETS_S;

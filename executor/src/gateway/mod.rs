@@ -1,7 +1,8 @@
-//! Where clients come in: the Open Inference Protocol over HTTP (JSON and binary tensors) and gRPC.
+//! How do clients reach the agent? By the Open Inference Protocol over HTTP (JSON and binary tensors) and gRPC.
 //!
-//! What belongs here: reading requests, checking them against what a pipeline takes, writing answers, and saying what is
-//! here. What never does: policies. All ways in share [`Gateway::infer`], so they count, bound and refuse alike.
+//! What belongs here: reading requests, checking them against the inputs of a pipeline, writing answers, and describing
+//! the pipelines. What never does: policies. HTTP and gRPC share [`Gateway::infer`], so both count, bound and refuse
+//! alike.
 
 pub mod about;
 pub mod bodies;
@@ -223,8 +224,8 @@ struct Admitted {
     began: Instant,
 }
 
-/// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered, even if
-/// the client has gone before.
+/// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered,
+/// even if the client has gone before.
 struct Waiting {
     answer: Option<oneshot::Receiver<Answer>>,
     held: Option<Held>,

@@ -1,5 +1,7 @@
-//! The elements of a tensor as JSON, and back. Flat and nested arrays are read alike and without a tree of their values: the
-//! protocol's order is row-major, so nesting says nothing that the shape does not.
+//! How do the elements of a tensor become JSON, and back?
+//!
+//! Flat and nested arrays are read alike, and without a tree of values: the protocol's order is row-major, so nesting
+//! adds nothing to the shape.
 
 use apportion_node::tensor::{Datatype, Tensor, texts};
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};

@@ -1,5 +1,7 @@
-//! Lists and parameters in JSON that are refused where they become too many, before there is any memory of them: a body of two bytes for each
-//! element would become one of thirty.
+//! When does a JSON body have too many inputs or parameters?
+//!
+//! A list is refused before memory is taken for its elements. Else a body with two bytes for each element would need
+//! thirty.
 
 use super::inference::Parameter;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};

@@ -1,8 +1,10 @@
-//! A look over a message before it is decoded: how much memory its parts would take. In a message of the protocol two bytes make an input
-//! of more than a hundred, so the length alone says little.
+//! How much memory would a gRPC message take when it is decoded?
 //!
-//! The walk follows protobuf's wire format (<https://protobuf.dev/programming-guides/encoding>) and keeps nothing. What it does not
-//! understand is refused here, so that the decoder never sees what was not counted.
+//! In a message of the protocol, two bytes can become an input of more than a hundred bytes. So the length of the message
+//! says little.
+//!
+//! The scan follows protobuf's wire format (<https://protobuf.dev/programming-guides/encoding>) and allocates nothing. It
+//! refuses everything that it does not understand, so the decoder never sees bytes that were not counted.
 
 use super::BODY_BYTES_MAX;
 use super::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};

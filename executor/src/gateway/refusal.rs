@@ -1,4 +1,4 @@
-//! Why a request has no answer: one list of causes for all ways in.
+//! Why has a request no result? HTTP and gRPC share one list of causes.
 
 use super::bodies::{BODY_GRACE_MAX, BODY_RATE_MIN};
 use apportion_node::chooser::Chosen;

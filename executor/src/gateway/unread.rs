@@ -1,5 +1,7 @@
-//! Answers to requests whose bodies were not read to their ends. The server goes on to read what comes of a body that nobody wants any
-//! more, for as long as it trickles; where it is kept until the answer is out, the server closes the connection instead.
+//! What happens to a body that nobody reads to its end?
+//!
+//! The server would go on to read it for as long as it trickles. A body that is kept until the answer is out makes the
+//! server close the connection instead.
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{Payload, Service, ServiceRequest, ServiceResponse};

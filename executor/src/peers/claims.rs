@@ -1,6 +1,8 @@
-//! Which connection speaks for which agent. Agents say their numbers and prove nothing, so the first connection that names a number is
-//! believed for as long as it lives and is heard of; another one that names it meanwhile is refused. Whoever wants to speak for an agent
-//! has to be there before it, or has to wait until it is silent.
+//! Which connection speaks for which agent?
+//!
+//! Agents say their numbers and prove nothing. The first connection that names a number is believed for as long as it
+//! lives and speaks. Another connection that names the number meanwhile is refused. So an impostor must come before the
+//! agent, or wait until it is silent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,7 @@
-//! One connection between agents: whoever dials speaks, whoever accepts listens. Both greet first, so that agents that do
-//! not understand each other say so instead of misreading tensors.
+//! What happens on one connection between agents?
+//!
+//! The agent that dials speaks, and the agent that accepts listens. Both first exchange versions, so that agents of
+//! different versions say so instead of misreading tensors.
 
 use super::claims::{Claim, Claims};
 use super::outbox::Inbound;
@@ -23,8 +25,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 /// First bytes of a connection in both directions: an agent, and the version of what follows. 03 had no joins, 04 no
-/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica; 06 said too seldom that it lives, and
-/// senders were not kept apart.
+/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica; 06 said too seldom that it
+/// lives, and senders were not kept apart.
 const GREETING: [u8; 8] = *b"apport07";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;

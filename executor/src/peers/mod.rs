@@ -1,5 +1,7 @@
-//! Connections between agents. Each agent dials every other: what it has to say goes over the connection that it dialled, what it
-//! is told comes over those it accepted. A dialled connection that ends is noticed at once and dialled again.
+//! How do agents connect to each other?
+//!
+//! Each agent dials every other agent. It sends over the connections that it dialled, and receives over those that it
+//! accepted. When a dialled connection ends, the agent notices at once and dials again.
 
 mod claims;
 mod connection;

@@ -1,4 +1,6 @@
-//! What waits for one peer: two queues, because a small message must not wait behind large ones, and a bound of their bytes.
+//! Which messages wait for one peer?
+//!
+//! There are two queues, because a small message must not wait behind large ones. Their bytes are bounded.
 
 use apportion_node::frames::{Cutter, MESSAGE_BYTES_MAX, Pieces, SMALL_BYTES_MAX, len};
 use apportion_node::wire::{Message, encode};

@@ -1,5 +1,7 @@
-//! A loaded replica: a thread of its own loads the variant and runs its batches one after the other, but for those that
-//! are over sooner than the thread would wake.
+//! How does a loaded replica run its batches?
+//!
+//! A thread of its own loads the variant and runs the batches one after the other. A batch that is shorter than waking
+//! this thread runs at once on the caller's thread.
 
 use crate::backend::{Backend, BackendError, Kind, Loader, Wanted};
 use crate::causes::describe;
@@ -9,40 +11,41 @@ use apportion_node::tensor::{Tensor, zero_row};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Longest batch, by its profile, that is run where it is started: to hand it to the replica's thread and back takes longer.
+/// Longest batch, by its profile, that runs on the caller's thread. Handing it to the replica's thread and back would take
+/// longer.
 pub const QUICK_MAX: Duration = Duration::from_micros(20);
-/// How late the system's sleep is.
+/// How late the system's sleep ends.
 const SLEEP_LATE: Duration = Duration::from_micros(60);
-/// A batch that ran there and took so long was not quick.
+/// A batch that takes this long was not quick.
 const SLOW_MIN: Duration = Duration::from_millis(1);
-/// After so many of those in a row, all batches of the slot go to its thread: the profile is wrong.
+/// After this many batches in a row that were not quick, the profile is wrong: all batches go to the replica's thread.
 const SLOW_RUNS_MAX: u32 = 3;
 
 struct Batch {
     inputs: Vec<Tensor>,
-    /// When it was started, and for how long from then on the device is held at least.
+    /// When it was started. From then on the device is held for at least `hold`.
     begun: Instant,
     hold: Duration,
 }
 
-/// What has become of a batch.
+/// Where a batch runs.
 #[derive(Debug)]
 pub enum Ran {
-    /// It has ended.
+    /// On the caller's thread: it has ended.
     Now(ReplicaEvent),
-    /// It is run; the report follows.
+    /// On the replica's thread: its report follows.
     Later,
 }
 
-/// The loaded variant; one batch at a time is run, so nobody waits for the lock.
+/// The loaded variant. One batch runs at a time, so nobody waits for the lock.
 type Loaded = Arc<OnceLock<Mutex<Box<dyn Backend>>>>;
 
-/// The handle to a slot; dropping it unloads the variant after the batch at hand.
+/// A replica's thread and its variant. Dropping the slot unloads the variant after the current batch.
 pub struct Slot {
-    /// Before `batches`: the thread has the last hold of the variant, for to unload a large one takes long.
+    /// Dropped before `batches`, so that the thread unloads the variant: unloading a large one takes long.
     loaded: Loaded,
     batches: mpsc::Sender<Batch>,
-    /// Quick batches that were not, in a row; [`SLOW_RUNS_MAX`]: none is taken for quick.
+    /// Batches in a row that were not as quick as their profile. At [`SLOW_RUNS_MAX`] no batch counts as quick.
     slow_runs: u32,
 }
 
@@ -100,8 +103,8 @@ fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiv
     }
 }
 
-/// Runs a batch here and now. A device that is held is an emulated one: it is busy from when the batch was started, and not only
-/// since this thread has woken, or it would be slower than its profile by that with every batch.
+/// Runs a batch here and now. A device that is held is an emulated one: it is busy from when the batch was started, and
+/// not only since this thread has woken, or it would be slower than its profile by that with every batch.
 fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> ReplicaEvent {
     let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);

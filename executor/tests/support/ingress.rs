@@ -1,5 +1,6 @@
 //! One agent with four pipelines for the tests of the ways in: `toy`, `slow`, which is `toy` with batches that take long,
-//! `pick`, whose requests may choose between `sum` and the less accurate `double`, and `echo`, which takes one input of each datatype and gives it back.
+//! `pick`, whose requests may choose between `sum` and the less accurate `double`, and `echo`, which takes one input of
+//! each datatype and gives it back.
 
 use super::agents::Agent;
 use super::control::{Control, TOKEN};

@@ -1,11 +1,13 @@
 //! How do messages between agents share a connection?
 //!
-//! Each message is a stream of chunks. The chunks of several streams take turns, so a small message waits for at most a few chunks of
-//! large ones. This module does no I/O: [`Cutter`] makes the bytes to write, and [`Joiner`] takes the bytes that were read.
+//! Each message is a stream of chunks. The chunks of several streams take turns, so a small message waits for at most a
+//! few chunks of large ones. This module does no I/O: [`Cutter`] makes the bytes to write, and [`Joiner`] takes the bytes
+//! that were read.
 //!
-//! A chunk has a head of three numbers of 4 bytes, big-endian: the stream's number, how many bytes of the message are still to come
-//! (this chunk included), and the chunk's own length. The first chunk of a stream so gives the message's length. The last chunk is the
-//! one whose two lengths are equal. A stream's number is free again when the stream has ended.
+//! A chunk has a head of three numbers of 4 bytes, big-endian: the stream's number, how many bytes of the message are
+//! still to come (this chunk included), and the chunk's own length. The first chunk of a stream so gives the message's
+//! length. The last chunk is the one whose two lengths are equal. A stream's number is free again when the stream has
+//! ended.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -13,18 +15,18 @@ use std::io::IoSlice;
 
 /// Largest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Largest small message: it goes whole, and before larger ones.
+/// Largest small message, in bytes. A small message is sent whole, and before larger ones.
 pub const SMALL_BYTES_MAX: usize = 64 * 1024;
 /// Most bytes of a message in one chunk.
 pub const CHUNK_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of chunks of large messages that are written at once: what a small message may have to wait for.
+/// Most bytes of large messages that are written at once. A small message waits for at most this many bytes.
 pub const BURST_BYTES_MAX: usize = CHUNK_BYTES_MAX;
-/// A message of at most so many bytes is copied out of the buffer that it was read into: cheaper than to keep that buffer for
-/// it and to read on into another, which costs the pages of fresh memory each time.
+/// A message of at most so many bytes is copied out of the buffer that it was read into: cheaper than to keep that buffer
+/// for it and to read on into another, which costs the pages of fresh memory each time.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
-/// Most messages that are cut at the same time; others wait their turn.
+/// Most large messages that are cut at the same time. Further ones wait for their turn.
 pub const STREAMS_MAX: usize = 64;
-/// Bytes of all messages that have begun to come and are not complete; a sender that has more open is broken.
+/// Most bytes of messages that have begun to come and are not complete. A sender with more is broken.
 pub const OPEN_BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 /// Bytes before each chunk.
 pub const HEAD_BYTES: usize = 12;
@@ -150,8 +152,8 @@ impl Cutter {
         self.large.push_back(Stream { number, whole: rest, rest, pieces: message });
     }
 
-    /// What to write next: the small messages, up to [`SMALL_BYTES_MAX`] of them, and a chunk of the large message whose turn it
-    /// is. So neither kind keeps the other from getting on.
+    /// What to write next: the small messages, up to [`SMALL_BYTES_MAX`] of them, and a chunk of the large message whose
+    /// turn it is. So neither kind keeps the other from getting on.
     pub fn burst(&mut self) -> Burst {
         let mut burst = Burst::default();
         while burst.len < SMALL_BYTES_MAX
@@ -195,7 +197,7 @@ fn head(stream: u32, rest: usize, length: usize) -> Bytes {
     head.freeze()
 }
 
-/// Why what came is not chunks.
+/// Why received bytes are no valid chunks.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum JoinError {
     /// The head of a chunk contradicts itself or a bound.

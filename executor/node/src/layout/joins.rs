@@ -1,7 +1,8 @@
 //! For which results does a query of a join wait? The same as in the estimator.
 //!
-//! The edges that make queries form a tree. Each edge into a join has a *fork*: the nearest common ancestor, in that tree, of its parent
-//! and the join. A query of the join waits for the results over the edge that stem from the same query of the fork.
+//! The edges that make queries form a tree. Each edge into a join has a *fork*: the nearest common ancestor, in that
+//! tree, of its parent and the join. A query of the join waits for the results over the edge that stem from the same
+//! query of the fork.
 
 use super::Task;
 use super::error::PipelineError;

@@ -33,11 +33,11 @@ pub struct Layout {
 pub struct Pipeline {
     /// Deadline of a request, in nanoseconds from its arrival.
     pub slo_ns: u64,
-    /// What a hop takes as the plan reckons, in nanoseconds.
+    /// Time of a hop between agents in the plan's model, in nanoseconds.
     pub network_ns: u64,
     /// The plan's policies.
     pub serving: ServingPolicy,
-    /// Whether dropped parts are left out of an answer; else one of them drops its request.
+    /// Whether an answer leaves dropped parts out. If not, one dropped part drops the request.
     pub partial: bool,
     /// Batches that a query may take at a task, waiting included (Loki section 4.1).
     pub queue_factor: f64,
@@ -59,7 +59,7 @@ pub struct Pipeline {
     pub waits: Vec<Wait>,
     /// The demand that the plan was made for, in requests per second; 0 if it is not known.
     pub demand_qps: f64,
-    /// What requests that say what they need may be given.
+    /// The choices for requests that say their needs.
     pub choices: Vec<Choice>,
     /// The plan's ladder, by rising rate: replicas of each of `groups` in the order of their numbers.
     pub ladder: Vec<Step>,
@@ -90,11 +90,11 @@ pub type Entries = Vec<(u64, f64)>;
 pub struct Task {
     /// Its name.
     pub name: String,
-    /// What a query brings.
+    /// Inputs of a query.
     pub inputs: Vec<TensorSpec>,
-    /// What it makes.
+    /// Outputs of a query.
     pub outputs: Vec<TensorSpec>,
-    /// Where its results go.
+    /// The tasks whose queries are made from its results.
     pub children: Vec<Edge>,
     /// Joins whose queries wait for its results without being made by them.
     pub delays: Vec<Edge>,
@@ -110,7 +110,7 @@ impl Task {
     }
 }
 
-/// From a task to one of its children.
+/// An edge from a task to one of its children.
 #[derive(Clone, Debug)]
 pub struct Edge {
     /// The child's position.
@@ -144,7 +144,8 @@ pub struct Group {
     pub memory_mib: Option<(f64, f64)>,
     /// Price of one replica per hour, in the plan's currency; 0 if it is not known.
     pub price_per_hour: f64,
-    /// Children that an emulated batch makes, by the child's position: their numbers with probabilities. Empty: one for each row.
+    /// Children that an emulated batch makes, by the child's position: their numbers with probabilities. Empty: one for
+    /// each row.
     pub fanout: Vec<(usize, Vec<(u32, f64)>)>,
 }
 
@@ -166,7 +167,7 @@ impl Group {
     }
 }
 
-/// A place of a group.
+/// A replica of a group, with its place.
 #[derive(Clone, Debug)]
 pub struct Replica {
     /// Unique in the fleet.

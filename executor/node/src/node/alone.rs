@@ -1,11 +1,11 @@
 //! Which member of a failed batch is at fault?
 //!
-//! The members run again, each in a batch of its own and one after the other. Only the members whose inputs are at fault fail. The station
-//! knows nothing of this: to it the batch takes longer.
+//! The members run again, each in a batch of its own and one after the other. Only the members whose inputs are at fault
+//! fail. The station knows nothing of this: to it the batch takes longer.
 //!
-//! The price is the time of one batch of one for each member, once. Members whose requests are cancelled meanwhile are left out. As soon as
-//! the backend says that nothing can run at all, the rest fails. A sender cannot do this to its neighbours again and again: its
-//! queries then share batches with no other sender's ([`super::suspects`]).
+//! The price is the time of one batch of one for each member, once. Members whose requests are cancelled meanwhile are
+//! left out. As soon as the backend says that nothing can run at all, the rest fails. A sender cannot do this to its
+//! neighbours again and again: its queries then share batches with no other sender's ([`super::suspects`]).
 
 use super::batch::{Made, Member, MemberOutputs, TaskRef, inputs_of};
 use super::work::Sending;

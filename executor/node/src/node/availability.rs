@@ -81,8 +81,8 @@ impl Node {
         self.resume_parked();
     }
 
-    /// Whether a replica of the task, none of which is ready although one was, will be: one is loaded or about to be, or the last
-    /// one was lost so lately that a new plan may be on its way. Its queries wait for that.
+    /// Whether a replica of the task, none of which is ready although one was, will be: one is loaded or about to be, or
+    /// the last one was lost so lately that a new plan may be on its way. Its queries wait for that.
     pub(super) fn is_coming(&self, pipeline: &str, task: &str) -> bool {
         let Some(of) = self.layout.pipelines.get(pipeline) else { return false };
         let Some(at) = of.position(task) else { return false };

@@ -1,7 +1,7 @@
 //! When does a batch start, which queries are its members, and what happens to them when it ends?
 
 use super::replicas::Replica;
-use super::split::{Branching, Ended, Fate, rows_of};
+use super::split::{Branching, Ended, Fate, OutputError, rows_of};
 use super::work::Sending;
 use super::{Action, Node, Work};
 use crate::layout::{Pipeline, Task};
@@ -16,7 +16,7 @@ use apportion_serving::replica::{Input, Output};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a batch has made: its outputs, and which of their rows belong to each of its members.
+/// The outputs of a batch, and which of their rows belong to each member.
 pub(super) struct Made {
     outputs: Vec<Tensor>,
     rows: Vec<Vec<usize>>,
@@ -53,13 +53,14 @@ pub(super) struct Member<'m> {
 }
 
 impl Made {
-    /// What the outputs are to a batch of so many.
+    /// Assigns the rows of outputs to the members of a batch.
     ///
     /// # Errors
-    /// If they do not fit it.
+    /// If the outputs do not fit a batch of this size.
     pub fn of(outputs: Vec<Tensor>, members: usize) -> Result<Self, BatchFault> {
-        let rows = rows_of(&outputs, members).map_err(BatchFault::of_batch)?;
-        Branching::of(&outputs, None).map_err(BatchFault::of_batch)?;
+        let unfit = |error: OutputError| BatchFault::of_batch(error.to_string());
+        let rows = rows_of(&outputs, members).map_err(unfit)?;
+        Branching::of(&outputs, None).map_err(unfit)?;
         Ok(Self { outputs, rows })
     }
 }
@@ -75,7 +76,7 @@ pub(super) fn inputs_of(task: &Task, members: &[&Work]) -> Option<Vec<Tensor>> {
 }
 
 impl Replica {
-    /// A member of its batch, which has ended, and by how much it is behind.
+    /// Takes a member out of the batch that has ended, and says by how much it is behind.
     pub(super) fn take_member(&mut self, key: u64, arrived: Moment, now: Moment) -> Option<(Work, Span)> {
         let budget = self.of.budget(&self.group);
         Some((self.works.remove(&key)?, now.since(arrived + budget)))
@@ -83,8 +84,8 @@ impl Replica {
 }
 
 impl Node {
-    /// Lets every station to which something happened start its batch: called after all that happens at one moment, so
-    /// that queries that come together share a batch.
+    /// Lets each station with new events start its batch. The caller has handled all events of this moment before, so
+    /// queries that come together share a batch.
     pub(super) fn start_batches(&mut self) {
         let now = Moment::from_nanos(self.now_ns);
         while let Some(id) = self.touched.pop_first() {
@@ -104,13 +105,14 @@ impl Node {
         }
     }
 
-    /// When the next station wants to be woken, on the agent's clock; for the loop, which then feeds [`super::Event::Wake`].
+    /// When the next station is due, in nanoseconds of the agent's clock. The loop feeds [`super::Event::Wake`] at that
+    /// moment.
     #[must_use]
     pub fn wake_ns(&self) -> Option<u64> {
         self.replicas.values().filter_map(|r| r.wake_ns).min()
     }
 
-    /// Lets the stations whose moment has come be ticked.
+    /// Marks the stations that are due, so that they are ticked.
     pub(super) fn wake(&mut self) {
         let now_ns = self.now_ns;
         let due = self.replicas.values().filter(|r| r.wake_ns.is_some_and(|at| at <= now_ns)).map(|r| r.id);
@@ -154,7 +156,7 @@ impl Node {
         }
     }
 
-    /// A batch has ended, or a member of one that failed and runs alone.
+    /// Handles the end of a batch, or of the run of a single member of a failed batch.
     pub(super) fn handle_batch_end(&mut self, id: u64, result: Result<Vec<Tensor>, BatchFault>, took: Duration) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         if replica.station.running() == 0 {
@@ -194,7 +196,7 @@ impl Node {
         self.run_offline();
     }
 
-    /// Sends on what a batch has made.
+    /// Sends the results of a batch on: children to the next tasks, leaves to their gateways.
     pub(super) fn send_batch_results(
         &mut self,
         id: u64,
@@ -205,7 +207,7 @@ impl Node {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let (of, group, name, at) = (replica.of.clone(), replica.group_id, replica.pipeline.clone(), replica.group.task);
         let split = made.map_err(|fault| fault.why).and_then(|Made { outputs, rows }| {
-            let branching = Branching::of(&outputs, replica.turns.as_mut())?;
+            let branching = Branching::of(&outputs, replica.turns.as_mut()).map_err(|error| error.to_string())?;
             let mut ended = Ended { task: &of.tasks[at], tasks: &of.tasks, outputs: &outputs, branching };
             let fate_of = |(work, rows): (&(Work, Span), &Vec<usize>)| ended.fate(work.0.query.credit, rows);
             let fates: Vec<Fate> = works.iter().zip(&rows).map(fate_of).collect();
@@ -220,7 +222,7 @@ impl Node {
         for (((mut work, behind), fate), rows) in works.into_iter().zip(fates).zip(&rows) {
             let failed = if let Fate::End(End::Failed(reason)) = &fate { Some(reason.as_str()) } else { None };
             self.end_visit(id, &mut work, Some(batch), failed);
-            // What ran although its request is not wanted any more makes nothing.
+            // A member whose request was cancelled while it ran makes no children.
             if !self.cancelled.contains(work.query.origin, work.query.request) {
                 let to = Sending { deadline_ns: work.deadline_ns, from: Some(group), behind };
                 let outputs = MemberOutputs { tensors: &outputs, rows };
@@ -246,7 +248,7 @@ impl Node {
         let made = if let Fate::Children(made) = &fate { made.as_slice() } else { &[] };
         let scopes = match self.end_in_scopes(task, query, made, outputs) {
             Ok(scopes) => scopes,
-            Err(reason) => return self.end_query(query, End::Failed(reason)),
+            Err(error) => return self.end_query(query, End::Failed(error.to_string())),
         };
         match fate {
             Fate::End(end) => self.send_return(query, end),
@@ -286,7 +288,7 @@ impl Node {
         }
     }
 
-    /// Batches whose members' inputs do not fit together have failed at once.
+    /// Fails the batches whose members' inputs do not fit together.
     pub(super) fn fail_misfits(&mut self) {
         while let Some(id) = self.misfits.pop() {
             let reason = "the inputs of its batch do not fit the task's".to_string();
@@ -294,7 +296,7 @@ impl Node {
         }
     }
 
-    /// Everything that waits or runs at a replica that is lost goes elsewhere.
+    /// Sends everything elsewhere that waits or runs at a lost replica.
     pub(super) fn abandon_replica(&mut self, id: u64, why: &str) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let works = std::mem::take(&mut replica.works);

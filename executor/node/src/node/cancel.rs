@@ -1,6 +1,7 @@
 //! Which queries belong to requests that were answered before all of their parts came back?
 //!
-//! Such queries leave their queues at once. Queries that arrive later are dropped on arrival. Queries that run make no children.
+//! Such queries leave their queues at once. Queries that arrive later are dropped on arrival. Queries that run make no
+//! children.
 
 use super::{Action, Node};
 use crate::policies::Handle;

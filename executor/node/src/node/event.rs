@@ -9,12 +9,12 @@ use crate::wire::Message;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happens to an agent.
+/// What can happen to an agent.
 #[derive(Debug)]
 pub enum Event {
-    /// A checked target that is newer than the one in force.
+    /// A target that the loop has checked. It is newer than the one in force.
     Target(Arc<Layout>),
-    /// The control plane's number of this agent, from the target on that follows.
+    /// The control plane gives this agent another number. It holds from the next target on.
     AgentNumber(u64),
     /// A request at the gateway, with at least one row and valid inputs.
     Arrive {
@@ -22,12 +22,12 @@ pub enum Event {
         pipeline: String,
         /// Its inputs.
         inputs: Vec<Tensor>,
-        /// What it says beyond them.
+        /// What the request says beyond its inputs.
         terms: Terms,
         /// The loop's number of the client, which [`Action::Answer`] repeats.
         caller: u64,
     },
-    /// From another agent.
+    /// A message of another agent.
     Message(Message),
     /// The query of this hop could not be sent.
     Unsent {
@@ -40,37 +40,37 @@ pub enum Event {
     PeerUp(u64),
     /// The connection to this agent is lost.
     PeerDown(u64),
-    /// From a replica's thread.
+    /// A report of a replica's thread, with the replica's number.
     Replica(u64, ReplicaEvent),
     /// Time has passed.
     Tick,
-    /// The moment has come that [`Node::wake_ns`] named.
+    /// The moment that [`super::Node::wake_ns`] named has come.
     Wake,
-    /// Say again what is ready.
+    /// It is time to announce the replicas again.
     Announce,
-    /// The agent is about to stop: it finishes what it has and takes nothing new.
+    /// The agent is about to stop. It finishes its queries and takes no new ones.
     Leave,
 }
 
-/// What the loop has to do.
+/// What the loop must do for the node.
 #[derive(Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "moved once each; a box would cost an allocation for every query")]
 pub enum Action {
-    /// To another agent.
+    /// Send a message to another agent.
     Send(u64, Message),
-    /// Fetch the file with this digest and start a slot with it.
+    /// Fetch the file with this digest and load the replica.
     Load(u64, String),
-    /// Run a batch on a slot and hold it for as long as its profile says, if the agent paces.
+    /// Run a batch on a replica. An agent that paces holds the device for this time, which is the profile's.
     Run(u64, Vec<Tensor>, Duration),
-    /// Fetch the files with these digests, for replicas that may come.
+    /// Fetch the files with these digests: replicas that need them may come.
     Prefetch(Vec<String>),
-    /// Drop the slot.
+    /// Unload the replica.
     Unload(u64),
-    /// Replicas have other numbers from now on: each from the first of a pair to the second, all at once.
+    /// Replicas get other numbers, all at once: from the first of each pair to the second.
     Renumber(Vec<(u64, u64)>),
-    /// The replicas' states or the target in force changed: acknowledge.
+    /// Acknowledge the target: it, or the state of a replica, has changed.
     Acknowledge,
-    /// Send out a span that has ended.
+    /// Export a span that has ended.
     Span(Box<Span>),
     /// Give the answer of its request to the client with this number.
     Answer(u64, Answer),

@@ -117,16 +117,16 @@ impl Node {
         }
     }
 
-    /// After the loss of an agent: what is still unanswered after a part of its SLO is run again. Most of it never touched the
-    /// lost agent and is answered before.
+    /// After the loss of an agent: what is still unanswered after a part of its SLO is run again. Most of it never
+    /// touched the lost agent and is answered before.
     pub(super) fn plan_retries(&mut self) {
         let (now_ns, layout) = (self.now_ns, self.layout.clone());
         let slo_ns = |pipeline: &str| layout.pipelines.get(pipeline).map_or(0, |p| p.slo_ns);
         self.requests.plan_retries(|pipeline| now_ns + slo_ns(pipeline) / AGAIN_SLO_PARTS);
     }
 
-    /// Runs again and gives up the requests that are due. To look at each of many at every tick would take longer than to serve
-    /// them.
+    /// Runs again and gives up the requests that are due. To look at each of many at every tick would take longer than to
+    /// serve them.
     pub(super) fn check_due_requests(&mut self) {
         if !self.requests.is_any_due(self.now_ns) {
             return;
@@ -155,7 +155,8 @@ impl Node {
         }
     }
 
-    /// The variants of a request may have gone with the lost agent: others that do what it needs are taken, if there are any.
+    /// The variants of a request may have gone with the lost agent: others that do what it needs are taken, if there are
+    /// any.
     fn choose_variants_again(&mut self, request: u64) {
         let Some(pending) = self.requests.get(request) else { return };
         let Some(needs) = pending.terms.needs else { return };

@@ -1,7 +1,7 @@
 //! How busy was a replica since the last announcement, and was it slower than profiled?
 //!
-//! A replica that is slower than profiled for some announcements in a row, though it is not overloaded, is disturbed by its neighbours
-//! on the device (INFaaS section 4, figure 4).
+//! A replica that is slower than profiled for some announcements in a row, though it is not overloaded, is disturbed by
+//! its neighbours on the device (INFaaS section 4, figure 4).
 
 use super::replicas::Replica;
 use super::{Action, Node};

@@ -1,18 +1,18 @@
 //! When may a query of a join run?
 //!
-//! Example: `a` sends queries to `b` and to `c`, and `d` joins both. A query of `d` waits at the replica that `a` has named, until every part
-//! of the query of `a` has ended at `b` and at `c`.
+//! Example: `a` sends queries to `b` and to `c`, and `d` joins both. A query of `d` waits at the replica that `a` has
+//! named, until every part of the query of `a` has ended at `b` and at `c`.
 //!
-//! A query of a fork opens a *scope*, which its credit names. The queries that stem from it carry the scope along. The agent that ends a
-//! part of the scope tells the agent where the parts meet, once for each edge into the join that the part could have led to. It tells by
-//! credit, so a query that ran twice ends its part once. An edge is done when all of the scope's credit has ended over it. A
-//! meeting is forgotten in three cases: all its edges are done and no query waits there; its request is cancelled; or its request's
-//! gateway has given up.
+//! A query of a fork opens a *scope*, which its credit names. The queries that stem from it carry the scope along. The
+//! agent that ends a part of the scope tells the agent where the parts meet, once for each edge into the join that the
+//! part could have led to. It tells by credit, so a query that ran twice ends its part once. An edge is done when all of
+//! the scope's credit has ended over it. A meeting is forgotten in three cases: all its edges are done and no query waits
+//! there; its request is cancelled; or its request's gateway has given up.
 
 use super::batch::{MemberOutputs, TaskRef};
 use super::request::Covered;
 use super::route::Way;
-use super::split::{Child, child_inputs};
+use super::split::{Child, OutputError, child_inputs};
 use super::work::Sending;
 use super::{Action, Node, Work};
 use crate::layout::{Pipeline, Wait};
@@ -79,18 +79,18 @@ fn waits<'p>(of: &'p Pipeline, join: &str, fork: &str) -> impl Iterator<Item = &
 }
 
 impl Node {
-    /// A query of task `at` has ended, and made these children: tells the forks above it what has ended and what it brings
-    /// (`rows` of `outputs`), and gives the scopes of each child. `made` is empty if it was not run.
+    /// Tells the forks above a query that it has ended, and what it brings to their joins. `made` are its children; there
+    /// are none if it did not run. Returns the scopes of each child.
     ///
     /// # Errors
-    /// In words, if the outputs lack what a join needs.
+    /// [`OutputError`] if the outputs lack an input of a join.
     pub(super) fn end_in_scopes(
         &mut self,
         task: TaskRef<'_>,
         query: &Query,
         made: &[Child],
         outputs: MemberOutputs<'_>,
-    ) -> Result<Vec<Vec<Scope>>, String> {
+    ) -> Result<Vec<Vec<Scope>>, OutputError> {
         let TaskRef { of, at } = task;
         if of.waits.is_empty() {
             return Ok(vec![Vec::new(); made.len()]);
@@ -106,7 +106,7 @@ impl Node {
                 let mut part = part(query, scope, &of.tasks[wait.parent].name);
                 if wait.parent == at && !wait.makes {
                     part.ended.push(query.credit);
-                    part.brought = brought(task, wait, (query, scope), outputs)?;
+                    part.brought = brought(task, wait, query, scope, outputs)?;
                 } else if made.is_empty() {
                     part.ended.push(query.credit);
                 } else {
@@ -133,7 +133,7 @@ impl Node {
             let outer = scopes.iter().find(|s| s.join == *task).map(|s| (s.agent, s.replica));
             let (agent, replica) = outer.unwrap_or_else(|| {
                 let way = Way { only: query.pins.get(join).copied(), ..Way::default() };
-                let choice = self.routes.place((&query.pipeline, Some(of)), task, &way).place();
+                let choice = self.routes.place(&query.pipeline, Some(of), task, &way).place();
                 choice.map_or((self.agent, 0), |(place, ticket)| {
                     // The place gets no query yet, and nobody knows how many it will get.
                     self.routes.ended(&query.pipeline, task, ticket);
@@ -145,7 +145,7 @@ impl Node {
         }
     }
 
-    /// A query has ended without having been run: nothing of it will come to where its forks' parts meet.
+    /// Tells the forks above a query that it has ended without having run, so that their joins do not wait for it.
     pub(super) fn end_unserved(&mut self, query: &Query) {
         if query.scopes.is_empty() {
             return;
@@ -171,7 +171,7 @@ impl Node {
         }
     }
 
-    /// Something has ended that queries here may wait for.
+    /// Takes note of parts that have ended, and releases the queries that waited for them.
     pub(super) fn receive_join_part(&mut self, part: Part) {
         if self.cancelled.contains(part.origin, part.request) {
             return;
@@ -194,7 +194,7 @@ impl Node {
         self.release_ready_queries(&key);
     }
 
-    /// A query of a join has come to where it waits for others.
+    /// Lets a query of a join wait until all parts that it needs have ended.
     pub(super) fn wait_at_join(&mut self, work: Work) {
         let query = &work.query;
         let Some(of) = self.layout.pipelines.get(&query.pipeline).cloned() else {
@@ -233,36 +233,45 @@ impl Node {
         self.meetings.open.get_mut(key)
     }
 
-    /// Lets go what need not wait any longer, and the meeting itself when nothing can come any more.
+    /// Releases the queries that need not wait any longer. Forgets the meeting when nothing more can come to it.
     fn release_ready_queries(&mut self, key: &Key) {
         let Some(meeting) = self.meetings.open.get(key) else { return };
         let Some(of) = self.layout.pipelines.get(&meeting.pipeline).cloned() else { return };
         for number in meeting.held.iter().copied().collect::<Vec<_>>() {
             let Some(work) = self.meetings.held.get(&number) else { continue };
             let scopes = work.query.scopes.iter().filter(|s| s.join == work.query.task);
-            let is_free = scopes.map(|s| key_of(&work.query, s)).all(|key| self.is_done(&of, &key, false));
+            let is_free = scopes.map(|s| key_of(&work.query, s)).all(|key| self.may_release(&of, &key));
             if is_free {
                 self.release(&of, number);
             }
         }
-        let is_over = self.meetings.open.get(key).is_some_and(|m| m.held.is_empty()) && self.is_done(&of, key, true);
+        let is_over = self.meetings.open.get(key).is_some_and(|m| m.held.is_empty()) && self.is_over(&of, key);
         if is_over {
             self.meetings.open.remove(key);
         }
     }
 
-    /// Whether all that a scope's queries wait for has ended; with `makes`, also whatever could make more of them.
-    fn is_done(&self, of: &Pipeline, key: &Key, makes: bool) -> bool {
+    /// Whether all that a scope's queries wait for has ended.
+    fn may_release(&self, of: &Pipeline, key: &Key) -> bool {
+        self.have_ended(key, waits(of, &key.join, &key.fork).filter(|w| !w.makes), of)
+    }
+
+    /// Whether all that a scope's queries wait for has ended, and nothing can make more of these queries.
+    fn is_over(&self, of: &Pipeline, key: &Key) -> bool {
+        self.have_ended(key, waits(of, &key.join, &key.fork), of)
+    }
+
+    fn have_ended<'p>(&self, key: &Key, mut waits: impl Iterator<Item = &'p Wait>, of: &Pipeline) -> bool {
         let Some(meeting) = self.meetings.open.get(key) else { return true };
         let scope = Credit { start: key.credit.0, len: key.credit.1 };
-        waits(of, &key.join, &key.fork).filter(|w| makes || !w.makes).all(|w| {
+        waits.all(|w| {
             let met = meeting.edges.get(&of.tasks[w.parent].name);
             met.is_some_and(|met| met.covered.has(scope))
         })
     }
 
-    /// A query need not wait any longer: it takes what was brought along, and joins the queue of the replica that its fork chose, if
-    /// it is not behind and that replica still takes queries.
+    /// A query need not wait any longer: it takes what was brought along, and joins the queue of the replica that its
+    /// fork chose, if it is not behind and that replica still takes queries.
     fn release(&mut self, of: &Pipeline, number: u64) {
         let mut work = self.meetings.held.remove(&number).expect("it is held");
         let task = work.query.task.clone();
@@ -292,13 +301,13 @@ impl Node {
         self.deliver(work.query, Sending { deadline_ns: work.deadline_ns, from, behind });
     }
 
-    /// Nothing of this request is wanted any more.
+    /// Forgets the meetings of a cancelled request.
     pub(super) fn cancel_meetings(&mut self, origin: u64, request: u64) {
         let is_of = |key: &Key| (key.origin, key.request) == (origin, request);
         self.forget_meetings(|key, _| is_of(key));
     }
 
-    /// Forgets what is too old: an agent was lost that would have brought the rest, and the gateway has given up.
+    /// Forgets meetings that are too old: an agent that would have brought the rest is lost, and the gateway has given up.
     pub(super) fn expire_meetings(&mut self) {
         let now_ns = self.now_ns;
         self.forget_meetings(|_, meeting| meeting.until_ns <= now_ns);
@@ -339,9 +348,10 @@ fn part(query: &Query, scope: &Scope, parent: &str) -> Part {
 fn brought(
     TaskRef { of, at }: TaskRef<'_>,
     wait: &Wait,
-    (query, scope): (&Query, &Scope),
+    query: &Query,
+    scope: &Scope,
     MemberOutputs { tensors, rows }: MemberOutputs<'_>,
-) -> Result<Vec<Brought>, String> {
+) -> Result<Vec<Brought>, OutputError> {
     let Some(edge) = of.tasks[at].delays.iter().find(|e| e.to == wait.join && !e.map.is_empty()) else {
         return Ok(Vec::new());
     };

@@ -1,15 +1,16 @@
 //! What does an agent do about each event?
 //!
-//! The agent's loop owns one [`Node`]. [`Node::handle`] takes an event, and [`Node::flush`] returns the actions that the loop carries
-//! out. So nothing here waits, reads a clock or touches a socket. The same events at the same times give the same actions.
+//! The agent's loop owns one [`Node`]. [`Node::handle`] takes an event, and [`Node::flush`] returns the actions that the
+//! loop carries out. So nothing here waits, reads a clock or touches a socket. The same events at the same times give the
+//! same actions.
 //!
-//! Example: a replica's agent is lost while it holds a query. The sender has kept the query, because `Taken` has not come back. It sends
-//! the query to another ready replica. So a query can run twice, and its part of the request can come back twice; the gateway
-//! recognises the second one by its credit ([`request::Covered`]).
+//! Example: a replica's agent is lost while it holds a query. The sender has kept the query, because `Taken` has not come
+//! back. It sends the query to another ready replica. So a query can run twice, and its part of the request can come back
+//! twice; the gateway recognises the second one by its credit ([`request::Covered`]).
 //!
-//! An agent that has taken a query, and is lost before it passed the query's children on, loses them without a trace. So each gateway
-//! that loses an agent runs its unanswered requests again ([`request::Attempt`]). A request whose parts still do not come back is given up
-//! after a while. Every request gets exactly one answer.
+//! An agent that has taken a query, and is lost before it passed the query's children on, loses them without a trace. So
+//! each gateway that loses an agent runs its unanswered requests again ([`request::Attempt`]). A request whose parts
+//! still do not come back is given up after a while. Every request gets exactly one answer.
 
 mod alone;
 mod availability;
@@ -18,6 +19,7 @@ mod cancel;
 mod choose;
 pub mod counts;
 mod event;
+mod extras;
 mod ingress;
 mod load;
 mod meet;

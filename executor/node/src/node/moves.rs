@@ -1,8 +1,8 @@
 //! Which disturbed replica moves to another device (INFaaS section 4.1, "mitigating performance degradation")?
 //!
-//! The host of a pipeline's steward acts when a replica is slower than profiled and shares its device. It adds an extra replica on another
-//! device. When the extra replica is ready, the plan's own replica leaves. Replicas move one at a time, so that the measurements are still
-//! true when the next one moves.
+//! The host of a pipeline's steward acts when a replica is slower than profiled and shares its device. It adds an extra
+//! replica on another device. When the extra replica is ready, the plan's own replica leaves. Replicas move one at a
+//! time, so that the measurements are still true when the next one moves.
 
 use super::Node;
 use crate::layout::{Pipeline, Replica};
@@ -86,7 +86,8 @@ impl Node {
         }
     }
 
-    /// The replicas that may be let go: those that were, and those whose stand-ins are ready, beyond the extras that the load needs.
+    /// The replicas that may be let go: those that were, and those whose stand-ins are ready, beyond the extras that the
+    /// load needs.
     pub(super) fn end_moves(&mut self, name: &str, of: &Pipeline, extras: &[v1::ReplicaTarget]) -> Vec<u64> {
         let Some(hosted) = self.steers.hosted.get(name) else { return Vec::new() };
         let mut moved = hosted.last.moved.clone();

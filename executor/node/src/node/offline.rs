@@ -1,10 +1,11 @@
 //! When does an offline query run (INFaaS sections 4 and 5)?
 //!
-//! Offline queries wait beside the replicas' queues and run in the gaps, one at a time. So an online query waits for at most one of them.
+//! Offline queries wait beside the replicas' queues and run in the gaps, one at a time. So an online query waits for at
+//! most one of them.
 //!
-//! An offline query joins its replica's station under three conditions: nothing waits or runs on the replica's device, this agent is used
-//! less than 40 %, and no replica here is slower than profiled. Otherwise it waits here. A query that its station gives back waits here
-//! again.
+//! An offline query joins its replica's station under three conditions: nothing waits or runs on the replica's device,
+//! this agent is used less than 40 %, and no replica here is slower than profiled. Otherwise it waits here. A query that
+//! its station gives back waits here again.
 
 use super::replicas::{Replica, State};
 use super::{Node, Work};

@@ -1,16 +1,18 @@
 //! Which other agents are reachable, and what did they last announce?
 //!
-//! An open connection does not prove that the program behind it runs: a stopped agent keeps its connections and takes everything
-//! that it is sent. So each agent announces its replicas regularly. An agent that has missed three announcements in a row counts as lost
-//! until it speaks again. That is soon enough for the queries that it holds: no request expires in under two seconds.
+//! An open connection does not prove that the program behind it runs: a stopped agent keeps its connections and takes
+//! everything that it is sent. So each agent announces its replicas regularly. An agent that has missed three
+//! announcements in a row counts as lost until it speaks again. That is soon enough for the queries that it holds: no
+//! request expires in under two seconds.
 
 use crate::wire::{Announced, Coming, Load};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longest silence of a connected agent, in nanoseconds: it has missed three announcements, and the last one is not merely late.
+/// Longest silence of a connected agent, in nanoseconds: it has missed three announcements, and the last one is not
+/// merely late.
 pub const SILENCE_NS_MAX: u64 = 1_400_000_000;
-/// Shortest time between two ticks that counts as a pause of this agent itself, in nanoseconds. Messages of other agents may then wait
-/// to be read.
+/// Shortest time between two ticks that counts as a pause of this agent itself, in nanoseconds. Messages of other agents
+/// may then wait to be read.
 const PAUSE_NS_MIN: u64 = 300_000_000;
 
 /// The content of an announcement.
@@ -90,7 +92,8 @@ impl Peers {
         differs
     }
 
-    /// A tick. After a pause of this agent, messages of the others may still wait to be read: the pause is no silence of theirs.
+    /// A tick. After a pause of this agent, messages of the others may still wait to be read: the pause is no silence of
+    /// theirs.
     pub fn tick(&mut self, now_ns: u64) {
         let pause_ns = now_ns.saturating_sub(self.ticked_ns);
         self.ticked_ns = now_ns;
@@ -130,7 +133,8 @@ impl Peers {
         self.by_number.get(&agent).is_some_and(|peer| peer.announcement.failed.contains(&replica))
     }
 
-    /// The agents that get announcements. Silent ones too: two agents that take each other for lost must hear each other again.
+    /// The agents that get announcements. Silent ones too: two agents that take each other for lost must hear each other
+    /// again.
     pub fn listeners(&self) -> impl Iterator<Item = u64> {
         self.by_number.iter().filter(|(_, peer)| peer.connected || peer.is_silent).map(|(agent, _)| *agent)
     }

@@ -1,8 +1,10 @@
-//! Which of the plan's own replicas does the current load not need, and what does the next target keep of the last one's steering?
+//! Which of the plan's own replicas does the current load not need, and what does the next target keep of the last one's
+//! steering?
 //!
-//! InferLine's tuner removes replicas as well as it adds them (SoCC'20, section 5). Here the plan's ladder says how many replicas a lower
-//! rate needs. A released replica leaves like a replica of an old target: it takes no new queries, serves those that it has, and is
-//! unloaded. It keeps its number and its place. When the load rises it comes back, and extra replicas on its device go elsewhere.
+//! InferLine's tuner removes replicas as well as it adds them (SoCC'20, section 5). Here the plan's ladder says how many
+//! replicas a lower rate needs. A released replica leaves like a replica of an old target: it takes no new queries,
+//! serves those that it has, and is unloaded. It keeps its number and its place. When the load rises it comes back, and
+//! extra replicas on its device go elsewhere.
 
 use super::Node;
 use super::steer::Steers;
@@ -25,8 +27,8 @@ pub(super) fn occupy(free: &mut Free, of: &Pipeline, extra: &v1::ReplicaTarget) 
 }
 
 impl Node {
-    /// The plan's replicas that a pipeline can do without: of each group as many as it has beyond what is wanted. Those that were
-    /// released stay so; then those go that do not serve yet, and then the youngest.
+    /// The plan's replicas that a pipeline can do without: of each group as many as it has beyond what is wanted. Those
+    /// that were released stay so; then those go that do not serve yet, and then the youngest.
     pub(super) fn replicas_to_release(&self, name: &str, of: &Pipeline, had: &[u64]) -> Vec<u64> {
         let Some(hosted) = self.steers.hosted.get(name) else { return had.to_vec() };
         let mut released = Vec::new();
@@ -41,8 +43,8 @@ impl Node {
         released
     }
 
-    /// The plan's replicas that come back take their shares; extras on whose devices they, or those of other pipelines, leave no room
-    /// are given up.
+    /// The plan's replicas that come back take their shares; extras on whose devices they, or those of other pipelines,
+    /// leave no room are given up.
     pub(super) fn yield_to_plan(
         &self,
         name: &str,
@@ -62,10 +64,10 @@ impl Node {
         extras.retain(|extra| occupy(&mut left, of, extra));
     }
 
-    /// What the last target leaves to this one: stewards that were hosted here, for the load that they have seen; and replicas that were
-    /// added to groups of this target, where it leaves room. A target with a ladder keeps the last one's own replicas of its groups
-    /// too, for it knows what may go. Every agent keeps the same ones, for what was in force was known to all; what the load does not
-    /// call for, the host lets go as soon as it has looked.
+    /// What the last target leaves to this one: stewards that were hosted here, for the load that they have seen; and
+    /// replicas that were added to groups of this target, where it leaves room. A target with a ladder keeps the last
+    /// one's own replicas of its groups too, for it knows what may go. Every agent keeps the same ones, for what was in
+    /// force was known to all; what the load does not call for, the host lets go as soon as it has looked.
     pub(super) fn carry_over_steering(&mut self, last: Steers) {
         let (before, plan) = (last.plan().clone(), self.steers.plan().clone());
         let groups = |name: &str| Some(before.pipelines.get(name)?.staffed().into_iter().map(|(id, ..)| id).collect());

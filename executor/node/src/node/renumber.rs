@@ -1,8 +1,8 @@
 //! Which loaded replicas does a new target mean by other numbers?
 //!
-//! Numbers hold within one incarnation of the control plane's database. After a restored database, a number may stand for another
-//! replica, and a loaded replica may have another number. So the node compares replicas by content: pipeline, task, variant, hardware, file
-//! and device. A replica that is already loaded is not loaded again.
+//! Numbers hold within one incarnation of the control plane's database. After a restored database, a number may stand for
+//! another replica, and a loaded replica may have another number. So the node compares replicas by content: pipeline,
+//! task, variant, hardware, file and device. A replica that is already loaded is not loaded again.
 
 use super::replicas::{Replica, State};
 use super::{Action, Node};
@@ -10,7 +10,8 @@ use crate::layout::{self, Layout, Pipeline};
 use crate::steering::EXTRA_BIT;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Marks the numbers of replicas whose own number stands for another one now: neither the control plane nor a steward gives such numbers.
+/// Marks the numbers of replicas whose own number stands for another one now: neither the control plane nor a steward
+/// gives such numbers.
 const FORMER_BIT: u64 = 1 << 63;
 
 /// What makes two replicas the same: pipeline, task, variant, hardware, file and device.
@@ -42,8 +43,8 @@ impl Node {
         origin == self.agent || (self.former.contains(&origin) && self.requests.get(request).is_some())
     }
 
-    /// Gives the loaded replicas the numbers that a new target has for them. One whose number stands for another replica there is set aside
-    /// under a number of its own.
+    /// Gives the loaded replicas the numbers that a new target has for them. One whose number stands for another replica
+    /// there is set aside under a number of its own.
     pub(super) fn renumber_replicas(&mut self, layout: &Layout) {
         let mut places: BTreeMap<u64, Identity<'_>> = BTreeMap::new();
         for (name, of) in &layout.pipelines {

@@ -15,7 +15,7 @@ use apportion_serving::{Stride, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// After a replica has said that it takes no more, how long it waits for what is on its way.
+/// How long a draining replica waits for queries on their way, in nanoseconds.
 const LINGER_NS: u64 = 500_000_000;
 
 /// Where a replica is in its life.
@@ -29,7 +29,7 @@ pub enum State {
     Ready,
     /// It could not be loaded or its thread died.
     Failed(String),
-    /// It takes no more queries since this time; what comes is still served.
+    /// It takes no new queries since this time. Queries that still come are served.
     Draining(u64),
 }
 
@@ -49,31 +49,31 @@ pub struct Replica {
     pub device: u32,
     /// Where it is in its life.
     pub state: State,
-    /// Not in the target in force: it goes once others have taken over.
+    /// The target in force does not have it. It leaves when other replicas have taken over.
     pub retired: bool,
     /// Its queue and its batch.
     pub station: Station<Handle>,
-    /// What its station was last told of the other tasks.
+    /// The state of the other tasks that its station was told last.
     pub view: Option<View>,
     /// When its last batch began.
     pub begun_ns: u64,
-    /// What waits or runs, by the key of the station's handle.
+    /// Queries that wait or run, by the key of the station's handle.
     pub works: BTreeMap<u64, Work>,
     /// Offline queries of `works` that wait for a gap, by key.
     pub offline: VecDeque<u64>,
-    /// Which child is next, where rows go to one of several.
+    /// Whose turn it is, if each row goes to one of several children.
     pub turns: Option<Stride>,
     /// When its station wants to be ticked, if later.
     pub wake_ns: Option<u64>,
-    /// What it did since the last announcement.
+    /// Its batches since the last announcement.
     pub period: Period,
-    /// What was measured of it up to then.
+    /// Its load, as it was announced last.
     pub load: Load,
-    /// For how many announcements it has been slower than profiled though it was not overloaded.
+    /// For how many announcements in a row it was slower than profiled without being overloaded.
     pub disturbed: u32,
-    /// Its batch has failed, and its members run alone.
+    /// The members of its failed batch, which run one by one.
     pub alone: Option<Alone>,
-    /// Its station is of an earlier target, and is made anew when its batch has ended.
+    /// Its station is of an earlier target. A new one replaces it when its batch has ended.
     pub is_stale: bool,
 }
 
@@ -106,7 +106,7 @@ impl Replica {
         this
     }
 
-    /// Forgets what waits and runs.
+    /// Replaces its station by an empty one.
     pub fn renew_station(&mut self) {
         self.station = self.of.station(&self.group);
         self.alone = None;
@@ -116,14 +116,14 @@ impl Replica {
         }
     }
 
-    /// The station is told of the other tasks.
+    /// Tells its station the state of the other tasks.
     pub fn steer(&mut self, now: Moment, view: View) {
         self.view = Some(view);
         self.station.handle(now, Input::Steer { view });
         debug_assert!(self.station.poll_output().is_none(), "a station that is told something asks for nothing");
     }
 
-    /// It is of this pipeline's latest form: another batch size or other policies make another station.
+    /// Follows a new form of its pipeline. Another batch size or other policies need another station.
     fn follow(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
         self.group_id = Node::group_of(of, self.id).unwrap_or(self.group_id);
         let group = &of.groups[&self.group_id];
@@ -145,7 +145,7 @@ impl Replica {
         &self.of.tasks[self.group.task]
     }
 
-    /// What is counted of its group's batches here.
+    /// The counts of its group's batches at this agent.
     pub fn counted<'c>(&self, counts: &'c mut Counts) -> &'c mut Batches {
         let batches = counts.groups.entry((self.pipeline.clone(), self.group_id)).or_default();
         if batches.labels.pipeline.is_empty() {
@@ -177,7 +177,7 @@ impl Replica {
         matches!(self.state, State::Ready | State::Draining(_))
     }
 
-    /// What others are told while it is not ready yet.
+    /// Its announcement while it is not ready yet.
     #[must_use]
     pub fn coming(&self) -> Option<Coming> {
         let is_blocked = self.state == State::Blocked;
@@ -192,7 +192,7 @@ impl Replica {
         self.works.len()
     }
 
-    /// As it is told to other agents.
+    /// Its announcement to other agents while it takes queries.
     #[must_use]
     pub fn announced(&self) -> Announced {
         Announced {
@@ -206,12 +206,12 @@ impl Replica {
 }
 
 impl Node {
-    /// The replicas here and where they are in their lives.
+    /// The replicas of this agent, in the order of their numbers.
     pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.values()
     }
 
-    /// Takes nothing new from now on, neither requests nor queries of other agents nor targets.
+    /// From now on the agent takes no requests, no queries of other agents and no targets.
     pub(super) fn stop_taking_work(&mut self) {
         self.leaving = true;
         let now_ns = self.now_ns;
@@ -247,7 +247,7 @@ impl Node {
         self.begin_swap();
     }
 
-    /// Does what the layout in force says of one pipeline, or of all.
+    /// Brings the replicas of one pipeline, or of all, in line with the layout in force.
     pub(super) fn follow_layout(&mut self, only: Option<&str>) {
         let layout = self.layout.clone();
         let loaded: BTreeSet<u64> = self.replicas.keys().copied().collect();
@@ -280,7 +280,7 @@ impl Node {
         self.publish_replica_changes();
     }
 
-    /// Makes the station of a replica anew if it is of an earlier target and runs nothing: what waits there waits on.
+    /// Replaces the station of an idle replica if it is of an earlier target. Its queries wait in the new one.
     pub(super) fn refit_idle(&mut self, id: u64) {
         let is_due = |r: &&mut Replica| r.is_stale && r.station.running() == 0;
         let Some(replica) = self.replicas.get_mut(&id).filter(is_due) else { return };
@@ -324,13 +324,13 @@ impl Node {
         self.actions.push(Action::Acknowledge);
     }
 
-    /// Whether the target is in force here: each of its replicas has come up or failed. Those that were added since do not count.
+    /// Whether each of the target's replicas here has come up or failed. Extra replicas do not count.
     #[must_use]
     pub fn is_target_applied(&self) -> bool {
         self.replicas.values().all(|r| r.id & EXTRA_BIT > 0 || r.coming().is_none())
     }
 
-    /// Lets old replicas go: first they stop to take queries, when others take them; then they are unloaded.
+    /// Unloads old replicas. Each first drains, when other replicas take its queries.
     pub(super) fn unload_retired_replicas(&mut self) {
         let settled = self.is_target_applied();
         let (mut stop, mut unload) = (Vec::new(), Vec::new());
@@ -364,7 +364,8 @@ impl Node {
         stop.into_iter().for_each(|id| self.pass_on_offline(id));
     }
 
-    /// Whether its pipeline is gone or a ready replica of the target serves its task.
+    /// Whether the target has no use for an old replica: its pipeline or task is gone, or a ready replica of the target
+    /// serves it.
     fn is_replaced(&self, old: &Replica) -> bool {
         let Some(pipeline) = self.layout.pipelines.get(&old.pipeline) else { return true };
         let task = &old.task().name;

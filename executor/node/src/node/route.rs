@@ -1,6 +1,7 @@
 //! To which replica does a query go?
 //!
-//! The target's tables give a fraction to each group, over the replicas that are ready now. The policies of crate `serving` choose.
+//! The target's tables give a fraction to each group, over the replicas that are ready now. The policies of crate
+//! `serving` choose.
 
 use crate::layout::Pipeline;
 use crate::wire::Announced;
@@ -20,7 +21,7 @@ pub struct Place {
     accuracy_ppm: u32,
 }
 
-/// What a choice was, to say when its query has ended.
+/// Identifies a routing choice. The node hands it back when the query has left the replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     epoch: u64,
@@ -28,7 +29,7 @@ pub struct Ticket {
     slot: u32,
 }
 
-/// Who sends: a group here (none: the gateway), and the group that it must send to, if its queries have chosen one.
+/// A sender of queries: a group here (none: the gateway), and the group that its queries have chosen, if they have.
 type Sender = (Option<u64>, Option<u64>);
 
 /// Where a query goes.
@@ -36,7 +37,7 @@ type Sender = (Option<u64>, Option<u64>);
 pub enum Choice {
     /// To this replica.
     Place(Place, Ticket),
-    /// Nowhere: it is too far behind for any place.
+    /// Nowhere: the query is too late for every replica.
     Behind,
     /// No replica is ready.
     Nowhere,
@@ -60,23 +61,23 @@ struct Ready {
 /// Ready replicas of all tasks.
 #[derive(Default)]
 pub struct Routes {
-    /// The agent whose senders' they are.
+    /// The agent whose senders use these routes.
     agent: u64,
     tasks: BTreeMap<String, BTreeMap<String, Ready>>,
     /// Tasks that had a ready replica at any time, and until when they are known to have had one, in nanoseconds.
     reached: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Changes with what is ready or with the tables; routers of an earlier one are gone.
+    /// Increases with each change of tables or ready replicas. Routers of an earlier epoch are gone.
     epoch: u64,
 }
 
 impl Routes {
-    /// Of the senders of this agent.
+    /// Empty routes for the senders of one agent.
     #[must_use]
     pub fn of(agent: u64) -> Self {
         Self { agent, ..Self::default() }
     }
 
-    /// Replaces what is ready. Routers begin anew, with the tables of the target in force when they are first asked.
+    /// Replaces the ready replicas. Each router begins anew at its next query, with the tables that are then in force.
     pub fn set(&mut self, now_ns: u64, ready: impl Iterator<Item = (u64, Announced)>) {
         self.epoch += 1;
         for (pipeline, tasks) in std::mem::take(&mut self.tasks) {
@@ -96,8 +97,8 @@ impl Routes {
         }
     }
 
-    /// When the task, if it has no ready replica now, lost its last one, in nanoseconds; none if none was ready since the pipeline
-    /// was last forgotten.
+    /// When the task, if it has no ready replica now, lost its last one, in nanoseconds; none if none was ready since the
+    /// pipeline was last forgotten.
     #[must_use]
     pub fn lost_ns(&self, pipeline: &str, task: &str) -> Option<u64> {
         self.reached.get(pipeline)?.get(task).copied()
@@ -127,11 +128,12 @@ impl Routes {
         ready.into_iter().flat_map(|r| &r.places).map(|p| p.replica)
     }
 
-    /// A place for a query of `task` from a replica of group `from` (none: from the gateway), `behind` by so much. The group in
-    /// proportion to the table's fractions over its ready groups, the replica within it as the plan's routing says. A sender
-    /// without a table has the mean of all others'. If no group of the table is ready, the task's most accurate ready group,
-    /// be it of an earlier target. A query that has chosen a group (`only`) goes there and nowhere else.
-    pub fn place(&mut self, (name, of): (&str, Option<&Pipeline>), task: &str, way: &Way) -> Choice {
+    /// A place for a query of `task` from a replica of group `from` (none: from the gateway), `behind` by so much. The
+    /// group in proportion to the table's fractions over its ready groups, the replica within it as the plan's routing
+    /// says. A sender without a table has the mean of all others'. If no group of the table is ready, the task's most
+    /// accurate ready group, be it of an earlier target. A query that has chosen a group (`only`) goes there and nowhere
+    /// else.
+    pub fn place(&mut self, name: &str, of: Option<&Pipeline>, task: &str, way: &Way) -> Choice {
         let (epoch, sender, phase) = (self.epoch, (way.from, way.only), phase(self.agent, way.from));
         let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else { return Choice::Nowhere };
         let router = match ready.senders.entry(sender) {
@@ -139,7 +141,7 @@ impl Routes {
             std::collections::btree_map::Entry::Vacant(new) => {
                 let made = match way.only {
                     Some(group) => router_to(&ready.places, group, of, phase),
-                    None => router(&ready.places, of, task, (way.from, phase)),
+                    None => router(&ready.places, of, task, way.from, phase),
                 };
                 let Some(router) = made else { return Choice::Nowhere };
                 new.insert(router)
@@ -153,7 +155,7 @@ impl Routes {
         }
     }
 
-    /// A query that was given a place by this ticket has left it.
+    /// Counts one query less as outstanding at the replica of its ticket.
     pub fn ended(&mut self, pipeline: &str, task: &str, ticket: Ticket) {
         if ticket.epoch == self.epoch
             && let Some(ready) = self.tasks.get_mut(pipeline).and_then(|tasks| tasks.get_mut(task))
@@ -164,7 +166,7 @@ impl Routes {
     }
 }
 
-/// What a query brings along to be given a place.
+/// What the choice of a replica depends on, beyond the task.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Way {
     /// The group that sends it; none: the gateway.
@@ -184,7 +186,8 @@ fn of_group(places: &[Place], group: u64) -> Vec<u32> {
     (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
 }
 
-/// Senders that begin together, here and on other agents, should not all begin with the same replica: they would go on side by side.
+/// Senders that begin together, here and on other agents, should not all begin with the same replica: they would go on
+/// side by side.
 fn phase(agent: u64, from: Option<u64>) -> u32 {
     agent.wrapping_add(from.unwrap_or(0)) as u32
 }
@@ -197,7 +200,7 @@ fn router_to(places: &[Place], group: u64, pipeline: Option<&Pipeline>, phase: u
 }
 
 /// The router of one sender over the places of one task.
-fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, (from, phase): (Option<u64>, u32)) -> Option<Router> {
+fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Option<u64>, phase: u32) -> Option<Router> {
     let of_group = |group: u64| of_group(places, group);
     let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
     let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
@@ -249,7 +252,7 @@ mod tests {
     }
 
     fn to_b(routes: &mut Routes, of: Option<&Pipeline>, from: Option<u64>, behind_ns: u64) -> Choice {
-        routes.place(("p", of), "b", &Way { from, only: None, behind: Span::from_nanos(behind_ns) })
+        routes.place("p", of, "b", &Way { from, only: None, behind: Span::from_nanos(behind_ns) })
     }
 
     #[test]
@@ -259,7 +262,7 @@ mod tests {
         routes.set(0, [ready(1, 20, 2, 5), ready(1, 30, 3, 6), ready(2, 31, 3, 6)].into_iter());
         let mut to = |group: u64| {
             let way = Way { only: Some(group), ..Way::default() };
-            routes.place(("p", Some(&pipeline)), "b", &way).place().map(|(place, _)| place.replica)
+            routes.place("p", Some(&pipeline), "b", &way).place().map(|(place, _)| place.replica)
         };
         let mut seen = [to(3), to(3)];
         seen.sort_unstable();
@@ -304,7 +307,7 @@ mod tests {
         routes.set(0, [ready(1, 80, 8, 5), ready(2, 90, 9, 6)].into_iter());
         assert_eq!(to_b(&mut routes, Some(&pipeline), Some(1), 0).place().map(|(p, _)| p.replica), Some(90));
         assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(90));
-        assert_eq!(routes.place(("p", Some(&pipeline)), "a", &Way::default()), Choice::Nowhere);
+        assert_eq!(routes.place("p", Some(&pipeline), "a", &Way::default()), Choice::Nowhere);
     }
 
     #[test]
@@ -340,7 +343,8 @@ mod tests {
     #[test]
     fn a_late_query_goes_to_a_faster_backup_or_nowhere() {
         let mut pipeline = pipeline();
-        // Batches of group 2 take 20 ns, those of group 3 take 5 ns; group 3 is not in the table, but has capacity to spare.
+        // Batches of group 2 take 20 ns, those of group 3 take 5 ns; group 3 is not in the table, but has capacity to
+        // spare.
         pipeline.groups.insert(3, crate::layout::Group { service: vec![(4, 5)], ..pipeline.groups[&2].clone() });
         pipeline.serving.dropping = Dropping::Reroute;
         pipeline.backup = [3].into();

@@ -1,8 +1,7 @@
 //! What do a batch's outputs mean for each member: rows for its gateway, or children for the next tasks?
 
 use crate::layout::Task;
-use crate::tensor::Tensor;
-use crate::tensor::{concatenate, int64s};
+use crate::tensor::{Tensor, concatenate, int64s};
 use crate::wire::{Credit, End};
 use apportion_serving::Stride;
 
@@ -10,6 +9,56 @@ use apportion_serving::Stride;
 pub const PARENT: &str = "parent";
 /// Name of the output that says to which child each row goes, by position among the task's children.
 pub const CHILD: &str = "child";
+
+/// Why a batch's outputs cannot be sent on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutputError {
+    /// The output [`CHILD`] has another datatype.
+    #[error("the output `child` is not INT64")]
+    ChildType,
+    /// The output [`PARENT`] has another datatype.
+    #[error("the output `parent` is not INT64")]
+    ParentType,
+    /// An output has not one row for each row of [`PARENT`], or for each member.
+    #[error("output {output} has {rows} rows: expected {expected}")]
+    Rows {
+        /// Name of the output.
+        output: String,
+        /// Its rows.
+        rows: usize,
+        /// As many as it should have.
+        expected: usize,
+    },
+    /// The output [`PARENT`] names a row that the batch does not have.
+    #[error("the output `parent` names row {row} of a batch of {members}")]
+    Parent {
+        /// The row that it names.
+        row: i64,
+        /// Members of the batch.
+        members: usize,
+    },
+    /// The output [`CHILD`] names a child that the task does not have.
+    #[error("task {task}: the output `child` is not one of its {children} children")]
+    Child {
+        /// Name of the task.
+        task: String,
+        /// How many children it has.
+        children: usize,
+    },
+    /// The credit of a query is too small to be split among its children.
+    #[error("task {0}: the request has too many queries")]
+    Credit(String),
+    /// The batch lacks an output from which a child's input is made.
+    #[error("task {child}: its input {input} needs the output {output}")]
+    Missing {
+        /// Name of the child's task.
+        child: String,
+        /// Name of its input.
+        input: String,
+        /// Name of the missing output.
+        output: String,
+    },
+}
 
 /// A child query before it has a place.
 #[derive(Debug, PartialEq)]
@@ -35,16 +84,16 @@ impl<'a> Branching<'a> {
     /// (`turns`), or without it to all.
     ///
     /// # Errors
-    /// In words, if `child` is of another datatype.
-    pub fn of(outputs: &[Tensor], turns: Option<&'a mut Stride>) -> Result<Self, String> {
+    /// [`OutputError`] if `child` is of another datatype.
+    pub fn of(outputs: &[Tensor], turns: Option<&'a mut Stride>) -> Result<Self, OutputError> {
         let chosen = match outputs.iter().find(|t| t.name == CHILD) {
-            Some(child) => Some(int64s(child).ok_or("the output `child` is not INT64")?),
+            Some(child) => Some(int64s(child).ok_or(OutputError::ChildType)?),
             None => None,
         };
         Ok(Self { chosen, turns })
     }
 
-    fn children(&mut self, task: &Task, row: usize) -> Result<std::ops::Range<usize>, String> {
+    fn children(&mut self, task: &Task, row: usize) -> Result<std::ops::Range<usize>, OutputError> {
         let count = task.children.len();
         let chosen = self.chosen.as_ref().and_then(|all| all.get(row));
         let at = match (chosen, &mut self.turns) {
@@ -52,7 +101,7 @@ impl<'a> Branching<'a> {
             (None, Some(turns)) => Some(turns.pick() as usize),
             (None, None) => return Ok(0..count),
         };
-        let at = at.ok_or_else(|| format!("task {}: the output `child` is not one of its {count} children", task.name))?;
+        let at = at.ok_or_else(|| OutputError::Child { task: task.name.clone(), children: count })?;
         Ok(at..at + 1)
     }
 }
@@ -69,19 +118,20 @@ pub enum Fate {
 /// Rows of the outputs by member: by the int64 output `parent` if there is one, else one row for each member.
 ///
 /// # Errors
-/// In words, if the outputs do not fit a batch of `members`.
-pub fn rows_of(outputs: &[Tensor], members: usize) -> Result<Vec<Vec<usize>>, String> {
+/// [`OutputError`] if the outputs do not fit a batch of `members`.
+pub fn rows_of(outputs: &[Tensor], members: usize) -> Result<Vec<Vec<usize>>, OutputError> {
     let parents = match outputs.iter().find(|t| t.name == PARENT) {
-        Some(parent) => int64s(parent).ok_or("the output `parent` is not INT64")?,
+        Some(parent) => int64s(parent).ok_or(OutputError::ParentType)?,
         None => (0..members as i64).collect(),
     };
     if let Some(wrong) = outputs.iter().find(|t| t.rows() != parents.len()) {
-        return Err(format!("output {} has {} rows: expected {}", wrong.name, wrong.rows(), parents.len()));
+        let (output, rows) = (wrong.name.clone(), wrong.rows());
+        return Err(OutputError::Rows { output, rows, expected: parents.len() });
     }
     let mut rows = vec![Vec::new(); members];
     for (row, parent) in parents.iter().enumerate() {
         let member = usize::try_from(*parent).ok().and_then(|p| rows.get_mut(p));
-        member.ok_or_else(|| format!("the output `parent` names row {parent} of a batch of {members}"))?.push(row);
+        member.ok_or(OutputError::Parent { row: *parent, members })?.push(row);
     }
     Ok(rows)
 }
@@ -111,11 +161,11 @@ impl Ended<'_> {
         }
         match self.children(credit, rows) {
             Ok(children) => Fate::Children(children),
-            Err(reason) => Fate::End(End::Failed(reason)),
+            Err(error) => Fate::End(End::Failed(error.to_string())),
         }
     }
 
-    fn children(&mut self, credit: Credit, rows: &[usize]) -> Result<Vec<Child>, String> {
+    fn children(&mut self, credit: Credit, rows: &[usize]) -> Result<Vec<Child>, OutputError> {
         let Self { task, tasks, outputs, branching } = self;
         let mut places = Vec::with_capacity(rows.len() * task.children.len());
         for row in rows {
@@ -123,7 +173,7 @@ impl Ended<'_> {
         }
         let child = |(i, (row, edge)): (usize, &(usize, &crate::layout::Edge))| {
             let credit = credit.part(i as u64, places.len() as u64);
-            let credit = credit.ok_or_else(|| format!("task {}: the request has too many queries", task.name))?;
+            let credit = credit.ok_or_else(|| OutputError::Credit(task.name.clone()))?;
             Ok(Child { to: edge.to, credit, row: *row, inputs: child_inputs(&tasks[edge.to], &edge.map, outputs, *row)? })
         };
         places.iter().enumerate().map(child).collect()
@@ -133,11 +183,20 @@ impl Ended<'_> {
 /// Inputs of a child from one row of its parent's outputs.
 ///
 /// # Errors
-/// In words, if the parent has no such output.
-pub fn child_inputs(child: &Task, map: &[(String, String)], outputs: &[Tensor], row: usize) -> Result<Vec<Tensor>, String> {
+/// [`OutputError`] if the parent has no such output.
+pub fn child_inputs(
+    child: &Task,
+    map: &[(String, String)],
+    outputs: &[Tensor],
+    row: usize,
+) -> Result<Vec<Tensor>, OutputError> {
     let input = |(input, output): &(String, String)| {
         let from = outputs.iter().find(|t| t.name == *output);
-        let from = from.ok_or_else(|| format!("task {}: its input {input} needs the output {output}", child.name))?;
+        let from = from.ok_or_else(|| OutputError::Missing {
+            child: child.name.clone(),
+            input: input.clone(),
+            output: output.clone(),
+        })?;
         Ok(Tensor { name: input.clone(), ..from.row(row) })
     };
     map.iter().map(input).collect()
@@ -210,7 +269,7 @@ mod tests {
         outputs.push(int64(CHILD, &[1, 0, 1, 1]));
         assert_eq!(rows_to(&outputs, Some(&mut turns)), Ok(vec![1, 0, 1, 1]));
         outputs[1] = int64(CHILD, &[1, 0, 2, 1]);
-        assert!(rows_to(&outputs, None).expect_err("no such child").contains("one of its 2 children"));
+        assert!(rows_to(&outputs, None).expect_err("no such child").to_string().contains("one of its 2 children"));
         outputs[1].datatype = Datatype::Uint64;
         assert!(Branching::of(&outputs, None).is_err());
     }

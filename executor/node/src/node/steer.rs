@@ -1,21 +1,19 @@
 //! Who adapts a pipeline to its load between two plans, and by which measurements?
 //!
-//! The first live agent of the target's list hosts the steward of each steered pipeline. All agents send it their measurements and apply its
-//! decisions. So the fleet follows a changing load while the control plane is away. When the host is lost, the next agent takes over
-//! with a higher term. A new target ends the steering of the last one. It keeps the observed load and the extra replicas
-//! ([`super::release`]).
+//! The first live agent of the target's list hosts the steward of each steered pipeline. All agents send it their
+//! measurements and apply its decisions. So the fleet follows a changing load while the control plane is away. When the
+//! host is lost, the next agent takes over with a higher term. A new target ends the steering of the last one. It keeps
+//! the observed load and the extra replicas ([`super::release`]).
 
 use super::counts::BIN_NS;
 use super::moves::Moves;
-use super::release::occupy;
 use super::{Action, Node, RefusedMessage};
-use crate::layout::{self, Group, Layout, Pipeline};
-use crate::steering::{self, EXTRAS_MAX, SLACK, TERM_BITS, extra_number, free_shares, has_spare, routes_alike};
+use crate::layout::{Layout, Pipeline};
+use crate::steering::{self, SLACK, TERM_BITS, free_shares, has_spare, routes_alike};
 use crate::wire::Message;
 use apportion_domain::{Fence, Moment, Span};
 use apportion_protocol::v1;
 use apportion_serving::Steward;
-use apportion_serving::staffing::{Want, share_out};
 use apportion_serving::steward::Input;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,16 +36,26 @@ pub(super) struct Tally {
     made: BTreeMap<u64, (u64, Vec<u64>)>,
 }
 
+/// What is due for a steered pipeline.
+#[derive(Clone, Copy, PartialEq)]
+enum Due {
+    /// Its arrivals are reported.
+    Arrivals,
+    /// Everything is reported, and the steering in force is sent again.
+    Everything,
+}
+
+/// A pipeline whose steward this agent hosts.
 pub(super) struct Hosted {
     pub(super) steward: Steward,
     /// Replicas that each group should have, by its position.
     pub(super) wanted: Vec<u32>,
     pub(super) last: v1::Steering,
     /// Extra replicas that this host has given numbers to.
-    numbered: u64,
+    pub(super) numbered: u64,
     pub(super) moves: Moves,
     /// Devices on which a group's extra replica could not be loaded.
-    refused: BTreeSet<(u64, (u64, u32))>,
+    pub(super) refused: BTreeSet<(u64, (u64, u32))>,
 }
 
 /// What an agent knows of steering.
@@ -133,7 +141,7 @@ impl Node {
     }
 
     /// Whether an agent is known to be there.
-    fn is_reached(&self, agent: u64) -> bool {
+    pub(super) fn is_reached(&self, agent: u64) -> bool {
         agent == self.agent || self.peers.is_connected(agent)
     }
 
@@ -169,11 +177,12 @@ impl Node {
         }
         // By the clock and not by the time since the last: a tick that comes late must not lengthen all periods after it.
         let is_period = self.now_ns / PERIOD_NS > self.steers.period_ns / PERIOD_NS;
+        let due = if is_period { Due::Everything } else { Due::Arrivals };
         if self.now_ns / REPORT_NS > self.steers.reported_ns / REPORT_NS {
             self.steers.reported_ns = self.now_ns;
-            self.report(host, is_period);
+            self.report(host, due);
             for pipeline in self.steers.hosted.keys().cloned().collect::<Vec<_>>() {
-                self.decide(&pipeline, is_period);
+                self.decide(&pipeline, due);
             }
             if is_period {
                 self.steers.period_ns = self.now_ns;
@@ -210,7 +219,7 @@ impl Node {
     }
 
     /// Tells the host what was measured: arrivals, and once in a period the rest.
-    fn report(&mut self, host: u64, is_period: bool) {
+    fn report(&mut self, host: u64, due: Due) {
         let fence = self.steers.plan.fence.map(v1::Fence::from);
         for name in self.steers.steered.iter().cloned().collect::<Vec<_>>() {
             let tally = self.steers.tallies.entry(name.clone()).or_default();
@@ -218,7 +227,7 @@ impl Node {
             let age_ns = |bin: u64| self.now_ns.saturating_sub(bin * BIN_NS);
             let offered = offered.into_iter().map(|(bin, count)| v1::OfferedBin { age_ns: age_ns(bin), count }).collect();
             let (mut made, mut stations) = (Vec::new(), Vec::new());
-            if is_period {
+            if due == Due::Everything {
                 let ended = std::mem::take(&mut tally.made).into_iter();
                 made.extend(ended.map(|(group, (queries, children))| v1::MadeCount { group, queries, children }));
                 for replica in self.replicas.values_mut().filter(|r| r.pipeline == name) {
@@ -271,7 +280,7 @@ impl Node {
     }
 
     /// Lets a steward act, and tells all agents what it has decided.
-    fn decide(&mut self, name: &str, is_period: bool) {
+    fn decide(&mut self, name: &str, due: Due) {
         let (now, layout) = (Moment::from_nanos(self.now_ns), self.layout.clone());
         let (Some(of), Some(steered)) = (self.steers.plan.pipelines.get(name).cloned(), layout.pipelines.get(name)) else {
             return;
@@ -306,7 +315,7 @@ impl Node {
         let is_new = next != hosted.last;
         next.epoch += u64::from(is_new);
         hosted.last = next.clone();
-        if is_new || is_period {
+        if is_new || due == Due::Everything {
             for (agent, _) in self.peers.connected() {
                 self.actions.push(Action::Send(agent, Message::Steering(next.clone())));
             }
@@ -324,107 +333,6 @@ impl Node {
             *counts.entry(replica.group).or_default() += 1;
         }
         counts
-    }
-
-    /// The replicas beyond the plan's that a pipeline should have: those that it has and still needs, and others on spare devices.
-    /// Where there is not enough for all groups, each gets its part.
-    fn place_extras(
-        &mut self,
-        name: &str,
-        of: &Pipeline,
-        had: Vec<v1::ReplicaTarget>,
-        released: &[u64],
-    ) -> Vec<v1::ReplicaTarget> {
-        let Some(hosted) = self.steers.hosted.get(name) else { return had };
-        let mut extras: Vec<v1::ReplicaTarget> = had.into_iter().filter(|r| !self.is_agent_lost(r.agent)).collect();
-        let failed: Vec<v1::ReplicaTarget> = extras.extract_if(.., |r| self.has_failed(r)).collect();
-        let mut refused = hosted.refused.clone();
-        for r in failed {
-            tracing::warn!(
-                replica = r.replica,
-                agent = r.agent,
-                device = r.device,
-                "an added replica failed: it is tried elsewhere"
-            );
-            refused.insert((r.group, (r.agent, r.device)));
-        }
-        let mut free = self.free_without(of, &extras);
-        self.yield_to_plan(name, of, released, &mut free, &mut extras);
-        let leaving = hosted.moves.replicas();
-        let homes: BTreeSet<(u64, u32)> =
-            of.replicas.iter().filter(|r| leaving.contains(&r.id)).map(|r| (r.agent, r.device)).collect();
-        let goals = self.goals(of, &hosted.wanted, &free, leaving);
-        drop_surplus(&mut extras, &goals);
-        extras.iter().for_each(|extra| _ = occupy(&mut free, of, extra));
-        let mut numbered = hosted.numbered;
-        for (id, goal) in goals {
-            let group = &of.groups[&id];
-            while extras.iter().filter(|r| r.group == id).count() < goal && extras.len() < EXTRAS_MAX {
-                let fits = |(device, left): &(&(u64, u32), &f64)| {
-                    let hardware = self.layout.devices.get(&device.0).map(|(hardware, _)| hardware);
-                    let is_open = !refused.contains(&(id, **device)) && !homes.contains(device);
-                    hardware == Some(&group.hardware) && **left + SLACK >= group.share && is_open
-                };
-                let moves = of.replicas.iter().any(|r| r.group == id && leaving.contains(&r.id));
-                let on_agent = |agent: u64| extras.iter().filter(|r| r.agent == agent).count();
-                // The fullest that has room, so that fractions pack, or the emptiest for what others disturb; then the agent with
-                // the fewest extras.
-                let rank = |left: f64| if moves { ((1.0 - left).max(0.0) * 8.0) as u64 } else { (left * 8.0) as u64 };
-                let best = free.iter().filter(fits).min_by_key(|(device, left)| (rank(**left), on_agent(device.0)));
-                let Some((&(agent, device), _)) = best else { break };
-                *free.get_mut(&(agent, device)).expect("it was found") -= group.share;
-                numbered += 1;
-                let replica = extra_number(hosted.last.epoch, self.steers.plan.fence, numbered);
-                extras.push(v1::ReplicaTarget { replica, group: id, agent, device });
-            }
-        }
-        if let Some(hosted) = self.steers.hosted.get_mut(name) {
-            hosted.numbered = numbered;
-            hosted.refused = refused;
-        }
-        extras
-    }
-
-    /// What is left of the usable devices without these extra replicas.
-    pub(super) fn free_without(&self, of: &Pipeline, extras: &[v1::ReplicaTarget]) -> BTreeMap<(u64, u32), f64> {
-        let mut free = free_shares(&self.layout, |agent| self.is_reached(agent) && !self.is_agent_lost(agent));
-        for extra in extras {
-            if let Some(left) = free.get_mut(&(extra.agent, extra.device)) {
-                *left += of.groups[&extra.group].share;
-            }
-        }
-        free
-    }
-
-    /// Extra replicas of each group, where so much of each device is free for them.
-    pub(super) fn goals(
-        &self,
-        of: &Pipeline,
-        wanted: &[u32],
-        free: &BTreeMap<(u64, u32), f64>,
-        leaving: &BTreeSet<u64>,
-    ) -> Vec<(u64, usize)> {
-        let staffed = of.staffed();
-        let mut types: Vec<&str> = staffed.iter().map(|(_, g, _)| g.hardware.as_str()).collect();
-        types.sort_unstable();
-        types.dedup();
-        let pool = |name: &str| {
-            let of_type =
-                free.iter().filter(|(at, _)| self.layout.devices.get(&at.0).is_some_and(|(hardware, _)| hardware == name));
-            Some(of_type.map(|(_, left)| ((left + SLACK) * 8.0) as u64).sum())
-        };
-        let stays = |r: &&layout::Replica| !self.is_agent_lost(r.agent) && !leaving.contains(&r.id);
-        let lives = |id: u64| of.replicas.iter().filter(|r| r.group == id).filter(stays).count() as u32;
-        let want = |((id, group, _), wanted): (&(u64, &Group, u32), &u32)| Want {
-            has: lives(*id),
-            wanted: *wanted,
-            pool: types.binary_search(&group.hardware.as_str()).expect("it is among them"),
-            eighths: ((group.share * 8.0).round() as u64).max(1),
-        };
-        let wants: Vec<Want> = staffed.iter().zip(wanted).map(want).collect();
-        let counts = share_out(&wants, types.iter().map(|name| pool(name)).collect());
-        let extra = |(((id, ..), count), want): ((&(u64, &Group, u32), u32), &Want)| (*id, (count - want.has) as usize);
-        staffed.iter().zip(counts).zip(&wants).map(extra).collect()
     }
 
     /// A host has decided; what is older than what is in force, or of another target, is not for this agent.
@@ -476,17 +384,6 @@ impl Node {
                     replica.steer(now, *view);
                 }
             }
-        }
-    }
-}
-
-/// Drops the youngest extra replicas of each group that has more than its goal.
-fn drop_surplus(extras: &mut Vec<v1::ReplicaTarget>, goals: &[(u64, usize)]) {
-    for (group, goal) in goals {
-        let count = extras.iter().filter(|r| r.group == *group).count();
-        for _ in *goal..count {
-            let last = extras.iter().rposition(|r| r.group == *group).expect("it was counted");
-            extras.remove(last);
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Which senders' queries share no batch with other senders' queries?
 //!
-//! A sender is a suspect for a while after a request of it has made a batch fail. Its next bad request then costs no other sender a batch.
+//! A sender is a suspect for a while after a request of it has made a batch fail. Its next bad request then costs no
+//! other sender a batch.
 //!
-//! Only one thing makes a sender a suspect: a query of it failed alone after other members of its batch succeeded alone. So a variant that
-//! fails on every input makes no suspects. A suspect gets its turn like every sender; it pays with smaller batches.
+//! Only one thing makes a sender a suspect: a query of it failed alone after other members of its batch succeeded alone.
+//! So a variant that fails on every input makes no suspects. A suspect gets its turn like every sender; it pays with
+//! smaller batches.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +37,8 @@ impl Suspects {
         }
     }
 
-    /// What a query of this sender says of whom it may share a batch with: its sender's number while that is a suspect, else 0.
+    /// What a query of this sender says of whom it may share a batch with: its sender's number while that is a suspect,
+    /// else 0.
     pub fn apart(&self, sender: u64, now_ns: u64) -> u64 {
         let is_suspect = self.until_ns.get(&sender).is_some_and(|until| *until > now_ns);
         if is_suspect { sender } else { 0 }

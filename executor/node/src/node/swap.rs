@@ -1,9 +1,9 @@
 //! How does a new plan take over devices that are full?
 //!
-//! A new replica loads beside the old ones where there is room. Where there is none it is blocked, and an old replica leaves first: one
-//! drains, one loads. Each task keeps all its replicas but one. Agents agree without a leader: each announces which of its replicas
-//! would yield. After a moment, in which the others hear it, the replica with the lowest number of its task leaves, if the task can
-//! spare it.
+//! A new replica loads beside the old ones where there is room. Where there is none it is blocked, and an old replica
+//! leaves first: one drains, one loads. Each task keeps all its replicas but one. Agents agree without a leader: each
+//! announces which of its replicas would yield. After a moment, in which the others hear it, the replica with the lowest
+//! number of its task leaves, if the task can spare it.
 
 use super::replicas::{Replica, State};
 use super::{Action, Node};
@@ -16,8 +16,8 @@ const SHARES_MAX: f64 = 2.0;
 const SLACK: f64 = 1e-6;
 /// From when a replica would yield to when it may: others hear of it meanwhile.
 const HEARD_NS: u64 = 100_000_000;
-/// After so long without any change of what is ready or loading, a task gives up more than one of its replicas: tasks wait for
-/// each other, or somebody's replica has failed.
+/// After so long without any change of what is ready or loading, a task gives up more than one of its replicas: tasks
+/// wait for each other, or somebody's replica has failed.
 const STALLED_NS: u64 = 1_000_000_000;
 
 /// What an agent remembers of a change of plan.

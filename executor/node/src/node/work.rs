@@ -17,7 +17,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// How often a query may be passed on because a replica was gone.
 const HOPS_MAX: u8 = 8;
 
-/// What a sender knows of a query that it sends.
+/// What the sender of a query adds to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
     /// When its request should be answered, on this agent's clock.
@@ -28,25 +28,25 @@ pub(super) struct Sending {
     pub behind: Span,
 }
 
-/// A query that waits or runs here.
+/// A query that waits or runs at this agent.
 #[derive(Debug)]
 pub struct Work {
     /// The query.
     pub query: Query,
-    /// Its deadline on this agent's clock, in nanoseconds; it may lie before the clock's zero.
+    /// Its deadline on this agent's clock, in nanoseconds. A negative one lies before the clock's zero.
     pub deadline_ns: i64,
     /// Who sent it here.
     pub from: Sender,
-    /// When it came here.
+    /// When it came here, in nanoseconds of this agent's clock.
     pub arrived_ns: u64,
 }
 
-/// Who sent a query to its place, and wants to hear when it has left.
+/// Who has sent a query to its replica. The sender is told when the query has left that replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// This agent, by this choice; none if it was a fork's.
+    /// This agent, by this routing choice; none if a fork had chosen the replica.
     Here(Option<Ticket>),
-    /// Another one.
+    /// Another agent.
     Agent {
         /// Its number.
         agent: u64,
@@ -56,15 +56,16 @@ pub enum Sender {
 }
 
 impl Work {
-    /// What its station knows it by.
+    /// The handle by which its station knows it.
     pub(super) fn handle(&self, key: u64) -> Handle {
         let Query { origin, request, level, .. } = self.query;
         Handle { key, origin, request, level, kind: kind(&self.query) }
     }
 }
 
-/// What a query's batch has in common: names, datatypes and shapes of the inputs' rows, in whatever order they came, and whose it is if
-/// its sender is kept apart. Should two kinds have one number, their batch does not fit together, and its members run alone.
+/// What a query's batch has in common: names, datatypes and shapes of the inputs' rows, in whatever order they came, and
+/// whose it is if its sender is kept apart. Should two kinds have one number, their batch does not fit together, and its
+/// members run alone.
 fn kind(query: &Query) -> u64 {
     let one = |input: &Tensor| {
         let mut hasher = DefaultHasher::new();
@@ -75,9 +76,9 @@ fn kind(query: &Query) -> u64 {
 }
 
 impl Replica {
-    /// How many of those that wait here a new query of this level passes: the last ones that are less important. One that would be on
-    /// time where it stands, and late one place further back, is not passed, nor is one that is late by more than the SLO: its
-    /// turn has come.
+    /// How many of those that wait here a new query of this level passes: the last ones that are less important. One that
+    /// would be on time where it stands, and late one place further back, is not passed, nor is one that is late by more
+    /// than the SLO: its turn has come.
     fn passes(&self, level: u32, now: Moment) -> u32 {
         let waiting = self.station.waiting();
         if waiting.last().is_none_or(|last| last.query.level <= level) {
@@ -98,8 +99,8 @@ impl Replica {
 }
 
 impl Node {
-    /// Sends a query to a place, here or there. One that is too far behind is dropped; one whose task has no replica waits for
-    /// one that is coming, and has failed if there is none.
+    /// Sends a query to a place, here or there. One that is too far behind is dropped; one whose task has no replica
+    /// waits for one that is coming, and has failed if there is none.
     pub(super) fn deliver(&mut self, mut query: Query, to: Sending) {
         if let Some(scope) = query.scopes.iter().find(|s| s.join == query.task) {
             let place = (scope.agent, scope.replica);
@@ -116,7 +117,7 @@ impl Node {
         let at = || pipeline.and_then(|p| p.position(&query.task));
         let only = if query.pins.is_empty() { None } else { at().and_then(|at| query.pins.get(at).copied()) };
         let way = Way { from: to.from, only, behind: to.behind };
-        match self.routes.place((&query.pipeline, pipeline), &query.task, &way) {
+        match self.routes.place(&query.pipeline, pipeline, &query.task, &way) {
             Choice::Place(place, ticket) => {
                 self.send(query, to.deadline_ns, (place.agent, place.replica), Some(ticket));
             }
@@ -143,7 +144,7 @@ impl Node {
         self.actions.push(Action::Send(agent, Message::Query { from: self.agent, hop, query }));
     }
 
-    /// Takes a query into its replica's queue, or passes it on if that replica is not up.
+    /// Puts a query into its replica's queue, or passes it on if that replica is not up.
     pub(super) fn accept_query(&mut self, work: Work) {
         let id = work.query.replica;
         if self.cancelled.contains(work.query.origin, work.query.request) {
@@ -181,7 +182,7 @@ impl Node {
         self.drain_station(id);
     }
 
-    /// Finds another place for a query whose place is gone.
+    /// Sends a query elsewhere whose replica is gone.
     pub(super) fn pass_on(&mut self, mut work: Work, why: &str) {
         self.notify_sender(&work);
         work.query.hops += 1;
@@ -194,13 +195,13 @@ impl Node {
         self.deliver(work.query, Sending { deadline_ns, from: None, behind: Span::ZERO });
     }
 
-    /// A query that was taken has failed.
+    /// Ends a query that this agent had taken, and that has failed.
     pub(super) fn fail_query(&mut self, work: &Work, why: &str) {
         self.notify_sender(work);
         self.end_query(&work.query, End::Failed(format!("task {}: {why}", work.query.task)));
     }
 
-    /// A query for which there is no room on its way is shed: what it would wait for is too much already.
+    /// Drops a query that could not be sent: too many bytes already wait for its receiver.
     pub(super) fn shed_query(&mut self, hop: u64, why: &str) {
         let Some(sent) = self.sent.remove(hop) else { return };
         self.end_hop(&sent, Some(why));
@@ -208,7 +209,8 @@ impl Node {
         self.end_query(&sent.query, End::Dropped(format!("task {}: {why}", sent.query.task)));
     }
 
-    /// A query has left its place: tells its sender, or if this agent sent it, that its place has one less outstanding.
+    /// Tells a query's sender that the query has left its replica. If this agent is the sender, the router counts one
+    /// less outstanding.
     pub(super) fn notify_sender(&mut self, work: &Work) {
         match work.from {
             Sender::Agent { agent, hop } => self.actions.push(Action::Send(agent, Message::Taken { hop })),
@@ -216,14 +218,14 @@ impl Node {
         }
     }
 
-    /// A query that was sent by this ticket has left its place.
+    /// Tells the router that a query with this ticket has left its replica.
     pub(super) fn release_ticket(&mut self, query: &Query, ticket: Option<Ticket>) {
         if let Some(ticket) = ticket {
             self.routes.ended(&query.pipeline, &query.task, ticket);
         }
     }
 
-    /// A query ends without having been served: its forks hear of it, and its part goes back.
+    /// Ends a query that was not served: tells its forks, and returns its part of the request.
     pub(super) fn end_query(&mut self, query: &Query, end: End) {
         self.end_unserved(query);
         self.send_return(query, end);
@@ -237,7 +239,7 @@ impl Node {
         self.parked.push(Parked { query, to, until_ns });
     }
 
-    /// Sends on what waits for a replica, now that there are others, or none is coming any more.
+    /// Sends the parked queries on whose task has a ready replica again, or has none coming.
     pub(super) fn resume_parked(&mut self) {
         for Parked { query, to, until_ns } in self.parked.take_by_level() {
             let reaches = self.routes.reaches(&query.pipeline, &query.task);
@@ -249,7 +251,7 @@ impl Node {
         }
     }
 
-    /// Gives up what has waited for a replica for too long, or for one that is not coming any more.
+    /// Ends the parked queries that have waited for too long, or whose replica is not coming any more.
     pub(super) fn expire_parked_queries(&mut self) {
         let parked = self.parked.take();
         let mut coming = BTreeMap::new();

@@ -181,8 +181,8 @@ fn what_runs_on_the_cpu_says_so_node_by_node() {
     }
 }
 
-/// With the CPU's library the provider is not there; with CUDA's, its own libraries or the device are not. Where all is there, the
-/// nodes run on it.
+/// With the CPU's library the provider is not there; with CUDA's, its own libraries or the device are not. Where all is
+/// there, the nodes run on it.
 #[test]
 fn cuda_is_never_replaced_by_the_cpu() {
     let Some(library) = library() else { return };

@@ -76,7 +76,7 @@ async fn small_tensors_pass_large_ones_on_a_real_connection() {
     assert!(small.is_sorted(), "small ones keep their order");
 }
 
-/// [`hear`] without its greeting.
+/// [`receive_messages`], without the exchange of versions.
 async fn listen_on(stream: TcpStream, events: mpsc::Sender<Event>) {
     read_messages(stream, events, Arc::<Claims>::default().open()).await.expect("messages only");
 }
@@ -88,7 +88,7 @@ async fn other_versions_are_refused_and_both_ends_say_so() {
     let address = listener.local_addr().expect("an address");
     let (events, _heard) = mpsc::channel(1);
     let hearing = tokio::spawn(async move {
-        hear(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open()).await
+        receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open()).await
     });
     let mut old = TcpStream::connect(address).await.expect("a connection");
     old.write_all(b"apport02").await.expect("it greets");
@@ -122,7 +122,8 @@ async fn malformed_messages_end_the_connection_with_a_reason() {
         let address = listener.local_addr().expect("an address");
         let (events, _heard) = mpsc::channel(1);
         let hearing = tokio::spawn(async move {
-            hear(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open()).await
+            receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open())
+                .await
         });
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         stream.write_all(&GREETING).await.expect("it greets");

@@ -42,8 +42,8 @@ fn of(sender: u64) -> Terms {
     Terms { sender, ..Terms::default() }
 }
 
-/// Two clients for two seconds: the first sends 100 rows a second of width 3, the second as `other` says each 10 ms. How many of the
-/// first's were not answered well, and what was said to the second.
+/// Two clients for two seconds: the first sends 100 rows a second of width 3, the second as `other` says each 10 ms. How
+/// many of the first's were not answered well, and what was said to the second.
 fn beside(world: &mut World, other: impl Fn(u64) -> Option<Tensor>) -> (usize, Vec<Result<Vec<f32>, String>>) {
     let (mut good, mut others) = (Vec::new(), Vec::new());
     for n in 0..200 {

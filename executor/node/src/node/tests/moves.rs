@@ -5,8 +5,8 @@ use super::*;
 use crate::steering::EXTRA_BIT;
 use apportion_protocol::v1;
 
-/// Two tasks with a replica each on halves of agent 1's only device; agents 2 and 3 have a device to spare, of the same hardware if
-/// `has_spare`. 20 requests a second, of 62 that `a` and 125 that `b` serves.
+/// Two tasks with a replica each on halves of agent 1's only device; agents 2 and 3 have a device to spare, of the same
+/// hardware if `has_spare`. 20 requests a second, of 62 that `a` and 125 that `b` serves.
 fn shared(has_spare: bool) -> v1::Target {
     let mut target = target(1, "ab", &[(true, 0, 1)], &[(1, 0, 1, 16, &[(1, 1)]), (2, 1, 1, 8, &[(2, 1)])]);
     let hardware = |agent: u64| if has_spare || agent == 1 { "gpu" } else { "cpu" }.to_string();

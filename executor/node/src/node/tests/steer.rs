@@ -6,7 +6,8 @@ use crate::steering::EXTRA_BIT;
 use apportion_protocol::v1;
 use proptest::prelude::*;
 
-/// One task with a replica at agent 1, 100 requests a second planned of 125 that it serves; spare devices at all three agents.
+/// One task with a replica at agent 1, 100 requests a second planned of 125 that it serves; spare devices at all three
+/// agents.
 fn spare(generation: u64) -> v1::Target {
     let mut target = target(generation, "a", &[], &[(1, 0, 1, 8, &[(1, 1)])]);
     target.agents =
@@ -196,7 +197,8 @@ fn another_pipeline_uses_a_device_while_its_replica_is_released() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the load does and whenever targets come, each request is answered, and in the end exactly what is called for is loaded.
+    /// Whatever the load does and whenever targets come, each request is answered, and in the end exactly what is called
+    /// for is loaded.
     #[test]
     fn nothing_is_lost_whatever_comes_and_goes(phases in prop::collection::vec((0_u64..400, 200_u64..20_000, any::<bool>()), 1..5)) {
         let mut world = world(&descending(1));

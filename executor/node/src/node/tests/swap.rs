@@ -114,8 +114,8 @@ fn requests_before_the_first_ready_replica_are_refused() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    /// Any plans, one after the other, on four full devices, each before or after the last is complete: no request fails, no
-    /// device holds two, and in the end the last plan is there.
+    /// Any plans, one after the other, on four full devices, each before or after the last is complete: no request fails,
+    /// no device holds two, and in the end the last plan is there.
     #[test]
     fn no_sequence_of_plans_fails_a_request(
         plans in proptest::collection::vec((Just(vec![1_u64, 2, 3, 4]).prop_shuffle(), 1_usize..4, 200_u64..3_000), 2..6),

@@ -259,8 +259,8 @@ impl World {
 /// A group: its number, its task, its batch, the time of a batch in milliseconds; and replicas as (number, agent).
 pub type Crew<'a> = (u64, u32, u32, u64, &'a [(u64, u64)]);
 
-/// A pipeline `p` whose tasks are named by these letters, with one input for each edge into them, named after the parent (the
-/// root's: `x`), and one output `y`. Edges are (makes queries, from, to).
+/// A pipeline `p` whose tasks are named by these letters, with one input for each edge into them, named after the parent
+/// (the root's: `x`), and one output `y`. Edges are (makes queries, from, to).
 pub fn target(generation: u64, tasks: &str, edges: &[(bool, u32, u32)], crews: &[Crew<'_>]) -> v1::Target {
     let spec = |name: String| v1::TensorSpec { name, datatype: "FP32".into(), shape: vec![-1, 1] };
     let names: Vec<String> = tasks.chars().map(String::from).collect();
