@@ -2,7 +2,10 @@
 
 mod support;
 
+use apportion_api::act::connections::GUEST_TIME;
+use apportion_protocol::v1::{FileRequest, control_client::ControlClient};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 use support::agent::{attach, register, try_attach};
 use support::{PATIENCE, Service, service};
@@ -167,5 +170,25 @@ async fn guests_without_a_token_are_disconnected() {
     let agents = s.get("/v1/agents").await.1;
     assert!(agents.as_array().is_some_and(|a| a.iter().all(|a| a["state"] == "live")), "{agents}");
     beat.abort();
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_may_take_longer_than_a_guest_may_stay() {
+    let s = service().await;
+    // More than all buffers between the disk and a client that does not read.
+    let bytes = vec![7; 64 * MIB];
+    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let stored = s.client.put(format!("{}/v1/files/{sha256}", s.base)).body(bytes.clone()).send().await;
+    assert_eq!(stored.expect("an answer").status(), 201);
+    let mut client = ControlClient::connect(format!("http://{}", s.running.grpc())).await.expect("the agents' port");
+    let request = FileRequest { token: s.running.token().into(), sha256, offset: 0 };
+    let mut chunks = client.fetch(request).await.expect("a stream").into_inner();
+    let mut received = chunks.message().await.expect("a chunk").expect("a chunk").data.len();
+    tokio::time::sleep(GUEST_TIME + Duration::from_secs(1)).await;
+    while let Some(chunk) = chunks.message().await.expect("the connection stays") {
+        received += chunk.data.len();
+    }
+    assert_eq!(received, bytes.len());
     s.running.stop().await;
 }

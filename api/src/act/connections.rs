@@ -24,7 +24,7 @@ pub const GUESTS_MAX: usize = 256;
 /// Most bytes from a guest: the frames of HTTP/2 and a registration, many times over.
 pub const GUEST_BYTES_MAX: usize = 64 * 1024;
 /// How long a guest may stay.
-const GUEST_TIME: Duration = Duration::from_secs(10);
+pub const GUEST_TIME: Duration = Duration::from_secs(10);
 /// Streams at a time on one connection; an agent has one.
 pub const STREAMS_MAX: u32 = 8;
 /// Headers of one request.
@@ -32,12 +32,12 @@ pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
 /// Pause before the next accept when the machine has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether a connection belongs to a registered agent.
+/// Whether a connection has sent the token.
 #[derive(Clone, Debug, Default)]
 pub struct Guest(Arc<AtomicBool>);
 
 impl Guest {
-    /// Notes that it has sent the token and is registered.
+    /// Notes that it has sent the token: with a registration, or with a request for a file.
     pub fn admit(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -1,5 +1,6 @@
 //! Serves model files to agents, over the port where they join: a network that lets streams through lets files through.
 
+use super::connections::Guest;
 use crate::app::App;
 use crate::store;
 use apportion_protocol::v1::{FileChunk, FileRequest};
@@ -30,11 +31,15 @@ pub fn permits() -> Arc<Semaphore> {
 ///
 /// # Errors
 /// As `Control.Fetch` of the protocol says.
-pub async fn fetch(app: &App, request: FileRequest) -> Result<Response<Chunks>, Status> {
+pub async fn fetch(app: &App, request: FileRequest, guest: Option<Guest>) -> Result<Response<Chunks>, Status> {
     let FileRequest { token, sha256, offset } = request;
     // Digests are compared, so that the duration reveals nothing about the token.
     if Sha256::digest(token.as_bytes()) != Sha256::digest(app.token.as_bytes()) {
         return Err(Status::unauthenticated("the token is not the service's"));
+    }
+    // A large file takes longer than a guest may stay.
+    if let Some(guest) = guest {
+        guest.admit();
     }
     if sha256.len() != 64 || !sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)) {
         return Err(Status::invalid_argument("sha256: expected 64 digits of lower-case hexadecimal"));

@@ -35,7 +35,8 @@ impl Control for Sessions {
     type FetchStream = model_files::Chunks;
 
     async fn fetch(&self, request: Request<v1::FileRequest>) -> Result<Response<Self::FetchStream>, Status> {
-        model_files::fetch(&self.0, request.into_inner()).await
+        let guest = request.extensions().get::<Guest>().cloned();
+        model_files::fetch(&self.0, request.into_inner(), guest).await
     }
 
     async fn attach(&self, request: Request<Streaming<v1::AgentMessage>>) -> Result<Response<Self::AttachStream>, Status> {
