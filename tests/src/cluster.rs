@@ -68,15 +68,15 @@ impl Cluster {
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
         let agent = |n| Agent {
             name: format!("agent-{n}"),
-            http: crate::free_port(),
-            data: crate::free_port(),
+            http: crate::machine::free_port(),
+            data: crate::machine::free_port(),
             child: None,
             is_paused: false,
         };
         let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
         let mut cluster = Self {
-            http: crate::free_port(),
-            grpc: crate::free_port(),
+            http: crate::machine::free_port(),
+            grpc: crate::machine::free_port(),
             folder,
             devices,
             backend,
@@ -98,7 +98,7 @@ impl Cluster {
     /// Starts the service, again if it was killed.
     pub async fn start_service(&mut self) {
         let (http, grpc) = (format!("127.0.0.1:{}", self.http), format!("127.0.0.1:{}", self.grpc));
-        let mut command = Command::new(crate::programs().join("apportion"));
+        let mut command = Command::new(crate::machine::programs().join("apportion"));
         command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
         command.arg(self.folder.path().join("service")).env_remove("APPORTION_DATABASE_URL");
         self.give_clock(&mut command);
@@ -137,9 +137,9 @@ impl Cluster {
     pub fn start_second_service(&mut self) {
         let text = std::fs::read_to_string(self.data_dir().join("postgres/postmaster.pid")).expect("a database runs");
         let socket = text.lines().nth(4).expect("its socket's folder").replace('/', "%2F");
-        self.grpc = crate::free_port();
-        let (http, grpc) = (format!("127.0.0.1:{}", crate::free_port()), format!("127.0.0.1:{}", self.grpc));
-        let mut command = Command::new(crate::programs().join("apportion"));
+        self.grpc = crate::machine::free_port();
+        let (http, grpc) = (format!("127.0.0.1:{}", crate::machine::free_port()), format!("127.0.0.1:{}", self.grpc));
+        let mut command = Command::new(crate::machine::programs().join("apportion"));
         command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
         command.arg(self.folder.path().join("second"));
         command.args(["--database-url", &format!("postgres://apportion@{socket}/postgres")]);
@@ -252,7 +252,7 @@ impl Cluster {
     pub fn start_agent(&mut self, at: usize) {
         let (grpc, devices, folder) = (self.grpc, self.devices.to_string(), self.folder.path().to_owned());
         let agent = &mut self.agents[at];
-        let mut command = Command::new(crate::programs().join("apportion-agent"));
+        let mut command = Command::new(crate::machine::programs().join("apportion-agent"));
         command.args(["--join", &format!("http://127.0.0.1:{grpc}"), "--token", TOKEN, "--name", &agent.name]);
         let backend = match self.backend {
             Backend::Emulated => "emulated",

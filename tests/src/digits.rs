@@ -15,7 +15,7 @@ pub type Variant<'a> = (&'a str, &'a str, f64);
 /// If there is none of this name.
 #[must_use]
 pub fn model(file: &str) -> Vec<u8> {
-    let path = crate::root().join("examples/digits/models").join(file);
+    let path = crate::machine::root().join("examples/digits/models").join(file);
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 

@@ -1,38 +1,10 @@
-//! What the scenario tests share: the built programs, free ports, scratch folders.
+//! What do the scenario tests share? Clusters of processes, loads, the built programs, free ports.
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
 pub mod cluster;
 pub mod digits;
 pub mod load;
+mod machine;
 
-use std::path::{Path, PathBuf};
-
-/// The repository's root.
-#[must_use]
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the repository").to_owned()
-}
-
-/// Where cargo put the programs: beside the folder of this test's own executable.
-///
-/// # Panics
-/// If `apportion` or `apportion-agent` was not built: `cargo test --workspace` builds them.
-#[must_use]
-pub fn programs() -> PathBuf {
-    let exe = std::env::current_exe().expect("this test's path");
-    let folder = exe.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
-    for name in ["apportion", "apportion-agent"] {
-        assert!(folder.join(name).exists(), "{name} is not in {}: run the tests with --workspace", folder.display());
-    }
-    folder
-}
-
-/// A TCP port on loopback that is free now.
-///
-/// # Panics
-/// If no port is free.
-#[must_use]
-pub fn free_port() -> u16 {
-    apportion_support::ports::free_port().expect("a free port")
-}
+pub use machine::{free_port, programs, root};

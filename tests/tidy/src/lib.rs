@@ -4,6 +4,7 @@
 //! behaviour never belong here. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
 
 pub mod prose;
+pub mod repeats;
 pub mod shape;
 
 use std::path::{Path, PathBuf};
