@@ -21,7 +21,12 @@ use Evidence::{In, Nowhere};
 
 /// Paper, column, a phrase of that cell, and its evidence. A row that fails wants another table, not another row.
 const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
-    ("InferLine", There, "greedy planner (Algorithms 1 and 2)", In("solver/planning/src/greedy/mod.rs", "Algorithms 1 and 2")),
+    (
+        "InferLine",
+        There,
+        "greedy planner (Algorithms 1 and 2)",
+        In("solver/planning/src/greedy/mod.rs", "Algorithms 1 and 2"),
+    ),
     ("InferLine", There, "in the estimator against the trace", In("solver/estimator/src/controllers/tuner.rs", "Envelope")),
     ("InferLine", There, "in the agents against the plan's demand", In("executor/node/src/steering.rs", "Scaler::Tuner")),
     (

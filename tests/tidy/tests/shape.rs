@@ -57,7 +57,11 @@ fn no_module_uses_what_a_module_above_it_defines() {
     let mut found = Vec::new();
     for (folder, files) in crates() {
         for (above, below, line) in modules(&files).upward() {
-            found.push(format!("{folder}: {}:{line} uses {}", below.join("::"), if above.is_empty() { "crate".to_owned() } else { above.join("::") }));
+            found.push(format!(
+                "{folder}: {}:{line} uses {}",
+                below.join("::"),
+                if above.is_empty() { "crate".to_owned() } else { above.join("::") }
+            ));
         }
     }
     assert!(found.is_empty(), "{} imports run up:\n{}", found.len(), found.join("\n"));

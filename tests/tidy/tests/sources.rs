@@ -14,8 +14,7 @@ const FILES_TO_SPLIT: [(&str, usize); 6] = [
     ("solver/estimator/tests/slow/mod.rs", 530),
 ];
 /// Where the pure crates are.
-const PURE: [&str; 6] =
-    ["domain", "serving", "solver/checker", "solver/estimator", "solver/mip", "solver/planning"];
+const PURE: [&str; 6] = ["domain", "serving", "solver/checker", "solver/estimator", "solver/mip", "solver/planning"];
 /// What the `clippy.toml` of each must ban.
 const BANS: [&str; 4] =
     ["std::time::Instant::now", "std::time::SystemTime::now", "std::collections::HashMap", "std::collections::HashSet"];
