@@ -104,7 +104,7 @@ fn yaml_options() -> serde_saphyr::Options {
             max_events: 3 * VALUES_MAX,
             max_nodes: 2 * VALUES_MAX,
             max_depth: 2 * DEPTH_MAX,
-            max_total_scalar_bytes: TREE_BYTES_MAX,
+            max_total_scalar_bytes: 2 * TREE_BYTES_MAX,
             max_aliases: VALUES_MAX,
             max_anchors: VALUES_MAX,
             max_merge_keys: VALUES_MAX,
