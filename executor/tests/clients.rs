@@ -91,7 +91,7 @@ async fn metrics_have_the_usual_labels() {
     let wanted = [
         "apportion_requests_total{model_name=\"toy\",outcome=\"ok\"} 1",
         "apportion_requests_refused_total{model_name=\"\",reason=\"unknown\"} 1",
-        "apportion_request_duration_seconds_bucket{model_name=\"toy\",le=\"+Inf\"} 1",
+        "apportion_request_duration_seconds_bucket{le=\"+Inf\",model_name=\"toy\"} 1",
         "apportion_batch_queries_total{model_name=\"toy\",task_name=\"sum\",variant_name=\"sum\",accelerator_type=\"\"} 2",
     ];
     let begun = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What the fuzzer has learned (`executor/fuzz/corpus`) goes through the decoders again, as it is and mutated.
+//! Do the decoders survive the fuzzer's corpus (`executor/fuzz/corpus.tar.gz`), as it is and mutated?
 
 #[path = "../fuzz/src/entrances.rs"]
 mod entrances;
@@ -11,16 +11,52 @@ use apportion_executor::trace::Trace;
 use apportion_executor::wire::{self, Announced, Brought, Coming, Credit, End, Load, Message, Part, Query, Return, Scope};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use prost::Message as _;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
-    let files = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let read = |path: PathBuf| (path.clone(), std::fs::read(&path).expect("a file of the corpus"));
-    let mut all: Vec<_> = files.map(|f| read(f.expect("an entry").path())).collect();
-    all.sort();
-    assert!(!all.is_empty(), "{} is empty", folder.display());
+/// Inputs by name, as `http/seed-json`.
+type Corpus = BTreeMap<String, Vec<u8>>;
+
+fn archive() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus.tar.gz")
+}
+
+fn read_corpus() -> Corpus {
+    let file = File::open(archive()).expect("the archive");
+    let mut archive = tar::Archive::new(GzDecoder::new(file));
+    let read = |entry: std::io::Result<tar::Entry<'_, _>>| {
+        let mut entry = entry.expect("an entry");
+        let name = entry.path().expect("a path").display().to_string();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).expect("a whole entry");
+        (name, bytes)
+    };
+    archive.entries().expect("a tar archive").map(read).collect()
+}
+
+/// Writes the archive with sorted names and without times, so that equal inputs make equal bytes.
+fn write_corpus(corpus: &Corpus) {
+    let file = File::create(archive()).expect("the archive");
+    let mut builder = tar::Builder::new(GzEncoder::new(file, Compression::best()));
+    for (name, bytes) in corpus {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, name, &bytes[..]).expect("an entry");
+    }
+    builder.into_inner().and_then(GzEncoder::finish).expect("the archive's end");
+}
+
+fn inputs(folder: &str) -> Vec<Vec<u8>> {
+    let of_folder = |name: &str| name.split_once('/').is_some_and(|(first, _)| first == folder);
+    let all: Vec<_> = read_corpus().into_iter().filter(|(name, _)| of_folder(name)).map(|(_, bytes)| bytes).collect();
+    assert!(!all.is_empty(), "{folder} is empty");
     all
 }
 
@@ -33,12 +69,12 @@ fn replay(name: &str, enter: fn(&[u8])) {
         state ^= state << 17;
         (state % below.max(1) as u64) as usize
     };
-    let corpus = corpus(name);
-    for (_, bytes) in &corpus {
+    let corpus = inputs(name);
+    for bytes in &corpus {
         enter(bytes);
     }
     for round in 0..5_000 {
-        let mut bytes = corpus[round % corpus.len()].1.clone();
+        let mut bytes = corpus[round % corpus.len()].clone();
         for _ in 0..1 + draw(4) {
             let at = draw(bytes.len());
             match draw(4) {
@@ -46,7 +82,7 @@ fn replay(name: &str, enter: fn(&[u8])) {
                 1 => bytes.truncate(at),
                 2 => bytes.insert(at, draw(256) as u8),
                 _ => {
-                    let other = &corpus[draw(corpus.len())].1;
+                    let other = &corpus[draw(corpus.len())];
                     bytes.extend_from_slice(&other[draw(other.len())..]);
                 }
             }
@@ -74,14 +110,14 @@ fn messages_between_agents() {
 /// format has changed; `UPDATE_CORPUS=1` writes them anew.
 #[test]
 fn the_corpus_begins_with_valid_ones() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    let mut corpus = read_corpus();
+    if std::env::var_os("UPDATE_CORPUS").is_some() {
+        corpus.extend(seeds());
+        write_corpus(&corpus);
+        corpus = read_corpus();
+    }
     for (name, bytes) in seeds() {
-        let path = folder.join(&name);
-        if std::env::var_os("UPDATE_CORPUS").is_some() {
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("the corpus' folder");
-            std::fs::write(&path, &bytes).expect("a seed");
-        }
-        assert_eq!(std::fs::read(&path).ok().as_deref(), Some(&bytes[..]), "{name} has changed: UPDATE_CORPUS=1");
+        assert_eq!(corpus.get(&name), Some(&bytes), "{name} has changed: UPDATE_CORPUS=1");
     }
 }
 

@@ -63,12 +63,12 @@ async fn no_refusal_ends_an_agent_that_has_a_target() {
         serves(&agent).await;
         assert!(agent.attending.as_ref().is_some_and(|a| !a.is_finished()), "{reason:?}");
     }
-    assert!(metric(&agent, "apportion_control_attended{} 0").await);
+    assert!(metric(&agent, "apportion_control_attended 0").await);
     let seen = agent.handle.status.control();
     assert!(seen.refusals["token"] >= 1 && seen.reason.is_some_and(|r| r.contains("not one of us")));
     control.set(Mood::default());
     until("it is welcome again", || agent.handle.status.control().is_attended.then_some(())).await;
-    assert!(metric(&agent, "apportion_control_attended{} 1").await);
+    assert!(metric(&agent, "apportion_control_attended 1").await);
     control.send(plan(2, (1, &agent)));
     control.applied("a1", 2).await;
     serves(&agent).await;

@@ -1,4 +1,6 @@
 //! How is a NumPy array file read? Formats 1.0 to 3.0 with plain numbers, in C order, little-endian.
+//!
+//! The crate `npyz` is not used. It allocates the header's claimed length, up to 4 GiB, and multiplies the shape unchecked.
 
 use apportion_executor::tensor::{Datatype, Tensor};
 use bytes::Bytes;

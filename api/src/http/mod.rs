@@ -12,6 +12,7 @@ pub mod files;
 pub mod hardware;
 pub mod health;
 pub mod intake;
+pub mod metrics;
 pub mod openapi;
 pub mod pipelines;
 pub mod plans;
@@ -85,6 +86,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(target::configure)
         .configure(decisions::configure)
         .configure(health::configure)
+        .configure(metrics::configure)
         .configure(openapi::configure);
 }
 

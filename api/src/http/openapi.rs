@@ -1,7 +1,7 @@
 //! How is the interface described? `/openapi.json` (OpenAPI 3.1), and a page at `/docs` that works offline.
 
 use super::refusal::{Refusal, Refused, RefusedValue};
-use super::{agents, decisions, files, hardware, health, pipelines, plans, profiles, target, traces};
+use super::{agents, decisions, files, hardware, health, metrics, pipelines, plans, profiles, target, traces};
 use actix_web::{HttpResponse, web};
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::{Ref, RefOr, Schema};
@@ -46,7 +46,7 @@ use utoipa_swagger_ui::SwaggerUi;
         decisions::list,
         health::livez,
         health::readyz,
-        health::metrics
+        metrics::metrics
     ),
     components(schemas(Refusal, RefusedValue)),
     modifiers(&CommonRefusals),

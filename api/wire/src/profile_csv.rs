@@ -4,6 +4,7 @@
 use crate::bad_input::{BadInput, clipped, near_named};
 use apportion_domain::Invalid;
 use apportion_domain::pipeline::BATCH_MAX;
+use csv::{ReaderBuilder, StringRecord};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -75,15 +76,22 @@ pub struct ProfileCsvRow {
 /// Every refused row with its line, and an empty profile.
 pub fn read_profile_csv(file: &str, text: &str, unit: AccuracyUnit) -> Result<Vec<ProfileCsvRow>, BadInput> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut lines = text.lines().enumerate().map(|(i, l)| (i + 1, l.trim())).filter(|(_, l)| !l.is_empty());
-    let Some((_, header)) = lines.next() else {
+    let mut lines = Lines { text, byte: 0, line: 1 };
+    let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+    let mut records = reader.records().filter_map(|record| {
+        let record = record.expect("the text is valid UTF-8 in memory, and rows may differ in length");
+        let line = lines.line_of(&record);
+        let is_blank = record.len() == 1 && record[0].trim().is_empty();
+        (!is_blank).then_some((line, record))
+    });
+    let Some((_, header)) = records.next() else {
         return Err(BadInput::one(file, "line 1", "an empty file", format!("the header {}", REQUIRED.join(","))));
     };
-    let columns = Columns::new(header).map_err(|problems| BadInput { file: file.to_owned(), problems })?;
+    let columns = Columns::new(&header).map_err(|problems| BadInput { file: file.to_owned(), problems })?;
     let mut rows = Vec::new();
     let mut problems = Vec::new();
-    for (line, text) in lines {
-        match columns.row(text, unit) {
+    for (line, record) in records {
+        match columns.row(&record, unit) {
             Ok(row) => rows.push(row),
             Err((value, expected)) => problems.push(Invalid::new(format!("line {line}"), value, expected)),
         }
@@ -94,6 +102,25 @@ pub fn read_profile_csv(file: &str, text: &str, unit: AccuracyUnit) -> Result<Ve
     if problems.is_empty() { Ok(rows) } else { Err(BadInput { file: file.to_owned(), problems }) }
 }
 
+/// Line numbers of records. The reader's own lag behind where lines end in CRLF or are blank.
+struct Lines<'a> {
+    text: &'a str,
+    byte: usize,
+    line: usize,
+}
+
+impl Lines<'_> {
+    /// The line on which a record begins. Records come in the order of the text.
+    fn line_of(&mut self, record: &StringRecord) -> usize {
+        let from = record.position().map_or(self.byte, |p| p.byte() as usize);
+        let ends = self.text.as_bytes()[from..].iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+        let passed = &self.text.as_bytes()[self.byte..from + ends];
+        self.line += passed.iter().filter(|b| **b == b'\n').count();
+        self.byte = from + ends;
+        self.line
+    }
+}
+
 struct Columns {
     count: usize,
     required: [usize; REQUIRED.len()],
@@ -102,19 +129,19 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(header: &str) -> Result<Self, Vec<Invalid>> {
-        let names = cells(header);
+    fn new(header: &StringRecord) -> Result<Self, Vec<Invalid>> {
+        let names: Vec<&str> = header.iter().map(str::trim).collect();
         let known = || REQUIRED.into_iter().chain([P99, ACCURACY]);
         let mut problems = Vec::new();
         for (i, name) in names.iter().enumerate() {
-            if !known().any(|k| k == name) {
+            if !known().any(|k| k == *name) {
                 let expected = near_named("column", name, known());
                 problems.push(Invalid::new("line 1", format!("unknown column {name:?}"), expected));
             } else if names[..i].contains(name) {
                 problems.push(Invalid::new("line 1", format!("the column {name:?} twice"), "each column once"));
             }
         }
-        let find = |name: &str| names.iter().position(|n| n == name);
+        let find = |name: &str| names.iter().position(|n| *n == name);
         for name in REQUIRED.iter().filter(|n| find(n).is_none()) {
             problems.push(Invalid::new("line 1", "missing", format!("the column {name:?}")));
         }
@@ -125,12 +152,15 @@ impl Columns {
         Ok(Self { count: names.len(), required, p99: find(P99), accuracy: find(ACCURACY) })
     }
 
-    fn row(&self, text: &str, unit: AccuracyUnit) -> Result<ProfileCsvRow, (String, String)> {
-        let cells = cells(text);
+    fn row(&self, record: &StringRecord, unit: AccuracyUnit) -> Result<ProfileCsvRow, (String, String)> {
+        let cells: Vec<&str> = record.iter().map(str::trim).collect();
         if cells.len() != self.count {
             return Err((format!("{} cells", cells.len()), format!("{} cells", self.count)));
         }
-        let [pipeline, task, variant, hardware, batch, latency] = self.required.map(|i| cells[i].as_str());
+        if let Some(cell) = record.iter().find(|c| c.starts_with(' ') && c.trim_start().starts_with('"')) {
+            return Err((format!("the cell {:?}", clipped(cell)), "no space before a quote".to_owned()));
+        }
+        let [pipeline, task, variant, hardware, batch, latency] = self.required.map(|i| cells[i]);
         let refuse =
             |name: &str, found: &str, expected: &str| Err((format!("{name} {:?}", clipped(found)), expected.to_owned()));
         let batch_size = match batch.parse::<u32>() {
@@ -141,7 +171,7 @@ impl Columns {
         let Some(latency_ms) = above_zero(latency) else {
             return refuse("latency_ms", latency, "a latency above 0");
         };
-        let optional = |column: Option<usize>| column.map(|i| cells[i].as_str()).filter(|c| !c.is_empty());
+        let optional = |column: Option<usize>| column.map(|i| cells[i]).filter(|c| !c.is_empty());
         let p99_ms = match optional(self.p99).map(|c| (c, above_zero(c))) {
             Some((_, Some(p99))) if p99 >= latency_ms => Some(p99),
             Some((cell, _)) => return refuse(P99, cell, "a p99 of at least the median latency"),
@@ -167,41 +197,20 @@ impl Columns {
     }
 }
 
-/// The cells of one line. A cell in double quotes may hold commas, and two quotes in it mean one.
-fn cells(line: &str) -> Vec<String> {
-    let mut cells = vec![String::new()];
-    let mut quoted = false;
-    let mut characters = line.chars().peekable();
-    while let Some(c) = characters.next() {
-        match c {
-            '"' if quoted && characters.peek() == Some(&'"') => {
-                characters.next();
-                cells.last_mut().expect("never empty").push('"');
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(String::new()),
-            c => cells.last_mut().expect("never empty").push(c),
-        }
-    }
-    cells.into_iter().map(|c| c.trim().to_owned()).collect()
-}
-
-pub(crate) fn cell(text: &str) -> String {
-    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-}
-
 /// Writes a profile with all columns. Accuracies are 0 to 1, and missing values are empty.
 ///
 /// # Errors
 /// The writer's.
 pub fn write_profile_csv(rows: &[ProfileCsvRow], out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{},{P99},{ACCURACY}", REQUIRED.join(","))?;
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(REQUIRED.into_iter().chain([P99, ACCURACY]))?;
     let number = |x: Option<f64>| x.map_or_else(String::new, |x| x.to_string());
     for r in rows {
-        let names = [&r.pipeline, &r.task, &r.variant, &r.hardware].map(|n| cell(n)).join(",");
-        writeln!(out, "{names},{},{},{},{}", r.batch, r.latency_ms, number(r.p99_ms), number(r.accuracy))?;
+        let names = [&r.pipeline, &r.task, &r.variant, &r.hardware];
+        let figures = [r.batch.to_string(), r.latency_ms.to_string(), number(r.p99_ms), number(r.accuracy)];
+        writer.write_record(names.into_iter().chain(&figures))?;
     }
-    Ok(())
+    writer.flush()
 }
 
 #[cfg(test)]
@@ -214,7 +223,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         let row = |batch, p99_ms, accuracy| ProfileCsvRow {
             pipeline: "p".into(),
-            task: "a, \"b\"".into(),
+            task: "a, \"b\"\nc".into(),
             variant: "v".into(),
             hardware: "h".into(),
             batch,
@@ -250,6 +259,12 @@ mod tests {
             let found = read_profile_csv("f", &text, AccuracyUnit::Fraction).expect_err(row).to_string();
             assert!(found.starts_with(expected), "{found}");
         }
+        let blank_lines = format!("{HEADER}\r\n\r\n  \r\np,t,v,h,1,1\r\n\r\np,\"t\nt\",v,h,1,1\r\np,t,v,h,1,0\r\n");
+        let found = read_profile_csv("f", &blank_lines, AccuracyUnit::Fraction).expect_err("row").to_string();
+        assert!(found.starts_with("f: line 8: latency_ms \"0\""), "{found}");
+        let found = read_profile_csv("f", &format!("{HEADER}\np, \"t\",v,h,1,1\n"), AccuracyUnit::Fraction);
+        let found = found.expect_err("space").to_string();
+        assert_eq!(found, "f: line 2: the cell \" \\\"t\\\"\": expected no space before a quote");
         let found = read_profile_csv("f", "pipeline,task,varant\n", AccuracyUnit::Fraction).expect_err("header");
         assert!(found.to_string().contains("unknown column \"varant\": expected the column \"variant\""), "{found}");
     }

@@ -1,10 +1,12 @@
 //! How are results of requests written as CSV? The columns are
 //! `request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy`.
 
-use crate::profile_csv::cell;
 use crate::trace_csv::decimal_millis;
 use apportion_domain::Moment;
 use std::io::{self, Write};
+
+const COLUMNS: [&str; 8] =
+    ["request", "arrival_ms", "finish_ms", "latency_ms", "outcome", "drop_task", "reason", "accuracy"];
 
 /// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,24 +58,23 @@ pub struct RequestRow<'a> {
 /// # Errors
 /// The writer's.
 pub fn write_requests<'a>(rows: impl Iterator<Item = RequestRow<'a>>, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "request,arrival_ms,finish_ms,latency_ms,outcome,drop_task,reason,accuracy")?;
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(COLUMNS)?;
     for row in rows {
         let answered = matches!(row.outcome, RequestOutcome::Ok | RequestOutcome::Late);
-        let finish = row.finish.map_or_else(String::new, |m| decimal_millis(m.as_nanos()));
-        let latency =
-            row.finish.filter(|_| answered).map_or_else(String::new, |m| decimal_millis(m.since(row.arrival).as_nanos()));
-        writeln!(
-            out,
-            "{},{},{finish},{latency},{},{},{},{}",
-            row.request,
-            decimal_millis(row.arrival.as_nanos()),
+        let latency = row.finish.filter(|_| answered).map(|m| decimal_millis(m.since(row.arrival).as_nanos()));
+        writer.write_record([
+            row.request.to_string().as_str(),
+            &decimal_millis(row.arrival.as_nanos()),
+            &row.finish.map(|m| decimal_millis(m.as_nanos())).unwrap_or_default(),
+            &latency.unwrap_or_default(),
             row.outcome.name(),
-            cell(row.drop_task.unwrap_or_default()),
-            cell(row.reason.unwrap_or_default()),
-            row.accuracy.map_or_else(String::new, |a| a.to_string()),
-        )?;
+            row.drop_task.unwrap_or_default(),
+            row.reason.unwrap_or_default(),
+            &row.accuracy.map(|a| a.to_string()).unwrap_or_default(),
+        ])?;
     }
-    Ok(())
+    writer.flush()
 }
 
 #[cfg(test)]

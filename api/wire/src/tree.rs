@@ -8,6 +8,7 @@ use apportion_domain::pipeline::escape;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_path_to_error::{Path, Segment};
+use serde_saphyr::with_deserializer_from_str_with_options;
 use std::cell::Cell;
 use std::fmt;
 
@@ -20,8 +21,9 @@ pub const VALUES_MAX: usize = 4_000_000;
 /// Most bytes of all texts and keys of one tree, with repetitions by aliases.
 pub const TREE_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX;
 
-/// Separates the value from the expected value inside a serde error message.
-const SPLIT: char = '\u{1}';
+/// Separates the value from the expected value inside a serde error message. It is printable: the YAML parser escapes
+/// control characters in messages.
+const SPLIT: char = '\u{241f}';
 
 /// Parses text by the file's extension. Without a known extension, text that starts like JSON is JSON, and other text is
 /// YAML.
@@ -74,17 +76,50 @@ fn parse_yaml(file: &str, text: &str) -> Result<Value, BadInput> {
         return Err(BadInput::one(file, at, TOO_DEEP, shallow()));
     }
     let mut track = serde_path_to_error::Track::new();
-    let deserializer = serde_yaml_ng::Deserializer::from_str(text);
-    let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
     let bounds = Bounds::default();
-    Tree { bounds: &bounds, depth: 0 }.deserialize(tracked).map_err(|e| {
+    let parsed = with_deserializer_from_str_with_options(text, yaml_options(), |deserializer| {
+        let tracked = serde_path_to_error::Deserializer::new(deserializer, &mut track);
+        Tree { bounds: &bounds, depth: 0 }.deserialize(tracked)
+    });
+    parsed.map_err(|e| {
         let text = e.to_string();
         if text.contains(SPLIT) {
             return refused(file, &pointer(&track.path()), &text);
         }
-        let at = e.location().map_or_else(String::new, |l| place(l.line(), l.column()));
-        BadInput::one(file, at, clipped(&text), "YAML")
+        let at = e.location().map_or_else(String::new, |l| place(l.line() as usize, l.column() as usize));
+        match e {
+            serde_saphyr::Error::MultipleDocuments { .. } => {
+                BadInput::one(file, at, "a second document", "one YAML document")
+            }
+            _ => BadInput::one(file, at, clipped(text.split(" at line ").next().unwrap_or(&text)), "YAML"),
+        }
     })
+}
+
+/// Scalars mean the same as in YAML 1.2's core schema: `yes`, `017`, `1_000` and `<<` are text. [`Tree`] judges keys that
+/// repeat and numbers that are not finite, and bounds the tree; the parser's own bounds lie above.
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 3 * VALUES_MAX,
+            max_nodes: 2 * VALUES_MAX,
+            max_depth: 2 * DEPTH_MAX,
+            max_total_scalar_bytes: 2 * TREE_BYTES_MAX,
+            max_aliases: VALUES_MAX,
+            max_anchors: VALUES_MAX,
+            max_merge_keys: VALUES_MAX,
+            enforce_alias_anchor_ratio: false,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 3 * VALUES_MAX },
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
+        merge_keys: serde_saphyr::MergeKeyPolicy::AsOrdinary,
+        strict_booleans: true,
+        leading_zero_numbers_as_strings: true,
+        underscored_numbers_as_strings: true,
+        ignore_binary_tag_for_string: true,
+        non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
+        with_snippet: false,
+    }
 }
 
 fn place(line: usize, column: usize) -> String {
@@ -313,6 +348,42 @@ mod tests {
     fn too_long_texts_are_refused_before_parsing() {
         let text = "[".repeat(TEXT_BYTES_MAX + 1);
         assert_eq!(refusal_of("f.json", &text), "f.json: 67108865 bytes: expected at most 67108864 bytes");
+    }
+
+    #[test]
+    fn yaml_scalars_follow_the_core_schema() {
+        let texts = ["yes", "off", "017", "08", "1_000", "12:30", "2020-01-01", "+.5x"];
+        for text in texts {
+            let tree = parse_tree("f.yaml", &format!("k: {text}\n")).expect(text);
+            assert_eq!(tree["k"], text);
+        }
+        let numbers = [("0x1F", 31.0), ("0o17", 15.0), ("+5", 5.0), ("1e3", 1000.0), (".5", 0.5), ("-0.25", -0.25)];
+        for (text, number) in numbers {
+            let tree = parse_tree("f.yaml", &format!("k: {text}\n")).expect(text);
+            assert_eq!(tree["k"].as_f64(), Some(number), "{text}");
+        }
+        let keys = parse_tree("f.yaml", "{5: a, true: b, 1.5: c, <<: {d: 1}, t: ~}").expect("keys");
+        assert_eq!(keys, serde_json::json!({"5": "a", "true": "b", "1.5": "c", "<<": {"d": 1}, "t": null}));
+    }
+
+    #[test]
+    fn yaml_errors_name_their_line_and_column() {
+        let cases = [
+            ("a: 1\nb: *x\n", "f.yaml: line 2 column 4: alias references unknown anchor: expected YAML"),
+            ("a: 1\n\nb: c: d\n", "f.yaml: line 3 column 5: mapping values are not allowed in this context: expected YAML"),
+            ("a: 1\n---\nb: 2\n", "f.yaml: line 3 column 1: a second document: expected one YAML document"),
+            ("a: 1\na: 2\n", "f.yaml: the key \"a\" twice: expected each key once"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(refusal_of("f.yaml", text), expected);
+        }
+    }
+
+    #[test]
+    fn large_yaml_lists_are_read() {
+        let text = format!("a: [{}]\n", vec!["1"; 600_000].join(","));
+        let tree = parse_tree("f.yaml", &text).expect("far below the bounds");
+        assert_eq!(tree["a"].as_array().map(Vec::len), Some(600_000));
     }
 
     #[test]

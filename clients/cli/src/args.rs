@@ -3,6 +3,7 @@
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::ladder::UP_TO_MAX;
 use clap::ValueEnum;
+use humantime::parse_duration;
 use std::time::Duration;
 
 /// How a result is printed.
@@ -49,16 +50,20 @@ pub enum ArgumentError {
     Url(String),
 }
 
-/// Parses a time: `10s`, `500ms`, `2m`, or a number of seconds.
+/// Parses a time: `10s`, `500ms`, `1.5h`, `1m 30s`, or a number of seconds.
 ///
 /// # Errors
 /// If the text is no time above 0 and up to a day.
 pub fn duration(text: &str) -> Result<Duration, ArgumentError> {
-    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let (number, unit) =
-        units.iter().find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|n| (n, *unit))).unwrap_or((text, 1.0));
-    let seconds = number.trim().parse::<f64>().ok().map(|n| n * unit);
-    seconds.filter(|s| *s > 0.0 && *s <= SECONDS_MAX).map(Duration::from_secs_f64).ok_or(ArgumentError::Time)
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = if number.len() == text.len() { "s" } else { &text[number.len()..] };
+    // `humantime` reads whole numbers. One number with one unit may have decimals too.
+    let seconds = match number.trim().parse::<f64>() {
+        Ok(n) => parse_duration(&format!("1{unit}")).map(|of_unit| n * of_unit.as_secs_f64()),
+        Err(_) => parse_duration(text).map(|d| d.as_secs_f64()),
+    };
+    let seconds = seconds.ok().filter(|s| *s > 0.0 && *s <= SECONDS_MAX);
+    seconds.map(Duration::from_secs_f64).ok_or(ArgumentError::Time)
 }
 
 /// Parses an arrival process: `poisson`, `uniform` or `gamma:CV`.
@@ -131,7 +136,11 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(duration("3"), Ok(Duration::from_secs(3)));
-        for wrong in ["", "-1s", "0s", "NaN", "inf", "10 parsecs", "1e9s"] {
+        assert_eq!(duration("1.5 s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("1e3ms"), Ok(Duration::from_secs(1)));
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("2min"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "-1s", "0s", "NaN", "inf", "10 parsecs", "1e9s", "1e300h", "1d 1s", "é"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

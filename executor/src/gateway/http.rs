@@ -347,5 +347,7 @@ fn broken_off(error: &PayloadError) -> Refusal {
 }
 
 async fn metrics(gateway: web::Data<Gateway>) -> HttpResponse {
-    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(metrics::text(&gateway))
+    HttpResponse::Ok()
+        .content_type("application/openmetrics-text; version=1.0.0; charset=utf-8")
+        .body(metrics::text(&gateway))
 }

@@ -1,4 +1,4 @@
-//! What does Prometheus read? Base units, and the labels that comparable systems use.
+//! Which metrics does the agent have? They have base units, and the labels that comparable systems use.
 
 use super::Gateway;
 use super::ledger::BUCKETS_S;
@@ -9,32 +9,115 @@ use crate::refused::Bound;
 use crate::status::Control;
 use apportion_node::node::counts::{Batches, Labels};
 use apportion_node::wire::Load;
-use std::fmt::Write;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
 
-/// Text in Prometheus' format, one family after the other.
-struct Page(String);
+/// The families of one scrape, in the order of the page.
+#[derive(Debug, Default)]
+struct Page(Vec<Family>);
+
+/// A metric's name with its samples, one for each set of label values.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    kind: MetricType,
+    help: &'static str,
+    samples: Vec<(OwnedLabels, Value)>,
+}
+
+type OwnedLabels = Vec<(&'static str, String)>;
+
+/// The value of a sample.
+#[derive(Debug)]
+enum Value {
+    Whole(u64),
+    Real(f64),
+    Durations(Box<Durations>),
+}
+
+/// A histogram: each bucket has its upper bound in seconds and its own count.
+#[derive(Debug)]
+struct Durations {
+    sum_s: f64,
+    count: u64,
+    buckets: Vec<(f64, u64)>,
+}
+
+impl From<u64> for Value {
+    fn from(whole: u64) -> Self {
+        Self::Whole(whole)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(real: f64) -> Self {
+        Self::Real(real)
+    }
+}
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").expect("a string takes all");
+    fn family(&mut self, name: &'static str, kind: MetricType, help: &'static str) {
+        self.0.push(Family { name, kind, help, samples: Vec::new() });
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        let escape = |v: &str| v.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let labels: Vec<String> = labels.iter().map(|(key, v)| format!("{key}=\"{}\"", escape(v))).collect();
-        writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")).expect("a string takes all");
+    /// Adds a sample to the last family.
+    fn sample(&mut self, labels: &[(&'static str, &str)], value: impl Into<Value>) {
+        let labels = labels.iter().map(|(key, of)| (*key, (*of).to_owned())).collect();
+        self.0.last_mut().expect("a family comes before its samples").samples.push((labels, value.into()));
+    }
+
+    /// The page as OpenMetrics text.
+    fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("a string takes all");
+        text
+    }
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> std::fmt::Result {
+        for Family { name, kind, help, samples } in &self.0 {
+            // The encoder writes the suffix of counters.
+            let base = name.strip_suffix("_total").unwrap_or(name);
+            let mut metric = encoder.encode_descriptor(base, help, None, *kind)?;
+            for (labels, value) in samples {
+                if labels.is_empty() {
+                    value.encode(*kind, &mut metric)?;
+                } else {
+                    value.encode(*kind, &mut metric.encode_family(labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Value {
+    fn encode(&self, kind: MetricType, metric: &mut MetricEncoder) -> std::fmt::Result {
+        match (self, kind) {
+            (Self::Whole(n), MetricType::Counter) => metric.encode_counter::<NoLabelSet, _, u64>(n, None),
+            (Self::Real(x), MetricType::Counter) => metric.encode_counter::<NoLabelSet, _, u64>(x, None),
+            (Self::Whole(n), _) => metric.encode_gauge(n),
+            (Self::Real(x), _) => metric.encode_gauge(x),
+            (Self::Durations(d), _) => metric.encode_histogram::<NoLabelSet>(d.sum_s, d.count, &d.buckets, None),
+        }
     }
 }
 
 /// All metrics of this agent.
 #[must_use]
 pub fn text(gateway: &Gateway) -> String {
-    let (view, mut page) = (gateway.view(), Page(String::new()));
+    let (view, mut page) = (gateway.view(), Page::default());
     let name = "apportion_agent_info";
-    page.family(name, "gauge", "How this agent runs batches; emulated: it plays profiles back and runs nothing.");
+    page.family(name, MetricType::Gauge, "How this agent runs batches; emulated: it plays profiles back and runs nothing.");
     let provider = view.provider.map_or("", Provider::name);
     let version = env!("CARGO_PKG_VERSION");
-    page.sample(name, &[("backend", view.backend.name()), ("provider", provider), ("version", version)], 1);
+    page.sample(&[("backend", view.backend.name()), ("provider", provider), ("version", version)], 1_u64);
     control(&gateway.handle.status.control(), &mut page);
     devices(&gateway.handle.devices.read_all(), &mut page);
     requests(gateway, &view, &mut page);
@@ -42,43 +125,43 @@ pub fn text(gateway: &Gateway) -> String {
     drops(&view, &mut page);
     queues(&view, &mut page);
     bounds(&mut page);
-    page.0
+    page.text()
 }
 
 /// What the control plane says to this agent, which serves on whatever that is.
 fn control(said: &Control, page: &mut Page) {
     let name = "apportion_control_attended";
-    page.family(name, "gauge", "1 while the control stream is up and the agent was welcome.");
-    page.sample(name, &[], u8::from(said.is_attended));
+    page.family(name, MetricType::Gauge, "1 while the control stream is up and the agent was welcome.");
+    page.sample(&[], u64::from(said.is_attended));
     let name = "apportion_control_losses_total";
-    page.family(name, "counter", "Control streams that ended or were not to be had.");
-    page.sample(name, &[], said.losses);
+    page.family(name, MetricType::Counter, "Control streams that ended or were not to be had.");
+    page.sample(&[], said.losses);
     let name = "apportion_control_refusals_total";
-    page.family(name, "counter", "Refusals of this agent by its control plane, by reason.");
+    page.family(name, MetricType::Counter, "Refusals of this agent by its control plane, by reason.");
     for (reason, count) in &said.refusals {
-        page.sample(name, &[("reason", reason)], count);
+        page.sample(&[("reason", reason)], *count);
     }
 }
 
 /// What ran into a bound.
 fn bounds(page: &mut Page) {
     let name = "apportion_bounds_refused_total";
-    page.family(name, "counter", "What clients and other agents were refused because of a bound, by bound.");
+    page.family(name, MetricType::Counter, "What clients and other agents were refused because of a bound, by bound.");
     for bound in Bound::ALL {
-        page.sample(name, &[("bound", bound.name())], bound.counted());
+        page.sample(&[("bound", bound.name())], bound.counted());
     }
 }
 
 /// Of each device what is known of it, by the labels of Triton's metrics.
 fn devices(seen: &[Seen], page: &mut Page) {
-    type Read = fn(&Seen) -> Option<f64>;
+    type Read = fn(&Seen) -> Option<Value>;
     let families: [(&str, &str, Read); 3] = [
         ("apportion_device_memory_used_bytes", "Memory of the device in use, by anybody.", |s| {
-            s.memory_used.map(|b| b as f64)
+            s.memory_used.map(Value::Whole)
         }),
-        ("apportion_device_memory_total_bytes", "All memory of the device.", |s| s.memory_total.map(|b| b as f64)),
+        ("apportion_device_memory_total_bytes", "All memory of the device.", |s| s.memory_total.map(Value::Whole)),
         ("apportion_device_utilization_ratio", "Part of the last moment in which the device ran anything.", |s| {
-            s.utilisation
+            s.utilisation.map(Value::Real)
         }),
     ];
     for (name, help, read) in families {
@@ -86,59 +169,56 @@ fn devices(seen: &[Seen], page: &mut Page) {
         if known.is_empty() {
             continue;
         }
-        page.family(name, "gauge", help);
+        page.family(name, MetricType::Gauge, help);
         for (device, value) in known {
-            page.sample(name, &[("device", &device.device.to_string()), ("gpu_uuid", &device.uuid)], value);
+            page.sample(&[("device", &device.device.to_string()), ("gpu_uuid", &device.uuid)], value);
         }
     }
 }
 
 fn requests(gateway: &Gateway, view: &View, page: &mut Page) {
     let name = "apportion_requests_total";
-    page.family(name, "counter", "Requests at this gateway that were taken, by how they ended.");
+    page.family(name, MetricType::Counter, "Requests at this gateway that were taken, by how they ended.");
     for (pipeline, outcomes) in view.totals.iter() {
         for (outcome, count) in ["ok", "late", "dropped", "failed"].iter().zip(outcomes) {
-            page.sample(name, &[("model_name", pipeline), ("outcome", outcome)], count);
+            page.sample(&[("model_name", pipeline), ("outcome", outcome)], *count);
         }
     }
     let entries = gateway.ledger.entries();
     let name = "apportion_requests_refused_total";
-    page.family(name, "counter", "Requests at this gateway that got an error for an answer, by its reason.");
+    page.family(name, MetricType::Counter, "Requests at this gateway that got an error for an answer, by its reason.");
     for (pipeline, entry) in &entries {
         for (cause, count) in &entry.refused {
-            page.sample(name, &[("model_name", pipeline), ("reason", cause.name())], count);
+            page.sample(&[("model_name", pipeline), ("reason", cause.name())], *count);
         }
     }
     let name = "apportion_request_duration_seconds";
-    page.family(name, "histogram", "From arrival to answer of the requests that were served.");
+    page.family(name, MetricType::Histogram, "From arrival to answer of the requests that were served.");
     for (pipeline, entry) in entries.iter().filter(|(_, e)| e.served.count > 0) {
-        let mut below = 0;
-        let bounds = BUCKETS_S.iter().map(f64::to_string).chain(["+Inf".to_string()]);
-        for (bound, count) in bounds.zip(entry.durations) {
-            below += count;
-            page.sample(&format!("{name}_bucket"), &[("model_name", pipeline), ("le", &bound)], below);
-        }
-        page.sample(&format!("{name}_sum"), &[("model_name", pipeline)], entry.served.ns as f64 / 1e9);
-        page.sample(&format!("{name}_count"), &[("model_name", pipeline)], entry.served.count);
+        let buckets = BUCKETS_S.into_iter().chain([f64::INFINITY]).zip(entry.durations).collect();
+        let durations = Durations { sum_s: entry.served.ns as f64 / 1e9, count: entry.served.count, buckets };
+        page.sample(&[("model_name", pipeline)], Value::Durations(Box::new(durations)));
     }
 }
 
 fn batches(view: &View, page: &mut Page) {
-    type Read = fn(&Batches) -> f64;
+    type Read = fn(&Batches) -> Value;
     let families: [(&str, &str, Read); 6] = [
-        ("apportion_batches_failed_total", "Batches that failed.", |b| b.failed as f64),
+        ("apportion_batches_failed_total", "Batches that failed.", |b| b.failed.into()),
         ("apportion_batch_queries_alone_total", "Queries that ran alone because their batch had failed.", |b| {
-            b.alone as f64
+            b.alone.into()
         }),
-        ("apportion_batches_total", "Batches that this agent's replicas began.", |b| b.batches as f64),
-        ("apportion_batch_queries_total", "Queries in those batches.", |b| b.queries as f64),
-        ("apportion_batch_seconds_total", "Time of the batches that ended.", |b| b.busy_ns as f64 / 1e9),
-        ("apportion_queue_seconds_total", "Time that the queries waited at their replicas.", |b| b.waited_ns as f64 / 1e9),
+        ("apportion_batches_total", "Batches that this agent's replicas began.", |b| b.batches.into()),
+        ("apportion_batch_queries_total", "Queries in those batches.", |b| b.queries.into()),
+        ("apportion_batch_seconds_total", "Time of the batches that ended.", |b| (b.busy_ns as f64 / 1e9).into()),
+        ("apportion_queue_seconds_total", "Time that the queries waited at their replicas.", |b| {
+            (b.waited_ns as f64 / 1e9).into()
+        }),
     ];
     for (name, help, read) in families {
-        page.family(name, "counter", help);
+        page.family(name, MetricType::Counter, help);
         for (l, counted) in view.batches.iter() {
-            page.sample(name, &group(l), read(counted));
+            page.sample(&group(l), read(counted));
         }
     }
 }
@@ -146,43 +226,45 @@ fn batches(view: &View, page: &mut Page) {
 /// Queries that were shed at this agent's replicas, by reason.
 fn drops(view: &View, page: &mut Page) {
     let name = "apportion_queries_dropped_total";
-    page.family(name, "counter", "Queries that were dropped at this agent's replicas, by reason.");
+    page.family(name, MetricType::Counter, "Queries that were dropped at this agent's replicas, by reason.");
     for (l, counted) in view.batches.iter() {
         for (reason, count) in &counted.drops {
             let [a, b, c, d] = group(l);
-            page.sample(name, &[a, b, c, d, ("reason", reason)], count);
+            page.sample(&[a, b, c, d, ("reason", reason)], *count);
         }
     }
 }
 
-fn group(l: &Labels) -> [(&str, &str); 4] {
+fn group(l: &Labels) -> [(&'static str, &str); 4] {
     [("model_name", &l.pipeline), ("task_name", &l.task), ("variant_name", &l.variant), ("accelerator_type", &l.hardware)]
 }
 
 /// Each replica's queue, and how its batches compare with the profile.
 fn queues(view: &View, page: &mut Page) {
-    type Read = fn(usize, &Load) -> Option<f64>;
+    type Read = fn(usize, &Load) -> Option<Value>;
     let families: [(&str, &str, Read); 3] = [
-        ("apportion_replica_queries", "Queries that wait or run at each of this agent's replicas.", |n, _| Some(n as f64)),
+        ("apportion_replica_queries", "Queries that wait or run at each of this agent's replicas.", |n, _| {
+            Some((n as u64).into())
+        }),
         (
             "apportion_replica_slowness_ratio",
             "Time of its batches of the last second over what the profile says.",
-            |_, load| (load.slowness_ppm > 0).then(|| f64::from(load.slowness_ppm) / 1e6),
+            |_, load| (load.slowness_ppm > 0).then(|| Value::Real(f64::from(load.slowness_ppm) / 1e6)),
         ),
         (
             "apportion_replica_interfered",
             "1 if it has been slower than profiled for some seconds, though not overloaded.",
-            |_, load| Some(f64::from(u8::from(load.is_disturbed))),
+            |_, load| Some(u64::from(load.is_disturbed).into()),
         ),
     ];
     let labels: Vec<(String, Labels)> = view.queues.iter().map(|(id, _)| (id.to_string(), replica(view, *id))).collect();
     for (name, help, read) in families {
-        page.family(name, "gauge", help);
+        page.family(name, MetricType::Gauge, help);
         for ((id, queries), (number, labels)) in view.queues.iter().zip(&labels) {
             let load = view.loads.get(id).copied().unwrap_or_default();
             let [a, b, c, d] = group(labels);
             if let Some(value) = read(*queries, &load) {
-                page.sample(name, &[a, b, c, d, ("replica", number)], value);
+                page.sample(&[a, b, c, d, ("replica", number)], value);
             }
         }
     }
@@ -203,19 +285,39 @@ mod tests {
 
     #[test]
     fn what_is_not_known_of_a_device_is_not_said() {
-        let mut page = Page(String::new());
+        let mut page = Page::default();
         devices(&[], &mut page);
-        assert_eq!(page.0, "");
         let known = Seen { device: 1, uuid: "GPU-1".into(), memory_used: Some(5), ..Seen::default() };
         devices(&[known, Seen::default()], &mut page);
-        let samples: Vec<&str> = page.0.lines().filter(|l| !l.starts_with('#')).collect();
+        let text = page.text();
+        let samples: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
         assert_eq!(samples, ["apportion_device_memory_used_bytes{device=\"1\",gpu_uuid=\"GPU-1\"} 5"]);
     }
 
     #[test]
-    fn labels_are_escaped() {
-        let mut page = Page(String::new());
-        page.sample("m", &[("model_name", "a\"b\\c\nd")], 2);
-        assert_eq!(page.0, "m{model_name=\"a\\\"b\\\\c\\nd\"} 2\n");
+    fn label_values_have_only_the_escapes_of_prometheus() {
+        let mut page = Page::default();
+        page.family("m_total", MetricType::Counter, "Help.");
+        page.sample(&[("model_name", "a\"b\\c\nd\te\u{301}")], 2_u64);
+        let sample = "m_total{model_name=\"a\\\"b\\\\c\\nd\te\u{301}\"} 2\n";
+        assert_eq!(page.text(), format!("# HELP m Help.\n# TYPE m counter\n{sample}# EOF\n"));
+    }
+
+    #[test]
+    fn histograms_have_cumulative_buckets() {
+        let mut page = Page::default();
+        page.family("d", MetricType::Histogram, "Help.");
+        let buckets = vec![(0.5, 2), (1.0, 0), (f64::INFINITY, 1)];
+        page.sample(&[("model_name", "p")], Value::Durations(Box::new(Durations { sum_s: 4.5, count: 3, buckets })));
+        let text = page.text();
+        let samples: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
+        let expected = [
+            "d_sum{model_name=\"p\"} 4.5",
+            "d_count{model_name=\"p\"} 3",
+            "d_bucket{le=\"0.5\",model_name=\"p\"} 2",
+            "d_bucket{le=\"1.0\",model_name=\"p\"} 2",
+            "d_bucket{le=\"+Inf\",model_name=\"p\"} 3",
+        ];
+        assert_eq!(samples, expected);
     }
 }

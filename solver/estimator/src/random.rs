@@ -4,8 +4,8 @@
 //! disturbs nothing else.
 
 use apportion_serving::mix::mix;
-use rand::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::sync::LazyLock;
 
 /// A stream of random numbers.

@@ -50,9 +50,9 @@ const PURE: &[(&str, &[&str])] = &[
     // `bytes`, `prost` and `sha2` encode messages and records; `tracing` only logs.
     ("node", &["thiserror", "bytes", "prost", "sha2", "tracing"]),
     ("checker", &["thiserror"]),
-    ("estimator", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "hdrhistogram"]),
+    ("estimator", &["thiserror", "serde", "rand_xoshiro"]),
     ("mip", &["tracing", "highs", "highs-sys"]),
-    ("planning", &["thiserror", "serde", "rand", "rand_xoshiro", "rayon", "petgraph", "tracing"]),
+    ("planning", &["thiserror", "serde", "rayon", "tracing"]),
     ("reference", &["thiserror", "good_lp"]),
 ];
 

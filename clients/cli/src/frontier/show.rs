@@ -74,26 +74,25 @@ fn table(frontier: &Frontier) -> String {
 }
 
 fn csv(frontier: &Frontier) -> String {
-    let mut text =
-        format!("{},status,step,cost_per_hour,accuracy,replicas,value,bound,gap,limits\n", frontier.sweep.unit());
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let mut write = |cells: [&str; 10]| writer.write_record(cells).expect("memory takes all rows of one length");
+    let unit = frontier.sweep.unit();
+    write([unit, "status", "step", "cost_per_hour", "accuracy", "replicas", "value", "bound", "gap", "limits"]);
     for p in &frontier.points {
-        let limits = limits(p).replace('"', "\"\"");
-        let cells = [
-            exact(Some(p.value)),
-            p.status.to_string(),
-            p.step().map_or("", ObjectiveStep::name).to_owned(),
-            exact(p.cost_per_hour()),
-            exact(p.accuracy),
-            p.replicas().map_or_else(String::new, |n| n.to_string()),
-            exact(p.objective.value),
-            exact(p.objective.bound),
-            exact(p.objective.gap()),
-            if limits.is_empty() { limits } else { format!("\"{limits}\"") },
-        ];
-        text.push_str(&cells.join(","));
-        text.push('\n');
+        write([
+            &exact(Some(p.value)),
+            &p.status.to_string(),
+            p.step().map_or("", ObjectiveStep::name),
+            &exact(p.cost_per_hour()),
+            &exact(p.accuracy),
+            &p.replicas().map_or_else(String::new, |n| n.to_string()),
+            &exact(p.objective.value),
+            &exact(p.objective.bound),
+            &exact(p.objective.gap()),
+            &limits(p),
+        ]);
     }
-    text
+    String::from_utf8(writer.into_inner().expect("memory takes all")).expect("every cell is text")
 }
 
 fn document(frontier: &Frontier) -> Value {

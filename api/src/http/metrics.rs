@@ -1,0 +1,125 @@
+//! What are the metrics of the service?
+
+use super::refusal::Answer;
+use crate::act::apply::agent_facts;
+use crate::app::App;
+use crate::decide::fleet::Fleet;
+use crate::jobs::counts;
+use crate::store;
+use actix_web::{HttpResponse, web};
+use apportion_wire::AgentState;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+/// Seconds over which the offered rate is a mean.
+const RATE_WINDOW_S: i64 = 10;
+
+/// The route of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config.service(web::resource("/metrics").route(web::get().to(metrics)));
+}
+
+/// Metrics in the OpenMetrics text format, which Prometheus reads.
+#[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics",
+    responses((status = 200, description = "The figures.", body = String, content_type = "application/openmetrics-text")))]
+pub async fn metrics(app: web::Data<App>) -> Answer {
+    let mut db = app.pool.acquire().await?;
+    let target = store::target::get(&mut db).await?;
+    let agents = store::agents::list(&mut db).await?;
+    let open = store::jobs::count_open(&mut db).await?;
+    let now = crate::app::now().timestamp();
+    let arrivals = store::arrivals::between(&mut db, None, now - RATE_WINDOW_S, now).await?;
+    drop(db);
+    let mut page = Page::default();
+    page.figure("target_generation", "Generation of the target in force.", target.generation);
+    page.figure("jobs_open", "Plans that wait or are being solved.", open);
+    let devices = Fleet::live(agents.iter().map(agent_facts).collect()).counts().into_iter();
+    let devices = devices.map(|(name, count)| (name, f64::from(count)));
+    page.labelled_figure("devices_live", "Devices of live agents.", "hardware", devices);
+    let count = |state: AgentState| agents.iter().filter(|a| a.state == state).count() as f64;
+    let in_state = AgentState::ALL.iter().map(|state| (state.name().to_owned(), count(*state)));
+    page.labelled_figure("agents", "Agents by state.", "state", in_state);
+    let mut offered: BTreeMap<String, f64> = BTreeMap::new();
+    for row in arrivals {
+        *offered.entry(row.pipeline).or_default() += row.offered as f64 / RATE_WINDOW_S as f64;
+    }
+    page.labelled_figure("offered_qps", "Queries offered per second, mean over 10 s.", "pipeline", offered);
+    for count in counts::ALL {
+        page.counter(count.name(), count.help(), count.get());
+    }
+    Ok(HttpResponse::Ok().content_type("application/openmetrics-text; version=1.0.0; charset=utf-8").body(page.text()))
+}
+
+/// The metrics of one scrape.
+struct Page(Registry);
+
+impl Default for Page {
+    fn default() -> Self {
+        Self(Registry::with_prefix("apportion"))
+    }
+}
+
+impl Page {
+    /// A gauge without labels.
+    fn figure(&mut self, name: &str, help: &str, value: i64) {
+        self.0.register(name, without_period(help), ConstGauge::new(value));
+    }
+
+    /// A gauge with one label, and a value for each value of the label.
+    fn labelled_figure(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        rows: impl IntoIterator<Item = (String, f64)>,
+    ) {
+        let family = Family::<[(&'static str, String); 1], Gauge<f64, AtomicU64>>::default();
+        for (of, value) in rows {
+            family.get_or_create(&[(label, of)]).set(value);
+        }
+        self.0.register(name, without_period(help), family);
+    }
+
+    /// A counter without labels. Its name ends in `_total`.
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        let family_name = name.strip_suffix("_total").unwrap_or(name);
+        self.0.register(family_name, without_period(help), ConstCounter::new(value));
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.0).expect("a string takes all");
+        text
+    }
+}
+
+/// The encoder ends each help text with a period of its own.
+fn without_period(help: &str) -> &str {
+    help.strip_suffix('.').unwrap_or(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_values_have_only_the_escapes_of_prometheus() {
+        let mut page = Page::default();
+        page.labelled_figure("agents", "Agents.", "state", [("a\\b\"c\nd\te\u{301}".to_owned(), 2.0)]);
+        let sample = "apportion_agents{state=\"a\\\\b\\\"c\\nd\te\u{301}\"} 2.0\n";
+        let expected = format!("# HELP apportion_agents Agents.\n# TYPE apportion_agents gauge\n{sample}# EOF\n");
+        assert_eq!(page.text(), expected);
+    }
+
+    #[test]
+    fn counters_end_in_total_once() {
+        let mut page = Page::default();
+        page.counter("job_deaths_total", "Jobs.", 3);
+        assert!(page.text().contains("\napportion_job_deaths_total 3\n"), "{}", page.text());
+    }
+}
