@@ -37,7 +37,8 @@ pub struct ScalingRow {
     pub greedy: Duration,
 }
 
-/// Solves a problem by the exact search, by HiGHS on the integer programme of INFaaS, and by the heuristic, by the clock `now`.
+/// Solves a problem by the exact search, by HiGHS on the integer programme of INFaaS, and by the heuristic. Times are
+/// read from the clock `now`.
 #[must_use]
 pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ScalingRow {
     let limits = Limits::new(now.clone());
@@ -60,9 +61,11 @@ pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Se
     ScalingRow { status, value: optimum, highs_value: value(highs_found).1, greedy_value, exact, highs, greedy }
 }
 
-/// A problem like the sample files: for each application CPU variants of low throughput, GPU variants priced by their memory,
-/// and one on an inference accelerator, two thirds of them within the SLO; resources in proportion to the applications, so
-/// that the cheapest choices together exceed them. `room` scales the resources; 1 is the samples' proportion.
+/// A problem in the proportions of the sample files.
+///
+/// Each application has CPU variants of low throughput, GPU variants priced by their memory, and one variant on an
+/// inference accelerator. Two thirds of them are within the SLO. The resources grow with the number of applications, and
+/// the cheapest choices together exceed them. `room` scales the resources; 1 is the proportion of the samples.
 #[must_use]
 pub fn scaling_problem(applications: usize, variants: usize, room: f64, seed: u64) -> ScalingProblem {
     let mut draw = Draw::new(seed);
