@@ -13,6 +13,7 @@ const OFFLINE: &[&str] = &[
     "README.md",
     "docs/explanation/checking.md",
     "docs/explanation/planning.md",
+    "docs/explanation/reference-formulations.md",
     "docs/explanation/estimating.md",
     "docs/explanation/dropping.md",
     "docs/explanation/steering.md",

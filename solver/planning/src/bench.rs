@@ -1,4 +1,4 @@
-//! How long searches take: the demand levels of the design's speed table, for a command to print.
+//! How long do searches take at several levels of demand? A command prints the times.
 
 pub mod cluster;
 pub mod drawn;

@@ -5,13 +5,8 @@ use apportion_tidy::{files, root};
 use std::collections::BTreeMap;
 
 /// Crates with sentences in their documentation that are too long, and how many. A count may only go down.
-const SENTENCES_TO_SHORTEN: &[(&str, usize)] = &[
-    ("domain", 1),
-    ("executor", 8),
-    ("serving", 9),
-    ("solver/checker", 1),
-    ("solver/estimator", 4),
-];
+const SENTENCES_TO_SHORTEN: &[(&str, usize)] =
+    &[("domain", 1), ("executor", 8), ("serving", 9), ("solver/checker", 1), ("solver/estimator", 4)];
 /// Crates with comments that are too wide, and how many lines. A count may only go down.
 const LINES_TO_WRAP: &[(&str, usize)] = &[
     ("domain", 7),
@@ -23,11 +18,7 @@ const LINES_TO_WRAP: &[(&str, usize)] = &[
     ("solver/estimator", 96),
 ];
 /// Crates with banned words in their documentation, and how many. A count may only go down.
-const WORDS_TO_REPLACE: &[(&str, usize)] = &[
-    ("executor", 19),
-    ("serving", 5),
-    ("solver/estimator", 2),
-];
+const WORDS_TO_REPLACE: &[(&str, usize)] = &[("executor", 19), ("serving", 5), ("solver/estimator", 2)];
 /// Sources that programs wrote.
 const GENERATED: [&str; 3] = ["solver/bindgen/bindings.rs", "executor/protocol/src/v1.rs", "executor/src/gateway/proto.rs"];
 

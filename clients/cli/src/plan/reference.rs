@@ -182,7 +182,7 @@ fn with_routing(problem: &Problem, mut plan: Plan) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// How the plan fares on the default trace; where that cannot be said, the explanation says why.
+/// The estimate of the plan on the default trace. If it is missing, the explanation has the reason.
 fn replayed(problem: &Problem, plan: &Plan, explanation: &mut Explanation) -> Option<Estimate> {
     let options = SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), ..SimulateOptions::default() };
     match simulate(problem, plan, &Workload::default_for(problem), &options) {

@@ -1,4 +1,4 @@
-//! Which settings does a pipeline keep that a file leaves out?
+//! Which settings of a registered pipeline stay if a new file leaves them out?
 
 use serde_json::{Map, Value};
 

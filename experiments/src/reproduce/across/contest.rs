@@ -71,7 +71,7 @@ impl Scaler {
 pub struct Point {
     /// Share of the requests that were answered in time.
     pub attainment: f64,
-    /// Cost of all devices, with those that load or finish.
+    /// Cost of all devices, including devices that load or finish.
     pub cost_per_hour: f64,
     /// Busy time over the time of the replicas that served.
     pub utilisation: f64,

@@ -41,7 +41,7 @@ pub fn read_stretches(lab: &Lab) -> Result<Stretches, Failure> {
     Ok(Stretches { seen, judged })
 }
 
-/// The pipelines with factors on the trace's rates, such that ten to twenty replicas serve them.
+/// The pipelines, each with a factor on the trace's rates that makes ten to twenty replicas necessary.
 pub fn read_pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
     if lab.data.is_none() {
         let traffic = TRAFFIC.problem()?;

@@ -1,4 +1,4 @@
-//! How near is a plan's tail on new loads to the tail that it was planned with (InferLine section 7.2, Fig. 8)?
+//! How close is the tail latency of a plan on new loads to its planned tail latency (InferLine section 7.2, Fig. 8)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, in_parallel, quantile, replay, with_pipeline};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};

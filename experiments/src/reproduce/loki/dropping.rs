@@ -1,4 +1,4 @@
-//! What are Loki's early dropping and rerouting worth while plans change (section 6.3)?
+//! How much do Loki's early dropping and rerouting help while plans change (section 6.3)?
 
 use super::rerouting::{compare_hand_made_plans, percent_of};
 use super::traffic::{Shape, loading_traffic_problem, shapes};

@@ -1,4 +1,4 @@
-//! What did the modules of one run measure second by second (PARD section 5.3)?
+//! Which times did the modules of one run measure in each second (PARD section 5.3)?
 
 use crate::reproduce::lab::{mean_ms, variance};
 use apportion_estimator::ModulePeriod;

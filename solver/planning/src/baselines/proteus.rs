@@ -88,8 +88,9 @@ enum StopRule {
     Carried,
 }
 
-/// What each task runs once estimates have settled, or the last that carries its load if they never do; `None` if nothing
-/// does. The first estimates are with the most accurate variants, or with the least accurate where those are too many.
+/// The groups of each task when the demand estimates have settled. If they never settle: the last groups that carry their
+/// load. `None` if no groups carry their load. The first estimates use the most accurate variants, or the least accurate
+/// ones if no plan serves that many queries.
 fn plan_until(
     problem: &Problem,
     gap: f64,

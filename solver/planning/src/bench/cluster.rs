@@ -1,4 +1,4 @@
-//! Many pipelines that compete for the devices of one cluster: how long dividing them takes, and how good the proof is.
+//! Many pipelines compete for the devices of one cluster. How long does the division take, and how good is the proof?
 
 use super::drawn::{Draw, Shape, problem as drawn_problem};
 use crate::exact::model::space::Space;

@@ -1,4 +1,4 @@
-//! How long scaling problems take: generated ones, for a command to print.
+//! How long do scaling problems take to solve? The problems are generated, and a command prints the times.
 
 use super::greedy;
 use super::program::{Program, plan_of};
@@ -21,11 +21,11 @@ pub const PROBLEMS: u64 = 20;
 /// One problem, solved in three ways.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingRow {
-    /// What the exact search says.
+    /// Status of the exact search.
     pub status: PlanStatus,
     /// The optimum, if there is a plan.
     pub value: Option<f64>,
-    /// What HiGHS says the optimum is.
+    /// The optimum that HiGHS finds.
     pub highs_value: Option<f64>,
     /// The heuristic's value, if it finds a plan.
     pub greedy_value: Option<f64>,
