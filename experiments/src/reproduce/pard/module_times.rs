@@ -22,13 +22,13 @@ pub struct Spread {
 }
 
 impl ModuleTimes {
-    /// Of reports by period, then by module.
+    /// Module times from reports by period, then by module.
     pub fn new(periods: Vec<ModulePeriod>, modules: usize) -> Self {
         assert!(periods.len().is_multiple_of(modules), "a report of each module for each period");
         Self { periods, modules }
     }
 
-    /// How many seconds there are.
+    /// Number of seconds.
     pub fn seconds(&self) -> usize {
         self.periods.len() / self.modules
     }
@@ -42,7 +42,7 @@ impl ModuleTimes {
         mean_ms(self.at(second, module).queries.entries.iter().map(|e| e.queued))
     }
 
-    /// The same over all modules together.
+    /// The same, summed over all modules.
     pub fn queueing_ms(&self, second: usize) -> f64 {
         (0..self.modules).map(|m| self.queued_ms(second, m)).sum()
     }

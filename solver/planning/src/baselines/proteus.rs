@@ -41,7 +41,7 @@ const FILLED_AT_ONCE: u64 = 256;
 /// Estimates that change by less, relative, have settled.
 const SETTLED: f64 = 1e-6;
 
-/// Plans each task alone.
+/// Plans each task by itself.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits().for_search();
     let whole = match plan_until(problem, options.gap, &limits, StopRule::Settled) {

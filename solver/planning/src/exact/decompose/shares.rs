@@ -191,7 +191,7 @@ fn divided(joint: &JointProblem<'_>, curves: &[ValueCurve], hardware: usize, dev
     joint.joined(columns?)
 }
 
-/// A plan of the same value with fewer replicas, if there is one.
+/// A plan of the same value with fewer replicas, if one exists.
 fn with_fewer_replicas(joint: &JointProblem<'_>, p: usize, curve: &ValueCurve, column: Column, hardware: usize) -> Column {
     let sub = &joint.subs[p];
     if joint.second.is_none() || joint.limits.exceeded() || sub.weight <= 0.0 {
