@@ -55,9 +55,9 @@ pub fn read_pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure>
         ("ext_dag_00", 2.0),
         ("ext_switch_00", 2.0),
     ];
-    let of = |(name, factor): (&str, f64)| {
+    let read_input = |(name, factor): (&str, f64)| {
         let problem = lab.problem(&format!("problems/{name}.json"), &TRAFFIC)?;
         Ok((name.to_owned(), contest_problem(&problem)?, factor))
     };
-    files.into_iter().take(lab.full_or_quick(files.len(), 1)).map(of).collect()
+    files.into_iter().take(lab.full_or_quick(files.len(), 1)).map(read_input).collect()
 }

@@ -101,8 +101,9 @@ impl ModuleTimes {
 
     /// How often the order of a module's queues changed, over all modules.
     pub fn switches(&self) -> usize {
-        let of = |m| (1..self.seconds()).filter(move |&s| self.is_high_first(s, m) != self.is_high_first(s - 1, m)).count();
-        (0..self.modules).map(of).sum()
+        let switches_of_module =
+            |m| (1..self.seconds()).filter(move |&s| self.is_high_first(s, m) != self.is_high_first(s - 1, m)).count();
+        (0..self.modules).map(switches_of_module).sum()
     }
 
     /// Share of the modules' seconds in which queries with the most time left came first.
