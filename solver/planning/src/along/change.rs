@@ -1,8 +1,8 @@
 //! Is a new plan worth the change? Our own rule compares the costs of both plans under the loads of the last minute.
 //!
 //! A plan that is cheaper now may have been more expensive half a minute ago. While the new plan loads, both plans are
-//! held and paid for. So the new plan must save more over the compared periods than its change costs. The simulated and the real
-//! control plane both use this rule.
+//! held and paid for. So the new plan must save more over the compared periods than its change costs. The simulated and
+//! the real control plane both use this rule.
 
 use std::collections::VecDeque;
 
