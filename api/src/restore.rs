@@ -54,7 +54,7 @@ pub enum RestoreError {
 /// Gives the database at `url`, or the private one in `data_dir`, a new incarnation, and its target a new generation.
 ///
 /// # Errors
-/// If the database cannot be opened, or what is stored cannot be read; then nothing has changed.
+/// If the database cannot be opened, or a stored document cannot be read. Then nothing has changed.
 pub async fn finish_restore(url: Option<&str>, data_dir: &Path) -> Result<Restored, RestoreError> {
     if url.is_none() && !data_dir.join("postgres").join("PG_VERSION").exists() {
         return Err(RestoreError::NoData(data_dir.to_owned()));

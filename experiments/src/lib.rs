@@ -1,4 +1,4 @@
-//! Do the papers' results hold on this code, does the whole work on real input, and how fast is each part?
+//! Do the papers' results hold on this code, does the whole system work on real input, and how fast is each part?
 //!
 //! What belongs here: the comparisons of the papers ([`reproduce`]), the demo ([`demo`]) and benchmarks
 //! ([`bench`](mod@bench)), over the public interfaces of the other crates. What never does: a policy, a planner, the

@@ -1,4 +1,4 @@
-//! Which files does a pipeline have that is profiled?
+//! Which files does a profiled pipeline have?
 
 use crate::error::ProfileError;
 use std::collections::{BTreeMap, BTreeSet};

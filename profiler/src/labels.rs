@@ -10,7 +10,7 @@ pub enum LabelsError {
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The file is no list of labels for each example.
-    #[error("{0}; expected is, for each example, a list of {{\"value\": number, \"at\": [numbers]}}")]
+    #[error("{0}; expected for each example a list of {{\"value\": number, \"at\": [numbers]}}")]
     Json(#[from] serde_json::Error),
     /// The file has no label.
     #[error("there is no label in it")]

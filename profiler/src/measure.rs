@@ -127,7 +127,7 @@ mod tests {
     use apportion_executor::tensor::Datatype;
     use apportion_needs::{Need, need};
 
-    /// Sleeps for so long, and computes nothing.
+    /// Sleeps for this time, and computes nothing.
     struct Sleeping(Duration, Signature);
 
     impl Backend for Sleeping {

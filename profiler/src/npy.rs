@@ -20,7 +20,7 @@ pub enum NpyError {
     #[error("it has more than {NPY_BYTES_MAX} bytes")]
     TooLong,
     /// It is not an array file, or a broken one.
-    #[error("it is no NumPy array file: {0}")]
+    #[error("it is not a NumPy array file: {0}")]
     Malformed(String),
     /// It is an array of a kind that is not read.
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! How do samples become profile rows? Pure.
+//! How do samples become profile rows? Pure functions.
 
 use apportion_domain::nearest_rank;
 

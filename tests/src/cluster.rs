@@ -129,8 +129,8 @@ impl Cluster {
         self.service.take().into_iter().for_each(|mut child| end(&mut child));
     }
 
-    /// Starts another service process on the same database, with a clock of its own if there is one; agents that are started from now
-    /// on join there.
+    /// Starts another service process on the same database, with its own clock if one is given. Agents that start later
+    /// join there.
     ///
     /// # Panics
     /// If there is no database.

@@ -105,7 +105,8 @@ impl Load {
         }
     }
 
-    /// Sends everything, each request at its own time, and waits for every answer; in the order of sending. `start` is the load's 0.
+    /// Sends each request at its time and waits for every answer. Answers are in the order of sending. `start` is the
+    /// load's second 0.
     ///
     /// # Panics
     /// If a client cannot be made.

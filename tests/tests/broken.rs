@@ -1,5 +1,6 @@
-//! Agents that cannot load what they should, with real variants: another device takes it over, or the next plan does without it;
-//! whoever serves goes on until then, so no request is lost, and the API says why.
+//! An agent cannot load a variant, with real variants: another device loads it, or the next plan omits it.
+//!
+//! The other replicas serve until then, so no request is lost. The API gives the reason.
 
 use apportion_tests::cluster::{Backend, Cluster};
 use apportion_tests::digits::{Variant, inputs, model, pipeline, profile};

@@ -1,4 +1,4 @@
-//! The main job end to end: real queries through real variants on several agents, under a load that doubles, and with an agent killed.
+//! The demo end to end: real queries through real variants on several agents. The load doubles, and an agent is killed.
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 /// A demo that ended with the verdict that its exit code says.
 struct Ran {
     summary: Value,
-    /// What it told whoever watched.
+    /// Its messages on standard error and output.
     said: String,
     /// Whether other work took the machine, so that it promises nothing.
     is_disturbed: bool,

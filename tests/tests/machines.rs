@@ -1,6 +1,6 @@
 //! Several machines, each a network namespace of this one: nothing is reached over loopback.
 //!
-//! Only root can make namespaces, with `ip` of Debian's iproute2 and `nsenter` of its util-linux; where that is not so, the test
+//! Only root can make namespaces, with `ip` of Debian's iproute2 and `nsenter` of its util-linux. Without them the test
 //! says so and ends.
 
 use apportion_needs::{Need, need};
@@ -22,7 +22,8 @@ const HARDWARE: &str = "emu";
 const MACHINES: [&str; 3] = ["service", "a", "b"];
 const CROP: usize = 16;
 
-/// Runs a program in a namespace. `ip netns exec` would mount too, which a root without its own mount point (chroot) cannot.
+/// Runs a program in a namespace. `ip netns exec` would also mount, and a root without its own mount point (chroot)
+/// cannot mount.
 fn within(namespace: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{namespace}")).arg(program);

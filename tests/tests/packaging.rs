@@ -24,8 +24,8 @@ fn values(unit: &str, key: &str) -> Vec<String> {
     lines(unit).into_iter().filter_map(of).collect()
 }
 
-/// Whether the program takes these arguments: with `--help` at their end it explains itself instead of running, but it still
-/// refuses what it does not know before.
+/// Asserts that the program knows these arguments. With `--help` at their end it prints its help and does not run, but it
+/// still refuses an unknown argument.
 fn check(arguments: &[String], from: &str) {
     let program = Path::new(&arguments[0]).file_name().expect("a program's name");
     let output = Command::new(apportion_tests::programs().join(program))

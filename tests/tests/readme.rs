@@ -1,7 +1,7 @@
 //! The documents' commands do what the documents say.
 //!
-//! Every `sh` block of Markdown is run here, page by page and in order. A block that this machine cannot run says so in its first
-//! line: `sh needs-gpu`, for example (`tests/tidy` has the words).
+//! Every `sh` block of Markdown is run here, page by page and in order. A block that this machine cannot run says so in
+//! its first line, for example `sh needs-gpu`. `tests/tidy` has the list of these words.
 
 use apportion_needs::{Need, need};
 use apportion_profiler::find_library;
@@ -13,6 +13,7 @@ const OFFLINE: &[&str] = &[
     "README.md",
     "docs/explanation/checking.md",
     "docs/explanation/planning.md",
+    "docs/explanation/reference-formulations.md",
     "docs/explanation/estimating.md",
     "docs/explanation/dropping.md",
     "docs/explanation/steering.md",

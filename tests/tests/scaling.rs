@@ -1,4 +1,5 @@
-//! The scaling samples: expected status and optimum, a clean plan, and relaxations that do what they say in the file itself.
+//! The scaling samples have the expected status and optimum, and clean plans. A relaxation makes a plan when it is
+//! applied to the file.
 
 use apportion_domain::{ScalingOutcome, ScalingProblem};
 use apportion_needs::{Need, counted};

@@ -1,4 +1,6 @@
-//! The one way to a new target: plans, specs and fleet are combined, and replace the target by compare-and-set.
+//! How is the fleet's target replaced? Plans, specs and fleet make a new target, and compare-and-set stores it.
+//!
+//! This is the only way to a new target.
 
 use crate::app::{App, now};
 use crate::decide::fleet::{Agent, Fleet};

@@ -1,4 +1,4 @@
-//! As which JSON and which rows are the messages of agents stored?
+//! How do messages of agents become JSON and rows?
 
 use crate::store::arrivals::ArrivalsRow;
 use apportion_protocol::v1::{self, replica_state::State};

@@ -7,7 +7,7 @@ use crate::store::Time;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A slower answer is ignored: nobody knows at which moment the database gave it.
+/// A slower answer is ignored, because the moment at which the database gave it is unknown.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(1);
 /// Two answers that differ by less than this, plus half of the round trip, agree.
 const TOLERANCE: Duration = Duration::from_millis(2);

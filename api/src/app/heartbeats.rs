@@ -1,4 +1,4 @@
-//! When was each agent of this process heard of?
+//! When did each agent of this process last send a message?
 //!
 //! Moments are noted in memory, by the monotonic clock of this process. `act::heartbeats` writes them to the database.
 

@@ -1,7 +1,7 @@
 //! Do all parts of the service still work?
 //!
 //! If a part panics or ends early, the service fails: [`Parts::broken`] returns the part, and the process ends with an
-//! error. A part that loops gives a sign of life in each turn. `/readyz` names the parts that give none.
+//! error. A part that loops gives a sign of life in each turn. `/readyz` names the parts without one.
 
 use futures::FutureExt;
 use std::any::Any;

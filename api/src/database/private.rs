@@ -36,7 +36,7 @@ pub enum PrivateError {
     #[error("PostgreSQL refuses to run as root and there is no user postgres on this machine")]
     NoUser,
     /// User `postgres` cannot enter the folder.
-    #[error("{0} cannot be entered by user postgres, as which PostgreSQL runs; choose another data directory")]
+    #[error("{0}: PostgreSQL runs as user postgres, who cannot enter it; choose another data directory")]
     Closed(PathBuf),
     /// A file operation failed.
     #[error("{what}")]
@@ -51,7 +51,7 @@ pub enum PrivateError {
     #[error("initdb failed: {0}")]
     Initdb(String),
     /// The server ended or never answered.
-    #[error("postgres did not come up: {0}")]
+    #[error("PostgreSQL did not start: {0}")]
     NotUp(String),
 }
 

@@ -28,7 +28,7 @@ pub enum Judgement {
     Withheld,
 }
 
-/// The time during which nobody is declared lost.
+/// The time during which no agent is declared lost.
 #[derive(Clone, Copy, Debug)]
 pub struct GracePeriod {
     observed: Instant,
@@ -37,7 +37,7 @@ pub struct GracePeriod {
 }
 
 impl GracePeriod {
-    /// No grace period: there is nobody to wait for yet.
+    /// No grace period, because no agent is known yet.
     #[must_use]
     pub fn none(at: Instant) -> Self {
         Self { observed: at, until: at, has_gap: false }

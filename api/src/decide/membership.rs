@@ -85,7 +85,7 @@ impl Membership {
         Members { agents, kept, disruption: self.disruption }
     }
 
-    /// The agents to remove now: those that are lost longest, first.
+    /// The agents to remove now. The longest lost agent is first.
     fn remove_lost(&mut self, at: Instant, fleet: usize) -> BTreeSet<u64> {
         let is_early = self.removed.is_some_and(|last| at.saturating_duration_since(last) < ROUND_EVERY);
         let waits = self.wait_until.is_some_and(|until| at < until);

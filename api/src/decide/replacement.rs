@@ -96,7 +96,7 @@ fn is_by_ladder(problem: &Problem, current: &PipelinePlan) -> bool {
     problem.objective.mode == Mode::MinCost && !current.ladder.is_empty()
 }
 
-/// Decides whether `current`, the plan in force, stays. `replayed` says how it does at [`replay_qps`].
+/// Decides whether `current`, the plan in force, stays. `replayed` is its replay at [`replay_qps`].
 #[must_use]
 pub fn choose(
     wish: &Wish,

@@ -186,7 +186,7 @@ async fn renew_lease(context: &JobContext, job: &JobRow, incumbent: Option<Incum
 enum TraceError {
     #[error(transparent)]
     Database(#[from] store::Error),
-    #[error("trace {0} is gone")]
+    #[error("trace {0} was deleted")]
     Gone(uuid::Uuid),
     #[error(transparent)]
     Unreadable(#[from] BadInput),

@@ -76,7 +76,7 @@ impl PlanOptions {
         Duration::from_secs_f64(self.time_limit_s.clamp(0.0, TIME_LIMIT_S_MAX))
     }
 
-    /// Whether a plan may take so long that it must leave places to others.
+    /// Whether a plan may take long, and must leave places to other plans.
     #[must_use]
     pub fn is_long(&self) -> bool {
         self.time_limit_s > TIME_LIMIT_S
@@ -124,10 +124,10 @@ pub enum SolveError {
         detail: String,
     },
     /// The checker refuses the planner's plan.
-    #[error("the planner's plan is broken: {0}")]
+    #[error("the planner's plan breaks a rule: {0}")]
     BrokenPlan(String),
     /// The machine has no thread for it.
-    #[error("there is no thread for {who}: {detail}")]
+    #[error("no thread could be started for {who}: {detail}")]
     NoThread {
         /// The part.
         who: &'static str,
@@ -173,7 +173,7 @@ fn workload(traces: Vec<Trace>) -> Workload {
 /// stops.
 ///
 /// # Errors
-/// If the planner panicked, or its plan is broken.
+/// If the planner panicked, or its plan breaks a rule.
 pub async fn solve(request: SolveRequest) -> Result<Solved, SolveError> {
     solve_in_place(request, ()).await
 }

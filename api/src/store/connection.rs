@@ -1,4 +1,4 @@
-//! What do the tables share: connections, errors, conditions of writes.
+//! What do the tables share? Connections, errors, conditions of writes.
 
 pub use sqlx::{Error, PgConnection, PgPool};
 

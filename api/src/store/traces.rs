@@ -11,7 +11,7 @@ pub struct TraceRow {
     pub id: Uuid,
     /// Its name, not unique.
     pub name: String,
-    /// What its rows are.
+    /// The meaning of its rows.
     #[sqlx(try_from = "String")]
     pub kind: TraceKind,
     /// The number of its rows.

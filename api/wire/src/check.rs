@@ -107,7 +107,7 @@ impl Check {
         if key.is_nullable(self.kind) { format!("{value}, or null") } else { value }
     }
 
-    /// What would be right.
+    /// Describes the expected value.
     fn describe(&self, shape: Shape) -> String {
         match shape {
             Shape::Any => "a value".to_owned(),

@@ -1,5 +1,5 @@
-//! The `explanation` of a plan file: why the plan is as it is, what else there was, what more would buy, and what is
-//! missing.
+//! How is the `explanation` of a plan file written and read? It has the reasons, the alternatives, the prices of resources
+//! and the missing parts.
 
 use crate::record::record;
 use apportion_domain::{

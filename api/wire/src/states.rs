@@ -1,4 +1,4 @@
-//! The states that the service's resources are in, each with its one text.
+//! Which states do the service's resources have, and which text does each state have?
 //!
 //! A state has the same text in the database, in JSON and in the OpenAPI document. `name` makes the text, and
 //! `TryFrom<String>` reads it.

@@ -90,7 +90,7 @@ fn table(rows: &[Comparison]) -> String {
         "stopped",
     ]);
     for row in rows {
-        let of = |value: fn(&apportion_domain::Estimate) -> f64| optional(row.estimate.as_ref().map(value));
+        let figure = |value: fn(&apportion_domain::Estimate) -> f64| optional(row.estimate.as_ref().map(value));
         let holds = if row.holds { "yes" } else { "no" };
         table.row(vec![
             row.contender.name().to_owned(),
@@ -98,9 +98,9 @@ fn table(rows: &[Comparison]) -> String {
             step(row).unwrap_or("-").to_owned(),
             optional(row.plan().map(|p| p.cost_per_hour)),
             row.plan().map_or_else(|| "-".to_owned(), |p| p.replicas().to_string()),
-            of(|e| e.accuracy),
-            of(|e| e.attainment),
-            of(|e| e.p99_ms),
+            figure(|e| e.accuracy),
+            figure(|e| e.attainment),
+            figure(|e| e.p99_ms),
             if row.plan().is_some() { holds } else { "-" }.to_owned(),
             row.report.rounds.len().to_string(),
             number(row.report.seconds),
@@ -116,8 +116,10 @@ fn document(rows: &[Comparison], seed: u64) -> Value {
 
 fn entry(row: &Comparison) -> Value {
     let pipelines = row.plan().map(|plan| {
-        let one = |p: &apportion_domain::PipelinePlan| json!({"name": p.name, "demand_qps": p.demand_qps, "accuracy": p.accuracy});
-        plan.pipelines.iter().map(one).collect::<Vec<_>>()
+        let pipeline_json = |p: &apportion_domain::PipelinePlan| {
+            json!({"name": p.name, "demand_qps": p.demand_qps, "accuracy": p.accuracy})
+        };
+        plan.pipelines.iter().map(pipeline_json).collect::<Vec<_>>()
     });
     let estimate = row.estimate.as_ref().map(|e| {
         json!({"requests": e.requests, "ok": e.ok, "late": e.late, "dropped": e.dropped, "failed": e.failed,

@@ -62,7 +62,7 @@ pub struct GenerateArgs {
     /// Length in seconds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: u64,
-    /// What is written: rates, or arrivals drawn from them.
+    /// The form of the output: rates, or arrivals drawn from them.
     #[arg(long, value_enum, default_value_t)]
     form: Form,
     /// How arrivals are drawn: poisson, uniform or gamma:CV.

@@ -10,7 +10,7 @@ pub fn wall_clock() -> Arc<dyn Fn() -> Duration + Send + Sync> {
     Arc::new(move || start.elapsed())
 }
 
-/// Processor time of this process in seconds, from `/proc`; wall-clock time where there is none.
+/// Processor time of this process in seconds, from `/proc`; wall-clock time on systems without it.
 pub fn cpu_seconds() -> f64 {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let wall = START.get_or_init(Instant::now).elapsed().as_secs_f64();

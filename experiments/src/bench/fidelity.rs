@@ -119,14 +119,14 @@ fn compare(load: f64, qps: f64, sent: &[SentRequest], mut runs: Vec<[f64; 3]>, l
     let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms)).collect();
     let measured = Figures::of(&seen, &[]);
     runs.iter_mut().flat_map(|run| &mut run[1..]).for_each(|latency_ms| *latency_ms = latency_ms.min(longest_ms));
-    let of = |measured, figure: usize| Compared::new(measured, runs.iter().map(|run| run[figure]).collect());
+    let compare_figure = |measured, figure: usize| Compared::new(measured, runs.iter().map(|run| run[figure]).collect());
     Row {
         load,
         qps,
         requests: sent.len(),
-        attainment: of(measured.attainment, 0),
-        p50_ms: of(measured.p50_ms, 1),
-        p99_ms: of(measured.p99_ms, 2),
+        attainment: compare_figure(measured.attainment, 0),
+        p50_ms: compare_figure(measured.p50_ms, 1),
+        p99_ms: compare_figure(measured.p99_ms, 2),
     }
 }
 

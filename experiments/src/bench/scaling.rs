@@ -40,7 +40,7 @@ pub fn run(mut problems: Vec<(String, Vec<ScalingProblem>)>) -> Result<(), Failu
     output::print(&table.text(""))
 }
 
-/// Whether the exact search and HiGHS say the same.
+/// Whether the exact search and HiGHS find the same optimum.
 fn agrees(row: &ScalingRow) -> bool {
     match (row.value, row.highs_value) {
         (Some(ours), Some(theirs)) => (ours - theirs).abs() <= 1e-6 * ours.abs().max(1.0),

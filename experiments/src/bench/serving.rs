@@ -60,12 +60,12 @@ fn table_times_ms() -> Vec<f64> {
         fanout: if at.is_multiple_of(3) { vec![1.0, 0.8] } else { vec![] },
     };
     let servers: Vec<Server> = (0..WORKERS).map(server).collect();
-    let one = |at: usize| {
+    let table_ms = |at: usize| {
         let start = Instant::now();
         black_box(route(&graph, black_box(&servers), 20_000.0 + at as f64));
         start.elapsed().as_secs_f64() * 1e3
     };
-    (0..TABLES).map(one).collect()
+    (0..TABLES).map(table_ms).collect()
 }
 
 fn draw_variants() -> Vec<Registered> {

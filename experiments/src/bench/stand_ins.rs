@@ -26,8 +26,8 @@ pub enum StandInError {
     /// The service cannot be reached.
     #[error("the service cannot be reached")]
     Connect(#[from] tonic::transport::Error),
-    /// A stream broke off.
-    #[error("the stream of {agent} broke off")]
+    /// A stream ended early.
+    #[error("the stream of {agent} ended early")]
     Broken {
         /// The stand-in.
         agent: String,
@@ -100,7 +100,7 @@ impl StandIns {
     /// The times when the stand-ins acknowledged this generation or a later one, ascending.
     ///
     /// # Errors
-    /// If one of them breaks off, or not all have it in two minutes.
+    /// If a stream ends early, or some stand-in lacks the target after two minutes.
     pub async fn acknowledged(&mut self, generation: u64) -> Result<Vec<Instant>, StandInError> {
         let mut all = Vec::with_capacity(self.count);
         let deadline = tokio::time::Instant::now() + WAIT_MAX;

@@ -45,8 +45,8 @@ pub fn summary(plans: Vec<PlanInForce>) -> Summary {
 /// Devices of [`digits`].
 pub const DEVICES: u32 = 6;
 
-/// The digits on six devices that take so long for one query of each variant, in ms: `find` from the most accurate to the
-/// cheapest, then `read`. As measured, batches save nothing.
+/// The digits on six devices. The arguments are the times of one query of each variant in ms: `find` from the most
+/// accurate to the cheapest, then `read`. Batches save nothing, as measured.
 pub fn digits(find_ms: [f64; 3], read_ms: [f64; 3]) -> Problem {
     let variant = |name: &str, accuracy: f64, ms: f64, fanout: f64| {
         let row = |batch: u32| json!({"hardware": HARDWARE, "batch": batch, "latency_ms": ms * f64::from(batch)});

@@ -1,4 +1,4 @@
-//! Which plans were in force when?
+//! Which plan was in force at each moment of a demo?
 
 use crate::live::console::print_progress;
 use crate::live::fleet::describe_groups;

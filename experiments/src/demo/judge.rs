@@ -62,7 +62,8 @@ fn broken_promises(summary: &Summary, promise: &Promise) -> Vec<String> {
     }
     if summary.attainment_steady < STEADY_MIN {
         let attained = summary.attainment_steady;
-        missed.push(format!("{attained:.3} of the requests in steady load were in time, promised are {STEADY_MIN:.2}"));
+        missed
+            .push(format!("{attained:.3} of the requests in steady load were in time, the demo promises {STEADY_MIN:.2}"));
     }
     let [up, down] = promise.steps;
     if promise.needs_cheaper && down - up >= PART_MIN {

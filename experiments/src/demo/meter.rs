@@ -150,9 +150,9 @@ fn parent_of_process(text: &str) -> Option<u32> {
 
 /// All processes with their parents.
 fn parents_of_processes() -> Vec<(u32, u32)> {
-    let of =
+    let with_parent =
         |process: u32| Some((process, parent_of_process(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?));
-    numbers_in(Path::new("/proc")).into_iter().filter_map(of).collect()
+    numbers_in(Path::new("/proc")).into_iter().filter_map(with_parent).collect()
 }
 
 fn numbers_in(folder: &Path) -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! Does the main job work on real input, with the commands and calls that a user would type?
+//! Does the whole system work on real input, with the commands and calls that a user would type?
 //!
 //! A demo starts the service with a private database and several agents. It profiles a pipeline on this machine, and
 //! rehearses to see how much of the machine is free. It deploys the pipeline, plays a load that doubles and falls back, and

@@ -100,7 +100,7 @@ pub struct Rehearsal<'a> {
     pub seed: u64,
 }
 
-/// What a request costs.
+/// The cost of a request.
 struct Cost {
     /// Times of a hop in ms, one for each second, ascending.
     hops_ms: Vec<f64>,

@@ -42,12 +42,13 @@ impl EstimatedFigures {
     /// # Panics
     /// If there is no run.
     pub fn new(measured: &Figures, runs: &[Figures]) -> Self {
-        let of = |figure: fn(&Figures) -> f64| Compared::new(figure(measured), runs.iter().map(figure).collect());
+        let compare_figure =
+            |figure: fn(&Figures) -> f64| Compared::new(figure(measured), runs.iter().map(figure).collect());
         let compared = ComparedFigures {
-            attainment: of(|f| f.attainment),
-            attainment_steady: of(|f| f.attainment_steady),
-            p50_ms: of(|f| f.p50_ms),
-            p99_ms: of(|f| f.p99_ms),
+            attainment: compare_figure(|f| f.attainment),
+            attainment_steady: compare_figure(|f| f.attainment_steady),
+            p50_ms: compare_figure(|f| f.p50_ms),
+            p99_ms: compare_figure(|f| f.p99_ms),
         };
         let ComparedFigures { attainment, p50_ms, p99_ms, .. } = compared;
         Self { attainment: attainment.estimated, p50_ms: p50_ms.estimated, p99_ms: p99_ms.estimated, compared }
@@ -158,11 +159,11 @@ impl Summary {
             let mark = if of.is_inside { "" } else { ", measured outside" };
             let _ = writeln!(out, "  {name:<28} {measured:>10.3} {estimated:>10.3}   {from:.3} to {to:.3}{mark}");
         };
-        let of = &self.estimate.compared;
-        row("attainment", &of.attainment);
-        row(&format!("the same but {} s after a step", SETTLE.as_secs()), &of.attainment_steady);
-        row("p50 (ms)", &of.p50_ms);
-        row("p99 (ms)", &of.p99_ms);
+        let compared = &self.estimate.compared;
+        row("attainment", &compared.attainment);
+        row(&format!("the same but {} s after a step", SETTLE.as_secs()), &compared.attainment_steady);
+        row("p50 (ms)", &compared.p50_ms);
+        row("p99 (ms)", &compared.p99_ms);
         let _ = writeln!(
             out,
             "\n  {:>7} {:>10} {:<9} {:<9} {:>8} {:>8}  groups",

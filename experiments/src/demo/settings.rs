@@ -1,4 +1,4 @@
-//! What is a demo asked to do?
+//! Which settings does a demo have?
 
 use crate::live::fleet::FleetSettings;
 use apportion_support::output::Format;

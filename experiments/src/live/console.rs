@@ -1,4 +1,4 @@
-//! How does an experiment tell a person what it does?
+//! How does an experiment show its progress to a person?
 
 /// Prints one line to stderr; stdout holds results only.
 pub fn print_progress(line: &str) {

@@ -192,7 +192,7 @@ fn find_example_pipeline() -> Result<PathBuf> {
     let here = std::env::current_exe().unwrap_or_default();
     let places = std::iter::once(PathBuf::new()).chain(here.ancestors().skip(1).map(Path::to_path_buf));
     let found = places.map(|p| p.join(name)).find(|p| p.exists());
-    found.with_context(|| format!("{} is not here: name a pipeline with --pipeline", name.display()))
+    found.with_context(|| format!("{} does not exist: name a pipeline with --pipeline", name.display()))
 }
 
 /// The groups of a plan file in one line.

@@ -1,4 +1,4 @@
-//! How long searches take: the demand levels of the design's speed table, for a command to print.
+//! How long do searches take at several levels of demand? A command prints the times.
 
 pub mod cluster;
 pub mod drawn;
@@ -61,8 +61,8 @@ impl Bench {
     }
 }
 
-/// Searches for the best plan of a single-pipeline problem at [`LEVELS`] demands, by the clock `now`. Replaying plans is not
-/// part of it.
+/// Searches for the best plan of a single-pipeline problem at [`LEVELS`] demands, by the clock `now`. The plans are
+/// not replayed.
 ///
 /// # Errors
 /// If the largest servable demand is not found, why.
@@ -126,8 +126,8 @@ fn demand_max(problem: &Problem, limits: &Limits) -> Result<f64, StopReason> {
 /// Repetitions of the hardware step, which takes microseconds.
 const HARDWARE_STEPS: usize = 200;
 
-/// Median time of step 1 of `hardware_then_accuracy` by itself, formulation included, at half the demand given; `None` where it
-/// has no closed form.
+/// Median time of step 1 of `hardware_then_accuracy`, formulation included, at half the given demand. `None` if the
+/// step has no closed form.
 pub fn hardware_step(
     problem: &Problem,
     demand_max_qps: f64,

@@ -1,4 +1,4 @@
-//! What every plan obeys, in every mode and under both latency rules.
+//! The constraints that every plan obeys, in every mode and under both latency rules.
 
 use crate::model::{Model, sum};
 use apportion_domain::HardwareIndex;

@@ -57,8 +57,8 @@ pub enum ReferenceError {
     /// A number of replicas or devices may be larger than [`INTEGER_MAX`].
     #[error("{0} may need more than {INTEGER_MAX} replicas")]
     TooManyReplicas(String),
-    /// The time limit struck before the proof.
-    #[error("the time limit struck before the proof")]
+    /// The time limit was reached before the proof.
+    #[error("the time limit was reached before the proof")]
     TimeLimit,
     /// The solver failed.
     #[error("the solver failed: {0}")]

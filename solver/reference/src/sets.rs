@@ -39,7 +39,7 @@ pub struct Prefix {
     pub is_path: bool,
 }
 
-/// The prefixes that go on from one prefix over one edge; from the root's frontend if there is none.
+/// The prefixes that continue one prefix over one edge. Without a prefix they begin at the root's frontend.
 #[derive(Clone, Debug)]
 pub struct Split {
     pub from: Option<usize>,
@@ -141,7 +141,7 @@ fn prefixes(pipeline: &Pipeline, groups: &[Group]) -> Result<(Vec<Prefix>, Vec<S
     Ok((prefixes, splits))
 }
 
-/// What a whole share of a prefix adds to the pipeline's accuracy: A(p) times the weights of the sinks that its path
+/// The accuracy that a whole share of a prefix adds to the pipeline: A(p) times the weights of the sinks that its path
 /// ends for. Under `task_mean` each task adds its own accuracy over the number of tasks.
 fn accuracy(pipeline: &Pipeline, groups: &[Group], path: &[usize]) -> f64 {
     let stages: Vec<_> = path.iter().map(|&g| (groups[g].task, groups[g].variant)).collect();

@@ -173,7 +173,7 @@ where
         Ok(solution) if matches!(solution.status(), SolutionStatus::TimeLimit) => Err(ReferenceError::TimeLimit),
         Ok(solution) => Ok(Some(Box::new(move |variable| solution.value(variable)))),
         Err(ResolutionError::Infeasible) => Ok(None),
-        // what either solver says when the limit struck before it had a solution
+        // the status of both solvers if the limit was reached before a solution
         Err(ResolutionError::Other(why)) if is_limited && (why == "NoSolutionFound" || why.starts_with("Time limit")) => {
             Err(ReferenceError::TimeLimit)
         }

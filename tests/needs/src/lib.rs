@@ -174,7 +174,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Says what came of a need, to whoever reads the test's output and to the file that `APPORTION_NEEDS_LOG` names.
+/// Reports whether a need is met, in the test's output and in the file that `APPORTION_NEEDS_LOG` names.
 fn log(need: Need, said: &str) {
     let thread = std::thread::current();
     let test = variable("NEXTEST_TEST_NAME").unwrap_or_else(|| thread.name().unwrap_or("a thread").to_owned());

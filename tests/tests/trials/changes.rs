@@ -13,8 +13,8 @@ const AGENTS: usize = 2;
 async fn plans_change_on_a_full_cluster_and_no_request_fails() {
     let length = seconds(60);
     let cluster = Cluster::start(AGENTS, 2).await;
-    // Four devices. With the accurate variants a plan for 130 requests per second fills them all; so does one with the fast ones
-    // that asks for more, so each change swaps every replica on a cluster without a spare device.
+    // Four devices. A plan with the accurate variants for 130 requests per second fills all of them. So does a plan with
+    // the fast variants for more requests. So each change swaps every replica on a cluster without a spare device.
     let mut spec = chain(&["slow", "fast"], json!({}));
     cluster.register(&spec, &profile(&["slow", "fast"])).await;
     let mut plans = Vec::new();

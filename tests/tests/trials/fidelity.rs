@@ -1,4 +1,4 @@
-//! What agents do with a load, beside what the estimator says of the same plan and the very same arrivals.
+//! Agents and the estimator serve the same arrivals with the same plan, and their figures are compared.
 
 use crate::{chain, inputs, profile, seconds, task_names};
 use apportion_domain::nearest_rank;
@@ -12,18 +12,21 @@ const AGENTS: usize = 2;
 const DEVICES: u32 = 4;
 /// Two replicas of each task, full batches of four in 35 ms.
 const CAPACITY_QPS: f64 = 2.0 * 4.0 / 0.035;
-/// What the agents may differ by in attainment, and in p99 as a part of the estimator's: what is aimed at, which the table marks, and
-/// what fails the trial if a shape is that far apart however often it is run ([`RUNS_MAX`]): other work on the machine makes single
-/// runs differ, a mistake all of them.
+/// The aim for the difference between agents and estimator: in attainment, and in p99 as a part of the estimator's. The
+/// table marks shapes that miss it.
 const AIM: (f64, f64) = (0.01, 0.05);
+/// The largest permitted difference, in the same two figures. A shape fails if each of its [`RUNS_MAX`] runs exceeds it.
+/// Other work on the machine disturbs single runs; a mistake disturbs all of them.
 const MOST: (f64, f64) = (0.04, 0.15);
 const RUNS_MAX: u32 = 5;
-/// Nothing comes for so long at first: agents do not steer before all have had time to connect, and what they and the estimator then
-/// know of the past, for the window of PARD's states and for the moving average of the load, should be the same.
+/// Time without requests at the start. Agents need it to connect before they steer. Agents and estimator also begin with
+/// the same past: PARD's window of states and the moving average of the load are both empty.
 const LEAD: Duration = Duration::from_secs(10);
 
-/// Where in a period of the steward the load begins is chance with agents, and where it rises faster than the steward looks, a point
-/// or two of attainment hang on it: the estimator is asked for so many beginnings, evenly spread, and its figures are of all together.
+/// Number of starting points within a period of the steward.
+///
+/// With agents the starting point is chance. A steep load gains or loses a point or two of attainment by it. So the
+/// estimator runs once for each of these evenly spread starting points, and its figures are of all runs together.
 const PHASES: u32 = 5;
 const STEWARD_PERIOD: Duration = Duration::from_secs(1);
 

@@ -74,7 +74,8 @@ async fn and_with_the_plans_ladder_in_place_of_the_tuner() {
     judge(&step(true, Some(6.0)).await, "on the plan's ladder, without the control plane");
 }
 
-/// What `reproduce headline` calls ours, with real agents: least cost, a ladder, and a control plane that weighs each change.
+/// The system "ours" of `reproduce headline`, with real agents: least cost, a ladder, and a control plane that weighs each
+/// change.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_least_cost_the_ladder_serves_the_step_and_the_rounds_weigh_their_plans() {
     let cluster = begun(Some(6.0), Some("min_cost")).await;

@@ -1,4 +1,4 @@
-//! Which agents may register, and as whom?
+//! Which agents may register, and under which identity?
 
 use crate::app::{App, now};
 use crate::decide::heartbeat::SILENCE_MAX;

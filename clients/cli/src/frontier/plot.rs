@@ -52,12 +52,12 @@ pub fn svg(frontier: &Frontier) -> Result<String, Failure> {
     Ok(text)
 }
 
-fn broken<E: std::error::Error + Send + Sync + 'static>(error: E) -> anyhow::Error {
+fn plot_error<E: std::error::Error + Send + Sync + 'static>(error: E) -> anyhow::Error {
     anyhow::Error::new(error)
 }
 
 fn draw(root: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
-    root.fill(&WHITE).map_err(broken)?;
+    root.fill(&WHITE).map_err(plot_error)?;
     let (head, body) = root.split_vertically(HEAD);
     heading(&head, frontier)?;
     let last = PANELS.len() - 1;
@@ -91,18 +91,18 @@ fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     let of = frontier.of.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
     let name = std::path::Path::new(&frontier.file).file_name().and_then(|n| n.to_str()).unwrap_or(&frontier.file);
     let title = format!("{name}: {}{of}", axis(frontier.sweep));
-    area.draw(&Text::new(title, (20, 16), (FONT, 20).into_font().color(&INK))).map_err(broken)?;
+    area.draw(&Text::new(title, (20, 16), (FONT, 20).into_font().color(&INK))).map_err(plot_error)?;
     let mut x = 22;
     let mut entry = |text: &str, swatch: &dyn Fn((i32, i32)) -> anyhow::Result<()>| -> anyhow::Result<()> {
         swatch((x + 5, 55))?;
-        area.draw(&Text::new(text.to_owned(), (x + 16, 48), (FONT, 13).into_font().color(&INK))).map_err(broken)?;
+        area.draw(&Text::new(text.to_owned(), (x + 16, 48), (FONT, 13).into_font().color(&INK))).map_err(plot_error)?;
         x += 44 + 6 * text.chars().count() as i32;
         Ok(())
     };
     let dot = |color: RGBColor, filled: bool| {
         move |at: (i32, i32)| -> anyhow::Result<()> {
             let style = if filled { color.filled() } else { color.stroke_width(2) };
-            area.draw(&Circle::new(at, 4, style)).map_err(broken)
+            area.draw(&Circle::new(at, 4, style)).map_err(plot_error)
         }
     };
     let has = |test: &dyn Fn(&FrontierPoint) -> bool| frontier.points.iter().any(test);
@@ -120,12 +120,12 @@ fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     }
     if has(&|p| p.plan.is_none()) {
         entry("no plan", &|(x, y)| {
-            area.draw(&Rectangle::new([(x - 6, y - 6), (x + 6, y + 6)], NO_PLAN.filled())).map_err(broken)
+            area.draw(&Rectangle::new([(x - 6, y - 6), (x + 6, y + 6)], NO_PLAN.filled())).map_err(plot_error)
         })?;
     }
     if frontier.present.is_some_and(|v| x_range(&frontier.points).contains(&v)) {
         entry("the problem file's value", &|(x, y)| {
-            area.draw(&PathElement::new([(x, y - 7), (x, y + 7)], FAINT.stroke_width(2))).map_err(broken)
+            area.draw(&PathElement::new([(x, y - 7), (x, y + 7)], FAINT.stroke_width(2))).map_err(plot_error)
         })?;
     }
     Ok(())
@@ -166,8 +166,8 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
         .x_label_area_size(if last { 46 } else { 6 })
         .y_label_area_size(64)
         .build_cartesian_2d(x.clone(), y.clone())
-        .map_err(broken)?;
-    chart.draw_series(without_plan(points, &x, &y)).map_err(broken)?;
+        .map_err(plot_error)?;
+    chart.draw_series(without_plan(points, &x, &y)).map_err(plot_error)?;
     let label = |v: &f64| tick_label(*v);
     let no_label = |_: &f64| String::new();
     let style = (FONT, 13).into_font().color(&FAINT);
@@ -179,13 +179,13 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
     } else {
         mesh.x_label_formatter(&no_label);
     }
-    mesh.draw().map_err(broken)?;
+    mesh.draw().map_err(plot_error)?;
     if let Some(present) = frontier.present.filter(|v| x.contains(v)) {
         let line = PathElement::new([(present, y.start), (present, y.end)], FAINT.stroke_width(1));
-        chart.draw_series([line]).map_err(broken)?;
+        chart.draw_series([line]).map_err(plot_error)?;
     }
     for (step, run) in runs(points, panel) {
-        chart.draw_series(LineSeries::new(run, color(step).stroke_width(2))).map_err(broken)?;
+        chart.draw_series(LineSeries::new(run, color(step).stroke_width(2))).map_err(plot_error)?;
     }
     let shown = points.iter().filter_map(|p| Some(((p.value, (panel.value)(p)?), p)));
     let dots = shown.map(|(at, p)| {
@@ -193,10 +193,10 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
         let style = if proven { color(p.step()).filled() } else { color(p.step()).stroke_width(2) };
         Circle::new(at, 3, style)
     });
-    chart.draw_series(dots).map_err(broken)?;
+    chart.draw_series(dots).map_err(plot_error)?;
     let place = Pos::new(HPos::Left, VPos::Top);
     let title = (FONT, 15).into_font().color(&INK).pos(place);
-    area.draw(&Text::new(panel.title, (76, 2), title)).map_err(broken)?;
+    area.draw(&Text::new(panel.title, (76, 2), title)).map_err(plot_error)?;
     Ok(())
 }
 

@@ -114,11 +114,14 @@ fn point(p: &FrontierPoint) -> Value {
         json!({"constraint": s.constraint.name(), "where": s.place, "asked": s.asked, "best": s.best, "relax": relax})
     };
     let groups = |plan: &apportion_domain::Plan| -> Vec<Value> {
-        let one = |name: &str, a: &apportion_domain::Assignment| {
+        let assignment_json = |name: &str, a: &apportion_domain::Assignment| {
             json!({"pipeline": name, "task": a.group.task, "variant": a.group.variant, "hardware": a.group.hardware,
                    "share": a.group.share.value(), "batch": a.batch, "replicas": a.replicas})
         };
-        plan.pipelines.iter().flat_map(|part| part.assignments.iter().map(move |a| one(&part.name, a))).collect()
+        plan.pipelines
+            .iter()
+            .flat_map(|part| part.assignments.iter().map(move |a| assignment_json(&part.name, a)))
+            .collect()
     };
     json!({
         "value": p.value,

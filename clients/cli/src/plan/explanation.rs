@@ -62,7 +62,7 @@ fn prices(prices: &[PriceFile], text: &mut String) {
 }
 
 fn shortfall(s: &ShortfallFile, text: &mut String) {
-    let asked = format!("asked {}, best {}", optional(s.asked), optional(s.best));
+    let wanted_and_best = format!("asked {}, best {}", optional(s.asked), optional(s.best));
     let relax = s.relax.as_ref().map_or_else(
         || "; no single change makes it feasible".to_owned(),
         |r| {
@@ -71,5 +71,5 @@ fn shortfall(s: &ShortfallFile, text: &mut String) {
             format!("; feasible with {} changed from {} to {to}", r.pointer, r.from.map_or_else(String::new, number))
         },
     );
-    line(text, format_args!("\nshortfall: {} of {}: {asked}{relax}", s.constraint, s.place));
+    line(text, format_args!("\nshortfall: {} of {}: {wanted_and_best}{relax}", s.constraint, s.place));
 }

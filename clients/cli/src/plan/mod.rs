@@ -66,7 +66,7 @@ pub struct PlanArgs {
 pub fn run(args: &PlanArgs) -> Outcome {
     args.formulation.check(&request(args))?;
     let problem = match input::read_problem(&args.problem)? {
-        ProblemFile::Allocation(problem) => under_rule(args, workload::with_demands(problem, &args.demand)?),
+        ProblemFile::Allocation(problem) => with_latency_rule(args, workload::with_demands(problem, &args.demand)?),
         ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
     };
     let trace = match args.trace.is_empty() {
@@ -135,7 +135,7 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
     scaling::finish(problem, &outcome, &report, &print)
 }
 
-fn under_rule(args: &PlanArgs, problem: Problem) -> Problem {
+fn with_latency_rule(args: &PlanArgs, problem: Problem) -> Problem {
     let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) else { return problem };
     problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid")
 }

@@ -102,10 +102,10 @@ pub fn plan(settings: &Settings, problem: &Problem) -> Result<(PlanOutcome, Plan
             PlanOutcome::Optimal(plan)
         }
         Ok(Answer::Infeasible) => {
-            report.explanation.left_out.push(why_not_said());
+            report.explanation.left_out.push(reason_for_missing_shortfalls());
             PlanOutcome::Infeasible { shortfalls: Vec::new() }
         }
-        Err(error) => PlanOutcome::Unknown { stopped: stopped(error)? },
+        Err(error) => PlanOutcome::Unknown { stopped: stop_reason(error)? },
     };
     Ok((outcome, report))
 }
@@ -122,14 +122,14 @@ pub fn plan_scaling(settings: &Settings, problem: &ScalingProblem) -> Result<(Sc
         Ok(Some(plan)) => {
             let bound = Some(plan.value - settings.gap * plan.value.abs());
             report.objective = ObjectiveValue { step: None, value: Some(plan.value), bound };
-            accept(&apportion_checker::check_scaling(problem, &plan))?;
+            require_no_findings(&apportion_checker::check_scaling(problem, &plan))?;
             ScalingOutcome::Optimal(plan)
         }
         Ok(None) => {
-            report.explanation.left_out.push(why_not_said());
+            report.explanation.left_out.push(reason_for_missing_shortfalls());
             ScalingOutcome::Infeasible { shortfalls: Vec::new() }
         }
-        Err(error) => ScalingOutcome::Unknown { stopped: stopped(error)? },
+        Err(error) => ScalingOutcome::Unknown { stopped: stop_reason(error)? },
     };
     Ok((outcome, report))
 }
@@ -145,13 +145,13 @@ fn report(settings: &Settings, took: Duration) -> PlanningReport {
     }
 }
 
-fn why_not_said() -> String {
+fn reason_for_missing_shortfalls() -> String {
     "shortfalls: the reference formulations prove that there is no plan and do not say why; `--formulation production` does"
         .into()
 }
 
 /// A limit is an answer; anything else is a failure.
-fn stopped(error: ReferenceError) -> Result<StopReason, Failure> {
+fn stop_reason(error: ReferenceError) -> Result<StopReason, Failure> {
     match error {
         ReferenceError::TimeLimit => Ok(StopReason::TimeLimit),
         ReferenceError::TooManyPrefixes(_) | ReferenceError::TooManyReplicas(_) => {
@@ -162,7 +162,7 @@ fn stopped(error: ReferenceError) -> Result<StopReason, Failure> {
     }
 }
 
-fn accept(findings: &[apportion_checker::Finding]) -> Result<(), Failure> {
+fn require_no_findings(findings: &[apportion_checker::Finding]) -> Result<(), Failure> {
     match findings.first() {
         None => Ok(()),
         Some(finding) => {
@@ -178,11 +178,11 @@ fn with_routing(problem: &Problem, mut plan: Plan) -> Result<Plan, Failure> {
             apportion_serving::most_accurate_first(pipeline, &problem.hardware, &part.assignments, pipeline.demand_qps);
         part.routing = tables.map_err(|error| Failure::Broken(error.into()))?;
     }
-    accept(&apportion_checker::check(problem, &plan))?;
+    require_no_findings(&apportion_checker::check(problem, &plan))?;
     Ok(plan)
 }
 
-/// How the plan fares on the default trace; where that cannot be said, the explanation says why.
+/// The estimate of the plan on the default trace. If it is missing, the explanation has the reason.
 fn replayed(problem: &Problem, plan: &Plan, explanation: &mut Explanation) -> Option<Estimate> {
     let options = SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), ..SimulateOptions::default() };
     match simulate(problem, plan, &Workload::default_for(problem), &options) {

@@ -67,8 +67,8 @@ fn table(file: &PlanFile) -> String {
         text.push_str(&actions.text("  "));
     }
     for s in &file.explanation.shortfalls {
-        let asked = format!("asked {}, best {}", optional(s.asked), optional(s.best));
-        write!(text, "\nshortfall: {} of {}: {asked}", s.constraint, s.place).expect("text does not fail");
+        let wanted_and_best = format!("asked {}, best {}", optional(s.asked), optional(s.best));
+        write!(text, "\nshortfall: {} of {}: {wanted_and_best}", s.constraint, s.place).expect("text does not fail");
         if let Some(r) = &s.relax {
             write!(text, "; feasible with {} changed from {} to {}", r.pointer, optional(r.from), optional(r.to))
                 .expect("text does not fail");
@@ -95,15 +95,15 @@ pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: Format) -> Outcome {
 }
 
 fn change_json(c: &ScalingChange) -> Value {
-    let side = |running: Option<u32>| running.map(|running| json!({ "running": running }));
-    json!({"application": c.application, "variant": c.variant, "from": side(c.from), "to": side(c.to)})
+    let running_json = |running: Option<u32>| running.map(|running| json!({ "running": running }));
+    json!({"application": c.application, "variant": c.variant, "from": running_json(c.from), "to": running_json(c.to)})
 }
 
 fn changes_table(changes: &[ScalingChange]) -> String {
-    let side = |running: Option<u32>| running.map_or_else(|| "-".to_owned(), |running| running.to_string());
+    let running_text = |running: Option<u32>| running.map_or_else(|| "-".to_owned(), |running| running.to_string());
     let mut table = Table::new(&["application", "variant", "before", "after"]);
     for c in changes {
-        table.row(vec![c.application.clone(), c.variant.clone(), side(c.from), side(c.to)]);
+        table.row(vec![c.application.clone(), c.variant.clone(), running_text(c.from), running_text(c.to)]);
     }
     table.text("")
 }

@@ -33,7 +33,7 @@ pub struct MemoryArgs {
     threads: usize,
 }
 
-/// Runs the command: prints the peak in MiB, or `null` where the device does not say.
+/// Runs the command: prints the peak in MiB, or `null` if the device does not report it.
 pub fn run(args: &MemoryArgs) -> Outcome {
     let inputs = read_inputs(&mut std::io::stdin().lock()).context("reading the batch")?;
     let running = Running { provider: args.provider, device: args.device, threads: args.threads };

@@ -57,7 +57,7 @@ async fn put_pipeline(client: &Client, url: &reqwest::Url, pipeline: &Value) -> 
             return accepted(answer).await.map(drop);
         }
     }
-    anyhow::bail!("{url}: somebody else changes this pipeline all the time; try again")
+    anyhow::bail!("{url}: another client keeps changing this pipeline; try again")
 }
 
 async fn send(request: RequestBuilder) -> Result<Response> {

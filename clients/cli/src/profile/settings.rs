@@ -1,4 +1,4 @@
-//! Which settings does a pipeline keep that a file leaves out?
+//! Which settings of a registered pipeline stay if a new file leaves them out?
 
 use serde_json::{Map, Value};
 
@@ -9,8 +9,8 @@ const NAMED: [&str; 2] = ["tasks", "variants"];
 /// Keys that belong to a graph, a file or a measurement, and are not kept.
 const NOT_KEPT: [&str; 5] = ["edges", "validation", "model", "model_digest", "profile"];
 
-/// Adds the settings of `had` that a pipeline leaves out, and those of tasks and variants of the same name. Tasks, variants
-/// and edges are as sent. Null is a value and stays.
+/// Adds the settings of the registered pipeline that the sent pipeline leaves out. Tasks and variants keep the settings
+/// of their namesakes. The lists of tasks, variants and edges are as sent. Null is a value and stays.
 pub fn complete(sent: &mut Value, had: &Value) {
     let (Some(sent), Some(had)) = (sent.as_object_mut(), had.as_object()) else { return };
     complete_object(sent, had);

@@ -175,7 +175,7 @@ fn replay_table(replay: &Replay) -> String {
 /// Runs the command.
 pub fn run(args: &SimulateArgs) -> Outcome {
     let problem = input::read_allocation_problem(&args.problem)?;
-    let plan = served_as_asked(input::read_plan_for(&problem, &args.plan)?, args);
+    let plan = with_serving_arguments(input::read_plan_for(&problem, &args.plan)?, args);
     let workload = args.workload.read(&problem)?;
     let progress = spinner("simulating");
     let result = simulated(args, &problem, &plan, &workload);
@@ -204,7 +204,7 @@ pub fn run(args: &SimulateArgs) -> Outcome {
 }
 
 /// The plan with the policies of the command line.
-fn served_as_asked(mut plan: Plan, args: &SimulateArgs) -> Plan {
+fn with_serving_arguments(mut plan: Plan, args: &SimulateArgs) -> Plan {
     for serving in plan.pipelines.iter_mut().map(|p| &mut p.serving) {
         let dropping = args.policy.as_deref().and_then(Dropping::from_name_or_alias);
         serving.dropping = dropping.unwrap_or(serving.dropping);

@@ -71,7 +71,7 @@ impl Scaler {
 pub struct Point {
     /// Share of the requests that were answered in time.
     pub attainment: f64,
-    /// Cost of all devices, with those that load or finish.
+    /// Cost of all devices, including devices that load or finish.
     pub cost_per_hour: f64,
     /// Busy time over the time of the replicas that served.
     pub utilisation: f64,
@@ -199,13 +199,13 @@ impl<'a> Contest<'a> {
         let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
         let steady = |qps: f64| constant(qps, SAMPLE_SECONDS, ArrivalProcess::Poisson, lab.seed);
         let sample = steady(planned_qps);
-        let of = |planner| lab.plan_within(START_TIME_MAX, &problem, planner, Some(sample.clone()));
-        let plans = [Planner::Greedy, Planner::Milp].map(of);
-        let held = plans.into_iter().flatten().filter(|plan| {
+        let plan_by = |planner| lab.plan_within(START_TIME_MAX, &problem, planner, Some(sample.clone()));
+        let plans = [Planner::Greedy, Planner::Milp].map(plan_by);
+        let holding = plans.into_iter().flatten().filter(|plan| {
             let run = apportion_estimator::simulate(&problem, plan, &sample, &SimulateOptions::default());
             run.is_ok_and(|r| r.total.attainment >= problem.pipelines[0].percentile / 100.0)
         });
-        let Some(plan) = held.min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour)) else { return Ok(None) };
+        let Some(plan) = holding.min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour)) else { return Ok(None) };
         let rates_qps: Vec<f64> = (0..STEP_COUNT).map(|k| STEP_LEAST * planned_qps * STEP_RATIO.powi(k)).collect();
         let least = vec![1; plan.pipelines[0].assignments.len()];
         let steps = ladder::steps(&problem, &plan, rates_qps, &least, steady);

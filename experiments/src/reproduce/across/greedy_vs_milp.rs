@@ -108,8 +108,8 @@ impl Row {
 /// The kind and size of the difference between two plans.
 fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
     let hardware = |plan: &Plan| -> Vec<String> {
-        let of = |a: &Assignment| format!("{}/{}", a.group.task, a.group.hardware);
-        let mut names: Vec<String> = plan.pipelines[0].assignments.iter().map(of).collect();
+        let describe_group = |a: &Assignment| format!("{}/{}", a.group.task, a.group.hardware);
+        let mut names: Vec<String> = plan.pipelines[0].assignments.iter().map(describe_group).collect();
         names.sort();
         names
     };
@@ -226,7 +226,7 @@ fn claim(rows: &[Row]) -> Claim {
             rows.iter().filter(|r| both_hold(&r.greedy, of(r))).filter_map(|r| r.ratio_to(of(r))).collect();
         (geometric_mean(&held), held.len())
     };
-    let held =
+    let count_holding =
         |of: fn(&Row) -> &Option<JudgedPlan>| rows.iter().filter(|r| of(r).as_ref().is_some_and(JudgedPlan::holds)).count();
     let (all, both) = mean(|r| &r.exact);
     Claim {
@@ -238,8 +238,8 @@ fn claim(rows: &[Row]) -> Claim {
              out, at most 1 % missed: greedy {} of {total}, exact {} of {total}",
             optional(all),
             optional(mean(|r| &r.loose).0),
-            held(|r| &r.greedy),
-            held(|r| &r.exact),
+            count_holding(|r| &r.greedy),
+            count_holding(|r| &r.exact),
             total = rows.len()
         ),
         verdict: Verdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),

@@ -8,8 +8,8 @@ use apportion_support::output::{optional, percent};
 /// The claim against one contender over all contests.
 fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
     let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
-    let never = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
-    let halved = ratios.iter().filter(|r| **r >= 2.0).count() + never;
+    let reached_by_ours_only = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
+    let halved = ratios.iter().filter(|r| **r >= 2.0).count() + reached_by_ours_only;
     let below = all.iter().filter_map(|t| t.ratio(contender).filter(|r| *r < 2.0).map(|r| format!("{} ({r:.2})", t.name)));
     let below: Vec<String> = below.collect();
     let unreached = all.iter().filter(|t| t.at_our_cost(contender).is_none_or(|a| a < ATTAINMENT)).count();
@@ -28,8 +28,9 @@ fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
 }
 
 /// The claim on settings of an earlier stretch.
-fn set_before_claim(all: &[StretchResult]) -> Claim {
-    let held = |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
+fn earlier_settings_claim(all: &[StretchResult]) -> Claim {
+    let count_reached =
+        |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
     let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
     let ratios: Vec<f64> = all.iter().filter_map(|t| Some(cost(t, HPA)? / cost(t, OURS)?)).collect();
     Claim {
@@ -37,12 +38,12 @@ fn set_before_claim(all: &[StretchResult]) -> Claim {
         seen: format!(
             "{} reached by ours in {} of {}, by HPA in {}; HPA then costs {} times as much on the mean",
             percent(ATTAINMENT),
-            held(OURS),
+            count_reached(OURS),
             all.len(),
-            held(HPA),
+            count_reached(HPA),
             optional(geometric_mean(&ratios))
         ),
-        verdict: Verdict::of(held(OURS) == all.len()),
+        verdict: Verdict::of(count_reached(OURS) == all.len()),
         why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: \
               its height and how \
               often it comes decide, and these differ between stretches."
@@ -112,7 +113,7 @@ pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
             RAY,
             "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes.",
         ),
-        set_before_claim(all),
+        earlier_settings_claim(all),
         fair_claim(all),
         surprised_claim(all),
     ]

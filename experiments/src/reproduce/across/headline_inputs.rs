@@ -41,7 +41,7 @@ pub fn read_stretches(lab: &Lab) -> Result<Stretches, Failure> {
     Ok(Stretches { seen, judged })
 }
 
-/// The pipelines with factors on the trace's rates, such that ten to twenty replicas serve them.
+/// The pipelines, each with a factor on the trace's rates that makes ten to twenty replicas necessary.
 pub fn read_pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure> {
     if lab.data.is_none() {
         let traffic = TRAFFIC.problem()?;
@@ -55,9 +55,9 @@ pub fn read_pipelines(lab: &Lab) -> Result<Vec<(String, Problem, f64)>, Failure>
         ("ext_dag_00", 2.0),
         ("ext_switch_00", 2.0),
     ];
-    let of = |(name, factor): (&str, f64)| {
+    let read_input = |(name, factor): (&str, f64)| {
         let problem = lab.problem(&format!("problems/{name}.json"), &TRAFFIC)?;
         Ok((name.to_owned(), contest_problem(&problem)?, factor))
     };
-    files.into_iter().take(lab.full_or_quick(files.len(), 1)).map(of).collect()
+    files.into_iter().take(lab.full_or_quick(files.len(), 1)).map(read_input).collect()
 }

@@ -1,4 +1,4 @@
-//! What came of each setting of each contender?
+//! Which result did each setting of each contender have?
 
 use super::contest::{Contest, Load, Point, Scaler, with_late_step};
 use super::system::Setting;

@@ -1,4 +1,6 @@
-//! What can scaling replicas not do? Serve a demand beyond the capacity of the most accurate variants on all devices.
+//! How many requests are in time when the demand exceeds the capacity of the most accurate variants on all devices?
+//!
+//! More replicas cannot help there. Accuracy scaling and dropping can.
 
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline};

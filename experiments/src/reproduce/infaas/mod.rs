@@ -1,4 +1,4 @@
-//! What do INFaaS's comparisons (section 6) say of this code?
+//! Do the results of INFaaS's comparisons (section 6) hold on this code?
 
 pub mod cost;
 pub mod decisions;

@@ -33,8 +33,8 @@ fn compared(lab: &Lab, problem: &Problem, cv: f64, seconds: usize) -> Result<Vec
     let mut rows: Vec<Row> = Vec::new();
     for planner in PLANNERS {
         let plan = lab.plan(problem, planner, Some(load(lab.seed)));
-        let judged = |plan: &Plan| replay(problem, plan, &load(lab.held_out_seed()), Dropping::Naive, Records::Skip);
-        let missed = plan.as_ref().map(judged).transpose()?.map(|run| drop_rate(&run.total));
+        let judge_plan = |plan: &Plan| replay(problem, plan, &load(lab.held_out_seed()), Dropping::Naive, Records::Skip);
+        let missed = plan.as_ref().map(judge_plan).transpose()?.map(|run| drop_rate(&run.total));
         let cost = plan.map(|p| p.cost_per_hour);
         let greedy = rows.first().map_or(cost, |r| r.cost);
         let ratio = cost.zip(greedy).map(|(c, g)| c / g);
@@ -108,10 +108,10 @@ fn plot_of(costs: &[Series], pipeline: &str) -> Plot {
 }
 
 fn cost_claims(rows: &[Row]) -> Vec<Claim> {
-    let of = |planner: Planner| rows.iter().filter(move |r| r.planner == planner);
-    let missed_by = |planner| of(planner).filter_map(|r| r.missed).collect::<Vec<f64>>();
+    let rows_of = |planner: Planner| rows.iter().filter(move |r| r.planner == planner);
+    let missed_by = |planner| rows_of(planner).filter_map(|r| r.missed).collect::<Vec<f64>>();
     let (greedy_missed, mean_missed) = (&missed_by(Planner::Greedy), &missed_by(Planner::CgMean));
-    let peak_over: Vec<(f64, f64)> = of(Planner::CgPeak).filter_map(|r| Some((r.cv, r.ratio?))).collect();
+    let peak_over: Vec<(f64, f64)> = rows_of(Planner::CgPeak).filter_map(|r| Some((r.cv, r.ratio?))).collect();
     let of_cv = |cv: f64| peak_over.iter().filter(|p| p.0 == cv).map(|p| p.1).collect::<Vec<_>>();
     let most = peak_over.iter().map(|p| p.1).fold(0.0, f64::max);
     let mean = |cv| optional(geometric_mean(&of_cv(cv)));

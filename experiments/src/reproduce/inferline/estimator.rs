@@ -1,4 +1,4 @@
-//! How near is a plan's tail on new loads to the tail that it was planned with (InferLine section 7.2, Fig. 8)?
+//! How close is the tail latency of a plan on new loads to its planned tail latency (InferLine section 7.2, Fig. 8)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, in_parallel, quantile, replay, with_pipeline};
 use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
@@ -27,7 +27,7 @@ impl Experiment {
         quantile(&self.measured_ms, 0.5)
     }
 
-    fn off(&self) -> f64 {
+    fn relative_error(&self) -> f64 {
         self.median_ms() / self.estimated_ms - 1.0
     }
 }
@@ -111,7 +111,7 @@ fn tails_table(found: &[Experiment]) -> Table {
             number(e.median_ms()),
             number(quantile(&e.measured_ms, 0.0)),
             number(quantile(&e.measured_ms, 1.0)),
-            format!("{:+.1} %", 100.0 * e.off()),
+            format!("{:+.1} %", 100.0 * e.relative_error()),
             format!("{} of {}", e.measured_ms.iter().filter(|p| **p > SLO_MS).count(), e.measured_ms.len()),
         ]);
     }
@@ -119,11 +119,11 @@ fn tails_table(found: &[Experiment]) -> Table {
 }
 
 fn claims(found: &[Experiment]) -> Vec<Claim> {
-    let close = found.iter().filter(|e| e.off().abs() <= CLOSE).count();
+    let close = found.iter().filter(|e| e.relative_error().abs() <= CLOSE).count();
     let below = found.iter().filter(|e| e.median_ms() <= SLO_MS).count();
     let above: usize = found.iter().map(|e| e.measured_ms.iter().filter(|p| **p > SLO_MS).count()).sum();
     let draws: usize = found.iter().map(|e| e.measured_ms.len()).sum();
-    let worst = found.iter().map(|e| e.off().abs()).fold(0.0, f64::max);
+    let worst = found.iter().map(|e| e.relative_error().abs()).fold(0.0, f64::max);
     vec![
         Claim {
             claimed: "Estimated and measured P99 are close in all four experiments (section 7.2, Fig. 8)".into(),

@@ -1,4 +1,4 @@
-//! What do InferLine's comparisons (section 7) say of this code?
+//! Do the results of InferLine's comparisons (section 7) hold on this code?
 
 pub mod cost;
 pub mod estimator;

@@ -1,4 +1,4 @@
-//! What is InferLine's tuner worth on ramps and bursts that the plan was not made for (section 7.2)?
+//! How much does InferLine's tuner help on ramps and bursts that the plan was not made for (section 7.2)?
 
 use super::tuner_claims::claims;
 use super::tuner_runs::{LOAD_MS, PLANNED_QPS, SLO_MS, run_pipeline};

@@ -55,7 +55,7 @@ fn peak_claim(all: &[&LoadResult]) -> Claim {
 }
 
 fn coarse_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
-    let of = |who| {
+    let describe_contender = |who| {
         let (least, mean, most) = cost_ratios(all, LoadResult::cost, (who, TunerContender::Ours));
         format!("{} missed at {mean:.2} times the cost ({least:.2} to {most:.2})", percent(mean_missed(all, who)))
     };
@@ -69,8 +69,8 @@ fn coarse_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
         seen: format!(
             "{} missed; from cg-mean {}, from cg-peak {}; on rising loads {} against {}",
             percent(mean_missed(all, TunerContender::Ours)),
-            of(TunerContender::MeanCoarse),
-            of(TunerContender::PeakCoarse),
+            describe_contender(TunerContender::MeanCoarse),
+            describe_contender(TunerContender::PeakCoarse),
             percent(ours),
             percent(mean_coarse)
         ),

@@ -190,8 +190,9 @@ pub fn run_pipeline(
     for change in changed_loads(lab) {
         lab.show_step(format!("inferline-tuner: {name}, {}", change.name));
         let runs = in_parallel(&TunerContender::ALL, |&who| {
-            let own = || lab.plan(problem, who.planner(), Some(load(&change.rates, change.arrivals, lab.held_out_seed())));
-            let plan = if who == TunerContender::Oracle { own() } else { plans[who as usize].clone() };
+            let plan_for_change =
+                || lab.plan(problem, who.planner(), Some(load(&change.rates, change.arrivals, lab.held_out_seed())));
+            let plan = if who == TunerContender::Oracle { plan_for_change() } else { plans[who as usize].clone() };
             let Some(plan) = plan else { return Ok(None) };
             let run = replay_contender(lab, problem, who, &plan, &change, &sample)?;
             Ok(Some((run, plan.cost_per_hour)))

@@ -13,11 +13,11 @@ const THREADS_MAX: usize = 2;
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> Result<R, Failure> + Sync) -> Result<Vec<R>, Failure> {
     let next = AtomicUsize::new(0);
     let work = || -> Vec<(usize, Result<R, Failure>)> {
-        let one = || {
+        let run_next = || {
             let at = next.fetch_add(1, Ordering::Relaxed);
             items.get(at).map(|item| (at, of(item)))
         };
-        std::iter::from_fn(one).collect()
+        std::iter::from_fn(run_next).collect()
     };
     let mut done = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS_MAX.min(items.len())).map(|_| scope.spawn(work)).collect();

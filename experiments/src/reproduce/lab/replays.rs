@@ -21,8 +21,8 @@ pub fn replay_unless_hopeless(
 ) -> Result<Option<Simulation>, Failure> {
     let expected: f64 = workload.traces.iter().map(expected_requests).sum();
     let misses_max = (HOPELESS * expected) as u64;
-    let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
-    let serving = Some(ServingPolicy { dropping, ..own });
+    let planned = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
+    let serving = Some(ServingPolicy { dropping, ..planned });
     let options = SimulateOptions { misses_max: Some(misses_max), serving, ..SimulateOptions::default() };
     match simulate(problem, plan, workload, &options) {
         Ok(run) => Ok(Some(run)),
@@ -82,8 +82,8 @@ pub fn replay_with_scenario(
     dropping: Dropping,
     scenario: Scenario<'_>,
 ) -> Result<Replay, Failure> {
-    let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
-    let serving = Some(ServingPolicy { dropping, ..own });
+    let planned = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
+    let serving = Some(ServingPolicy { dropping, ..planned });
     let options = SimulateOptions { requests: true, serving, ..SimulateOptions::default() };
     Ok(apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(anyhow::Error::new)?)
 }
@@ -95,7 +95,7 @@ fn replay_with(
     dropping: Dropping,
     options: SimulateOptions,
 ) -> Result<Simulation, Failure> {
-    let own = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
-    let options = SimulateOptions { serving: Some(ServingPolicy { dropping, ..own }), ..options };
+    let planned = plan.pipelines.first().map(|p| p.serving).unwrap_or_default();
+    let options = SimulateOptions { serving: Some(ServingPolicy { dropping, ..planned }), ..options };
     Ok(simulate(problem, plan, workload, &options).map_err(anyhow::Error::new)?)
 }

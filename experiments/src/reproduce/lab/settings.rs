@@ -1,4 +1,4 @@
-//! What is a run asked to do, and how does it get its problems, traces and plans?
+//! Which settings does a run have, and how does it get its problems, traces and plans?
 
 use super::problems::BuiltIn;
 use anyhow::anyhow;

@@ -1,4 +1,4 @@
-//! What are Loki's early dropping and rerouting worth while plans change (section 6.3)?
+//! How much do Loki's early dropping and rerouting help while plans change (section 6.3)?
 
 use super::rerouting::{compare_hand_made_plans, percent_of};
 use super::traffic::{Shape, loading_traffic_problem, shapes};
@@ -141,8 +141,8 @@ fn run_policies_of(
     reading: &Reading,
 ) -> Result<Vec<Replay>, Failure> {
     let runs = in_parallel(&reading.policies, |&p| planned.run(&shape.rates, lab.held_out_seed(), headroom, p))?;
-    let of = |run: Option<Replay>| run.ok_or_else(|| anyhow!("no plan to start with on {}", shape.name).into());
-    runs.into_iter().map(of).collect()
+    let require_run = |run: Option<Replay>| run.ok_or_else(|| anyhow!("no plan to start with on {}", shape.name).into());
+    runs.into_iter().map(require_run).collect()
 }
 
 fn table_row(reading: &Reading, shape: &Shape, headroom: f64, rows: &[Replay]) -> Vec<String> {
@@ -249,13 +249,13 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
         let shown: Vec<String> =
             reading.policies.iter().zip(&means).map(|(p, m)| format!("{} {}", p.name(), percent(*m))).collect();
         let runs = of_reading.missed[0].len();
-        let seen = |what: &str, policies| format!("{what} in {} of {runs} runs", of_reading.ordered(policies));
+        let describe_order = |what: &str, policies| format!("{what} in {} of {runs} runs", of_reading.ordered(policies));
         claims.push(Claim {
             claimed: format!(
                 "No dropping misses most, then last-task, then per-task dropping (section 6.3); here judged {}",
                 reading.name
             ),
-            seen: format!("on the mean {}; {}", shown.join(", "), seen("this order", 0..3)),
+            seen: format!("on the mean {}; {}", shown.join(", "), describe_order("this order", 0..3)),
             verdict: Verdict::of(means[..3].windows(2).all(|m| m[0] >= m[1])),
             why: match (reading.policies[2], reading.follows) {
                 (Dropping::PerTask, false) => {
@@ -272,7 +272,7 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
         });
         claims.push(Claim {
             claimed: format!("Rerouting misses less than per-task dropping (section 6.3); here judged {}", reading.name),
-            seen: format!("{} against {}; {}", percent(means[3]), percent(means[2]), seen("no more", 2..4)),
+            seen: format!("{} against {}; {}", percent(means[3]), percent(means[2]), describe_order("no more", 2..4)),
             verdict: Verdict::of(means[3] < means[2] - LESS_MIN),
             why: match reading.follows {
                 true => format!(

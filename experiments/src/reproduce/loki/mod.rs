@@ -1,4 +1,4 @@
-//! What do Loki's comparisons (section 6) say of this code?
+//! Do the results of Loki's comparisons (section 6) hold on this code?
 
 pub mod capacity;
 pub mod dropping;

@@ -18,15 +18,15 @@ const POINT_SECONDS: usize = 10;
 /// Points of a run over time: missed in percent, accuracy, replicas.
 fn over_time(run: &Replay) -> [Vec<(f64, f64)>; 3] {
     let mut points: [Vec<(f64, f64)>; 3] = Default::default();
-    let of = |at: usize| {
+    let requests_at = |at: usize| {
         run.simulation.requests.iter().filter(move |r| r.arrival.as_millis() as usize / (1000 * POINT_SECONDS) == at)
     };
     let length = run.windows.len().div_ceil(POINT_SECONDS);
     for at in 0..length {
         let x = (at * POINT_SECONDS) as f64;
-        let n = of(at).count();
-        let ok = of(at).filter(|r| r.outcome == apportion_estimator::Outcome::Ok).count();
-        let answered = || of(at).filter(|r| r.outcome.is_answered());
+        let n = requests_at(at).count();
+        let ok = requests_at(at).filter(|r| r.outcome == apportion_estimator::Outcome::Ok).count();
+        let answered = || requests_at(at).filter(|r| r.outcome.is_answered());
         if n > 0 {
             points[0].push((x, 100.0 * (1.0 - ok as f64 / n as f64)));
         }

@@ -79,8 +79,9 @@ struct Case {
 
 impl Case {
     fn all() -> Vec<Self> {
-        let of = |first| SMALL.iter().flat_map(move |&small| LOADS.iter().map(move |&load| Self { first, small, load }));
-        FIRST.into_iter().flat_map(of).collect()
+        let cases_of =
+            |first| SMALL.iter().flat_map(move |&small| LOADS.iter().map(move |&load| Self { first, small, load }));
+        FIRST.into_iter().flat_map(cases_of).collect()
     }
 
     fn first_ms(self) -> f64 {
@@ -170,13 +171,13 @@ pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failur
 }
 
 fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
-    let of = |first: u32, small: f64| -> Vec<&[f64; 4]> {
+    let runs_of = |first: u32, small: f64| -> Vec<&[f64; 4]> {
         let is_so = |case: &Case| case.first == first && case.small == small;
         cases.iter().zip(runs).filter(|(case, _)| is_so(case)).map(|(_, run)| &run.0).collect()
     };
     let is_best = |missed: &&[f64; 4]| missed[..3].iter().all(|m| missed[3] <= *m);
     let line = |first: u32, small: f64| {
-        let rows = of(first, small);
+        let rows = runs_of(first, small);
         let mean = |p: usize| percent(mean(&rows.iter().map(|m| m[p]).collect::<Vec<_>>()));
         let best = rows.iter().copied().filter(|m| is_best(m)).count();
         let (first_ms, small_ms) = (FIRST_MS * f64::from(first), small * LARGE_MS);
@@ -190,7 +191,7 @@ fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
     };
     let lines: Vec<String> =
         FIRST.iter().flat_map(|&f| SMALL.iter().map(move |&s| (f, s))).map(|(f, s)| line(f, s)).collect();
-    let is_reached = of(FIRST[0], SMALL[2]).iter().all(is_best);
+    let is_reached = runs_of(FIRST[0], SMALL[2]).iter().all(is_best);
     Claim {
         claimed: "Rerouting misses least (section 6.3); here where the next task has a faster variant with all its \
                   capacity to spare, after a \

@@ -1,4 +1,4 @@
-//! What is each part of PARD worth, in pairs of runs on the same arrivals (section 5.3)?
+//! How much does each part of PARD help, in pairs of runs on the same arrivals (section 5.3)?
 
 use super::case::{first_names, make_case, ratio, run_policies, seeds, traces};
 use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, interval, invalid_rate, mean, with_interval};
@@ -114,7 +114,7 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-/// The claim of section 5.3. `better` policies drop less than the full one; `open` differences are not told from chance.
+/// The claim of section 5.3. `better` policies drop less than the full one. `open` differences may be chance.
 fn claim(better: &[String], open: &[String]) -> Claim {
     Claim {
         claimed: "Each ablation drops more than the full policy (section 5.3)".into(),

@@ -47,7 +47,7 @@ pub fn traces(lab: &Lab) -> Result<Vec<BurstyTrace>, Failure> {
 /// Queries per second that each task of a plan serves with full batches.
 pub fn capacities_qps(problem: &Problem, plan: &Plan) -> Vec<f64> {
     let pipeline = &problem.pipelines[0];
-    let of = |a: &Assignment| -> f64 {
+    let capacity_of_group = |a: &Assignment| -> f64 {
         let place = pipeline.task_named(&a.group.task).zip(problem.hardware_named(&a.group.hardware));
         let variant = place.and_then(|(t, h)| {
             let variant = pipeline.task(t).variants.iter().find(|v| v.name == a.group.variant)?;
@@ -56,7 +56,7 @@ pub fn capacities_qps(problem: &Problem, plan: &Plan) -> Vec<f64> {
         variant.map_or(0.0, |row| f64::from(a.replicas) * row.throughput_qps())
     };
     let assignments = &plan.pipelines[0].assignments;
-    let task = |name: &str| -> f64 { assignments.iter().filter(|a| a.group.task == name).map(of).sum() };
+    let task = |name: &str| -> f64 { assignments.iter().filter(|a| a.group.task == name).map(capacity_of_group).sum() };
     pipeline.tasks.iter().map(|t| task(&t.name)).collect()
 }
 
@@ -104,13 +104,13 @@ pub struct PolicyResult {
 /// Runs policies on one draw of a case's load. Results are in their order.
 pub fn run_policies(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec<PolicyResult>, Failure> {
     let workload = case.workload(seed);
-    let one = |&policy: &Dropping| {
+    let run_policy = |&policy: &Dropping| {
         let run = replay(&case.problem, &case.plan, &workload, policy, Records::Keep)?;
         let seconds = Seconds::of(&run.requests);
         let overloaded = seconds.overloaded(case.capacity_qps, DRAIN_SECONDS);
         Ok(PolicyResult { policy, goodput: seconds.goodput_qps(&overloaded), estimate: run.total })
     };
-    policies.iter().map(one).collect()
+    policies.iter().map(run_policy).collect()
 }
 
 /// Runs PARD on one draw of a case's load, with these settings of its estimate.

@@ -127,7 +127,7 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
     let below: Vec<String> = heavy.iter().filter(|d| d.gain < 1.16).map(|d| d.case.clone()).collect();
     let lost: Vec<&Duel> = duels.iter().filter(|d| d.gain < 1.0).collect();
     let wasted: Vec<&Duel> = duels.iter().filter(|d| !d.wastes_less).collect();
-    let of = |what: &str, behind: &[&Duel]| match behind {
+    let describe_exceptions = |what: &str, behind: &[&Duel]| match behind {
         [] => format!("{what} in all {} comparisons", duels.len()),
         _ => format!("not {what} in {} of {}: {}", behind.len(), duels.len(), first_names(&names_of_duels(behind))),
     };
@@ -160,13 +160,13 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
         },
         Claim {
             claimed: "More goodput than nexus and clipper++ on every bursty trace (aim)".into(),
-            seen: of("ahead", &lost),
+            seen: describe_exceptions("ahead", &lost),
             verdict: open_or(lost.is_empty()),
             why: explain_losses(&lost),
         },
         Claim {
             claimed: "Less computation wasted than nexus and clipper++ (abstract: 1.5 to 62 times less)".into(),
-            seen: of("lower", &wasted),
+            seen: describe_exceptions("lower", &wasted),
             verdict: open_or(wasted.is_empty()),
             why: explain_losses(&wasted),
         },

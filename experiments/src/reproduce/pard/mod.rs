@@ -1,4 +1,4 @@
-//! What do PARD's comparisons (section 5) say of this code?
+//! Do the results of PARD's comparisons (section 5) hold on this code?
 
 pub mod ablations;
 mod case;

@@ -1,4 +1,4 @@
-//! What did the modules of one run measure second by second (PARD section 5.3)?
+//! Which times did the modules of one run measure in each second (PARD section 5.3)?
 
 use crate::reproduce::lab::{mean_ms, variance};
 use apportion_estimator::ModulePeriod;
@@ -22,13 +22,13 @@ pub struct Spread {
 }
 
 impl ModuleTimes {
-    /// Of reports by period, then by module.
+    /// Module times from reports by period, then by module.
     pub fn new(periods: Vec<ModulePeriod>, modules: usize) -> Self {
         assert!(periods.len().is_multiple_of(modules), "a report of each module for each period");
         Self { periods, modules }
     }
 
-    /// How many seconds there are.
+    /// Number of seconds.
     pub fn seconds(&self) -> usize {
         self.periods.len() / self.modules
     }
@@ -42,7 +42,7 @@ impl ModuleTimes {
         mean_ms(self.at(second, module).queries.entries.iter().map(|e| e.queued))
     }
 
-    /// The same over all modules together.
+    /// The same, summed over all modules.
     pub fn queueing_ms(&self, second: usize) -> f64 {
         (0..self.modules).map(|m| self.queued_ms(second, m)).sum()
     }
@@ -101,8 +101,9 @@ impl ModuleTimes {
 
     /// How often the order of a module's queues changed, over all modules.
     pub fn switches(&self) -> usize {
-        let of = |m| (1..self.seconds()).filter(move |&s| self.is_high_first(s, m) != self.is_high_first(s - 1, m)).count();
-        (0..self.modules).map(of).sum()
+        let switches_of_module =
+            |m| (1..self.seconds()).filter(move |&s| self.is_high_first(s, m) != self.is_high_first(s - 1, m)).count();
+        (0..self.modules).map(switches_of_module).sum()
     }
 
     /// Share of the modules' seconds in which queries with the most time left came first.

@@ -38,7 +38,7 @@ impl LossPlaces {
         mean(&self.shares.iter().map(|s| s[place]).collect::<Vec<_>>())
     }
 
-    fn between(&self, places: std::ops::Range<usize>) -> f64 {
+    fn share_between(&self, places: std::ops::Range<usize>) -> f64 {
         places.map(|p| self.at(p)).sum()
     }
 }
@@ -104,7 +104,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 }
 
 /// A claim that most losses lie at a place. `share` of them did.
-fn concentrated(claimed: &str, share: f64) -> Claim {
+fn concentration_claim(claimed: &str, share: f64) -> Claim {
     Claim {
         claimed: claimed.into(),
         seen: format!("{} of them", percent(share)),
@@ -114,14 +114,14 @@ fn concentrated(claimed: &str, share: f64) -> Claim {
 }
 
 fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
-    let of = |policy: Dropping| &all[POLICIES.iter().position(|p| *p == policy).expect("it was run")];
-    let early = |policy| of(policy).between(0..2);
-    let later = |policy| of(policy).between(modules / 2..modules + 1);
-    let last = |policy| of(policy).between(modules - 1..modules + 1);
-    let invalid = |policy| mean(&of(policy).invalid);
+    let losses_of = |policy: Dropping| &all[POLICIES.iter().position(|p| *p == policy).expect("it was run")];
+    let early = |policy| losses_of(policy).share_between(0..2);
+    let later = |policy| losses_of(policy).share_between(modules / 2..modules + 1);
+    let last = |policy| losses_of(policy).share_between(modules - 1..modules + 1);
+    let invalid = |policy| mean(&losses_of(policy).invalid);
     vec![
-        concentrated("PARD's drops are concentrated in the first two modules (section 5.3)", early(Dropping::Pard)),
-        concentrated("pard-split's drops are concentrated there too (section 5.3)", early(Dropping::PardSplit)),
+        concentration_claim("PARD's drops are concentrated in the first two modules (section 5.3)", early(Dropping::Pard)),
+        concentration_claim("pard-split's drops are concentrated there too (section 5.3)", early(Dropping::PardSplit)),
         Claim {
             claimed: "Most of what nexus drops is dropped in the latter half (sections 3.2 and 5.2)".into(),
             seen: format!("{} from the middle module on, late ones included", percent(later(Dropping::Nexus))),

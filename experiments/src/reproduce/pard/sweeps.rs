@@ -38,11 +38,11 @@ fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
 fn sweep_foresight(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
     let trace = traces(lab)?.remove(lab.full_or_quick(1, 0));
     let Some(made) = make_case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
-    let one = |&(value, foresight): &(f64, Foresight)| {
+    let run_setting = |&(value, foresight): &(f64, Foresight)| {
         lab.show_step(format!("{name}: {value}"));
         Ok(Swept { value, rows: vec![run_with_foresight(&made, foresight, lab.held_out_seed())?] })
     };
-    let rows = in_parallel(ways, one)?;
+    let rows = in_parallel(ways, run_setting)?;
     Ok((trace.name, rows))
 }
 
@@ -150,8 +150,9 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
         }
     }
     let (table, series) = swept_report(&rows, "SLO ms");
-    let least = |r: &&Swept| r.rows[1..].iter().all(|o| drop_rate(&r.rows[0].estimate) <= drop_rate(&o.estimate));
-    let wins = rows.iter().filter(least).count();
+    let pard_drops_least =
+        |r: &&Swept| r.rows[1..].iter().all(|o| drop_rate(&r.rows[0].estimate) <= drop_rate(&o.estimate));
+    let wins = rows.iter().filter(pard_drops_least).count();
     Ok(Report {
         name: "pard-slo",
         title: "Dropping policies under tight and loose SLOs",
@@ -200,8 +201,8 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
         }
     }
     let above: Vec<&Swept> = rows.iter().filter(|r| r.value > 1.0).collect();
-    let most = |r: &&&Swept| r.rows[1..].iter().all(|o| goodput(&r.rows[0]) >= goodput(o));
-    let wins = above.iter().filter(most).count();
+    let pard_serves_most = |r: &&&Swept| r.rows[1..].iter().all(|o| goodput(&r.rows[0]) >= goodput(o));
+    let wins = above.iter().filter(pard_serves_most).count();
     Ok(Report {
         name: "pard-stress",
         title: "Dropping policies under steady overload",

@@ -20,7 +20,7 @@ pub fn version(include: &Path) -> [i32; 3] {
     })
 }
 
-/// What differs between the bindings and the header in the folder `include`, one text each.
+/// The differences between the bindings and the header in the folder `include`, one text each.
 pub fn differences(bindings: &Bindings, include: &Path) -> Vec<String> {
     let mut found = layouts(bindings);
     let names = names(include);

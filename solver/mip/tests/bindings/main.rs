@@ -50,7 +50,7 @@ fn include() -> PathBuf {
     of_version.unwrap_or_else(|| panic!("no header of HiGHS {version:?} among {found:?}")).clone()
 }
 
-/// What differs between a text of bindings and the header.
+/// The differences between a text of bindings and the header.
 fn differences(text: &str, include: &Path) -> Vec<String> {
     match Bindings::read(text) {
         Ok(bindings) => header::differences(&bindings, include),

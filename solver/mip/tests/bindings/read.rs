@@ -113,7 +113,7 @@ fn measured(layout: &str, mark: &str) -> Option<String> {
     Some(measure.rsplit_once("- ")?.1.to_owned())
 }
 
-/// A struct of which the size, the alignment and every offset are told.
+/// A struct with its size, its alignment and every offset, as the bindings assert them.
 fn structure(name: &str, fields: &str, layout: &str) -> Option<Struct> {
     let offset = |field: &str| measured(layout, &format!("Offset of field: {name}::{field}")).unwrap_or_default();
     let fields = typed(fields)?.into_iter().map(|(field, rust)| {

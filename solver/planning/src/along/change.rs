@@ -1,8 +1,8 @@
 //! Is a new plan worth the change? Our own rule compares the costs of both plans under the loads of the last minute.
 //!
-//! A plan that is cheaper now may have been dearer half a minute ago. While the new plan loads, both plans are held and
-//! paid for. So the new plan must save more over the compared periods than its change costs. The simulated and the real
-//! control plane both use this rule.
+//! A plan that is cheaper now may have been more expensive half a minute ago. While the new plan loads, both plans are
+//! held and paid for. So the new plan must save more over the compared periods than its change costs. The simulated and
+//! the real control plane both use this rule.
 
 use std::collections::VecDeque;
 
@@ -90,7 +90,7 @@ impl Comparison {
         self.mean(self.new)
     }
 
-    /// What the change costs, spread over the compared time, per hour.
+    /// Cost of the change per hour, spread over the compared time.
     #[must_use]
     pub fn change_per_hour(&self) -> f64 {
         self.mean(self.change)

@@ -1,4 +1,4 @@
-//! What does the caller learn: the outcome, the report, the reasons?
+//! Which answer does the caller get: outcome, report, reasons?
 
 pub(crate) mod explain;
 pub(crate) mod infeasible;

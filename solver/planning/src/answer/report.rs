@@ -18,7 +18,7 @@ pub(crate) fn empty_report(options: &PlanOptions) -> PlanningReport {
     }
 }
 
-/// Outcome and report for a plan, with its estimate or with the reason why there is none.
+/// Outcome and report for a plan, with its estimate or with the reason why the estimate is missing.
 pub(crate) fn report_plan(
     problem: &Problem,
     options: &PlanOptions,

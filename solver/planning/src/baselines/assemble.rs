@@ -1,4 +1,4 @@
-//! Which plan do groups and their traffic shares mean? Routing ignores the history of a query: every sender splits its
+//! How do groups and their traffic shares become a plan? Routing ignores the history of a query: every sender splits its
 //! queries for a task in the same way.
 
 use crate::exact::solution::plan::{FLOW_STAGES_MAX, cost_per_hour};

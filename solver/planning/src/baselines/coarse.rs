@@ -35,7 +35,7 @@ pub(crate) enum Rate {
     Peak,
 }
 
-/// Plans each pipeline as a unit, replicated for a rate of the trace (the default one without any).
+/// Plans each pipeline as a unit, replicated for a rate of the trace. Without a trace it uses the default trace.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
@@ -148,7 +148,7 @@ fn place(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, on: Option<Har
     best.map(|(_, _, place)| place)
 }
 
-/// The rate of a pipeline's trace, in queries of the root per second; up to where the limits end the count.
+/// The rate of a pipeline's trace, in queries of the root per second. The count ends when a limit is reached.
 pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: Rate, limits: &Limits) -> f64 {
     /// Arrivals between two checks of the limits.
     const ARRIVALS_PER_CHECK: u64 = 1 << 16;

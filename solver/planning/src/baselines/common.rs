@@ -34,7 +34,7 @@ pub(super) fn with_part(problem: &Problem, part: f64) -> Problem {
     problem.changed(|d| d.pipelines = pipelines).expect("less demand makes no problem invalid")
 }
 
-/// The largest part of the demand, from 0 to 1, for which there is a plan, to a relative precision; `None` if none is.
+/// The largest part of the demand, from 0 to 1, that has a plan, to a relative precision. `None` if no part has a plan.
 pub(super) fn largest_part<T>(
     precision: f64,
     mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason>,
@@ -65,7 +65,7 @@ pub(super) fn largest_part<T>(
     Ok(Some(best))
 }
 
-/// The answer for what was found, replayed on the trace of the options or on the default one.
+/// The answer with a baseline's plan, replayed on the trace of the options or on the default trace.
 pub(super) fn answer(problem: &Problem, options: &PlanOptions, found: BaselinePlan) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);

@@ -82,7 +82,7 @@ impl Kept {
         Self((0..pipeline.tasks.len()).map(|t| pipeline.most_accurate(TaskIndex(t)).collect()).collect())
     }
 
-    /// Where a variant stands among those that stay.
+    /// The position of a variant among the kept variants.
     fn position(&self, task: TaskIndex, variant: VariantIndex) -> Option<VariantIndex> {
         self.0[task.get()].iter().position(|&v| v == variant).map(VariantIndex)
     }

@@ -41,7 +41,7 @@ const FILLED_AT_ONCE: u64 = 256;
 /// Estimates that change by less, relative, have settled.
 const SETTLED: f64 = 1e-6;
 
-/// Plans each task alone.
+/// Plans each task by itself.
 pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits().for_search();
     let whole = match plan_until(problem, options.gap, &limits, StopRule::Settled) {
@@ -88,8 +88,9 @@ enum StopRule {
     Carried,
 }
 
-/// What each task runs once estimates have settled, or the last that carries its load if they never do; `None` if nothing
-/// does. The first estimates are with the most accurate variants, or with the least accurate where those are too many.
+/// The groups of each task when the demand estimates have settled. If they never settle: the last groups that carry their
+/// load. `None` if no groups carry their load. The first estimates use the most accurate variants, or the least accurate
+/// ones if no plan serves that many queries.
 fn plan_until(
     problem: &Problem,
     gap: f64,

@@ -1,4 +1,4 @@
-//! Many pipelines that compete for the devices of one cluster: how long dividing them takes, and how good the proof is.
+//! Many pipelines compete for the devices of one cluster. How long does the division take, and how good is the proof?
 
 use super::drawn::{Draw, Shape, problem as drawn_problem};
 use crate::exact::model::space::Space;
@@ -32,9 +32,11 @@ pub struct ClusterRow {
     pub elapsed: Duration,
 }
 
-/// A cluster of `devices` equal devices for `pipelines` pipelines, in mode `max_accuracy`. The pipelines are those of `templates`
-/// in turn (problems of one pipeline on one kind of device; others are left out), or drawn ones where there are none. Their
-/// weights and parts of the cluster are drawn from the seed; demands follow, such that the devices are scarce and suffice.
+/// A cluster of `devices` equal devices for `pipelines` pipelines, in mode `max_accuracy`.
+///
+/// The pipelines are those of `templates` in turn. Templates with several pipelines or several kinds of device are left
+/// out. Without templates the pipelines are drawn. Weights and parts of the cluster are drawn from the seed. The demands
+/// follow from them, so that the devices are scarce but enough.
 #[must_use]
 pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64) -> Problem {
     let usable = |p: &&Problem| p.hardware.len() == 1 && p.pipelines.len() == 1;
@@ -94,7 +96,7 @@ fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
     PROBE_QPS * devices * (WANTED / full).min(LEANEST_MAX / least)
 }
 
-/// Searches for the best division of a cluster, for at most `limit`, by the clock `now`. Replaying the plan is not part of it.
+/// Searches for the best division of a cluster, for at most `limit`, by the clock `now`. The plan is not replayed.
 #[must_use]
 pub fn divide(problem: &Problem, gap: f64, limit: Duration, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ClusterRow {
     let start = now();

@@ -1,4 +1,4 @@
-//! Problems drawn from a seed: what benchmarks plan where no real profiles are at hand, and what tests compare planners on.
+//! Which problems are drawn from a seed? Benchmarks without real profiles plan them, and tests compare planners on them.
 
 use apportion_domain::{
     AccuracyModel, Edge, Hardware, HardwareIndex, Objective, Partial, Pipeline, PipelineDraft, Problem, ProblemDraft,
@@ -6,7 +6,7 @@ use apportion_domain::{
 };
 use std::collections::BTreeMap;
 
-/// What is drawn.
+/// The kinds of problems that can be drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// How many pipelines.

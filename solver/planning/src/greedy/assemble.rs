@@ -1,4 +1,4 @@
-//! Which plan do settings mean: assignments, flows, accuracy, tables?
+//! How do the settings of all tasks become a plan: assignments, flows, accuracy, tables?
 
 use super::search::{GreedySearch, TaskSetting};
 use crate::routing;

@@ -31,7 +31,7 @@ impl GreedySearch<'_> {
         verdict
     }
 
-    /// The same, while a second thread, if there is one, judges the settings that are asked for next unless these hold.
+    /// Judges settings. At the same time a second thread judges `next`, the settings that follow if these are infeasible.
     pub(super) fn check_settings_before(&self, settings: &[TaskSetting], next: Option<&[TaskSetting]>) -> Verdict {
         match next {
             Some(next) if rayon::current_num_threads() > 1 => {

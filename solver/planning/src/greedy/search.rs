@@ -1,4 +1,4 @@
-//! What is known during one greedy search, and what do settings of all tasks come to?
+//! Which plan, cost and load follow from the settings of all tasks during one greedy search?
 
 use super::verdicts::VerdictCache;
 use crate::exact::model::latency::finish_times;

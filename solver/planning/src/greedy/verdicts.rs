@@ -4,7 +4,7 @@ use apportion_domain::{HardwareIndex, Share};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// What tells settings of one search apart: for each task its hardware, share, batch and replicas. The variants are given.
+/// The key of settings in one search: hardware, share, batch and replicas of each task. The variants are fixed.
 pub(super) type SettingsKey = Vec<(HardwareIndex, Share, u32, u32)>;
 
 /// Most verdicts that are remembered: some hundred bytes each. One search asks for some thousands.

@@ -1,4 +1,4 @@
-//! How long scaling problems take: generated ones, for a command to print.
+//! How long do scaling problems take to solve? The problems are generated, and a command prints the times.
 
 use super::greedy;
 use super::program::{Program, plan_of};
@@ -21,11 +21,11 @@ pub const PROBLEMS: u64 = 20;
 /// One problem, solved in three ways.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingRow {
-    /// What the exact search says.
+    /// Status of the exact search.
     pub status: PlanStatus,
     /// The optimum, if there is a plan.
     pub value: Option<f64>,
-    /// What HiGHS says the optimum is.
+    /// The optimum that HiGHS finds.
     pub highs_value: Option<f64>,
     /// The heuristic's value, if it finds a plan.
     pub greedy_value: Option<f64>,
@@ -37,7 +37,8 @@ pub struct ScalingRow {
     pub greedy: Duration,
 }
 
-/// Solves a problem by the exact search, by HiGHS on the integer programme of INFaaS, and by the heuristic, by the clock `now`.
+/// Solves a problem by the exact search, by HiGHS on the integer programme of INFaaS, and by the heuristic. Times are
+/// read from the clock `now`.
 #[must_use]
 pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ScalingRow {
     let limits = Limits::new(now.clone());
@@ -60,9 +61,11 @@ pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Se
     ScalingRow { status, value: optimum, highs_value: value(highs_found).1, greedy_value, exact, highs, greedy }
 }
 
-/// A problem like the sample files: for each application CPU variants of low throughput, GPU variants priced by their memory,
-/// and one on an inference accelerator, two thirds of them within the SLO; resources in proportion to the applications, so
-/// that the cheapest choices together exceed them. `room` scales the resources; 1 is the samples' proportion.
+/// A problem in the proportions of the sample files.
+///
+/// Each application has CPU variants of low throughput, GPU variants priced by their memory, and one variant on an
+/// inference accelerator. Two thirds of them are within the SLO. The resources grow with the number of applications, and
+/// the cheapest choices together exceed them. `room` scales the resources; 1 is the proportion of the samples.
 #[must_use]
 pub fn scaling_problem(applications: usize, variants: usize, room: f64, seed: u64) -> ScalingProblem {
     let mut draw = Draw::new(seed);

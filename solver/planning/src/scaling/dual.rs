@@ -106,7 +106,7 @@ fn cheapest(
 }
 
 /// An upper bound of the price of any cover that needs every replica. Its capacity is below the needed load plus one
-/// replica, and no part is dearer than the dearest query per second. `None` if no variant can cover some load.
+/// replica, and no part costs more than the most expensive query per second. `None` if no variant can cover some load.
 fn price_max(program: &Program) -> Option<f64> {
     let mut sum = 0.0;
     for cover in program.covers.iter().filter(|c| c.needed > 0.0) {

@@ -239,7 +239,7 @@ fn choice(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: 
     LoadCover { price: cover.price(&counts), uses: (0..resources).map(use_of).collect(), counts, priced }
 }
 
-/// Removes covers that another cover dominates: it is not dearer and uses no more of any resource.
+/// Removes covers that another cover dominates. A dominating cover costs no more and uses no more of any resource.
 fn undominated(mut choices: Vec<LoadCover>) -> Vec<LoadCover> {
     choices.sort_by(|a, b| a.price.total_cmp(&b.price));
     let mut kept: Vec<LoadCover> = Vec::with_capacity(choices.len());

@@ -1,9 +1,13 @@
 //! Why does a scaling problem have no plan, and which smallest single change of its file gives one?
 //!
 //! First, a cause that no number of replicas can fix: an application has no variant within its SLO. Then one value at a
-//! time is relaxed, and a search says how far. The values are the total of a resource (its least use if all others
-//! hold), the load of an application (the largest capacity that it can have beside the others), and an SLO (the least
-//! latency of a variant whose growth gives a plan). All three results are exact.
+//! time is relaxed, and a search says how far:
+//!
+//! - the total of a resource: its least use if all others hold;
+//! - the load of an application: the largest capacity that it can have beside the others;
+//! - an SLO: the least latency of a variant whose growth gives a plan.
+//!
+//! All three results are exact.
 
 use super::greedy;
 use super::ilp;

@@ -15,7 +15,7 @@ use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem
 use apportion_estimator::{Simulation, Workload};
 use apportion_mip::Limits;
 
-/// Most rounds (`formats.md`, "Commands").
+/// Most rounds of the check loop.
 pub(crate) const ROUNDS_MAX: u32 = 8;
 /// Most rounds spent on a better plan once one holds.
 const REFINEMENTS_MAX: u32 = 3;

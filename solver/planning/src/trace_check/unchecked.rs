@@ -1,4 +1,4 @@
-//! What does one search give without a trace to check it on?
+//! Which plan does one search give if there is no trace to check it on?
 
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;

@@ -1,4 +1,4 @@
-//! What is known at one point of a frontier?
+//! Which result does one point of a frontier have: a plan, a bound, or a proof that no plan exists?
 
 use apportion_domain::{Binding, ObjectiveStep, ObjectiveValue, Plan, PlanStatus, Shortfall, StopReason};
 

@@ -57,7 +57,7 @@ impl<'a> RelaxationSearch<'a> {
         }
     }
 
-    /// The value nearest to the present one with which there is a plan; `None` if there is none, or if the time is up.
+    /// The value nearest to the present one that makes a plan possible. `None` if no value does, or if the time is up.
     pub fn least(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
         if let Some(steps) = limit.steps(self.problem) {
             return self.first_step(limit, &steps, limits);

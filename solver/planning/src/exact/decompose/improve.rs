@@ -82,7 +82,7 @@ impl JointProblem<'_> {
         whole
     }
 
-    /// A plan of the same accuracy that costs less, or has fewer replicas; this plan if there is none.
+    /// A plan of the same accuracy that costs less or has fewer replicas, or else this plan.
     pub fn cheaper(&self, sub: &Subproblem, column: Column, room: Option<&Room>) -> Column {
         let Some(second) = self.second.filter(|_| self.goal == Goal::Accuracy) else { return column };
         let shared = &self.master.shared;

@@ -1,4 +1,4 @@
-//! What is known about a joint problem while its pipelines are solved one by one?
+//! Which plans and bounds of a joint problem are known while its pipelines are solved one by one?
 
 use super::master::{Master, Shared};
 use super::sub::{Column, Subproblem};

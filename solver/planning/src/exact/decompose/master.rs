@@ -71,7 +71,7 @@ pub(super) struct Duals {
     pub lambda: Vec<f64>,
 }
 
-/// What the relaxed master programme minimises.
+/// The goal of the relaxed master programme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MasterGoal {
     /// The goal of the joint problem.

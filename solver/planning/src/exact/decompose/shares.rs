@@ -1,4 +1,4 @@
-//! What is each number of equal devices worth to each pipeline? It is solved only where it matters.
+//! Which value does each number of equal devices have for each pipeline? Only the necessary values are computed.
 //!
 //! Let `v_g(n)` be the highest accuracy of pipeline g on n devices, weighted. Upper bounds are the envelope of the linear
 //! relaxation (`stage::envelope`) and every line `lambda n - L_g(lambda)` that column generation proved. Lower bounds are
@@ -191,7 +191,7 @@ fn divided(joint: &JointProblem<'_>, curves: &[ValueCurve], hardware: usize, dev
     joint.joined(columns?)
 }
 
-/// A plan of the same value with fewer replicas, if there is one.
+/// A plan of the same value with fewer replicas, if one exists.
 fn with_fewer_replicas(joint: &JointProblem<'_>, p: usize, curve: &ValueCurve, column: Column, hardware: usize) -> Column {
     let sub = &joint.subs[p];
     if joint.second.is_none() || joint.limits.exceeded() || sub.weight <= 0.0 {

@@ -44,11 +44,11 @@ pub(super) struct Column {
 pub(super) struct PricedColumn {
     /// The best plan found.
     pub column: Option<Column>,
-    /// No plan costs less; infinite if there is none.
+    /// No plan costs less. Infinite if no plan exists.
     pub bound: f64,
 }
 
-/// A question to one pipeline.
+/// The search for a plan of one pipeline at given prices.
 #[derive(Clone, Copy)]
 pub(super) struct PricedQuestion<'a> {
     /// Goal beside the prices: `Accuracy`, `Replicas`, `Switching`, `Nothing`, or `CostAndSwitching` with whole
@@ -116,7 +116,7 @@ impl Subproblem {
         self.problem.changed(change).expect("counts and budgets within the old ones are valid")
     }
 
-    /// Most devices of each type that a plan of this pipeline can be worth having.
+    /// Most devices of each type that can be useful to this pipeline.
     pub fn devices_max(&self) -> Vec<f64> {
         let mut most = vec![0.0; self.problem.hardware.len()];
         for group in &self.part().groups {

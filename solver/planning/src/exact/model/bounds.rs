@@ -6,7 +6,7 @@ use apportion_domain::{
     AccuracyModel, Mode, ObjectiveStep, Pipeline, PipelineIndex, Problem, SLACK, TaskIndex, VariantIndex,
 };
 
-/// Whether the objective's value is to be large.
+/// Whether the objective is maximised.
 pub(crate) fn is_maximised(problem: &Problem, step: Option<ObjectiveStep>) -> bool {
     step == Some(ObjectiveStep::Accuracy) || problem.objective.mode == Mode::MaxAccuracy
 }

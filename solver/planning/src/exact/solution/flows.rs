@@ -10,7 +10,7 @@ use apportion_mip::{Ending, Formulation, Limits};
 /// Shares below this are noise of the solver.
 pub(crate) const FLOW_MIN: f64 = 1e-12;
 
-/// The flows of highest weighted accuracy that a choice can carry; `None` if it can carry the demand in no way.
+/// The flows of highest weighted accuracy that a choice can carry; `None` if it cannot carry the demand.
 pub(crate) fn flows(
     problem: &Problem,
     space: &Space,

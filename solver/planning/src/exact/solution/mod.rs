@@ -1,4 +1,4 @@
-//! What plan do the numbers of a solution mean, and what is it worth?
+//! How do the numbers of a solution become a plan, and what is its value?
 
 pub(crate) mod choice;
 pub(crate) mod deployed;

@@ -1,4 +1,4 @@
-//! What is a choice worth by the problem's objective?
+//! Which value does a choice have by the problem's objective?
 
 use super::choice::Choice;
 use super::flows::accuracy;
