@@ -1,4 +1,4 @@
-//! The vocabulary that every other crate speaks.
+//! The nouns that every other crate uses.
 //!
 //! What belongs here: the nouns of planning and serving (problems, pipelines, profiles, plans, estimates, outcomes), each
 //! parsed and validated on construction, so that no planner and no agent ever meets an invalid one. What never does: async,

@@ -79,10 +79,11 @@ pub fn visits_per_second_of<E>(
     Ok(Speed { visits: run.visits, seconds: cpu_seconds() - before, attainment: run.total.attainment })
 }
 
-/// The benchmark's problem and plan.
-fn chain(serving: ServingPolicy) -> (Problem, Plan) {
-    const TASKS: usize = 3;
-    let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: None, memory_mib: None };
+/// Tasks of the benchmark's chain.
+const TASKS: usize = 3;
+
+/// The benchmark's pipeline.
+fn chain_pipeline(hardware: &[Hardware]) -> Pipeline {
     let row = |batch: u32| ProfileRow {
         hardware: HardwareIndex(0),
         share: Share::WHOLE,
@@ -127,8 +128,14 @@ fn chain(serving: ServingPolicy) -> (Problem, Plan) {
         tasks: (0..TASKS).map(task).collect(),
         edges: (0..TASKS - 1).map(edge).collect(),
     };
+    Pipeline::new(draft, hardware, "").expect("a valid pipeline")
+}
+
+/// The benchmark's problem and plan.
+fn chain(serving: ServingPolicy) -> (Problem, Plan) {
+    let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: None, memory_mib: None };
     let hardware = vec![hardware];
-    let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
+    let pipeline = chain_pipeline(&hardware);
     let problem = ProblemDraft { hardware, pipelines: vec![pipeline], ..ProblemDraft::default() };
     let assignment = |t: usize| Assignment {
         group: GroupName { task: format!("t{t}"), variant: "v".into(), hardware: "device".into(), share: Share::WHOLE },

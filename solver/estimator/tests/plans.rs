@@ -55,7 +55,7 @@ fn device_ms(ms: f64) -> f64 {
 const BOTH: [Queueing; 2] = [Queueing::PerReplica, Queueing::Central];
 
 #[test]
-fn the_new_loads_beside_the_old_and_senders_move_when_it_serves() {
+fn new_replicas_load_beside_old_ones() {
     for queueing in BOTH {
         let built = one(queueing, 1, None);
         let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
@@ -81,7 +81,7 @@ fn the_old_goes_as_soon_as_it_has_nothing_left() {
 }
 
 #[test]
-fn on_a_single_device_the_old_ends_its_batch_and_queries_wait_for_the_new() {
+fn on_one_device_queries_wait_for_the_new_replica() {
     for queueing in BOTH {
         let built = one(queueing, 1, Some(1));
         let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
@@ -93,7 +93,7 @@ fn on_a_single_device_the_old_ends_its_batch_and_queries_wait_for_the_new() {
 }
 
 #[test]
-fn on_a_full_cluster_one_goes_and_one_loads_at_a_time() {
+fn a_full_cluster_swaps_replicas_one_by_one() {
     for queueing in BOTH {
         let built = one(queueing, 2, Some(2));
         let events = vec![(ms(5.0), to(&built.1, vec![assignment(0, "w", 1, 2)]))];
@@ -106,7 +106,7 @@ fn on_a_full_cluster_one_goes_and_one_loads_at_a_time() {
 }
 
 #[test]
-fn a_group_in_both_plans_keeps_its_replicas_and_another_batch_needs_no_load() {
+fn groups_in_both_plans_keep_their_replicas() {
     for queueing in BOTH {
         let stages = [stage(0, 1, 2, 10.0, 0.0)];
         let mut built = build_loading(&stages, queueing, (0.0, 1_000.0), 1_000.0, Some(1));
@@ -119,7 +119,7 @@ fn a_group_in_both_plans_keeps_its_replicas_and_another_batch_needs_no_load() {
 }
 
 #[test]
-fn a_smaller_batch_gives_back_what_was_too_many_in_the_next_one() {
+fn a_smaller_batch_returns_queries_to_the_queue() {
     let stages = [stage(0, 1, 4, 10.0, 0.0)];
     let mut built = build_loading(&stages, Queueing::PerReplica, (0.0, 1_000.0), 0.0, None);
     built.1.pipelines[0].serving.batching = Batching::Forming;
@@ -141,7 +141,7 @@ fn tables_hold_as_replicas_become_ready() {
 }
 
 #[test]
-fn a_task_that_had_no_replicas_gets_its_own_and_what_comes_before_waits_for_them() {
+fn queries_wait_for_a_tasks_first_replica() {
     for queueing in BOTH {
         let mut leaf = stage(0, 0, 1, 4.0, 0.0);
         leaf.fanout = Fan::Mean(0.0);
@@ -165,7 +165,7 @@ fn a_task_that_had_no_replicas_gets_its_own_and_what_comes_before_waits_for_them
 }
 
 #[test]
-fn a_plan_that_does_not_fit_ends_the_run_with_the_reason() {
+fn a_plan_that_does_not_fit_ends_the_run() {
     let built = one(Queueing::Central, 1, None);
     let fails = |event: Event| {
         let scenario = Scenario { events: vec![(ms(1.0), event)], ..Scenario::default() };
@@ -251,7 +251,7 @@ fn for_thirty() -> (Problem, Plan) {
 }
 
 #[test]
-fn a_steward_makes_tables_for_the_load_that_it_is_told_of_and_no_sooner() {
+fn steward_tables_follow_the_reported_load() {
     let workload = rate(120.0, 4, ArrivalProcess::Uniform, 1);
     let steered = run(&for_thirty(), &workload, Scenario { steward: true, ..Scenario::default() });
     // The first second is reported at 1.1 s, and the answer arrives at 1.2 s: a third of 120 to `v`, by capacity, as the
@@ -316,7 +316,7 @@ fn serving(replay: &Replay, second: usize) -> f64 {
 }
 
 #[test]
-fn a_ladder_lets_replicas_of_the_plan_go_and_takes_them_back_and_what_is_held_is_paid() {
+fn a_ladder_removes_and_restores_planned_replicas() {
     let workload = rates(|s| if (50..55).contains(&s) { 190.0 } else { 40.0 }, 160);
     let replay = run(&climbing(4), &workload, Scenario { ladders: true, ..Scenario::default() });
     // Kept for 30 s unseen, one from then on; 190/s less 3 deviations over half a second are a leap, so their mean counts.
@@ -336,7 +336,7 @@ fn a_ladder_lets_replicas_of_the_plan_go_and_takes_them_back_and_what_is_held_is
 }
 
 #[test]
-fn a_new_plans_ladder_goes_on_from_the_load_that_was_seen_without_a_gap() {
+fn a_new_ladder_inherits_the_seen_load() {
     // 180/s from the start; at 40 s a plan for one replica comes, at 80 s one for six.
     let built = climbing(2);
     let plan = |replicas| (Event::Plan { plan: climbing(replicas).1 }, ms(if replicas == 1 { 40_000.0 } else { 80_000.0 }));
@@ -354,7 +354,7 @@ fn a_new_plans_ladder_goes_on_from_the_load_that_was_seen_without_a_gap() {
 }
 
 #[test]
-fn a_replanner_follows_the_load_as_late_as_it_is_told() {
+fn a_replanner_follows_the_reported_load() {
     // One replica serves 100 queries per second; the load is 50, and 150 from 30 s on.
     let built = build_loading(&[stage(0, 1, 1, 10.0, 0.0)], Queueing::Central, (0.0, 100.0), 0.0, None);
     let rows = (0..60).map(|s| (s, if s < 30 { 50.0 } else { 150.0 })).collect();

@@ -6,8 +6,8 @@ use crate::{ArrivalProcess, SimulateError, Workload, draw};
 use apportion_domain::{Pipeline, Plan, Problem, Span, Trace};
 use apportion_serving::{Envelope, Outline, Tuner};
 
-/// How often arrivals are reported to it. The paper's tuner reads them as they come; 100 ms is far below the time that a replica
-/// takes to load.
+/// How often arrivals are reported to it. The paper's tuner reads them as they come; 100 ms is far below the time that a
+/// replica takes to load.
 pub const TUNER_PERIOD: Span = Span::from_nanos(100_000_000);
 
 struct OfPipeline {
@@ -21,8 +21,8 @@ struct TunerController {
     pipelines: Vec<Option<OfPipeline>>,
 }
 
-/// The tuners of all pipelines of a plan that was made for `sample`. A task with several groups is scaled as a whole, its groups in
-/// proportion.
+/// The tuners of all pipelines of a plan that was made for `sample`. A task with several groups is scaled as a whole, its
+/// groups in proportion.
 ///
 /// # Errors
 /// If the plan does not fit the problem.

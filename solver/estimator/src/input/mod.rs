@@ -1,0 +1,3 @@
+//! Which requests come, and when?
+
+pub mod workload;
