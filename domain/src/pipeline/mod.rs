@@ -10,7 +10,7 @@ pub use draft::{
 };
 
 use crate::invalid::Invalids;
-use crate::{Hardware, TaskIndex, VariantIndex};
+use crate::{Hardware, TaskIndex, Variant, VariantIndex};
 use checks::{Graph, check_graph, check_numbers, check_sizes, check_task};
 use std::collections::BTreeSet;
 use std::ops::Deref;

@@ -1,6 +1,6 @@
 //! A case for the slow simulator, and the times that its policies derive from it.
 
-use crate::common::{Fan, Stage};
+use crate::common::Stage;
 use apportion_domain::{Batching, Dropping};
 
 pub const MS: u64 = 1_000_000;
