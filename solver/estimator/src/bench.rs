@@ -1,6 +1,8 @@
 //! How fast the simulation runs, in task visits per second of whatever clock the caller reads.
 
-use crate::{ArrivalProcess, SimulateOptions, Workload, draw, simulate};
+use crate::input::options::SimulateOptions;
+use crate::input::workload::{ArrivalProcess, Workload, draw};
+use crate::simulate::simulate;
 use apportion_domain::{
     AccuracyModel, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline,
     PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, RoutingPolicy,

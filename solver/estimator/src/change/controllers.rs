@@ -2,7 +2,7 @@
 
 use super::deployment::Deployment;
 use super::schedule::ChangeEvent;
-use crate::SimulateError;
+use crate::error::SimulateError;
 use crate::scenario::{Controller, GroupSeen, Observation};
 use crate::state::RunState;
 use apportion_domain::{Moment, Span};
@@ -107,7 +107,7 @@ impl<'a> Controllers<'a> {
             if let Some((pipeline, group)) = event.group()
                 && deployment.replicas.find(pipeline, group).is_none()
             {
-                return Err(crate::scenario::unknown(pipeline, group));
+                return Err(SimulateError::unknown_group(pipeline, group));
             }
             let at = now + delay + deployment.scenario.command_delay;
             deployment.schedule.push(at, ChangeEvent::Event(event));

@@ -18,9 +18,10 @@ mod steward_state;
 mod stewards;
 mod time_series;
 
-use crate::SimulateError;
 use crate::compile::CompiledPlan;
-use crate::scenario::{Event, Scenario, Window};
+use crate::error::SimulateError;
+use crate::result::Window;
+use crate::scenario::{Event, Scenario};
 use crate::state::{RunState, SlowReplica};
 use apportion_domain::{GroupName, Moment, Problem, Span};
 use controllers::Controllers;
@@ -209,7 +210,7 @@ fn refuse_unknown_groups(replicas: &Replicas, events: &[(Moment, Event)]) -> Res
     };
     for (pipeline, group) in events.iter().filter_map(|(_, event)| event.group()) {
         if replicas.find(pipeline, group).is_none() && !is_planned(pipeline, group) {
-            return Err(crate::scenario::unknown(pipeline, group));
+            return Err(SimulateError::unknown_group(pipeline, group));
         }
     }
     Ok(())

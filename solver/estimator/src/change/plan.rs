@@ -5,9 +5,9 @@ use super::policies::change_policies;
 use super::replicas::{DeadReplica, GroupReplicas, Replica};
 use super::stations::NewStations;
 use super::stewards::Stewardship;
-use crate::SimulateError;
 use crate::compile::PipelineCompiler;
 use crate::compile::size::check_plan;
+use crate::error::SimulateError;
 use crate::state::RunState;
 use crate::state::serving::StationInfo;
 use apportion_domain::{Assignment, Plan, Span, TaskIndex};
@@ -221,7 +221,7 @@ fn refuse_other_slots(deployment: &Deployment<'_>, new: &PipelineCompiler<'_>) -
         let pairs = of_task.iter().filter_map(|a| group(a).map(|c| (c.batch, a.batch)));
         let mut others = pairs.filter(|(was, is)| was != is);
         if let Some(slots) = others.next() {
-            return Err(crate::scenario::other_slots(&new.pipeline.name, &new.pipeline.tasks[task].name, slots));
+            return Err(SimulateError::changed_slots(&new.pipeline.name, &new.pipeline.tasks[task].name, slots));
         }
     }
     Ok(())

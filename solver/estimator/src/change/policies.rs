@@ -1,8 +1,8 @@
 //! A plan with other policies: stations, senders and module states of its pipeline follow them from now on.
 
 use super::deployment::Deployment;
-use crate::SimulateError;
 use crate::compile::{PipelineCompiler, is_tracked};
+use crate::error::SimulateError;
 use crate::state::RunState;
 use apportion_domain::TaskIndex;
 use apportion_serving::router::Within;

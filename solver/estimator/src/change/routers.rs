@@ -1,8 +1,8 @@
 //! Routers and module states follow the plan in force and the replicas that serve.
 
 use super::replicas::{GroupReplicas, Replicas};
-use crate::SimulateError;
 use crate::compile::PipelineCompiler;
+use crate::error::SimulateError;
 use crate::state::RunState;
 use apportion_domain::{GroupName, Span, TaskIndex};
 use apportion_serving::Router;

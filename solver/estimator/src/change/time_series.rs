@@ -1,7 +1,7 @@
 //! The results of a run over time.
 
 use super::replicas::Replicas;
-use crate::scenario::{WINDOWS_MAX, Window};
+use crate::result::{WINDOWS_MAX, Window};
 use crate::state::statistics::{RunSums, Statistics};
 use apportion_domain::{Moment, Span};
 

@@ -9,6 +9,9 @@ pub mod size;
 
 pub use pipeline::PipelineCompiler;
 
+use crate::error::SimulateError;
+use crate::input::options::SimulateOptions;
+use crate::input::workload::Workload;
 use crate::random::Stream;
 use crate::state::RunState;
 use crate::state::bounds::RunBounds;
@@ -19,8 +22,7 @@ use crate::state::paths::PathAccuracies;
 use crate::state::pipeline::PipelineState;
 use crate::state::requests::Requests;
 use crate::state::serving::{ServingState, StationInfo};
-use crate::state::statistics::Statistics;
-use crate::{SimulateError, SimulateOptions, Workload};
+use crate::state::statistics::{KeptResults, Statistics};
 use apportion_domain::{
     AccuracyModel, Assignment, Dropping, Edge, GroupName, Moment, Partial, Pipeline, Plan, Problem, Route, RoutingPolicy,
     ServingPolicy, Span, TaskIndex, Trace, VariantIndex,
@@ -90,7 +92,8 @@ impl<'a> CompiledPlan<'a> {
     #[must_use]
     pub fn into_state(self, options: &SimulateOptions) -> RunState {
         let channels_max = self.pipelines.iter().map(|p| p.weights.len()).max().unwrap_or(0);
-        let statistics = Statistics::new(self.pipelines.len(), self.tasks, self.servers, options);
+        let kept = KeptResults { has_requests: options.requests, misses_max: options.misses_max };
+        let statistics = Statistics::new(self.pipelines.len(), self.tasks, self.servers, kept);
         RunState {
             now: Moment::ZERO,
             pipelines: self.pipelines,

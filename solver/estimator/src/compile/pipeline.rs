@@ -1,7 +1,7 @@
 //! Builds groups, stations, routers and module states from one pipeline's part of a plan.
 
 use super::routes::{Routes, variant_named};
-use crate::SimulateError;
+use crate::error::SimulateError;
 use crate::random::Stream;
 use crate::state::durations::{ServiceTimes, TimeDistribution, TimeVariation, sigma};
 use crate::state::fanout::{Fanout, threshold};

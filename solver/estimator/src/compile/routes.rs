@@ -1,7 +1,7 @@
 //! Which share of a sender's queries goes to which group? By the plan's tables, otherwise by its flows, otherwise by
 //! capacity.
 
-use crate::SimulateError;
+use crate::error::SimulateError;
 use apportion_domain::{Assignment, Edge, GroupName, Pipeline, PipelinePlan, TaskIndex, VariantIndex};
 use std::collections::BTreeMap;
 

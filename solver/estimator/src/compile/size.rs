@@ -1,6 +1,8 @@
 //! How large is a run, and does the plan fit the problem?
 
-use crate::{SimulateError, SimulateOptions, Workload};
+use crate::error::SimulateError;
+use crate::input::options::SimulateOptions;
+use crate::input::workload::Workload;
 use apportion_domain::{
     Assignment, Pipeline, PipelinePlan, Plan, Problem, Queueing, TaskIndex, TaskKind, Trace, VariantIndex,
 };

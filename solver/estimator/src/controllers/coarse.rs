@@ -9,8 +9,8 @@
 //! two minutes, AutoScale's wait before an idle server leaves. Each task has as many replicas as there are boxes. In a plan
 //! that does not consist of boxes, all groups grow in proportion.
 
-use super::places;
-use crate::SimulateError;
+use super::positions::report_positions;
+use crate::error::SimulateError;
 use crate::scenario::{Controller, Event, Observation};
 use apportion_domain::{Moment, Pipeline, Plan, Problem, Span};
 use apportion_serving::Outline;
@@ -76,7 +76,7 @@ impl Boxed {
             planned,
             capacity_qps,
             held: capacity_qps * time_ms / 1e3,
-            places: places(outline, groups_before),
+            places: report_positions(outline, groups_before),
             looks: VecDeque::new(),
             loads: VecDeque::new(),
             target: 1.0,

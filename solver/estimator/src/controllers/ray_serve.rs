@@ -98,7 +98,8 @@ impl Controller for RayServe {
 
     fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
         if self.deployments.is_empty() {
-            let target = |g: &crate::GroupSeen| Deployment { target: g.ready + g.loading, ..Deployment::default() };
+            let target =
+                |g: &crate::scenario::GroupSeen| Deployment { target: g.ready + g.loading, ..Deployment::default() };
             self.deployments = seen.groups.iter().map(target).collect();
         }
         let mut commands = Vec::new();

@@ -1,8 +1,9 @@
 //! The tuner of the crate `serving` in the loop of a run.
 
-use super::places;
+use super::positions::report_positions;
+use crate::error::SimulateError;
+use crate::input::workload::{ArrivalProcess, Workload, draw};
 use crate::scenario::{Controller, Event, Observation};
-use crate::{ArrivalProcess, SimulateError, Workload, draw};
 use apportion_domain::{Pipeline, Plan, Problem, Span, Trace};
 use apportion_serving::{Envelope, Outline, Tuner};
 
@@ -52,7 +53,7 @@ fn of_pipeline(
     let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", p.name)))?;
     let envelope = Envelope::of(outline.service(), arrivals);
     let tuner = outline.tuner(&envelope, offered_qps, outline.replicas_by_task());
-    let places = places(&outline, groups_before);
+    let places = report_positions(&outline, groups_before);
     Ok(Some(OfPipeline { tuner, outline, places }))
 }
 

@@ -1,3 +1,4 @@
-//! Which requests come, and when?
+//! What does a caller ask for: which requests come, when, and under which options?
 
+pub mod options;
 pub mod workload;

@@ -1,9 +1,9 @@
 //! What follows when a query is dropped or lost.
 
-use super::RunState;
 use super::joins::Scopes;
 use super::pipeline::PipelineState;
 use super::query::Query;
+use super::run_state::RunState;
 use super::serving::{Dropped, ServingState};
 use apportion_domain::Moment;
 use apportion_serving::DropReason;

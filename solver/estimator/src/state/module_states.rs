@@ -1,7 +1,7 @@
 //! PARD's module states, which reach the stations once in each period, after the delay of the network.
 
 use super::serving::ServingState;
-use crate::scenario::ModulePeriod;
+use crate::result::ModulePeriod;
 use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
 use apportion_serving::modules::{PERIOD, WINDOW_PERIODS_MAX};
 use apportion_serving::{StatePlanner, View};

@@ -3,7 +3,7 @@
 use super::histogram::Histogram;
 use super::query::Query;
 use super::requests::Request;
-use crate::{RequestRecord, SimulateOptions, Simulation};
+use crate::result::{RequestRecord, Simulation};
 use apportion_domain::{Estimate, EstimateMethod, Moment, PipelineIndex, Plan, Problem, Span, TaskIndex, TaskWaiting};
 use apportion_serving::{Outcome, Waiting};
 
@@ -51,6 +51,15 @@ pub struct RunSums {
     pub busy: Span,
 }
 
+/// The choices of a caller that concern results.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptResults {
+    /// Whether one record per request is kept.
+    pub has_requests: bool,
+    /// Requests that may miss before the run ends; `None` for any number.
+    pub misses_max: Option<u64>,
+}
+
 /// The counts of a run.
 #[derive(Debug)]
 pub struct Statistics {
@@ -71,16 +80,16 @@ pub struct Statistics {
 impl Statistics {
     /// Nothing yet.
     #[must_use]
-    pub fn new(pipelines: usize, tasks: Vec<(u32, String)>, servers: u32, options: &SimulateOptions) -> Self {
+    pub fn new(pipelines: usize, tasks: Vec<(u32, String)>, servers: u32, kept: KeptResults) -> Self {
         Self {
             pipelines: vec![RequestStatistics::default(); pipelines],
             tasks: vec![TaskStatistics::default(); tasks.len()],
             task_names: tasks,
             busy: vec![(Span::ZERO, 0); servers as usize],
-            records: options.requests.then(Vec::new),
+            records: kept.has_requests.then(Vec::new),
             spent: (Span::ZERO, Span::ZERO),
             misses: 0,
-            misses_max: options.misses_max.unwrap_or(u64::MAX),
+            misses_max: kept.misses_max.unwrap_or(u64::MAX),
             first: Moment::NEVER,
             last: Moment::ZERO,
         }
