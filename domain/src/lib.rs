@@ -23,6 +23,7 @@ pub mod profile;
 mod rank;
 pub mod scaling;
 pub mod serving;
+mod slack;
 pub mod trace;
 pub mod units;
 pub mod variant;
@@ -45,11 +46,7 @@ pub use profile::{Profile, ProfileRow};
 pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
+pub use slack::SLACK;
 pub use trace::Trace;
 pub use units::{Moment, Span};
 pub use variant::{FanoutCounts, Variant};
-
-/// Slack for comparing latencies, capacities and shares, absolute on values of order one and relative on larger ones.
-///
-/// Budgets sit exactly on profile values, so an exact comparison would reject plans for the last bit of a float.
-pub const SLACK: f64 = 1e-9;

@@ -3,7 +3,7 @@
 use crate::invalid::Invalids;
 use crate::pipeline::{NUMBER_MAX, check_unique};
 use crate::serving::named;
-use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, Share, TaskIndex, VariantIndex};
+use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, SLACK, Share, TaskIndex, VariantIndex};
 
 /// Largest number of pipelines of one problem.
 pub const PIPELINES_MAX: usize = 1_024;
@@ -164,7 +164,7 @@ impl Problem {
     #[must_use]
     pub fn fits_memory(&self, memory_mib: Option<f64>, hardware: HardwareIndex, share: Share) -> bool {
         match (memory_mib, self.hardware_at(hardware).memory_mib) {
-            (Some(needed), Some(device)) => needed <= share.value() * device * (1.0 + crate::SLACK),
+            (Some(needed), Some(device)) => needed <= share.value() * device * (1.0 + SLACK),
             _ => true,
         }
     }

@@ -18,8 +18,8 @@ pub struct SimulateOptions {
     pub foresight: Foresight,
     /// End with [`Cut::Missed`](crate::Cut::Missed) once more requests than this have missed (late, dropped or failed).
     pub misses_max: Option<u64>,
-    /// End with [`Cut::Visits`](crate::Cut::Visits) once more queries than this have been made, over all tasks. A run that is expected to make
-    /// more ([`expected_visits`](crate::expected_visits)) does not begin.
+    /// End with [`Cut::Visits`](crate::Cut::Visits) once more queries than this have been made, over all tasks. A run that
+    /// is expected to make more ([`expected_visits`](crate::expected_visits)) does not begin.
     pub visits_max: Option<u64>,
     /// End with [`Cut::Stopped`](crate::Cut::Stopped) once it says so.
     pub stop: Stop,
