@@ -18,7 +18,7 @@ pub struct Completion {
 
 impl Completion {
     /// A batch has ended.
-    #[inline(always)]
+    #[inline]
     pub fn end_batch(&mut self, run: &mut RunState, RunningBatch { station, server, .. }: RunningBatch) {
         if !run.stale.is_empty()
             && let Some(at) = run.stale.iter().position(|s| *s == ServerId { station, server })
