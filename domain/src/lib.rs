@@ -7,8 +7,8 @@
 //! Units: a field whose name ends in `_ms` is in milliseconds, `_qps` in queries per second, `_per_hour` in the currency of
 //! `price_per_hour` per hour, `_mib` in mebibytes; the event clock is [`Moment`] and [`Span`], whole nanoseconds.
 //!
-//! The commonest addition is a field of a pipeline: add it to the struct in [`pipeline`] with its default and range, check
-//! the range in `Pipeline::new` with the pointer at which the problem file has it, then read it in `api/wire`.
+//! The commonest addition is a field of a pipeline. Add it to the struct in [`pipeline`] with its default and range. Check
+//! the range in `Pipeline::new`, with the pointer at which the problem file has it. Then read it in `api/wire`.
 
 mod accuracy;
 pub mod estimate;

@@ -172,8 +172,8 @@ fn a_long_queue_throttles_its_task_and_those_before_it() {
 }
 
 /// How far the last of the loads in each period's window is above a throughput of 100, and the boundary, both in whole
-/// numbers: with loads o of mean m in a window of n periods, a throughput of T, and eps = sum |o - m| / sum o, they are mu
-/// - 1 and eps times n * T * sum o.
+/// numbers. A window of n periods has loads o of mean m; the throughput is T, and eps = sum |o - m| / sum o. The numbers
+/// are mu - 1 and eps, times n * T * sum o.
 fn beyond_and_band(loads: &[u64]) -> Vec<(i64, i64)> {
     let of = |until: usize| {
         let window: Vec<i64> = loads[until.saturating_sub(WINDOW_PERIODS)..until].iter().map(|&o| o as i64).collect();

@@ -1,8 +1,8 @@
 //! One request in the task graph: how much of it is still in flight, and its outcome so far.
 //!
-//! Termination is detected by credit (the weight-throwing scheme for diffusing computations): the root query carries all of
-//! the credit; a query that makes children hands its credit on to them in parts, and a query that makes none gives its own
-//! back. The request has ended exactly when all credit is back, in whatever order the parts arrive, so only leaves report.
+//! Termination is detected by credit (the weight-throwing scheme for diffusing computations). The root query carries all
+//! credit. A query that makes children divides its credit among them, and a query that makes none gives its credit back.
+//! The request has ended exactly when all credit is back, in any order of arrival, so only leaves report.
 
 use crate::station::dropper::DropReason;
 use apportion_domain::Moment;

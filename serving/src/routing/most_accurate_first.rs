@@ -1,4 +1,4 @@
-//! Loki's Algorithm 1: who sends how much of its traffic to whom, most accurate first.
+//! Loki's Algorithm 1: which part of its traffic does each sender send to each group? The most accurate group comes first.
 
 use crate::routing::tables::{Graph, Server, Table, route};
 use apportion_domain::{

@@ -3,11 +3,11 @@
 //! InferLine's tuner (SoCC'20, section 5) scales the one plan that it has in proportion to the rate of the busiest window.
 //! At a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas
 //! are rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the
-//! rate. That decision is our own: the mean of the last minute, or from the same windows as the tuner's the largest rate
-//! that chance does not explain, with arrivals that scatter as they did in the last two; where the rate leaps or rises,
-//! what it will be when replicas that are asked for now serve. Up at once, down when half a minute has asked for clearly
-//! less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away (section 5, "scaling
-//! down"), a ladder gives them up, but only where it was shown what fewer hold.
+//! rate. That decision is our own. The rate is the mean of the last minute, or a larger rate that chance does not explain:
+//! the largest one in the tuner's windows, with arrivals that scatter as they did in the last two. Where the rate leaps or
+//! rises, it is the expected rate at the moment when new replicas would serve. Up at once, down when half a minute has
+//! asked for clearly less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away
+//! (section 5, "scaling down"), a ladder gives them up, but only where it was shown what fewer hold.
 
 use crate::scaling::tuner::Windows;
 pub use apportion_domain::LadderStep as Step;

@@ -6,9 +6,9 @@
 //! A plan without flows splits each task's traffic in proportion to `replicas * q`. Comparisons allow
 //! [`apportion_domain::SLACK`], relative above 1: budgets sit exactly on profile values.
 //!
-//! The commonest addition is a rule: add a name to [`rules`], find where its evidence is at hand (names and devices in
-//! `groups`, traffic in `traffic`, time in `latency`, sums that the plan claims in `claims`, scaling plans in `scaling`),
-//! and add a fixture that it must reject to `tests/rejects.rs`.
+//! The commonest addition is a rule. Add its name to [`rules`], and a fixture that it must reject to `tests/rejects.rs`.
+//! The check goes where its evidence is: names and devices in `groups`, traffic in `traffic`, time in `latency`, sums that the
+//! plan claims in `claims`, scaling plans in `scaling`.
 
 mod claims;
 mod compare;

@@ -10,8 +10,8 @@ use apportion_domain::{
 /// Replicas of one plan that a run can simulate, and slots of its `continuous` tasks.
 pub const REPLICAS_MAX: u64 = 1 << 22;
 
-/// Most places that a plan's stations, routers and tables have in a run: a sender has one for each replica that it sends
-/// to, a station one for each query of its batch, and a prefix of a measured path one for each variant.
+/// Most places that a plan's stations, routers and tables have in a run. A sender has one place for each replica that it
+/// sends to. A station has one for each query of its batch, and a prefix of a measured path has one for each variant.
 pub const PLACES_MAX: u64 = 1 << 26;
 
 /// The number of requests of a trace: its listed arrivals, or the mean number of its rates.

@@ -1,4 +1,4 @@
-//! A planner in the loop of a run: whoever can make a plan from the load that was offered.
+//! Which plan fits the offered load? A planner in the loop of a run answers: a closure from the load to a plan.
 
 use crate::scenario::{Controller, Event, Observation};
 use apportion_domain::{Moment, Plan, Span};

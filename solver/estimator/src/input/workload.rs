@@ -163,9 +163,8 @@ impl Drawn<'_> {
     }
 }
 
-/// The nearest whole number, ties to even, of one from 0 to below 2^51: where 1 is the last bit of the sum, that is what
-/// the addition leaves (a call for `round_ties_even` costs more than all else that is done for an arrival but its
-/// logarithm).
+/// The nearest whole number, ties to even, of a number from 0 to below 2^51. The last bit of the sum is worth 1, so the
+/// addition rounds. A call of `round_ties_even` costs more than anything else in an arrival except its logarithm.
 #[inline]
 fn rounded(x: f64) -> u64 {
     const ONE_IS_LAST: f64 = (1u64 << 52) as f64;

@@ -38,9 +38,9 @@ const NEAR_ROOM: usize = 4 * NEAR_MAX;
 /// The running batches by their end, then by the order in which they started: those that end next in an array, the others
 /// in a heap.
 ///
-/// A batch that starts usually ends after most that run, so its place is found from the back of the array within a few
-/// steps, and the next one is taken from the front: less than a heap costs as long as there are few, and no more when there
-/// are many.
+/// A batch that starts usually ends after most that run. So its place is found from the back of the array within a few
+/// steps, and the next batch is taken from the front. That costs less than a heap as long as there are few, and no more
+/// when there are many.
 #[derive(Debug)]
 pub struct Agenda {
     /// What is `front..back` comes before all that is in `far`.

@@ -153,8 +153,7 @@ pub fn rate(qps: f64, seconds: u64, process: ArrivalProcess, seed: u64) -> Workl
     Workload { traces: vec![trace], arrivals: process, seed }
 }
 
-/// A run with records.
-/// With a record of each request; whoever asks for sums alone, which are then added up on shorter ways, gets the same ones.
+/// A run with a record of each request. A run that keeps sums alone takes fast paths, and must give the same sums.
 pub fn run(built: &(Problem, Plan), workload: &Workload) -> Simulation {
     let run = |requests| {
         let options = SimulateOptions { requests, ..SimulateOptions::default() };
