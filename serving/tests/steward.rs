@@ -3,7 +3,7 @@
 use apportion_domain::{Dropping, Moment, Span};
 use apportion_serving::ladder::Step;
 use apportion_serving::monitor::Monitor;
-use apportion_serving::outline::{Group, Outline};
+use apportion_serving::outline::{Outline, PlannedGroup};
 use apportion_serving::steward::{Config, Input, PERIOD, Scaler};
 use apportion_serving::tables::{Graph, Server, Table, route};
 use apportion_serving::tuner::Envelope;
@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn group(task: usize, accuracy: f64, replica_qps: f64, fanout: &[f64], replicas: u32) -> Group {
+fn group(task: usize, accuracy: f64, replica_qps: f64, fanout: &[f64], replicas: u32) -> PlannedGroup {
     let execution = Span::from_millis(1e3 / replica_qps);
-    Group { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas, traffic_share: 0.0 }
+    PlannedGroup { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas, traffic_share: 0.0 }
 }
 
 /// `a -> b`: an accurate and a fast group for `a`, two queries of `b` for each.

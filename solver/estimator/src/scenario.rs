@@ -122,8 +122,8 @@ pub struct Scenario<'a> {
     /// `most_accurate_first` from the load that was offered and the fan-out that was seen (Loki section 5.1), and the
     /// module states (PARD section 4.1).
     pub steward: bool,
-    /// Keep the measurements of tasks of pipelines that PARD serves, query by query ([`Replay::modules`]). Only stations of
-    /// the first plan are measured, and only without a steward. Memory grows with the trace.
+    /// Keep the measurements of tasks of pipelines that PARD serves, query by query ([`modules`](crate::Replay::modules)).
+    /// Only stations of the first plan are measured, and only without a steward. Memory grows with the trace.
     pub modules: bool,
     /// Whether stewards follow the ladders of plans that have one, as agents do. Each pipeline then has a steward, whatever
     /// `steward` says. A later plan's ladder starts with the load that the former one has seen. Replicas that the former
