@@ -4,8 +4,8 @@ use crate::ids::{TaskIndex, VariantIndex};
 use crate::pipeline::{AccuracyModel, Pipeline};
 
 impl Pipeline {
-    /// The stages from the root towards `end` where each task runs one variant (by position), as far as queries get: where a
-    /// variant makes none, the path ends. That of a task which queries reach ends at it.
+    /// The stages from the root towards `end` where each task runs one variant (by position), as far as queries get: where
+    /// a variant makes none, the path ends. That of a task which queries reach ends at it.
     #[must_use]
     pub fn path_towards(&self, end: TaskIndex, variants: &[VariantIndex]) -> Vec<(TaskIndex, VariantIndex)> {
         assert!(variants.len() == self.tasks.len(), "a variant of each task");
@@ -21,9 +21,9 @@ impl Pipeline {
         path.into_iter().map(|t| (t, variants[t.get()])).collect()
     }
 
-    /// Accuracy of the pipeline where each task runs one variant, by position: the mean over sinks, by their weights, of the
-    /// accuracy of the path towards each; a path that ends early counts with the stages that it has. Under `task_mean` the mean
-    /// over all tasks, of which those that no query reaches add nothing.
+    /// Accuracy of the pipeline where each task runs one variant, by position: the mean over sinks, by their weights, of
+    /// the accuracy of the path towards each; a path that ends early counts with the stages that it has. Under `task_mean`
+    /// the mean over all tasks, of which those that no query reaches add nothing.
     #[must_use]
     pub fn accuracy_of(&self, variants: &[VariantIndex]) -> f64 {
         if self.accuracy_model == AccuracyModel::TaskMean {
@@ -61,7 +61,8 @@ mod tests {
         }
     }
 
-    /// a leads to b, which leads to c, and to d; the sinks c and d weigh 0.75 and 0.25. With its second variant b makes no queries.
+    /// a leads to b, which leads to c, and to d; the sinks c and d weigh 0.75 and 0.25. With its second variant b makes no
+    /// queries.
     fn pipeline(change: impl FnOnce(&mut PipelineDraft)) -> Pipeline {
         let task = |name: &str, variants| Task {
             name: name.into(),
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_ends_early_counts_with_the_stages_that_it_has() {
+    fn a_short_path_counts_with_its_own_tasks() {
         let to_d = 0.25 * 0.9 * 0.6;
         assert_near(by_model(AccuracyModel::Product), [0.75 * 0.9 * 0.8 * 0.5 + to_d, 0.75 * 0.9 * 0.7 + to_d]);
         let to_d = 0.25 * (0.9 + 0.6) / 2.0;
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_speaks_of_the_path_as_far_as_queries_get() {
+    fn the_table_applies_to_paths_that_end_early() {
         let stages = |stages: &[(usize, usize)]| stages.iter().map(|&(t, v)| (TaskIndex(t), VariantIndex(v))).collect();
         let short = PathAccuracy { path: stages(&[(0, 0), (1, 1)]), accuracy: 0.33 };
         let measured = pipeline(|d| d.path_accuracy = vec![short.clone()]);

@@ -1,4 +1,4 @@
-//! The vocabulary that every other crate speaks.
+//! The nouns that every other crate uses.
 //!
 //! What belongs here: the nouns of planning and serving (problems, pipelines, profiles, plans, estimates, outcomes), each
 //! parsed and validated on construction, so that no planner and no agent ever meets an invalid one. What never does: async,
@@ -7,8 +7,8 @@
 //! Units: a field whose name ends in `_ms` is in milliseconds, `_qps` in queries per second, `_per_hour` in the currency of
 //! `price_per_hour` per hour, `_mib` in mebibytes; the event clock is [`Moment`] and [`Span`], whole nanoseconds.
 //!
-//! The commonest addition is a field of a pipeline: add it to the struct in [`pipeline`] with its default and range, check
-//! the range in `Pipeline::new` with the pointer at which the problem file has it, then read it in `api/wire`.
+//! The commonest addition is a field of a pipeline. Add it to the struct in [`pipeline`] with its default and range. Check
+//! the range in `Pipeline::new`, with the pointer at which the problem file has it. Then read it in `api/wire`.
 
 mod accuracy;
 pub mod estimate;
@@ -23,6 +23,7 @@ pub mod profile;
 mod rank;
 pub mod scaling;
 pub mod serving;
+mod slack;
 pub mod trace;
 pub mod units;
 pub mod variant;
@@ -45,11 +46,7 @@ pub use profile::{Profile, ProfileRow};
 pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
+pub use slack::SLACK;
 pub use trace::Trace;
 pub use units::{Moment, Span};
 pub use variant::{FanoutCounts, Variant};
-
-/// Slack for comparing latencies, capacities and shares, absolute on values of order one and relative on larger ones.
-///
-/// Budgets sit exactly on profile values, so an exact comparison would reject plans for the last bit of a float.
-pub const SLACK: f64 = 1e-9;

@@ -1,4 +1,4 @@
-//! What a planner answers: a plan with what is proven about it, or why there is none.
+//! The answer of a planner: a plan and the proofs about it, or the reasons why there is no plan.
 
 use crate::serving::named;
 use crate::{Estimate, Plan};
@@ -34,23 +34,23 @@ named! {
         Finished = "finished",
         /// Its time was up.
         TimeLimit = "time_limit",
-        /// It was told to.
+        /// The caller stopped it.
         Cancelled = "cancelled",
         /// No plan held on the trace within the rounds of the check loop.
         TraceNotMet = "trace_not_met",
-        /// The devices do not suffice for the rate that a baseline plans for: its plan is for the largest part that fits.
+        /// The devices are too few for the rate that a baseline plans for. Its plan serves the largest part that fits.
         DemandNotMet = "demand_not_met",
         /// This planner proves nothing about problems of this kind.
         Unsupported = "unsupported",
         /// The solver failed numerically.
         Numerics = "numerics",
-        /// The replay of a plan would be larger than what is replayed: nobody has seen how the plan fares.
+        /// The replay of a plan would be too large, so the plan was not replayed.
         ReplayTooLarge = "replay_too_large",
     }
 }
 
 named! {
-    /// The constraint that a shortfall or a binding speaks of.
+    /// The constraint of a shortfall or a binding.
     Constraint default Latency {
         /// No number of replicas can fix it: the fastest way is slower than the SLO.
         Latency = "latency",
@@ -68,7 +68,7 @@ named! {
 }
 
 impl StopReason {
-    /// Whether a limit of the run struck, so that more time could have found more.
+    /// Whether a limit of the run ended it, so that more time could have found a better plan.
     #[must_use]
     pub const fn is_limit(self) -> bool {
         matches!(self, Self::TimeLimit | Self::Cancelled)
@@ -82,7 +82,7 @@ pub struct ObjectiveValue {
     pub step: Option<ObjectiveStep>,
     /// Replicas in step `hardware`, accuracy in step `accuracy`, else cost or accuracy by mode; `None` without a plan.
     pub value: Option<f64>,
-    /// Nothing can be better; `None` if the planner proves nothing.
+    /// No plan has a better value; `None` if the planner proves nothing.
     pub bound: Option<f64>,
 }
 
@@ -100,24 +100,24 @@ impl ObjectiveValue {
 pub struct Relaxation {
     /// JSON pointer of the value to change.
     pub pointer: String,
-    /// What it is.
+    /// The present value.
     pub from: f64,
-    /// What it would have to be.
+    /// The value that makes the problem feasible.
     pub to: f64,
 }
 
-/// A constraint that cannot be met, and by how much it must give.
+/// A constraint that cannot be met, and by how much it must be relaxed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shortfall {
     /// Which kind.
     pub constraint: Constraint,
     /// Of which pipeline, task or hardware.
     pub place: String,
-    /// What was asked for.
+    /// The requested value.
     pub asked: f64,
-    /// The best that can be had.
+    /// The best possible value.
     pub best: f64,
-    /// What would fix it alone; `None` if no single change does.
+    /// A single change that makes the problem feasible; `None` if there is none.
     pub relax: Option<Relaxation>,
 }
 
@@ -128,9 +128,9 @@ pub struct Binding {
     pub constraint: Constraint,
     /// Of which pipeline, task or hardware.
     pub place: String,
-    /// What is used.
+    /// The used amount.
     pub used: f64,
-    /// What there is.
+    /// The available amount.
     pub limit: f64,
 }
 
@@ -185,12 +185,12 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// What would come of an alternative.
+/// The consequence of an alternative.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Consequence {
-    /// There is a plan with it.
+    /// A plan with it exists.
     Plan(Change),
-    /// The SLO is missed, whatever the number of replicas.
+    /// The SLO is missed with any number of replicas.
     MissesSlo {
         /// By this much.
         by_ms: f64,
@@ -220,14 +220,14 @@ impl std::fmt::Display for Consequence {
     }
 }
 
-/// Another way to run a group, and what it would cost or lose.
+/// Another way to run a group, and its consequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alternative {
     /// What it changes.
     pub kind: AlternativeKind,
-    /// To what: a batch size, a variant, a hardware type.
+    /// The new batch size, variant or hardware type.
     pub to: String,
-    /// What would come of it.
+    /// The consequence.
     pub consequence: Consequence,
 }
 
@@ -238,13 +238,13 @@ pub struct Decision {
     pub what: String,
     /// In a sentence.
     pub why: String,
-    /// The constraints that keep it from being otherwise.
+    /// The constraints that exclude other choices.
     pub binding: Vec<Binding>,
-    /// What else it could be.
+    /// Other choices.
     pub alternatives: Vec<Alternative>,
 }
 
-/// What one unit more of a resource would buy: a finite difference, found by planning again.
+/// The value of one more unit of a resource: a finite difference, found by planning again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
     /// Hardware type, `budget`, or pipeline.
@@ -253,13 +253,13 @@ pub struct Price {
     pub unit: String,
     /// The change of the problem file.
     pub change: Relaxation,
-    /// By how much the objective's value gets better; `None` where another step of the mode is reached.
+    /// The improvement of the objective's value; `None` if another step of the mode is reached.
     pub gain: Option<f64>,
     /// How the best plan differs then.
     pub buys: Change,
 }
 
-/// What a planner has to say about its plan.
+/// A planner's explanation of its plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Explanation {
     /// One for each group.
@@ -268,9 +268,9 @@ pub struct Explanation {
     pub binding: Vec<Binding>,
     /// Constraints that cannot be met.
     pub shortfalls: Vec<Shortfall>,
-    /// What more of each resource would buy.
+    /// The value of one more unit of each resource.
     pub prices: Vec<Price>,
-    /// What was not worked out, and why: one sentence each.
+    /// Parts that were not computed, and why: one sentence each.
     pub left_out: Vec<String>,
 }
 
@@ -290,7 +290,7 @@ pub enum Answer<P> {
         /// Why there is no proof.
         stopped: StopReason,
     },
-    /// Proven: no plan exists; each shortfall names a constraint and by how much it must give.
+    /// Proven: no plan exists. Each shortfall names a constraint, and by how much it must be relaxed.
     Infeasible {
         /// Never empty.
         shortfalls: Vec<Shortfall>,
@@ -349,7 +349,7 @@ impl<P> Answer<P> {
 pub struct Round {
     /// Counted from 1.
     pub round: u32,
-    /// What was solved for: headroom by `pipeline/task`, at least 1.
+    /// Headroom of this round by `pipeline/task`, at least 1.
     pub headroom: Vec<(String, f64)>,
     /// Charge in milliseconds by `pipeline/task` in addition to the queue factor's.
     pub charge_ms: Vec<(String, f64)>,
@@ -377,6 +377,6 @@ pub struct PlanningReport {
     pub rounds: Vec<Round>,
     /// Why.
     pub explanation: Explanation,
-    /// How the plan fares when replayed; `None` without a plan.
+    /// The estimate of the plan; `None` without a plan.
     pub estimate: Option<Estimate>,
 }

@@ -1,7 +1,7 @@
 //! Plans: immutable, complete, with a parent. To change a plan, make another.
 //!
-//! A plan speaks in names, not in positions of a problem, so that it can outlive the problem that it was made for: the
-//! checker says which names a problem does not know.
+//! A plan uses names, not positions in a problem, so that it can outlive the problem that it was made for. The checker says
+//! which names a problem does not know.
 
 use crate::{ServingPolicy, Share};
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
 
-/// What agents compare before they obey: a restored database starts a new incarnation, a new target a new generation.
+/// Agents compare it before they accept a target. A restored database starts a new incarnation, and a new target a new
+/// generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence {
     /// Changes when a database is restored.
@@ -51,7 +52,7 @@ pub struct Assignment {
     pub replicas: u32,
     /// Share of the task's queries that it serves.
     pub traffic_share: f64,
-    /// What one query may spend there: `queue_factor * latency_ms + network_ms`.
+    /// The time that one query may spend there: `queue_factor * latency_ms + network_ms`.
     pub latency_budget_ms: f64,
     /// Load over capacity, 0 to 1.
     pub utilisation: f64,
@@ -75,7 +76,7 @@ pub struct RoutingEntry {
     pub fraction: f64,
 }
 
-/// Where one sender sends its queries for one task (Loki, Algorithm 1).
+/// The routing table of one sender for one task (Loki, Algorithm 1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutingTable {
     /// The sending group; `None` is the frontend.
@@ -86,7 +87,7 @@ pub struct RoutingTable {
     pub entries: Vec<RoutingEntry>,
 }
 
-/// Capacity that the tables leave unused: where late queries may be rerouted (Loki 5.2).
+/// Capacity that the tables leave unused. Late queries may be rerouted to it (Loki 5.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackupEntry {
     /// The group with capacity to spare.
@@ -121,12 +122,12 @@ pub struct PipelinePlan {
     pub flows: Vec<Flow>,
     /// Tables that realise the flows.
     pub routing: Routing,
-    /// What the groups have at other rates, by rising rate; empty if nobody has worked it out. Below the plan's demand it says what
-    /// may be given up until the load rises again.
+    /// Replicas of the groups at other rates, by rising rate; empty if they were not computed. Below the plan's demand it
+    /// says which replicas may be given up until the load rises again.
     pub ladder: Vec<LadderStep>,
 }
 
-/// What one rate needs.
+/// The replicas that one rate needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LadderStep {
     /// Up to this rate at the root, in queries per second.
@@ -167,7 +168,7 @@ impl Plan {
         self.pipelines.iter().find(|p| p.name == name)
     }
 
-    /// What has to change to get from `self` to `to`, ordered by pipeline and group.
+    /// The changes from `self` to `to`, ordered by pipeline and group.
     #[must_use]
     pub fn diff(&self, to: &Plan) -> Vec<PlanChange> {
         let (before, after) = (self.by_group(), to.by_group());

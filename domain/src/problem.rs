@@ -1,13 +1,14 @@
-//! A problem: hardware, pipelines with their demands, and what is to be optimised.
+//! A problem: hardware, pipelines with their demands, and the objective.
 
 use crate::invalid::Invalids;
 use crate::pipeline::{NUMBER_MAX, check_unique};
 use crate::serving::named;
-use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, Share, TaskIndex, VariantIndex};
+use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, SLACK, Share, TaskIndex, VariantIndex};
 
 /// Largest number of pipelines of one problem.
 pub const PIPELINES_MAX: usize = 1_024;
-/// Largest number of profile rows of all pipelines of one problem: what searching takes grows with them, at times squared.
+/// Largest number of profile rows of all pipelines of one problem. The time of the search grows with them, sometimes with
+/// their square.
 pub const PROFILE_ROWS_ALL_MAX: usize = 100_000;
 /// Largest number of groups that one problem may list as deployed.
 pub const DEPLOYED_MAX: usize = 20_000;
@@ -36,7 +37,7 @@ named! {
     }
 }
 
-/// What is optimised, and under which latency rule and budget.
+/// The objective, with its latency rule and its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Objective {
     /// What is optimised.
@@ -95,7 +96,7 @@ impl std::ops::Deref for Problem {
 }
 
 impl Problem {
-    /// Checks what the pipelines have not checked already.
+    /// Checks the rules that the pipelines have not checked.
     ///
     /// # Errors
     /// Every refused value with its JSON pointer in the problem file.
@@ -163,7 +164,7 @@ impl Problem {
     #[must_use]
     pub fn fits_memory(&self, memory_mib: Option<f64>, hardware: HardwareIndex, share: Share) -> bool {
         match (memory_mib, self.hardware_at(hardware).memory_mib) {
-            (Some(needed), Some(device)) => needed <= share.value() * device * (1.0 + crate::SLACK),
+            (Some(needed), Some(device)) => needed <= share.value() * device * (1.0 + SLACK),
             _ => true,
         }
     }

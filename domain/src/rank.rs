@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_least_value_that_the_part_does_not_exceed() {
+    fn the_nearest_rank_is_the_least_sufficient_value() {
         let by_definition = |sorted: &[u32], hundredths: usize| {
             let enough = |v: &&u32| 100 * sorted.iter().filter(|w| w <= v).count() >= hundredths * sorted.len();
             sorted.iter().find(enough).copied()

@@ -16,7 +16,7 @@ pub struct ScalingVariant {
     pub load_s: f64,
     /// Running cost per second.
     pub cost_per_s: f64,
-    /// Resource to amount used by one replica; absent is 0.
+    /// By resource: the amount that one replica uses. A missing resource is 0.
     pub resources: BTreeMap<String, f64>,
     /// Replicas running now.
     pub running: u32,
@@ -42,13 +42,13 @@ pub struct Application {
 pub struct ScalingProblem {
     /// Weight of load latency, 1/s.
     pub lambda: f64,
-    /// Resource to total amount.
+    /// By resource: the total amount.
     pub resources: BTreeMap<String, f64>,
     /// Applications.
     pub applications: Vec<Application>,
 }
 
-/// What happens to one variant.
+/// The action for one variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalingAction {
     /// Its application.
@@ -64,10 +64,10 @@ pub struct ScalingAction {
 /// The actions of all variants of all applications, in the problem's order where a planner made it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScalingPlan {
-    /// One for each variant, also where nothing changes.
+    /// One for each variant, with or without a change.
     pub actions: Vec<ScalingAction>,
-    /// What the actions cost by [`ScalingProblem::cost`], in cost units per second; negative where unloading saves more than
-    /// loading costs.
+    /// What the actions cost by [`ScalingProblem::cost`], in cost units per second; negative where unloading saves more
+    /// than loading costs.
     pub value: f64,
 }
 
@@ -88,8 +88,8 @@ pub struct ScalingChange {
 pub type ScalingOutcome = Answer<ScalingPlan>;
 
 impl ScalingVariant {
-    /// Cost of `delta` more replicas (INFaaS section 4.2.1, the unnumbered objective): `C (delta + lambda T_load max(delta, 0))`,
-    /// in cost units per second.
+    /// Cost of `delta` more replicas (INFaaS section 4.2.1, the unnumbered objective): `C (delta + lambda T_load max(delta,
+    /// 0))`, in cost units per second.
     #[must_use]
     pub fn cost(&self, lambda: f64, delta: i64) -> f64 {
         self.cost_per_s * (delta as f64 + lambda * self.load_s * delta.max(0) as f64)

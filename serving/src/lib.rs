@@ -1,18 +1,21 @@
-//! The policies that serve requests, as machines without input and output of their own.
+//! The policies that serve requests, as machines without I/O.
 //!
-//! What belongs here: every decision between a query's arrival and its answer (queueing, batching, dropping, routing,
-//! counting what is still out), written once and driven by two drivers: the estimator, whose clock is an agenda, and the
-//! agent, whose clock is the machine's. What never does: a runtime, threads, clocks, randomness of its own, hash maps,
-//! float time, or any knowledge of who is driving.
+//! What belongs here: every decision between a request's arrival and its answer, that is queueing, batching, dropping,
+//! routing, completion and scaling. What never does: a runtime, threads, clocks, randomness of its own, hash maps, float
+//! time, or any knowledge of the driver. There are two drivers: the estimator with simulated time, and the agent with real
+//! time.
 //!
-//! The contract of every machine: the driver calls `handle(now, input)` and then `poll_output` until it returns `None`, and
-//! then arranges a `Tick` at the moment that `poll_timeout` names; `now` never goes backwards. Breaking it trips an assertion.
-//! A wakeup at the present moment means *after everything else that happens now*: the driver first delivers what else it
-//! has, then ticks. So queries that arrive together share a batch.
+//! The contract of every machine: the driver calls `handle(now, input)`, then `poll_output` until it returns `None`. Then
+//! it arranges a `Tick` at the moment that `poll_timeout` names. `now` never goes backwards. Assertions check this
+//! contract. A wakeup at the present moment means *after all other events of this moment*: the driver delivers these events
+//! first, then ticks. So queries that arrive together share a batch.
+//!
+//! The crate has four rooms: [`station`] (when does which query run?), [`routing`] (where does a query go?), [`request`]
+//! (when is a request complete?) and [`scaling`] (what changes between two plans?).
 //!
 //! The commonest addition is a policy. A batching discipline is a variant of [`batcher::Batcher`], a dropping policy one of
-//! [`dropper::Dropper`], a routing policy one of [`router::Router`]; [`replica::Station`] only asks them. Then let the
-//! estimator construct it and add a script to `tests/`.
+//! [`dropper::Dropper`], a routing policy one of [`router::Router`]. Then let the estimator construct it, and add a script
+//! to `tests/`. `docs/glossary.md` says each noun in one line.
 
 pub mod mix;
 pub mod request;

@@ -1,11 +1,11 @@
 //! Numbers that look drawn and are the same in every run: splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
 //!
-//! No randomness of its own: who calls it brings the seed.
+//! The caller brings the seed.
 
 /// The generator's step: 2^64 over the golden ratio, made odd.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Spreads small numbers over all of them: one step, and the finaliser.
+/// Spreads small numbers over all 64-bit numbers: one step, and the finaliser.
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(STEP);

@@ -70,7 +70,7 @@ fn a_request_is_answered_when_all_its_credit_is_back() {
 }
 
 #[test]
-fn a_dropped_part_drops_the_request_at_once_and_its_leaves_are_late_news() {
+fn a_dropped_part_drops_its_request_at_once() {
     check(
         Frontend::new(10, false),
         "
@@ -111,7 +111,7 @@ fn what_never_comes_back_is_given_up_in_time() {
 }
 
 #[test]
-fn a_failed_query_or_a_lost_peer_fails_its_requests_and_no_other() {
+fn failures_only_fail_their_own_requests() {
     check(
         Frontend::new(10, false),
         "
@@ -130,7 +130,7 @@ fn a_failed_query_or_a_lost_peer_fails_its_requests_and_no_other() {
 }
 
 #[test]
-fn a_full_ingress_refuses_and_forged_credit_fails_a_request_instead_of_the_process() {
+fn forged_credit_fails_only_its_request() {
     check(
         Frontend::new(1, false),
         "
@@ -144,7 +144,7 @@ fn a_full_ingress_refuses_and_forged_credit_fails_a_request_instead_of_the_proce
 }
 
 #[test]
-fn a_split_gives_all_of_the_credit_and_none_to_too_many() {
+fn a_split_gives_all_credit_or_none() {
     assert_eq!(split(10, 3).expect("enough").collect::<Vec<_>>(), [4, 3, 3]);
     assert_eq!(split(2, 2).expect("enough").collect::<Vec<_>>(), [1, 1]);
     assert!(split(1, 2).is_none());

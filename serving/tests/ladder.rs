@@ -34,7 +34,7 @@ fn a_steady_load_stays_on_its_step() {
 }
 
 #[test]
-fn a_rise_is_climbed_within_a_second_and_left_half_a_minute_after_it_was_seen() {
+fn a_rise_is_climbed_at_once_and_left_after_thirty_seconds() {
     // 300/s from 20 s to 30 s, 100/s else. On the window of half a second, 50 before and 2 more for each bin: (c - 3
     // sqrt(c)) / .5 s exceeds 100 from c = 74 (12 bins), and 1.4 times the 91 of before, which is a leap, from c = 90 (20
     // bins): then its mean counts. The rise of 8 s over the 8 before leads to 250 + 10 * 1200 / 64 = 437 at 26 s, 522 at 27
@@ -72,7 +72,7 @@ fn replicas_stay_until_the_load_has_fallen_by_a_fifth() {
 }
 
 #[test]
-fn headroom_climbs_earlier_and_loads_beyond_the_ladder_grow_in_proportion() {
+fn headroom_climbs_earlier_and_high_loads_grow_in_proportion() {
     // 100/s: (40 - 3 sqrt(40)) / .5 s = 42, by 2.5 above 100; the mean of the first second, by 2.5 above 200
     assert_eq!(changes(ladder(2.5), |_| 1, 20_000), [(390, vec![3, 1]), (1_090, vec![5, 2])]);
     let top = changes(ladder(1.0), |_| 10, 20_000);
@@ -82,7 +82,7 @@ fn headroom_climbs_earlier_and_loads_beyond_the_ladder_grow_in_proportion() {
 }
 
 #[test]
-fn below_its_first_steps_rate_a_ladder_gives_up_what_the_plan_has_but_never_the_last() {
+fn low_rates_give_up_planned_replicas_but_never_the_last() {
     let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
     let steps = vec![step(50.0, [1, 1]), step(150.0, [2, 1]), step(400.0, [5, 2])];
     // The plan has [5, 2]; nothing is known for 30 s from the first decision, then 100/s need [2, 1], and none the lowest

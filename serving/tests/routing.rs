@@ -34,7 +34,7 @@ proptest! {
 }
 
 #[test]
-fn within_a_group_replicas_take_turns_from_the_senders_own_start() {
+fn replicas_take_turns_from_the_senders_phase() {
     let pick = |phase| {
         let mut router = Router::new(Within::Turns, &[(1.0, &[4, 5, 6])], phase).expect("replicas");
         (0..4).map(|_| router.pick().target).collect::<Vec<_>>()
@@ -56,7 +56,7 @@ fn the_least_outstanding_replica_is_the_one_that_ended_most() {
 }
 
 #[test]
-fn another_choice_within_groups_counts_the_queries_that_were_counted_and_no_others() {
+fn changing_the_choice_within_groups_keeps_counts() {
     let mut router = Router::new(Within::Turns, &[(1.0, &[4, 5, 6])], 0).expect("replicas");
     let uncounted = [router.pick(), router.pick()];
     router.choose_by(Within::LeastOutstanding);
@@ -81,7 +81,7 @@ fn picks(router: &mut Router) -> BTreeMap<u32, u32> {
 }
 
 #[test]
-fn senders_that_come_later_and_replicas_that_come_later_do_not_bring_senders_into_step() {
+fn new_senders_and_replicas_keep_senders_out_of_step() {
     // Three senders of a task with one replica; two of them came after the first, as copies of it.
     let first = Router::new(Within::Turns, &[(1.0, &[0])], 0).expect("a replica");
     let mut senders = vec![first.for_another_sender(1), first.for_another_sender(2), first];
@@ -198,7 +198,7 @@ fn lines(routing: &Routing) -> Vec<String> {
 }
 
 #[test]
-fn the_most_accurate_variants_are_filled_first_and_the_rest_is_the_backup() {
+fn the_most_accurate_variants_are_filled_first() {
     // 1,500 queries at the root: a takes its 1,000 and b 500. a makes 3,000 at leaf: c takes 2,000 and d 1,000; b's 500 go
     // to d, which has 1,500 of its 3,000 left over.
     let plan =
@@ -210,7 +210,7 @@ fn the_most_accurate_variants_are_filled_first_and_the_rest_is_the_backup() {
 }
 
 #[test]
-fn a_group_that_nothing_reaches_still_has_a_table_and_overload_is_spread() {
+fn idle_groups_have_tables_and_overload_is_spread() {
     let plan =
         [assignment("root", "b", 1), assignment("root", "a", 1), assignment("leaf", "c", 1), assignment("leaf", "d", 1)];
     let routing = most_accurate_first(&pipeline(), &hardware(), &plan, 1000.0).expect("known groups");
@@ -258,7 +258,7 @@ proptest! {
 }
 
 #[test]
-fn a_query_that_is_behind_goes_to_the_most_accurate_backup_that_makes_up_for_it() {
+fn late_queries_go_to_the_most_accurate_sufficient_backup() {
     // The table's group takes 50 ms; the backups, most accurate first, 40, 30 and 20 ms; the second one is out of replicas.
     let ms = |millis: u64| Span::from_nanos(millis * 1_000_000);
     let groups: [(f64, &[u32]); 4] = [(1.0, &[0, 1]), (0.0, &[2]), (0.0, &[]), (0.0, &[3, 4])];

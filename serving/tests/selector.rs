@@ -36,7 +36,7 @@ fn seen(variant: u32, served_qps: f64, inference: f64) -> Seen {
 }
 
 #[test]
-fn an_active_variant_that_fits_is_taken_on_its_least_loaded_worker_the_cheapest_first() {
+fn the_cheapest_fitting_active_variant_is_taken() {
     let mut selector = Selector::new(resnet());
     let workers: Vec<u32> = (0..3).map(|_| selector.add_worker(GPU, 8)).collect();
     selector.report(T0, workers[0], 0.5, 0, &[seen(1, 50.0, 20.0)]);
@@ -52,7 +52,7 @@ fn an_active_variant_that_fits_is_taken_on_its_least_loaded_worker_the_cheapest_
 }
 
 #[test]
-fn without_an_active_one_the_quickest_to_start_is_loaded_on_the_least_used_worker() {
+fn without_active_variants_the_quickest_one_is_loaded() {
     let mut selector = Selector::new(resnet());
     let (a, b) = (selector.add_worker(GPU, 8), selector.add_worker(GPU, 8));
     let cpu = selector.add_worker(CPU, 8);
@@ -78,7 +78,7 @@ fn what_nothing_can_do_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn a_disturbed_variant_is_avoided_and_moves_on_its_own_worker_if_there_is_room() {
+fn disturbed_variants_are_avoided_and_moved() {
     let mut selector = Selector::new(resnet());
     let (a, b) = (selector.add_worker(GPU, 16), selector.add_worker(GPU, 8));
     let slow = 20.0 * DISTURBED + 1.0;
@@ -96,7 +96,7 @@ fn a_disturbed_variant_is_avoided_and_moves_on_its_own_worker_if_there_is_room()
 }
 
 #[test]
-fn offline_queries_run_where_little_else_does_and_nobody_is_disturbed() {
+fn offline_queries_run_on_idle_undisturbed_workers() {
     let mut selector = Selector::new(resnet());
     let a = selector.add_worker(GPU, 8);
     assert!(selector.runs_offline(a));
@@ -109,7 +109,7 @@ fn offline_queries_run_where_little_else_does_and_nobody_is_disturbed() {
 }
 
 #[test]
-fn workers_are_wanted_by_each_of_the_three_rules_and_idle_ones_can_go() {
+fn three_rules_add_workers_and_idle_ones_leave() {
     let mut selector = Selector::new(resnet());
     let gpus = [selector.add_worker(GPU, 8), selector.add_worker(GPU, 8)];
     let cpu = selector.add_worker(CPU, 8);

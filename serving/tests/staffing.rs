@@ -15,7 +15,7 @@ fn tasks_that_want_the_same_get_the_same() {
 }
 
 #[test]
-fn who_wants_twice_as_much_gets_twice_as_much_and_a_full_pool_stops_only_its_own() {
+fn devices_are_shared_in_proportion_to_wanted_replicas() {
     assert_eq!(share_out(&[want(0, 8), want(0, 4)], vec![Some(48)]), [4, 2]);
     let other = Want { pool: 1, eighths: 4, ..want(0, 4) };
     assert_eq!(share_out(&[want(1, 4), other], vec![Some(7), Some(9)]), [1, 2]);

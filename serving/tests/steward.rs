@@ -3,7 +3,7 @@
 use apportion_domain::{Dropping, Moment, Span};
 use apportion_serving::ladder::Step;
 use apportion_serving::monitor::Monitor;
-use apportion_serving::outline::{Group, Outline};
+use apportion_serving::outline::{Outline, PlannedGroup};
 use apportion_serving::steward::{Config, Input, PERIOD, Scaler};
 use apportion_serving::tables::{Graph, Server, Table, route};
 use apportion_serving::tuner::Envelope;
@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn group(task: usize, accuracy: f64, replica_qps: f64, fanout: &[f64], replicas: u32) -> Group {
+fn group(task: usize, accuracy: f64, replica_qps: f64, fanout: &[f64], replicas: u32) -> PlannedGroup {
     let execution = Span::from_millis(1e3 / replica_qps);
-    Group { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas, traffic_share: 0.0 }
+    PlannedGroup { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas, traffic_share: 0.0 }
 }
 
 /// `a -> b`: an accurate and a fast group for `a`, two queries of `b` for each.
@@ -73,7 +73,7 @@ fn tables_follow_the_load_up_at_once_and_down_slowly() {
 }
 
 #[test]
-fn ticks_that_come_late_do_not_make_the_load_seem_larger() {
+fn late_ticks_do_not_inflate_the_load() {
     let mut steward = Steward::new(config(10.0), Moment::ZERO, 0).expect("few paths");
     // 100 requests a second for 20 s, and each period is ended 80 ms late.
     for bin in (0..20 * SECOND).step_by(10_000_000).map(Moment::from_nanos) {
@@ -96,7 +96,7 @@ fn nothing_new_is_not_told() {
 }
 
 #[test]
-fn a_lost_replica_moves_its_share_at_once_and_a_task_without_any_keeps_its_table() {
+fn a_lost_replica_moves_its_share_at_once() {
     let mut steward = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
     let _first = steward.poll_output();
     steward.handle(Moment::ZERO, Input::Ready { group: 1, replicas: 0 });
@@ -109,7 +109,7 @@ fn a_lost_replica_moves_its_share_at_once_and_a_task_without_any_keeps_its_table
 }
 
 #[test]
-fn fan_out_that_is_seen_replaces_the_profile_and_is_forgotten_again() {
+fn seen_fan_out_replaces_the_profile_and_fades() {
     let mut steward = Steward::new(config(100.0), Moment::ZERO, 0).expect("few paths");
     let first = steward.poll_output().expect("the first tables");
     let to_fast = |s: &Steering| shares(s, Some(1), 1).iter().find(|e| e.0 == 3).map_or(0.0, |e| e.1);
@@ -131,7 +131,7 @@ fn fan_out_that_is_seen_replaces_the_profile_and_is_forgotten_again() {
 }
 
 #[test]
-fn late_backups_are_those_with_capacity_to_spare_most_accurate_first() {
+fn backups_have_spare_capacity_most_accurate_first() {
     let mut steward = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
     let _first = steward.poll_output();
     let mut last = Steering::default();
@@ -167,7 +167,7 @@ fn views_are_told_where_the_policy_looks_at_them() {
 }
 
 #[test]
-fn the_tuner_scales_groups_in_proportion_within_a_tenth_of_a_second() {
+fn the_tuner_scales_groups_in_proportion() {
     let sample = Envelope::of_rate(Span::from_millis(20.0), 100.0);
     let of = config(100.0);
     assert_eq!((of.outline.scales(), of.outline.replicas_by_task()), (vec![1.0, 2.0], vec![3, 4]));
@@ -187,7 +187,7 @@ fn the_tuner_scales_groups_in_proportion_within_a_tenth_of_a_second() {
 }
 
 #[test]
-fn the_ladder_is_climbed_within_a_tenth_of_a_second_and_what_a_host_took_over_is_kept_half_a_minute() {
+fn the_ladder_climbs_at_once_and_keeps_inherited_replicas() {
     let step = |rate_qps, replicas: [u32; 4]| Step { rate_qps, replicas: replicas.to_vec() };
     let steps = vec![step(100.0, [1, 2, 3, 1]), step(400.0, [1, 4, 6, 1])];
     let ladder = |replicas: [u32; 4]| Some(Scaler::Ladder(Ladder::new(steps.clone(), replicas.to_vec(), 1.0)));
@@ -211,7 +211,7 @@ fn the_ladder_is_climbed_within_a_tenth_of_a_second_and_what_a_host_took_over_is
 }
 
 #[test]
-fn the_next_plans_steward_goes_on_from_the_load_and_the_fan_out_of_the_last() {
+fn a_steward_inherits_load_and_fan_out() {
     let mut former = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
     for number in 1..=5 {
         let bin = Moment::from_nanos((number - 1) * SECOND);
@@ -245,14 +245,15 @@ fn after_a_pause_the_load_is_spread_over_it() {
 }
 
 #[test]
-fn an_envelope_of_a_rate_covers_what_a_steady_load_does() {
+fn the_envelope_of_a_rate_covers_a_steady_load() {
     let span = Span::from_millis(50.0);
     let even = Envelope::of(span, (0..6_000).map(|i| Moment::from_nanos(i * SECOND / 100)));
     let of_rate = Envelope::of_rate(span, 100.0);
     assert!(even.counts().iter().zip(of_rate.counts()).all(|(seen, most)| seen <= most));
 }
 
-/// All of a pipeline's numbers by hand: two groups of `a` that make two queries of `b` each, batches of 20, 10, 10 and 5 ms.
+/// All of a pipeline's numbers by hand: two groups of `a` that make two queries of `b` each, batches of 20, 10, 10 and 5
+/// ms.
 #[test]
 fn an_outline_adds_up() {
     let outline = config(100.0).outline;
@@ -274,7 +275,8 @@ fn server() -> impl Strategy<Value = Server> {
 }
 
 proptest! {
-    /// Shares of a table sum to 1, no group is given more than it has unless its task is overloaded, and what comes in is what is sent.
+    /// Shares of a table sum to 1, no group is given more than it has unless its task is overloaded, and what comes in is
+    /// what is sent.
     #[test]
     fn algorithm_1_conserves_traffic(mut servers in prop::collection::vec(server(), 1..12), demand_qps in 0.0..800.0_f64) {
         let graph = Graph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };

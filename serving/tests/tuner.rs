@@ -27,7 +27,7 @@ fn windows_double_from_the_service_time_to_a_minute() {
 }
 
 #[test]
-fn an_envelope_of_even_arrivals_is_the_rate_times_the_window() {
+fn the_envelope_of_even_arrivals_is_rate_times_window() {
     // Windows of .1, .2, .4, ..., 51.2 and 60 s.
     assert_eq!(steady().counts(), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600]);
 }
@@ -42,7 +42,7 @@ fn what_the_sample_has_seen_changes_nothing() {
 }
 
 #[test]
-fn a_burst_scales_up_at_once_by_the_highest_rate_that_exceeds_its_window() {
+fn a_burst_scales_up_at_once() {
     // Planned: 10/s on 4 replicas of 5/s (rho .5); a second task sees a tenth of it on one replica (rho .1).
     let tasks = vec![task(1.0, 5.0, 0.5), task(0.1, 10.0, 0.1)];
     let mut tuner = Tuner::new(&steady(), tasks, vec![4, 1]);
@@ -56,7 +56,7 @@ fn a_burst_scales_up_at_once_by_the_highest_rate_that_exceeds_its_window() {
 }
 
 #[test]
-fn it_scales_down_after_fifteen_quiet_seconds_on_the_worst_five_of_the_last_thirty() {
+fn it_scales_down_after_fifteen_stable_seconds() {
     let tasks = vec![task(1.0, 5.0, 0.5), task(1.0, 10.0, 0.25)];
     let mut tuner = Tuner::new(&steady(), tasks, vec![4, 4]);
     tuner.arrived(at_ms(1_000), 2);

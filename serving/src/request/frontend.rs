@@ -1,11 +1,11 @@
-//! The ingress: one answer for each request, whatever happens to its queries.
+//! All open requests of a gateway: each gets exactly one answer, whatever happens to its queries.
 
 use crate::request::progress::{CREDIT_ROOT, Outcome, Progress, Split, split};
 use crate::station::dropper::DropReason;
 use apportion_domain::{Moment, RequestId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What happens to an ingress.
+/// An event at an ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A client's request. Its root queries carry the parts of [`Frontend::credits`].
@@ -14,7 +14,7 @@ pub enum Input {
         request: RequestId,
         /// By when it should be answered.
         deadline: Moment,
-        /// When the client is told that nothing came, at the latest.
+        /// When the client is told that the request has failed, at the latest.
         give_up: Moment,
     },
     /// A query of the request was sent to this peer, so that losing the peer fails the request.
@@ -28,14 +28,14 @@ pub enum Input {
     Leaf {
         /// The request.
         request: RequestId,
-        /// What it gives back.
+        /// The credit that it gives back.
         credit: u64,
     },
     /// A query of the request was dropped.
     Dropped {
         /// The request.
         request: RequestId,
-        /// What it gives back.
+        /// The credit that it gives back.
         credit: u64,
         /// Why.
         reason: DropReason,
@@ -45,7 +45,7 @@ pub enum Input {
         /// The request.
         request: RequestId,
     },
-    /// A peer is gone, with whatever it held.
+    /// A peer is gone, with all queries that it held.
     PeerLost {
         /// The driver's number of the peer.
         peer: u64,
@@ -103,7 +103,7 @@ struct Open {
 
 /// The ingress machine: open requests, their credit and their time limits.
 ///
-/// A message about a request that has been answered, or was never known, is ignored: it is late news or forged.
+/// A message about a request that has been answered, or was never admitted, is ignored: it is late or forged.
 #[derive(Debug)]
 pub struct Frontend {
     open: BTreeMap<RequestId, Open>,
@@ -115,7 +115,8 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// An ingress that holds at most `requests_max` open requests. With `partial`, dropped parts are left out of the answer.
+    /// An ingress that holds at most `requests_max` open requests. With `partial`, dropped parts are left out of the
+    /// answer.
     #[must_use]
     pub fn new(requests_max: usize, partial: bool) -> Self {
         let (open, give_ups) = (BTreeMap::new(), BTreeSet::new());

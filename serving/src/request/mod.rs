@@ -1,6 +1,7 @@
 //! When is a request complete, and which answer does its client get?
 //!
-//! [`progress`] counts the queries of one request that are still in flight; [`frontend`] holds all open requests of a gateway.
+//! [`progress`] counts the queries of one request that are still in flight; [`frontend`] holds all open requests of a
+//! gateway.
 
 pub mod frontend;
 pub mod progress;

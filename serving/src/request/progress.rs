@@ -1,8 +1,8 @@
-//! One request through the task graph: what of it is still out, and what has become of it so far.
+//! One request in the task graph: how much of it is still in flight, and its outcome so far.
 //!
-//! Termination is detected by credit (the weight-throwing scheme for diffusing computations): the root query carries all of
-//! the credit; a query that makes children hands its credit on to them in parts, and a query that makes none gives its own
-//! back. The request has ended exactly when all credit is back, in whatever order the parts arrive, so only leaves report.
+//! Termination is detected by credit (the weight-throwing scheme for diffusing computations). The root query carries all
+//! credit. A query that makes children divides its credit among them, and a query that makes none gives its credit back.
+//! The request has ended exactly when all credit is back, in any order of arrival, so only leaves report.
 
 use crate::station::dropper::DropReason;
 use apportion_domain::Moment;
@@ -35,14 +35,14 @@ impl Iterator for Split {
 }
 
 /// Splits a query's credit among its `children` (at least one). `None` if there are more children than credit: then the
-/// query must fail, because a child without credit would not be waited for.
+/// query must fail, because nothing would wait for a child without credit.
 #[must_use]
 pub fn split(credit: u64, children: u64) -> Option<Split> {
     assert!(children > 0, "a query without children gives its credit back");
     (credit >= children).then(|| Split { part: credit / children, larger: credit % children, left: children })
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// Its last leaf ended by the deadline.
@@ -74,7 +74,7 @@ impl Outcome {
     }
 }
 
-/// What is known of one request.
+/// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     out: u64,
@@ -92,8 +92,8 @@ impl Progress {
         Self { out: credit, end: Moment::ZERO, leaves: 0, dropped: None, failed: false }
     }
 
-    /// A query gives its own credit back and its children take new credit. Only the holder of the `Progress` can do this; it
-    /// spares a driver that sees every query the splitting: each query counts 1.
+    /// A query gives its own credit back and its children take new credit. Only the holder of the `Progress` can do this;
+    /// it spares a driver that sees every query the splitting: each query counts 1.
     #[inline]
     pub fn pass(&mut self, credit: u64, to_children: u64) {
         debug_assert!(to_children > 0, "a query without children is a leaf");
@@ -149,8 +149,8 @@ impl Progress {
         self.dropped
     }
 
-    /// What the request has come to if nothing more happens. With `partial`, dropped parts are left out of the answer and the
-    /// request counts as dropped only if nothing else is left of it.
+    /// The outcome of the request if nothing more happens. With `partial`, dropped parts are left out of the answer, and
+    /// the request counts as dropped only if no part is left.
     #[inline]
     #[must_use]
     pub fn outcome(&self, deadline: Moment, partial: bool) -> Outcome {

@@ -1,4 +1,4 @@
-//! Loki's Algorithm 1: who sends how much of its traffic to whom, most accurate first.
+//! Loki's Algorithm 1: which part of its traffic does each sender send to each group? The most accurate group comes first.
 
 use crate::routing::tables::{Graph, Server, Table, route};
 use apportion_domain::{
@@ -59,8 +59,8 @@ pub fn server(pipeline: &Pipeline, hardware: &[Hardware], a: &Assignment) -> Res
     })
 }
 
-/// Routing tables for a demand, and the capacity that they leave unused: [`crate::routing::tables::route`] in the names of a plan. Groups of
-/// one task with the capacity to spare come most accurate first.
+/// Routing tables for a demand, and the capacity that they leave unused: [`crate::routing::tables::route`] in the names of
+/// a plan. Groups of one task with the capacity to spare come most accurate first.
 ///
 /// # Errors
 /// If an assignment names what the pipeline or the hardware does not have.

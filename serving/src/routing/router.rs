@@ -1,4 +1,4 @@
-//! Which replica a sender's next query goes to: in proportion, and never by a random draw.
+//! Which replica does a sender's next query go to? The choice is in proportion to weights, and never random.
 //!
 //! A [`Router`] belongs to one sender and one task that it sends to. It chooses the group by [`Stride`], because the
 //! fractions of a routing table decide the accuracy, and then the replica within the group.
@@ -11,7 +11,7 @@ use apportion_domain::{SLACK, Span};
 pub struct Picked {
     /// The replica (or queue), by the driver's number.
     pub target: u32,
-    /// What [`Router::ended`] wants to hear when the query has ended.
+    /// The argument of [`Router::ended`] when the query has ended.
     pub slot: u32,
 }
 
@@ -30,33 +30,33 @@ struct Members {
 pub enum Within {
     /// Each in its turn.
     Turns,
-    /// The one with the fewest of this sender's queries that have not ended; of several, the next in turn (`jsq`).
+    /// The replica with the fewest queries of this sender that have not ended; of several, the next in turn (`jsq`).
     LeastOutstanding,
 }
 
-/// What a plan has a sender do with one group of a task; by default, nothing.
+/// The use that a plan makes of one group of a task, for one sender. By default it does not use the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Part {
-    /// The group's weight among what the sender sends, when it has all replicas of the plan.
+    /// The group's part of the sender's queries, when it has all replicas of the plan.
     pub fraction: f64,
-    /// How many those are; 0 if the group is not in the plan.
+    /// The number of these replicas; 0 if the group is not in the plan.
     pub planned: u32,
-    /// Weight of each of its replicas among those that stand in while others of the plan are missing; 0 if it never does.
+    /// Weight of each of its replicas while it stands in for missing replicas of the plan; 0 if it never does.
     pub stand_in: f64,
 }
 
 /// The replicas of a group that serve now.
 #[derive(Clone, Copy, Debug)]
 pub struct Serving<'a> {
-    /// Where queries for them go: one target each, or one queue for all.
+    /// The targets of their queries: one target each, or one queue for all.
     pub targets: &'a [u32],
-    /// How many they are.
+    /// The number of replicas.
     pub replicas: u32,
 }
 
-/// What each group gets while a plan comes into force: a group of the plan its fraction by how many of its replicas serve, those that
-/// are no longer in it what is missing. So senders move as the new replicas say that they are ready. If none of the groups
-/// that the sender has a use for serves, all that do count alike.
+/// The weight of each group while a plan comes into force. A group of the plan gets its fraction, times the part of its
+/// replicas that serve. Groups of the former plan get the rest. So senders move as new replicas become ready. If no group
+/// of either kind serves, all serving groups count alike.
 fn weights(parts: &[Part], counts: &[u32]) -> Vec<f64> {
     let by_plan = |(p, &n): (&Part, &u32)| {
         if p.planned == 0 { 0.0 } else { p.fraction * (f64::from(n) / f64::from(p.planned)) }
@@ -73,7 +73,7 @@ fn weights(parts: &[Part], counts: &[u32]) -> Vec<f64> {
     if weights.iter().all(|w| *w <= 0.0) { counts.iter().map(|&n| f64::from(n)).collect() } else { weights }
 }
 
-/// One sender's choice among the replicas of one task.
+/// Picks the replicas of one task for one sender.
 #[derive(Clone, Debug)]
 pub struct Router {
     groups: Stride,
@@ -81,31 +81,31 @@ pub struct Router {
     targets: Vec<u32>,
     outstanding: Vec<u32>,
     within: Within,
-    /// The pick, where there is no choice and nothing to count.
+    /// The only possible pick, where nothing is counted.
     only: Option<Picked>,
-    /// The group whose replicas take turns, where it is the only one that is ever picked and nothing is counted.
+    /// The only group that is ever picked, where its replicas take turns and nothing is counted.
     round: Option<u32>,
-    /// What the plan in force has this sender do with each group.
+    /// The use that the plan in force makes of each group.
     parts: Vec<Part>,
-    /// Profiled time of each group's batch, where there is a backup table or might be one.
+    /// Profiled time of each group's batch, where there may be a backup table.
     execution: Vec<Span>,
     /// Groups with capacity to spare, in order of preference.
     backup: Vec<u32>,
-    /// What became of queries that were behind.
+    /// Counts of queries that were behind.
     late: Late,
     /// Turns the starting point among replicas.
     phase: u32,
 }
 
-/// Queries that were behind when they left a sender, and whether anything could make up for it (Loki section 5.2).
+/// Queries that were behind when they left a sender, and whether a faster group could make up for it (Loki section 5.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Late {
     /// All of them.
     pub behind: u64,
-    /// Those behind by more than the whole batch of the table's choice: no group could make up for it. Not counted without a backup
-    /// table.
+    /// Queries that were behind by more than the whole batch of the table's choice: no group could make up for it. Not
+    /// counted without a backup table.
     pub beyond: u64,
-    /// Those that were sent to a faster group.
+    /// Queries that were sent to a faster group.
     pub rerouted: u64,
 }
 
@@ -158,8 +158,8 @@ impl Router {
         })
     }
 
-    /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have capacity
-    /// to spare (the backup table of Loki section 5.1).
+    /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have
+    /// capacity to spare (the backup table of Loki section 5.1).
     #[must_use]
     pub fn with_backup(mut self, execution: Vec<Span>, backup: Vec<u32>) -> Self {
         assert!(execution.len() == self.members.len(), "a time for each group");
@@ -168,8 +168,9 @@ impl Router {
         self
     }
 
-    /// A plan comes into force: what this sender is to do with each group, the profiled times of their batches and, most accurate
-    /// first, the positions of those with capacity to spare. Where queries go follows with the next [`Router::retarget`].
+    /// A plan comes into force. `parts` is the use of each group, `execution` the profiled times of their batches, and
+    /// `backup` the positions of groups with capacity to spare, most accurate first. The next [`Router::retarget`] applies
+    /// it.
     pub fn plan(&mut self, parts: Vec<Part>, execution: Vec<Span>, backup: Vec<u32>) {
         assert!(execution.is_empty() || execution.len() == parts.len(), "a time for each group");
         self.parts = parts;
@@ -177,7 +178,7 @@ impl Router {
         self.backup = backup;
     }
 
-    /// From now on a replica is chosen so within its group. Queries that were counted before still are until they end, others are not.
+    /// Changes how a replica is chosen within its group. Queries that were counted before stay counted until they end.
     pub fn choose_by(&mut self, within: Within) {
         if within == self.within {
             return;
@@ -190,10 +191,10 @@ impl Router {
         }
     }
 
-    /// The next replica for a query that has overrun its last task's part of the SLO by `behind`: the table's, if it has not; else
-    /// a replica of the first backup group whose batch takes at least that much less than the table's choice would (Loki section
-    /// 5.2). `None` if there is no such group: the query is not worth sending on. Without a backup table this is the paper's
-    /// per-task dropping.
+    /// The next replica for a query that has overrun its last task's part of the SLO by `behind`. A query that is not
+    /// behind goes where the table says. Otherwise it goes to the first backup group whose batch is faster than the table's
+    /// choice by at least `behind` (Loki section 5.2). `None` if there is no such group: the query should be dropped.
+    /// Without a backup table this is the paper's per-task dropping.
     #[inline(always)]
     pub fn pick_behind(&mut self, behind: Span) -> Option<Picked> {
         if behind == Span::ZERO { Some(self.pick()) } else { self.pick_faster(behind) }
@@ -216,7 +217,7 @@ impl Router {
         Some(self.pick_within(faster))
     }
 
-    /// What has become of queries that were behind.
+    /// Counts of queries that were behind.
     #[must_use]
     pub const fn late(&self) -> Late {
         self.late
@@ -264,10 +265,9 @@ impl Router {
         Picked { target, slot }
     }
 
-    /// The groups' replicas are from now on these, of all groups of the task in their order. What the sender knows of their open
-    /// queries stays, and so do its turns where weights and counts stay; where a group's count is another its turns begin anew, at the
-    /// sender's own phase: senders that all went on from the last of a few would go on side by side. Without a replica in any group,
-    /// queries go where they went: `false`.
+    /// Sets the serving replicas of all groups of the task, in their order. Counts of open queries stay, and so do turns
+    /// where weights and counts stay. A group whose count changed starts its turns at the sender's own phase; otherwise
+    /// many senders would move on in step. Without a replica in any group nothing changes, and the result is `false`.
     pub fn retarget(&mut self, groups: &[Serving<'_>]) -> bool {
         self.parts.resize(groups.len(), Part::default());
         let counts: Vec<u32> = groups.iter().map(|g| g.replicas).collect();
@@ -278,7 +278,7 @@ impl Router {
         new.parts = std::mem::take(&mut self.parts);
         new.execution = std::mem::take(&mut self.execution);
         if !new.execution.is_empty() {
-            // A group that no plan has told of yet cannot make up for anything.
+            // A group that no plan has described yet cannot make up for anything.
             new.execution.resize(groups.len(), Span::from_nanos(u64::MAX));
         }
         new.backup = std::mem::take(&mut self.backup);
@@ -297,8 +297,8 @@ impl Router {
         true
     }
 
-    /// The same choices for another sender, which has no open queries yet and a phase of its own ([`Router::new`]): with the turns of
-    /// this one both would send to the same replica at the same time, for ever.
+    /// The same choices for another sender, which has no open queries and its own phase ([`Router::new`]). With equal turns
+    /// both senders would always send to the same replica at the same time.
     #[must_use]
     pub fn for_another_sender(&self, phase: u32) -> Self {
         let mut other = self.clone();
@@ -318,7 +318,7 @@ impl Router {
     }
 }
 
-/// How many numbers there are up to the largest.
+/// One more than the largest number.
 fn above(targets: &[u32]) -> usize {
     targets.iter().max().map_or(0, |&largest| largest as usize + 1)
 }

@@ -1,24 +1,24 @@
 //! Loki's Algorithm 1 over numbers: tasks and groups by position, capacities in queries per second.
 //!
-//! [`crate::routing::most_accurate_first::most_accurate_first`] asks it for a plan, in names; the [`crate::scaling::steward`] asks it again between plans, for the load
-//! that it sees.
+//! [`crate::routing::most_accurate_first::most_accurate_first`] asks it for a plan, in names; the
+//! [`crate::scaling::steward`] asks it again between plans, for the load that it sees.
 
 use apportion_domain::SLACK;
 
-/// What a group can do, as routing sees it.
+/// One group, as routing sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
     /// Its task, by position.
     pub task: usize,
     /// Accuracy of its variant, 0 to 1.
     pub accuracy: f64,
-    /// What all of its replicas may be given together, in queries per second.
+    /// The load that all of its replicas may get together, in queries per second.
     pub capacity_qps: f64,
     /// Queries that one query makes here, for each child of its task in that order.
     pub fanout: Vec<f64>,
 }
 
-/// Tasks, and where what they make goes.
+/// Tasks, and the tasks that their queries go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// Positions of the tasks, the root first and each before its children.
@@ -27,7 +27,7 @@ pub struct Graph {
     pub children: Vec<Vec<usize>>,
 }
 
-/// Where one sender sends its queries for one task.
+/// The routing table of one sender for one task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     /// The sending group; `None` is the frontend.
@@ -38,7 +38,7 @@ pub struct Table {
     pub entries: Vec<(u32, f64)>,
 }
 
-/// Tables of all senders, and what they leave unused.
+/// Tables of all senders, and the capacity that they leave unused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tables {
     /// One for each (sender, task) that has a group to send to.
@@ -62,12 +62,12 @@ struct Routing<'a> {
     left_qps: Vec<f64>,
 }
 
-/// Tables for a demand at the root (Loki section 5.1, Algorithm 1). The algorithm's workers are here whole groups, whose replicas
-/// are alike; a group of capacity 0 gets nothing.
+/// Tables for a demand at the root (Loki section 5.1, Algorithm 1). The algorithm's workers are here whole groups, whose
+/// replicas are alike; a group of capacity 0 gets nothing.
 ///
-/// Where demand exceeds the capacity of a task, the paper leaves the rest without a target; here it is spread in proportion to
-/// capacity, so that a table's shares always sum to 1. A group that no traffic reaches gets a table too, in proportion to
-/// capacity, for queries that are rerouted to it.
+/// Where demand exceeds the capacity of a task, the paper leaves the rest without a target; here it is spread in proportion
+/// to capacity, so that a table's shares always sum to 1. A group that no traffic reaches gets a table too, in proportion
+/// to capacity, for queries that are rerouted to it.
 #[must_use]
 pub fn route(graph: &Graph, servers: &[Server], demand_qps: f64) -> Tables {
     let mut of_task = vec![Vec::new(); graph.children.len()];
@@ -113,7 +113,7 @@ impl Routing<'_> {
         let to = &self.of_task[task];
         let mut parts = Vec::new();
         let mut rest = outgoing_qps;
-        // Those before have nothing left.
+        // Earlier groups have no capacity left.
         let mut at = self.first[task];
         while at < to.len() && rest > 0.0 {
             let left = &mut self.left_qps[to[at]];

@@ -1,13 +1,13 @@
-//! Replicas by rate, planned ahead: the steps of a ladder that a pipeline climbs as its load rises.
+//! Replicas by rate, planned ahead: a pipeline climbs the steps of a ladder as its load rises.
 //!
 //! InferLine's tuner (SoCC'20, section 5) scales the one plan that it has in proportion to the rate of the busiest window.
 //! At a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas
 //! are rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the
-//! rate. That decision is our own: the mean of the last minute, or from the same windows as the tuner's the largest rate
-//! that chance does not explain, with arrivals that scatter as they did in the last two; where the rate leaps or rises,
-//! what it will be when replicas that are asked for now serve. Up at once, down when half a minute has asked for clearly
-//! less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away (section 5, "scaling
-//! down"), a ladder gives them up, but only where it was shown what fewer hold.
+//! rate. That decision is our own. The rate is the mean of the last minute, or a larger rate that chance does not explain:
+//! the largest one in the tuner's windows, with arrivals that scatter as they did in the last two. Where the rate leaps or
+//! rises, it is the expected rate at the moment when new replicas would serve. Up at once, down when half a minute has
+//! asked for clearly less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away
+//! (section 5, "scaling down"), a ladder gives them up, but only where it was shown what fewer hold.
 
 use crate::scaling::tuner::Windows;
 pub use apportion_domain::LadderStep as Step;
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 pub const WINDOW_MIN: Span = Span::from_nanos(500_000_000);
 /// The longest window that is looked at: longer ones say little of a load that has changed.
 pub const LOOK_BACK_SECONDS: f64 = 8.5;
-/// How long a rate is kept after it was last seen. Loading a replica again takes seconds, and bursts come in groups.
+/// How long a rate is kept after it was last seen. To load a replica again takes seconds, and bursts come in groups.
 pub const KEPT_SECONDS: usize = 30;
 /// Standard deviations that a window's count may lie above its mean by chance: a window in 700.
 const DEVIATIONS: f64 = 3.0;
@@ -57,7 +57,7 @@ pub struct Ladder {
     /// Variance of the arrivals in a second over their mean, at least that of a Poisson process.
     scatter: f64,
     present: u64,
-    /// The rate that the replicas are for.
+    /// The rate that the present replicas serve.
     level_qps: f64,
     replicas: Vec<u32>,
     /// Replicas that it began with, and the second up to which none of them is given up: it has not seen what they are for.
@@ -65,7 +65,7 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// A ladder of a pipeline that has so many `replicas` now. `headroom` multiplies every rate.
+    /// A ladder of a pipeline that has these `replicas` now. `headroom` multiplies every rate.
     ///
     /// # Panics
     /// Without steps, or if their rates do not rise.
@@ -92,7 +92,7 @@ impl Ladder {
         }
     }
 
-    /// Goes on from what the ladder of the pipeline's former plan has seen: a rate is a rate, whatever plan answers it.
+    /// Takes over the arrivals that the ladder of the pipeline's former plan has seen: rates do not depend on the plan.
     pub fn inherit(&mut self, former: &Self) {
         (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
         (self.counts, self.scatter) = (former.counts.clone(), former.scatter);
@@ -122,7 +122,7 @@ impl Ladder {
         is_changed.then_some(self.replicas.as_slice())
     }
 
-    /// The largest rate that some window cannot owe to chance.
+    /// The largest rate of a window that chance does not explain.
     fn rate_qps(&self) -> f64 {
         let windows = self.windows.lengths_s().zip(self.windows.counts());
         let looked_at = windows.take_while(|(length, _)| *length <= LOOK_BACK_SECONDS);
@@ -135,7 +135,7 @@ impl Ladder {
         looked_at.map(rate).fold(0.0, f64::max)
     }
 
-    /// Arrivals of so many whole seconds, the last of which ended so many seconds ago.
+    /// Arrivals in `seconds` whole seconds, of which the last ended `ago` seconds ago.
     fn arrived_in(&self, seconds: usize, ago: usize) -> f64 {
         // The present second has only begun.
         self.counts.iter().rev().skip(1 + ago).take(seconds).sum::<u64>() as f64
@@ -175,7 +175,7 @@ impl Ladder {
         (squares[squares.len() / 2] / MEDIAN_SQUARE).max(1.0)
     }
 
-    /// What a rate needs; beyond the last step in proportion to it.
+    /// The replicas that a rate needs; beyond the last step in proportion to it.
     fn needed(&self, rate_qps: f64) -> Vec<u32> {
         if let Some(step) = self.steps.iter().find(|s| s.rate_qps >= rate_qps) {
             return step.replicas.clone();

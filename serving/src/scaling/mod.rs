@@ -1,8 +1,8 @@
 //! What changes between two plans as the load changes: replicas, routing tables, module states, variants?
 //!
-//! [`outline`] is a planned pipeline in numbers. [`tuner`] (InferLine) and [`ladder`] (ours) say how many replicas there should
-//! be, [`staffing`] shares out scarce devices, [`state_planner`] is PARD's, [`selector`] is INFaaS's. The [`steward`] drives them
-//! for one pipeline.
+//! [`outline`] is a planned pipeline in numbers. [`tuner`] (InferLine) and [`ladder`] (ours) say how many replicas there
+//! should be, [`staffing`] shares out scarce devices, [`state_planner`] is PARD's, [`selector`] is INFaaS's. The
+//! [`steward`] drives them for one pipeline.
 
 pub mod ladder;
 pub mod outline;

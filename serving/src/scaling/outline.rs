@@ -1,6 +1,6 @@
-//! A planned pipeline in numbers: what its machines are constructed from, in the estimator and in the agents alike.
+//! A planned pipeline in numbers. Estimator and agents construct their machines from it.
 //!
-//! Whoever drives the machines makes one [`Outline`], of a plan or of a target, and asks it for them.
+//! A driver makes one [`Outline`] of a plan or of a target, and takes tuner, state planner and reserves from it.
 
 use crate::routing::most_accurate_first::{UnknownGroup, graph, server};
 use crate::routing::tables::Graph;
@@ -8,14 +8,16 @@ use crate::scaling::state_planner::{Module, StatePlanner, TooManyPaths};
 use crate::scaling::tuner::{Envelope, TunedTask, Tuner};
 use apportion_domain::{Assignment, Dropping, Hardware, Pipeline, PipelinePlan, Span, TaskIndex};
 
-/// One group of the plan.
+pub use self::PlannedGroup as Group;
+
+/// One group of the plan, in numbers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
+pub struct PlannedGroup {
     /// Its task, by position.
     pub task: usize,
     /// Accuracy of its variant, 0 to 1.
     pub accuracy: f64,
-    /// What one replica serves with full batches, in queries per second.
+    /// The throughput of one replica with full batches, in queries per second.
     pub replica_qps: f64,
     /// Time of a full batch.
     pub execution: Span,
@@ -27,13 +29,13 @@ pub struct Group {
     pub traffic_share: f64,
 }
 
-impl Group {
-    /// What all of its planned replicas serve with full batches, in queries per second.
+impl PlannedGroup {
+    /// The throughput of all planned replicas with full batches, in queries per second.
     fn capacity_qps(&self) -> f64 {
         self.replica_qps * f64::from(self.replicas)
     }
 
-    /// Its weight in what its task makes: the plan's share, else its capacity.
+    /// Its weight among the groups of its task: the plan's share, otherwise its capacity.
     fn weight(&self) -> f64 {
         if self.traffic_share > 0.0 { self.traffic_share } else { self.capacity_qps() }
     }
@@ -42,15 +44,15 @@ impl Group {
 /// One pipeline's part of a plan, in numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outline {
-    /// Tasks, and where what they make goes.
+    /// Tasks, and the tasks that their queries go to.
     pub graph: Graph,
     /// By task: all tasks that wait for it, joins included.
     pub after: Vec<Vec<usize>>,
     /// Groups with replicas, in the plan's order.
-    pub groups: Vec<Group>,
-    /// What a request may take.
+    pub groups: Vec<PlannedGroup>,
+    /// The time that a request may take.
     pub slo: Span,
-    /// What a hop takes.
+    /// The time of one hop.
     pub network: Span,
     /// Batches that a query may take at a task, its own included (Loki section 4.1).
     pub queue_factor: f64,
@@ -68,7 +70,7 @@ impl Outline {
     pub fn of(pipeline: &Pipeline, hardware: &[Hardware], part: &PipelinePlan) -> Result<Self, UnknownGroup> {
         let group = |a: &Assignment| {
             let one = server(pipeline, hardware, &Assignment { replicas: 1, ..a.clone() })?;
-            Ok(Group {
+            Ok(PlannedGroup {
                 task: one.task,
                 accuracy: one.accuracy,
                 replica_qps: one.capacity_qps,
@@ -91,7 +93,7 @@ impl Outline {
         })
     }
 
-    fn of_task(&self, task: usize) -> impl Iterator<Item = &Group> + Clone {
+    fn of_task(&self, task: usize) -> impl Iterator<Item = &PlannedGroup> + Clone {
         self.groups.iter().filter(move |g| g.task == task)
     }
 
@@ -118,7 +120,7 @@ impl Outline {
         reserves
     }
 
-    /// Planner of PARD's module states for the planned replicas; `None` if the dropping policy does not look at them.
+    /// Planner of PARD's module states for the planned replicas; `None` if the dropping policy does not use them.
     ///
     /// # Errors
     /// If the pipeline has too many paths for them.
@@ -135,7 +137,8 @@ impl Outline {
         StatePlanner::new(self.dropping, self.slo, self.network, modules).map(Some)
     }
 
-    /// Queries at each task for one at the root, with the mix of groups that the plan serves: s_m of InferLine (SoCC'20, section 5).
+    /// Queries at each task for one at the root, with the mix of groups that the plan serves: s_m of InferLine (SoCC'20,
+    /// section 5).
     #[must_use]
     pub fn scales(&self) -> Vec<f64> {
         let mut scales = vec![0.0; self.graph.children.len()];
@@ -143,7 +146,7 @@ impl Outline {
             scales[root] = 1.0;
         }
         for &task in &self.graph.order {
-            let total: f64 = self.of_task(task).map(Group::weight).sum();
+            let total: f64 = self.of_task(task).map(PlannedGroup::weight).sum();
             for (child, &to) in self.graph.children[task].iter().enumerate() {
                 let mean: f64 = self.of_task(task).map(|g| g.weight() / total * g.fanout[child]).sum();
                 scales[to] += scales[task] * mean;
@@ -152,7 +155,8 @@ impl Outline {
         scales
     }
 
-    /// Service time of the pipeline: full batches of the slowest groups along its longest path. InferLine's smallest window.
+    /// Service time of the pipeline: full batches of the slowest groups along its longest path. InferLine's smallest
+    /// window.
     #[must_use]
     pub fn service(&self) -> Span {
         let mut below = vec![Span::ZERO; self.after.len()];
@@ -171,13 +175,13 @@ impl Outline {
         (0..self.after.len()).map(|task| self.of_task(task).map(|g| g.replicas).sum()).collect()
     }
 
-    /// InferLine's tuner, of tasks that have so many `replicas`; the plan was made for a sample with this envelope (its windows from
-    /// [`Outline::service`] on) and this mean rate at the root.
+    /// InferLine's tuner, of tasks that have these `replicas`. The plan was made for a sample with this envelope (whose
+    /// shortest window is [`Outline::service`]) and this mean rate at the root.
     #[must_use]
     pub fn tuner(&self, sample: &Envelope, offered_qps: f64, replicas: Vec<u32>) -> Tuner {
         let planned = self.replicas_by_task();
         let tuned = |(task, scale): (usize, f64)| {
-            let capacity_qps: f64 = self.of_task(task).map(Group::capacity_qps).sum();
+            let capacity_qps: f64 = self.of_task(task).map(PlannedGroup::capacity_qps).sum();
             TunedTask {
                 scale,
                 replica_qps: capacity_qps / f64::from(planned[task].max(1)),
@@ -187,23 +191,27 @@ impl Outline {
         Tuner::new(sample, self.scales().into_iter().enumerate().map(tuned).collect(), replicas)
     }
 
-    /// Replicas of each group for those of each task: a task with several groups is scaled as a whole, its groups in proportion.
+    /// Replicas of each group for those of each task: a task with several groups is scaled as a whole, its groups in
+    /// proportion.
     #[must_use]
     pub fn by_group(&self, by_task: &[u32]) -> Vec<u32> {
         let planned = self.replicas_by_task();
-        let part = |g: &Group| f64::from(by_task[g.task]) * f64::from(g.replicas) / f64::from(planned[g.task].max(1));
+        let part =
+            |g: &PlannedGroup| f64::from(by_task[g.task]) * f64::from(g.replicas) / f64::from(planned[g.task].max(1));
         self.groups.iter().map(|g| (part(g) - 1e-9).ceil().max(1.0) as u32).collect()
     }
 }
 
-/// Mean time of a batch of a task, by capacity, and what so many replicas of its groups serve together, in queries per second.
+/// Mean batch time of a task, weighted by capacity, and the throughput of these replicas of its groups, in queries per
+/// second.
 #[must_use]
-pub fn staffed(groups: &[Group], replicas: &[u32], task: usize) -> (Span, f64) {
+pub fn staffed(groups: &[PlannedGroup], replicas: &[u32], task: usize) -> (Span, f64) {
     let of_task = groups.iter().zip(replicas).filter(|(g, _)| g.task == task);
     provided(of_task.map(|(g, &n)| (g.execution, g.replica_qps * f64::from(n))))
 }
 
-/// Mean time of a batch of groups with these times and capacities in queries per second, by capacity, and the sum of the capacities.
+/// Mean batch time of groups with these times and capacities in queries per second, weighted by capacity, and the sum of
+/// the capacities.
 pub fn provided(groups: impl Iterator<Item = (Span, f64)>) -> (Span, f64) {
     let (mut sum, mut throughput_qps) = (0.0, 0.0);
     for (execution, capacity_qps) in groups {

@@ -1,21 +1,21 @@
 //! INFaaS's selection of variants (ATC'21, section 4): which variant on which worker serves a query that names none.
 //!
-//! A query names an application with the accuracy and the latency that it needs, or a variant. The [`Selector`] keeps the state of
-//! each variant on each worker (figure 4 of the paper), as late as the workers' reports are, and answers with what serves at
-//! once, what would have to be loaded, or, where nothing fits, the nearest that there is. It also says which variants
-//! should move because others disturb them (section 4), which workers may run offline queries, and when workers are wanted
-//! (section 4.2.3).
+//! A query names an application with the accuracy and the latency that it needs, or a variant. The [`Selector`] keeps the
+//! state of each variant on each worker (figure 4 of the paper), from the workers' last reports. It answers with a variant
+//! that serves at once, a variant that must be loaded first, or, if none fits, the nearest one. It also says which variants
+//! should move because others disturb them (section 4), which workers may run offline queries, and when more workers are
+//! wanted (section 4.2.3).
 //!
-//! Between two reports the paper's policy sends everything to the worker that was the least loaded in the last one. Here the
-//! selector also reckons with what it has sent since: each loaded variant has a virtual queue that its peak throughput empties, and
-//! it is taken only if its queue leaves enough time.
+//! Between two reports the paper's policy sends all queries to the worker that was the least loaded in the last report.
+//! Here the selector also counts the queries that it has sent since. Each loaded variant has a virtual queue, which empties
+//! at peak throughput. A variant is only taken if its queue leaves enough time.
 
 use apportion_domain::{Moment, Span};
 
 /// Part of a peak throughput at which a variant is overloaded: the paper's state begins at the peak itself.
 pub const PEAK: f64 = 1.0;
-/// A variant is disturbed if its batches take longer than profiled by this factor. The paper gives none; profiles repeat to within
-/// a few per cent.
+/// A variant is disturbed if its batches take longer than profiled by this factor. The paper gives none; profiles repeat to
+/// within a few per cent.
 pub const DISTURBED: f64 = 1.2;
 /// Offline queries run on workers used less (section 5).
 pub const OFFLINE_UTILISATION_MAX: f64 = 0.4;
@@ -37,7 +37,7 @@ pub struct Registered {
     pub inference: Span,
     /// Time to load it.
     pub load: Span,
-    /// What one replica serves at most, in queries per second.
+    /// Peak throughput of one replica, in queries per second.
     pub peak_qps: f64,
     /// Its hardware type, by number.
     pub hardware: u32,
@@ -50,18 +50,18 @@ pub struct Registered {
 /// A variant's state on one worker (figure 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It serves less than it can.
+    /// Its load is below its peak throughput.
     Active,
-    /// It is not overloaded, and slower than profiled all the same.
+    /// It is not overloaded, but slower than profiled.
     Interfered,
-    /// It serves what it can at most.
+    /// Its load is at its peak throughput.
     Overloaded,
     /// It is not loaded.
     #[default]
     Inactive,
 }
 
-/// What a worker has measured of one variant in a period.
+/// A worker's measurements of one variant in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     /// The variant.
@@ -76,7 +76,7 @@ pub struct Seen {
     pub queued: u64,
 }
 
-/// What a query asks for.
+/// The needs of a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Asked {
     /// Any variant of an application that is accurate and fast enough.
@@ -88,15 +88,15 @@ pub enum Asked {
         /// Longest time.
         latency: Span,
     },
-    /// This one.
+    /// This variant.
     Variant(u32),
 }
 
-/// Who serves a query.
+/// The variant that serves a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// A variant that is loaded. It is other than active, or has too long a queue, only if nothing that fits is better or can be
-    /// loaded.
+    /// A variant that is loaded. It is other than active, or has too long a queue, only if nothing that fits is better or
+    /// can be loaded.
     Serve {
         /// The variant.
         variant: u32,
@@ -112,7 +112,7 @@ pub enum Selected {
         /// The least used worker that has room for it.
         worker: u32,
     },
-    /// Nothing fits what was asked for; this comes nearest. It may be loaded or not, and is not served unless asked for.
+    /// No variant meets the needs; this one is nearest. It may be loaded or not, and only serves queries that name it.
     Nearest {
         /// The variant.
         variant: u32,
@@ -154,9 +154,9 @@ struct Placed {
     state: State,
     /// Served over peak.
     load: f64,
-    /// When what was sent there will have been served, at peak throughput.
+    /// When the queries that were sent there will have been served, at peak throughput.
     free: Moment,
-    /// What one query takes of all replicas, at peak throughput.
+    /// The time of one query on all replicas together, at peak throughput.
     each: Span,
 }
 
@@ -167,14 +167,15 @@ struct Variant {
     placed: Vec<Placed>,
 }
 
-/// Whether a worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower than profiled.
+/// Whether a worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower than
+/// profiled.
 #[must_use]
 pub fn may_run_offline(utilisation: f64, is_calm: bool) -> bool {
     is_calm && utilisation < OFFLINE_UTILISATION_MAX
 }
 
-/// Whether a variant that serves this part of its peak throughput, in batches that take this much longer than profiled, is disturbed by
-/// others (figure 4): it is slower than profiled though it is not overloaded.
+/// Whether a variant that serves this part of its peak throughput, in batches that take this much longer than profiled, is
+/// disturbed by others (figure 4): it is slower than profiled though it is not overloaded.
 #[must_use]
 pub fn is_disturbed(load: f64, slowness: f64) -> bool {
     load < PEAK && slowness > DISTURBED
@@ -211,7 +212,7 @@ impl Selector {
         Self { variants, workers: Vec::new(), room: Vec::new(), by_price, by_start }
     }
 
-    /// A worker has come, with so many free eighths of devices. Its number.
+    /// Adds a worker with these free eighths of devices. Returns its number.
     pub fn add_worker(&mut self, hardware: u32, eighths: u32) -> u32 {
         self.workers.push(Worker { hardware, eighths_free: eighths, utilisation: 0.0, is_calm: true, is_up: true });
         self.look_for_room(hardware);
@@ -226,7 +227,7 @@ impl Selector {
         self.room[at] = most;
     }
 
-    /// A worker has gone with all that it had.
+    /// Removes a worker with all its variants.
     pub fn remove_worker(&mut self, worker: u32) {
         self.workers[worker as usize].is_up = false;
         self.variants.iter_mut().for_each(|v| v.placed.retain(|p| p.worker != worker));
@@ -256,7 +257,7 @@ impl Selector {
             let each = Span::from_millis(1e3 / peak_qps);
             let queue = Span::from_nanos(each.as_nanos().saturating_mul(seen.queued));
             let known = variant.placed.iter().position(|p| p.worker == worker);
-            // What was sent since the report left is not in it.
+            // Queries that were sent after the report left are not in it.
             let free = known.map_or(now, |at| variant.placed[at].free).max(now + queue);
             let placed = Placed { worker, replicas: seen.replicas, state, load, free, each };
             match known {
@@ -277,12 +278,12 @@ impl Selector {
         placed.iter().find(|p| p.worker == worker).map_or(State::Inactive, |p| p.state)
     }
 
-    /// Who serves a query (section 4.1). What is to serve counts as sent.
+    /// The variant that serves a query (section 4.1). The query counts as sent to it.
     pub fn select(&mut self, now: Moment, asked: Asked) -> Selected {
         self.select_many(now, asked, 1)
     }
 
-    /// Who serves so many queries that stay together.
+    /// The variant that serves this many queries together.
     pub fn select_many(&mut self, now: Moment, asked: Asked, queries: u32) -> Selected {
         let selected = match asked {
             Asked::Variant(variant) if variant as usize >= self.variants.len() => Selected::Unknown,
@@ -316,7 +317,7 @@ impl Selector {
         if let Some((serve, _)) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
             return serve;
         }
-        // Overloaded and disturbed ones are left alone as long as another can be loaded.
+        // Overloaded and disturbed variants are not taken while another variant can be loaded.
         if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.load(v)) {
             return load;
         }
@@ -330,8 +331,8 @@ impl Selector {
         }
     }
 
-    /// Where a variant is loaded in an acceptable state and will be done first, and when; among equals by state, then by the load that was
-    /// reported.
+    /// Where a variant is loaded in an acceptable state and will be done first, and when; among equals by state, then by
+    /// the load that was reported.
     fn placed(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<(Selected, (Moment, State))> {
         let of = &self.variants[variant as usize];
         let order = |a: &&Placed, b: &&Placed| {
@@ -343,7 +344,8 @@ impl Selector {
         Some((serve, (best.free.max(now) + of.registered.inference, best.state)))
     }
 
-    /// The variant that misses what is asked for by the smallest part: accuracy below, time above, each relative to what was asked.
+    /// The variant that misses what is asked for by the smallest part: accuracy below, time above, each relative to what
+    /// was asked.
     fn nearest(&self, among: &[u32], accuracy: f64, latency: Span) -> u32 {
         let asked = (latency.as_nanos() as f64).max(1.0);
         let miss = |v: u32| {
@@ -373,8 +375,8 @@ impl Selector {
         least.min_by(|a, b| a.1.utilisation.total_cmp(&b.1.utilisation)).map(|(at, _)| at)
     }
 
-    /// Disturbed replicas and where they should go (section 4, "mitigating performance degradation"): at most one for each worker
-    /// that they come from and go to, so that what was reported is still true when they move.
+    /// Disturbed replicas and where they should go (section 4, "mitigating performance degradation"): at most one for each
+    /// worker that they come from and go to, so that what was reported is still true when they move.
     #[must_use]
     pub fn moves(&self) -> Vec<Move> {
         let mut is_touched = vec![false; self.workers.len()];
@@ -425,7 +427,7 @@ impl Selector {
         types.into_iter().filter(wants).collect()
     }
 
-    /// Workers on which nothing is loaded: they can go.
+    /// Workers without loaded variants: they can leave.
     #[must_use]
     pub fn idle_workers(&self) -> Vec<u32> {
         let is_used = |at: u32| self.variants.iter().flat_map(|v| &v.placed).any(|p| p.worker == at && p.replicas > 0);

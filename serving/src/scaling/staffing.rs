@@ -1,4 +1,4 @@
-//! Who gets the devices when there are not enough for what everybody wants.
+//! Which groups get devices when there are too few for all?
 
 /// One group that wants replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,15 +7,15 @@ pub struct Want {
     pub has: u32,
     /// Replicas that it should have.
     pub wanted: u32,
-    /// Where its replicas come from: the hardware type, by position.
+    /// Its hardware type, by position.
     pub pool: usize,
-    /// What each takes of the pool, in eighths of a device.
+    /// The share of each replica, in eighths of a device.
     pub eighths: u64,
 }
 
-/// Replicas of each group, at least what it has and at most what it wants: one at a time to the group that has the smallest part
-/// of what it wants and whose pool has room; among equals to the first. A pipeline is as fast as its slowest task, so a task that
-/// gets all it wants while another starves would gain nothing.
+/// Replicas of each group, at least the present number and at most the wanted one. Devices are given one at a time, to the
+/// group with the smallest part of its wanted replicas whose pool has room; among equals to the first. A pipeline is as
+/// fast as its slowest task, so one task gains nothing while another has too little.
 ///
 /// `pools` are the free eighths of each hardware type; `None` is no limit.
 #[must_use]

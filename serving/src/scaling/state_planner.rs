@@ -1,7 +1,7 @@
-//! PARD's State Planner (sections 4.2 and 4.3): what each task's stations should know of the whole pipeline.
+//! PARD's State Planner (sections 4.2 and 4.3): the part of the pipeline's state that the stations of each task use.
 //!
-//! Once in each [`PERIOD`] the driver hands over what the stations have measured, calls [`StatePlanner::synchronise`], and
-//! brings each task's [`View`] to its stations; how late it comes is the driver's affair, as it is in life.
+//! Once in each [`PERIOD`] the driver hands over the stations' measurements, calls [`StatePlanner::synchronise`], and
+//! brings each task's [`View`] to its stations. The driver decides how late it arrives.
 
 use crate::mix::mix;
 use crate::station::dropper::{ADMIT_ALL, Priority, View};
@@ -15,16 +15,17 @@ pub const PERIOD: Span = Span::from_nanos(1_000_000_000);
 pub const WINDOW_PERIODS: usize = 5;
 /// The longest window.
 pub const WINDOW_PERIODS_MAX: usize = 60;
-/// The quantile of the aggregated batch wait that is reckoned with (section 4.2).
+/// The quantile of the aggregated batch wait that the planner uses (section 4.2).
 pub const LAMBDA: f64 = 0.1;
 /// Batch waits that are remembered for each task: the youngest ones.
 pub const WAITS_MAX: usize = 2_048;
-/// Draws from which the quantile of the aggregated batch wait is taken; its error is then below one part in 50 of its spread.
+/// Draws from which the quantile of the aggregated batch wait is taken; its error is then below one part in 50 of its
+/// spread.
 pub const DRAWS: usize = 512;
 /// Paths from one task to the end of the pipeline.
 pub const PATHS_MAX: usize = 1_024;
-/// `pard-oc`: a task is overloaded if queries queue for longer on average. The paper's thresholds are lost in our copy; this
-/// and the two steps below are those of the method that it takes over (DAGOR, SoCC'18).
+/// `pard-oc`: a task is overloaded if queries queue for longer on average. The paper's thresholds are lost in our copy;
+/// this and the two steps below are those of the method that it takes over (DAGOR, SoCC'18).
 pub const OVERLOAD_QUEUEING: Span = Span::from_nanos(20_000_000);
 /// `pard-oc`: what is admitted after an overloaded period, in parts of what was before.
 const ADMIT_LESS: f64 = 0.95;
@@ -33,12 +34,12 @@ const ADMIT_MORE: f64 = 1.01;
 /// `pard-oc`: never less than this part is admitted, so that an empty system recovers.
 const ADMIT_MIN: f64 = 0.01;
 
-/// How far back and how carefully PARD looks (the sweeps of its section 5.4).
+/// The window and the quantile of PARD's estimates (the sweeps of its section 5.4).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Foresight {
     /// Periods in the window of queueing delays and of the smoothed load, 1 to [`WINDOW_PERIODS_MAX`].
     pub window_periods: usize,
-    /// The quantile of the aggregated batch wait that is reckoned with, 0 to 1.
+    /// The quantile of the aggregated batch wait that the planner uses, 0 to 1.
     pub lambda: f64,
 }
 
@@ -53,7 +54,7 @@ impl Default for Foresight {
 pub struct Module {
     /// Time of a batch of the configured size: d_k of the paper.
     pub execution: Span,
-    /// What all of its replicas serve together in full batches, in queries per second: T_m of the paper.
+    /// The throughput of all of its replicas with full batches, in queries per second: T_m of the paper.
     pub throughput_qps: f64,
     /// Tasks that wait for this one, by position.
     pub after: Vec<usize>,
@@ -91,7 +92,7 @@ struct State {
     paths: Vec<Vec<u32>>,
 }
 
-/// The states of all tasks of one pipeline, and what follows from them.
+/// The states of all tasks of one pipeline, and the views of their stations.
 #[derive(Clone, Debug)]
 pub struct StatePlanner {
     dropping: Dropping,
@@ -123,7 +124,8 @@ impl StatePlanner {
         Self::needs(dropping).1 && dropping != Dropping::PardFcfs
     }
 
-    /// Of a pipeline whose requests may take `slo` and whose hops take `network`. `modules` are in any order, without a cycle.
+    /// Of a pipeline whose requests may take `slo` and whose hops take `network`. `modules` are in any order, without a
+    /// cycle.
     ///
     /// # Errors
     /// If there are too many paths.
@@ -156,11 +158,11 @@ impl StatePlanner {
         };
         let states = modules.into_iter().zip(paths).map(state).collect();
         let mut planner = Self { dropping, slo, network, order, states, draws: Vec::new(), lambda: LAMBDA };
-        planner.look();
+        planner.update_views();
         Ok(planner)
     }
 
-    /// The same before its first period, looking so far and so carefully.
+    /// With this window and quantile. To be called before the first period.
     #[must_use]
     pub fn with_foresight(mut self, foresight: Foresight) -> Self {
         let length = foresight.window_periods.clamp(1, WINDOW_PERIODS_MAX);
@@ -175,19 +177,19 @@ impl StatePlanner {
         self.states.len()
     }
 
-    /// What the stations of a task should know.
+    /// The view of a task's stations.
     #[must_use]
     pub fn view(&self, module: usize) -> View {
         self.states[module].view
     }
 
-    /// The replicas of a task are others now: time of their batches, and what all of them serve, as in [`Module`].
+    /// Sets the batch time and the throughput of a task's replicas, as in [`Module`].
     pub fn staff(&mut self, module: usize, execution: Span, throughput_qps: f64) {
         let of = &mut self.states[module].module;
         (of.execution, of.throughput_qps) = (execution, throughput_qps);
     }
 
-    /// Takes what a station of a task has measured in this period, and clears its monitor.
+    /// Takes the measurements of a station of a task in this period, and clears its monitor.
     pub fn observe(&mut self, module: usize, monitor: &mut Monitor) {
         let state = &mut self.states[module];
         let present = &mut state.present;
@@ -206,18 +208,18 @@ impl StatePlanner {
         monitor.clear();
     }
 
-    /// Ends the period. Whether anything came in the window.
+    /// Ends the period. Returns whether a query arrived in the window.
     pub fn synchronise(&mut self) -> bool {
         for state in &mut self.states {
             state.window.rotate_right(1);
             state.window[0] = std::mem::take(&mut state.present);
             state.periods = (state.periods + 1).min(state.window.len());
         }
-        self.look();
+        self.update_views();
         self.states.iter().any(|s| s.window.iter().any(|p| p.arrived > 0))
     }
 
-    fn look(&mut self) {
+    fn update_views(&mut self) {
         let budgets = self.budgets();
         for (m, budget) in budgets.into_iter().enumerate() {
             self.states[m].level = self.states[m].next_level();
@@ -235,13 +237,13 @@ impl StatePlanner {
         let mut draws = std::mem::take(&mut self.draws);
         let mut largest = 0;
         for path in &self.states[module].paths {
-            largest = largest.max(self.along(path, &mut draws));
+            largest = largest.max(self.forward_on_path(path, &mut draws));
         }
         self.draws = draws;
         Span::from_nanos(largest)
     }
 
-    fn along(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
+    fn forward_on_path(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
         let later = || path.iter().map(|&m| &self.states[m as usize]);
         let execution: u64 = later().map(|s| s.module.execution.as_nanos() + self.network.as_nanos()).sum();
         let queueing = || later().map(State::queueing_ns).sum::<u64>();
@@ -255,9 +257,9 @@ impl StatePlanner {
         execution + queueing() + wait
     }
 
-    /// The quantile of the sum of one batch wait of each task on a path, taken as independent (section 4.2). The paper draws
-    /// recent waits at random; here the draws are a lattice (a Kronecker sequence, a dimension for each task), which is as even
-    /// and the same in every run.
+    /// The quantile of the sum of one batch wait of each task on a path, taken as independent (section 4.2). The paper
+    /// draws recent waits at random; here the draws are a lattice (a Kronecker sequence, a dimension for each task), which
+    /// is as even and the same in every run.
     fn aggregated_wait(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
         draws.clear();
         draws.resize(DRAWS, 0);
@@ -276,8 +278,8 @@ impl StatePlanner {
         *draws.select_nth_unstable(rank).1
     }
 
-    /// Each task's part of the SLO: in proportion to its time on the longest path through it (`clipper++`, section 5.1). The
-    /// time is that of a batch or, for `pard-wcl`, the worst that was measured with it (section 5.3).
+    /// Each task's part of the SLO: in proportion to its time on the longest path through it (`clipper++`, section 5.1).
+    /// The time is that of a batch or, for `pard-wcl`, the worst that was measured with it (section 5.3).
     fn budgets(&self) -> Vec<Span> {
         let network = self.network.as_nanos();
         let time = |s: &State| {
@@ -304,8 +306,8 @@ impl StatePlanner {
         self.states.iter().enumerate().map(part).collect()
     }
 
-    /// Section 4.3: by the load factor mu, offered load of the last period over throughput, and kept as it was while mu is within
-    /// [`State::boundary`] of 1.
+    /// Section 4.3: by the load factor mu, offered load of the last period over throughput, and kept as it was while mu is
+    /// within [`State::boundary`] of 1.
     fn priority(&self, module: usize) -> Priority {
         let state = &self.states[module];
         match self.dropping {
@@ -350,9 +352,10 @@ impl State {
         sum.checked_div(count).map_or(0, |mean| mean as u64)
     }
 
-    /// eps of section 4.3, which widens with bursts: how far the periods of the window are from their mean, over that mean, on the
-    /// mean; 0 if nothing came. The formula is lost in our copy. It says that the smoothed load is part of it and what it does;
-    /// of the readings that fit, this one agrees best with what the paper reports (`docs/reference/reproduce.md` compares them).
+    /// eps of section 4.3, which widens with bursts: how far the periods of the window are from their mean, over that mean,
+    /// on the mean; 0 if nothing came. The formula is lost in our copy. It says that the smoothed load is part of it and
+    /// what it does; of the readings that fit, this one agrees best with the paper's results
+    /// (`docs/reference/reproduce.md` compares them).
     fn boundary(&self) -> f64 {
         let offered = || self.window[..self.periods].iter().map(|p| p.arrived as f64);
         let sum: f64 = offered().sum();

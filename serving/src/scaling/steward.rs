@@ -1,14 +1,14 @@
-//! The fast loop between plans: tables for the load that is seen, PARD's module states, the replicas of tuner or ladder.
+//! The fast loop between two plans: tables for the present load, PARD's module states, and replicas by tuner or ladder.
 //!
-//! One steward belongs to one pipeline. It is told, late, what the agents have measured; what it decides is a [`Steering`], which
-//! reaches them late again. It is no part of any agent's request path, so an agent that hears nothing goes on with what it
-//! has. A plan's generation comes first: a steward serves one plan, and another plan gets another steward, which goes on from what
-//! the former one has seen of the load ([`Steward::inherit`]).
+//! One steward belongs to one pipeline. Agents report their measurements, which arrive late; the steward's decision is a
+//! [`Steering`], which arrives late too. The steward is no part of an agent's request path: an agent without news keeps its
+//! last steering. A steward serves one plan. Another plan gets another steward, which starts with the load that the former
+//! one has seen ([`Steward::inherit`]).
 
 use crate::routing::most_accurate_first::UnknownGroup;
 use crate::routing::tables::{self, Server, Table};
 use crate::scaling::ladder::Ladder;
-use crate::scaling::outline::{Group, Outline, staffed};
+use crate::scaling::outline::{Outline, PlannedGroup, staffed};
 use crate::scaling::state_planner::{self, StatePlanner, TooManyPaths};
 use crate::scaling::tuner::Tuner;
 use crate::station::dropper::View;
@@ -24,14 +24,14 @@ pub const TUNE: Span = Span::from_nanos(100_000_000);
 const RECENT_PERIODS: usize = 2;
 /// Weight of the youngest period in the moving average of the load (Loki section 4.3 averages so, but gives no weight).
 const WEIGHT: f64 = 0.3;
-/// The profile's fan-out counts as so many queries that were seen.
+/// Weight of the profile's fan-out, in queries.
 const PRIOR_QUERIES: f64 = 50.0;
-/// What is left of the fan-out that was seen after another period.
+/// Part of the seen fan-out that is kept for the next period.
 const MEMORY: f64 = 0.9;
-/// Tables whose shares differ by no more are the same.
+/// Tables whose shares differ by at most this count as equal.
 const SHARE_SLACK: f64 = 0.01;
 
-/// Who says how many replicas there should be.
+/// The policy that says how many replicas there should be.
 #[derive(Clone, Debug)]
 pub enum Scaler {
     /// InferLine's tuner, which scales the plan in proportion to the load.
@@ -48,7 +48,7 @@ impl Scaler {
         }
     }
 
-    /// Goes on from what another of its kind has seen; one of the other kind has counted otherwise.
+    /// Takes over the arrivals that another scaler of the same kind has seen. The other kind counts differently.
     fn inherit(&mut self, former: &Self) {
         match (self, former) {
             (Self::Tuner(tuner), Self::Tuner(former)) => tuner.inherit(former),
@@ -66,12 +66,12 @@ impl Scaler {
     }
 }
 
-/// What a steward has to know of its plan.
+/// The plan of a steward.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The pipeline as it is planned.
     pub outline: Outline,
-    /// Whether tables follow the load (`most_accurate_first`); else the plan's stay.
+    /// Whether tables follow the load (`most_accurate_first`); otherwise the plan's tables stay.
     pub routes: bool,
     /// Scales replicas, if anything does.
     pub scaler: Option<Scaler>,
@@ -93,7 +93,7 @@ impl Config {
     }
 }
 
-/// What a steward hears.
+/// An event for a steward.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// Requests that were offered in a bin, shed ones included; bins never go back.
@@ -103,23 +103,23 @@ pub enum Input<'a> {
         /// How many.
         count: u32,
     },
-    /// Queries of a group that ended, and what they made.
+    /// Queries of a group that ended, and the queries that they made.
     Made {
         /// The group.
         group: usize,
         /// Queries that ended.
         queries: u64,
-        /// What they made, for each child of its task in that order.
+        /// The queries that they made, for each child of its task in that order.
         children: &'a [u64],
     },
-    /// What a station has measured; its monitor is cleared.
+    /// The measurements of a station. Its monitor is cleared.
     Measured {
         /// The station's task.
         task: usize,
         /// The counts.
         monitor: &'a mut Monitor,
     },
-    /// So many replicas of a group serve.
+    /// The number of serving replicas of a group.
     Ready {
         /// The group.
         group: usize,
@@ -130,18 +130,19 @@ pub enum Input<'a> {
     Tick,
 }
 
-/// What is in force between two plans. Later epochs replace earlier ones of the same generation.
+/// A steward's decision, in force between two plans. Later epochs replace earlier ones of the same generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Steering {
     /// Its number.
     pub epoch: u64,
-    /// Tables of all senders by group number; none if the plan's stay.
+    /// Tables of all senders by group number; empty if the plan's tables stay.
     pub tables: Vec<Table>,
-    /// Groups with capacity to spare and how much, in queries per second, most accurate first within a task (Loki section 5.2).
+    /// Groups with capacity to spare and how much, in queries per second, most accurate first within a task (Loki section
+    /// 5.2).
     pub backup: Vec<(u32, f64)>,
-    /// Replicas that each group should have; none if nothing scales.
+    /// Replicas that each group should have; empty if nothing scales.
     pub replicas: Vec<u32>,
-    /// By task, what its stations should know; none if the policy looks at nothing.
+    /// By task, the view of its stations; empty if the policy does not use module states.
     pub views: Vec<View>,
 }
 
@@ -150,10 +151,10 @@ pub struct Steering {
 pub struct Steward {
     config: Config,
     states: Option<StatePlanner>,
-    /// Part of its capacity that a task's tables may use before all of its groups share what is more: what the plan uses.
+    /// By task: the part of its capacity that the plan uses. Tables use no more before all groups share the excess.
     fill: Vec<f64>,
     ready: Vec<u32>,
-    /// Queries and what they made, fading; by group.
+    /// By group: ended queries and the queries that they made, with older periods weighing less.
     seen: Vec<(f64, Vec<f64>)>,
     /// Requests in the present period.
     offered: u64,
@@ -167,8 +168,8 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Of a plan whose replicas all serve, from `now` on. Its first epoch is the one after `epoch`: a steward that takes over from
-    /// another begins above all epochs of that one.
+    /// Of a plan whose replicas all serve, from `now` on. Its first epoch is the one after `epoch`: a steward that takes
+    /// over from another begins above all epochs of that one.
     ///
     /// # Errors
     /// If the pipeline has too many paths for PARD's states.
@@ -195,12 +196,12 @@ impl Steward {
         let outline = &steward.config.outline;
         let planned = tables::route(&outline.graph, &steward.servers(), outline.demand_qps);
         steward.fill = (0..tasks).map(|t| steward.planned_fill(t, &planned.incoming_qps)).collect();
-        steward.look();
+        steward.recompute();
         Ok(steward)
     }
 
-    /// Goes on from what the steward of the pipeline's former plan has seen: the load, and the fan-out of the groups that both plans
-    /// have. `was` says which group of the former plan each of this plan's is, by position.
+    /// Goes on from what the steward of the pipeline's former plan has seen: the load, and the fan-out of the groups that
+    /// both plans have. `was` says which group of the former plan each of this plan's is, by position.
     pub fn inherit(&mut self, former: &Self, was: &[Option<usize>]) {
         if let (Some(scaler), Some(before)) = (&mut self.config.scaler, &former.config.scaler) {
             scaler.inherit(before);
@@ -216,11 +217,11 @@ impl Steward {
             before.inspect(|before| seen.clone_from(before));
         }
         self.period_end = former.period_end;
-        self.look();
+        self.recompute();
     }
 
-    /// The load that tables are made for, in requests per second: the mean of the last two periods, or the moving average if that
-    /// is larger; so it rises at once and falls slowly.
+    /// The load that tables are made for, in requests per second: the mean of the last two periods, or the moving average
+    /// if that is larger; so it rises at once and falls slowly.
     #[must_use]
     pub fn demand_qps(&self) -> f64 {
         if self.recent.is_empty() {
@@ -252,15 +253,15 @@ impl Steward {
             Input::Ready { group, replicas } => {
                 if self.ready[group] != replicas {
                     self.ready[group] = replicas;
-                    self.restaff(self.config.outline.groups[group].task);
-                    self.reroute();
+                    self.update_modules(self.config.outline.groups[group].task);
+                    self.update_tables();
                 }
             }
             Input::Tick => self.tick(now),
         }
     }
 
-    /// What changed since it was last asked, with an epoch of its own.
+    /// The decision since the last call, with its own epoch; `None` if nothing changed.
     pub fn poll_output(&mut self) -> Option<Steering> {
         std::mem::take(&mut self.is_new).then(|| {
             self.steering.epoch += 1;
@@ -289,8 +290,8 @@ impl Steward {
     }
 
     fn end_period(&mut self, now: Moment) {
-        // After a pause, the requests that came in it are spread over it. A period that is ended late makes the next one shorter: else
-        // all would be longer than they are taken for, and the load would seem the larger.
+        // After a pause, the requests that came in it are spread over it. A period that is ended late makes the next one
+        // shorter: else all would be longer than they are taken for, and the load would seem the larger.
         let periods = now.since(self.period_end).as_nanos() / PERIOD.as_nanos() + 1;
         self.period_end = self.period_end + Span::from_nanos(PERIOD.as_nanos() * periods);
         self.recent.truncate(RECENT_PERIODS - 1);
@@ -306,12 +307,12 @@ impl Steward {
         if let Some(states) = &mut self.states {
             states.synchronise();
         }
-        self.look();
+        self.recompute();
     }
 
-    /// Computes everything anew.
-    fn look(&mut self) {
-        self.reroute();
+    /// Computes tables and views again.
+    fn recompute(&mut self) {
+        self.update_tables();
         if let Some(states) = &self.states {
             let views: Vec<View> = (0..states.modules()).map(|m| states.view(m)).collect();
             self.is_new |= views != self.steering.views;
@@ -319,7 +320,7 @@ impl Steward {
         }
     }
 
-    fn restaff(&mut self, task: usize) {
+    fn update_modules(&mut self, task: usize) {
         if let Some(states) = &mut self.states {
             let (execution, throughput_qps) = staffed(&self.config.outline.groups, &self.ready, task);
             if throughput_qps > 0.0 {
@@ -328,7 +329,7 @@ impl Steward {
         }
     }
 
-    fn reroute(&mut self) {
+    fn update_tables(&mut self) {
         if !self.config.routes {
             return;
         }
@@ -348,14 +349,14 @@ impl Steward {
         }
     }
 
-    /// Groups with the replicas that serve and the fan-out that is seen. A task of which none serves is taken as planned: its
-    /// queries wait for the replicas that come.
+    /// Groups with their serving replicas and the seen fan-out. A task without serving replicas counts as planned: its
+    /// queries wait for the replicas that load.
     fn servers(&self) -> Vec<Server> {
         let groups = &self.config.outline.groups;
         let is_served: Vec<bool> = (0..self.fill.len())
             .map(|t| groups.iter().zip(&self.ready).any(|(g, &ready)| g.task == t && ready > 0))
             .collect();
-        let server = |((g, &ready), (queries, made)): ((&Group, &u32), &(f64, Vec<f64>))| {
+        let server = |((g, &ready), (queries, made)): ((&PlannedGroup, &u32), &(f64, Vec<f64>))| {
             let replicas = if is_served[g.task] { ready } else { g.replicas };
             let mean = |(planned, made): (&f64, &f64)| (planned * PRIOR_QUERIES + made) / (PRIOR_QUERIES + queries);
             Server {
@@ -368,7 +369,7 @@ impl Steward {
         groups.iter().zip(&self.ready).zip(&self.seen).map(server).collect()
     }
 
-    /// Load over capacity of a task in the plan: its tail was proven at that, and at no more.
+    /// Load over capacity of a task in the plan. The plan's tail latency was checked at this load and not above.
     fn planned_fill(&self, task: usize, incoming_qps: &[f64]) -> f64 {
         let of_task = || self.config.outline.groups.iter().zip(incoming_qps).filter(|(g, _)| g.task == task);
         let load: f64 = of_task().map(|(_, incoming)| incoming).sum();

@@ -1,8 +1,8 @@
-//! InferLine's tuner (SoCC'20, section 5): how many replicas each task should have for the arrivals that are seen.
+//! InferLine's tuner (SoCC'20, section 5): how many replicas does each task need for the present arrivals?
 //!
 //! An [`Envelope`] is what network calculus calls a traffic envelope: the largest number of arrivals in any window of a
 //! length, for several lengths at once. The [`Tuner`] compares the present windows with the envelope of the trace that the
-//! plan was made for. One [`Windows`] counts for both, so what the bins round off is rounded off alike on both sides.
+//! plan was made for. The same [`Windows`] count both, so bins round both alike.
 
 use apportion_domain::{Moment, Span};
 use std::collections::VecDeque;
@@ -13,15 +13,15 @@ pub const BIN_MAX: Span = Span::from_nanos(10_000_000);
 pub const BIN_MIN: Span = Span::from_nanos(1_000_000);
 /// The longest window.
 pub const WINDOW_MAX: Span = Span::from_nanos(60_000_000_000);
-/// No replica is removed for so long after a change.
+/// No replica is removed for this time after a change.
 pub const STABLE: Span = Span::from_nanos(15_000_000_000);
 /// Window of the rate that replicas are removed for.
 pub const DOWN_WINDOW: Span = Span::from_nanos(5_000_000_000);
-/// How far back that rate is looked for.
+/// The largest such rate of this time counts.
 pub const DOWN_HORIZON: Span = Span::from_nanos(30_000_000_000);
 /// Replicas that one task is given at most.
 pub const TUNED_REPLICAS_MAX: u32 = 1 << 16;
-/// What a float's rounding must not turn into a replica.
+/// Rounding errors below this do not cost a replica.
 const SLACK: f64 = 1e-9;
 
 /// Arrivals counted in sliding windows that end at the present bin; the lengths double from the service time to 60 s.
@@ -71,8 +71,8 @@ impl Windows {
         &self.counts
     }
 
-    /// `count` queries arrived in the bin of `now`, which is not before that of the last call. What is older than the present
-    /// bin counts for the present one.
+    /// `count` queries arrived in the bin of `now`, which is not before that of the last call. What is older than the
+    /// present bin counts for the present one.
     pub fn add(&mut self, now: Moment, count: u32) {
         self.advance(now);
         let at = (self.present % self.ring.len() as u64) as usize;
@@ -121,8 +121,8 @@ impl Envelope {
         Self { service, counts }
     }
 
-    /// Of a steady load of which no trace is at hand: in each window the mean and four standard deviations of a Poisson process.
-    /// The paper always has a trace; this stands in for one.
+    /// Of a steady load without a trace: in each window the mean plus four standard deviations of a Poisson process. The
+    /// paper always has a trace; this replaces one.
     #[must_use]
     pub fn of_rate(service: Span, rate_qps: f64) -> Self {
         let most = |length_s: f64| {
@@ -140,12 +140,12 @@ impl Envelope {
     }
 }
 
-/// What the tuner has to know of one task.
+/// One task, as the tuner sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TunedTask {
     /// Queries at the task for each that arrives at the root: s_m of the paper.
     pub scale: f64,
-    /// What one replica serves with full batches, in queries per second: mu_m.
+    /// Throughput of one replica with full batches, in queries per second: mu_m.
     pub replica_qps: f64,
     /// Offered rate of the trace that the plan was made for, over the task's throughput in the plan: rho_m.
     pub provisioning: f64,
@@ -177,7 +177,7 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner of tasks that have so many `replicas`, planned for a trace of this envelope.
+    /// A tuner of tasks that have these `replicas`, planned for a trace with this envelope.
     #[must_use]
     pub fn new(sample: &Envelope, tasks: Vec<TunedTask>, replicas: Vec<u32>) -> Self {
         assert!(tasks.len() == replicas.len(), "a count for each task");
@@ -188,8 +188,8 @@ impl Tuner {
         Self { windows, sample, tasks, provisioning_min, replicas, exceeded_qps, down, changed: Moment::ZERO }
     }
 
-    /// Goes on from what the tuner of the pipeline's former plan has seen. Windows of other lengths begin anew: they follow the plan's
-    /// batches, and are compared with a sample of the same lengths.
+    /// Takes over the arrivals that the tuner of the pipeline's former plan has seen. Windows of other lengths start empty:
+    /// their lengths follow the plan's batches, and a sample of the same lengths is compared with them.
     pub fn inherit(&mut self, former: &Self) {
         (self.down, self.changed) = (former.down.clone(), former.changed);
         if (self.windows.bin, &self.windows.lengths) == (former.windows.bin, &former.windows.lengths) {
@@ -197,7 +197,7 @@ impl Tuner {
         }
     }
 
-    /// The replicas that it wants by now.
+    /// The wanted replicas, by task.
     #[must_use]
     pub fn replicas(&self) -> &[u32] {
         &self.replicas

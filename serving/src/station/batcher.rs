@@ -1,35 +1,37 @@
-//! When a free server starts, and with how many queries.
+//! When does a free server start, and with how many queries?
 
 use apportion_domain::{Batching, Span};
 
 /// A batching discipline with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batcher {
-    /// A free server starts at once with what waits, up to `batch_max` (InferLine, and the simulator published with Loki).
+    /// A free server starts at once with the waiting queries, up to `batch_max` (InferLine, and the simulator published
+    /// with Loki).
     AtStart {
         /// Largest batch, at least 1.
         batch_max: u32,
     },
-    /// While a server runs a batch, its next one is filled from the queue, up to `batch_max`; it starts when the one before has
-    /// ended (PARD section 4.2). A server without a batch starts at once.
+    /// While a server runs a batch, its next batch is filled from the queue, up to `batch_max`. The next batch starts when
+    /// the running one has ended (PARD section 4.2). A server without a batch starts at once.
     Forming {
         /// Largest batch, at least 1.
         batch_max: u32,
     },
-    /// A free server waits for a full batch until the oldest query has waited for `delay`, or until the last moment at which
-    /// that query is still on time if it starts with what waits, whichever is first.
+    /// A free server waits for a full batch, at most until the oldest query has waited for `delay`, and at most until the
+    /// last moment at which that query is still on time.
     WaitUntil {
         /// Largest batch, at least 1.
         batch_max: u32,
         /// Longest wait; `None` is only bounded by the deadline.
         delay: Option<Span>,
-        /// What a query needs after this station: it is on time here if this much is left of its time when its batch ends.
+        /// The time that a query needs after this station. It is on time here if this much is left when its batch ends.
         reserve: Span,
     },
 }
 
 impl Batcher {
-    /// The discipline of this name. `reserve` is what the plan grants the later tasks of a query, for `wait_until`.
+    /// The discipline with this name. `reserve` is the time that the plan grants the later tasks of a query, for
+    /// `wait_until`.
     #[must_use]
     pub fn of(batching: Batching, batch_max: u32, reserve: Span) -> Self {
         match batching {

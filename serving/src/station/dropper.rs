@@ -1,4 +1,4 @@
-//! Which queries are not worth serving, as decided where a query would enter a batch.
+//! Which queries are not worth serving? The decision is made when a query would enter a batch.
 
 use crate::station::queue::Waiting;
 use apportion_domain::{Dropping, Moment, Span};
@@ -10,7 +10,7 @@ pub enum DropReason {
     QueueFull,
     /// Its deadline had passed, or would have by the end of its batch.
     Deadline,
-    /// Its request no longer needs it: another part of it was dropped, or the client has gone.
+    /// Its request does not need it any more: another query of the request was dropped, or the client has gone.
     Cancelled,
     /// No replica serves its task.
     NoReplica,
@@ -18,7 +18,7 @@ pub enum DropReason {
     Budget,
     /// It is expected to be late at the end of the pipeline.
     Predicted,
-    /// More queries come than are admitted.
+    /// More queries arrive than are admitted.
     Admission,
 }
 
@@ -48,16 +48,16 @@ pub enum Priority {
     HighBudgetFirst,
 }
 
-/// What a station is told from outside, each time that module states are synchronised.
+/// The part of the module states that one station uses. It is sent each time that module states are synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
-    /// What a query is expected to need after its batch here has ended: L_sub of PARD equation 3.
+    /// The time that a query is expected to need after its batch here has ended: L_sub of PARD equation 3.
     pub forward: Span,
     /// The part of the SLO that this task has, where the SLO is split.
     pub budget: Span,
     /// Which end of the queue comes first.
     pub priority: Priority,
-    /// Part of the arriving queries that is admitted, in 2^-16.
+    /// The admitted part of the arriving queries, in 2^-16.
     pub admit: u32,
 }
 
@@ -78,37 +78,39 @@ pub struct Chance {
     pub now: Moment,
     /// When its batch starts.
     pub start: Moment,
-    /// How long its batch runs, at the largest size that it may come to.
+    /// How long its batch runs, at the largest size that the batch may reach.
     pub execution: Span,
 }
 
 /// A dropping policy at one station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dropper {
-    /// Every query is served, however late (`naive`). Also where the policy decides elsewhere: `per_task` and `reroute` do
-    /// when a query leaves its task, and `last_task` before the last one not at all.
+    /// Every query is served, however late (`naive`). Also for policies that decide elsewhere: `per_task` and `reroute`
+    /// decide when a query leaves its task, and `last_task` only at the last task.
     #[default]
     Never,
     /// A query whose deadline has passed when it would start is dropped instead.
     Expired,
     /// A query is dropped if its batch would end after its deadline (`last_task` at the last task; Loki section 5.2).
     OnTime,
-    /// A window as long as a batch slides over the queue in order of arrival, to the first place where every query in it would
-    /// end by its deadline; those before are dropped (`nexus`, as PARD section 5.1 describes it).
+    /// A window as long as a batch slides over the queue in order of arrival, to the first place where every query in it
+    /// would end by its deadline. Queries before that place are dropped (`nexus`, as PARD section 5.1 describes it).
     Window,
     /// A query that has already used up its task's part of the SLO is dropped (`clipper++`, PARD section 5.1).
     Elapsed,
-    /// A query is dropped if its batch would end after its task's part of the SLO (`pard-split`, `pard-wcl`; PARD section 5.3; and
-    /// `per_task-ahead`, `reroute-ahead`; Loki section 6.3).
+    /// A query is dropped if its batch would end after its task's part of the SLO (`pard-split`, `pard-wcl`; PARD section
+    /// 5.3; and `per_task-ahead`, `reroute-ahead`; Loki section 6.3).
     Within,
-    /// A query is dropped if it would be late at the end of the pipeline, by what is known of the later tasks (PARD equation 3).
+    /// A query is dropped if it would be late at the end of the pipeline, given the states of the later tasks (PARD
+    /// equation 3).
     EndToEnd,
-    /// A part of the arriving queries is refused while a queue here or below is long (`pard-oc`; PARD section 5.3).
+    /// A part of the arriving queries is refused while a queue here or at a later task is long (`pard-oc`; PARD section
+    /// 5.3).
     Admission,
 }
 
 impl Dropper {
-    /// What the policy of this name does at a station; `is_last`: of a task that makes no queries.
+    /// The behaviour of a policy at one station. `is_last`: the station's task makes no queries.
     #[must_use]
     pub fn of(dropping: Dropping, is_last: bool) -> Self {
         match dropping {
@@ -138,7 +140,7 @@ impl Dropper {
         !matches!(self, Self::Never | Self::Admission)
     }
 
-    /// Why a query that could enter a batch now should not, if so.
+    /// Why a query should not enter a batch now; `None` if it should.
     #[inline]
     #[must_use]
     pub fn verdict<Q>(self, chance: Chance, view: &View, waiting: &Waiting<Q>) -> Option<DropReason> {

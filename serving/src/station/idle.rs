@@ -1,4 +1,4 @@
-//! Numbers of idle servers.
+//! The set of idle servers.
 
 /// A set of small numbers, smallest first, as bits.
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,9 @@
 //! Which waiting queries enter a batch, which are dropped on the way, and when a batch is due.
 //!
-//! Some drivers have queries of several kinds, of which only queries of one kind may share a batch (the agents: queries of one
-//! shape). The query that is served first, by the station's own order, gives a batch its kind, and the next queries of that kind
-//! fill it. So the oldest query is always in the next batch: a frequent kind cannot keep a rare one waiting. Queries of other
-//! kinds keep their places. The estimator has no kinds.
+//! Some drivers have queries of several kinds, of which only queries of one kind may share a batch (the agents: queries of
+//! one shape). The query that is served first, by the station's own order, gives a batch its kind, and the next queries of
+//! that kind fill it. So the oldest query is always in the next batch: a frequent kind cannot keep a rare one waiting.
+//! Queries of other kinds keep their places. The estimator has no kinds.
 
 use super::batcher::Batcher;
 use super::dropper::{Chance, DropReason, Dropper, Priority, View};
@@ -98,8 +98,8 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         Some(delay.map_or(last, |delay| last.min(arrived + delay)))
     }
 
-    /// As [`Intake::due`], with kinds. A kind that fills a batch starts at once. Otherwise the batches of all kinds, one after
-    /// the other, must just be in time for the first query.
+    /// As [`Intake::due`], with kinds. A kind that fills a batch starts at once. Otherwise the batches of all kinds, one
+    /// after the other, must just be in time for the first query.
     fn due_by_kind(&self, now: Moment, kind_of: KindOf<Q>) -> Option<Moment> {
         let Batcher::WaitUntil { batch_max, delay, reserve } = self.batcher else { return None };
         let waiting = self.queue.waiting();
@@ -126,8 +126,8 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         Some(delay.map_or(last, |delay| last.min(arrived + delay)))
     }
 
-    /// Moves queries from the queue into a batch until it is full or the queue is empty. Queries that the policy refuses are
-    /// dropped on the way.
+    /// Moves queries from the queue into a batch until it is full or the queue is empty. Queries that the policy refuses
+    /// are dropped on the way.
     #[inline]
     pub(super) fn fill(&mut self, batch: &mut Vec<Waiting<Q>>, slot: BatchSlot) {
         if let Some(kind_of) = self.kind_of {
@@ -195,8 +195,8 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         self.places = places;
     }
 
-    /// Fills a batch with the queries at `places`, in this order. Returns how many of them have left the queue, for the batch or
-    /// because they were dropped.
+    /// Fills a batch with the queries at `places`, in this order. Returns how many of them have left the queue, for the
+    /// batch or because they were dropped.
     fn take_places(&mut self, batch: &mut Vec<Waiting<Q>>, slot: BatchSlot, places: &[usize]) -> usize {
         let most = self.batch_max();
         let waiting = self.queue.waiting();
@@ -222,8 +222,8 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         left
     }
 
-    /// Drops the queries that would be late even alone and at once. While the queries with the most time left come first, the
-    /// queries with the least would otherwise wait for ever.
+    /// Drops the queries that would be late even alone and at once. While the queries with the most time left come first,
+    /// the queries with the least would otherwise wait for ever.
     fn drop_hopeless(&mut self, now: Moment) {
         let soonest = now + self.service(1);
         while let Some(waiting) = self.queue.waiting().first().filter(|w| w.deadline < soonest).copied() {
@@ -240,8 +240,8 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         }
     }
 
-    /// The first place from which the next `room` queries, or all that are left, would end by their deadlines, together with
-    /// the `before` queries that are in the batch already.
+    /// The first place from which the next `room` queries, or all that are left, would end by their deadlines, together
+    /// with the `before` queries that are in the batch already.
     fn window_start(&self, waiting: &[Waiting<Q>], room: usize, before: usize, slot: BatchSlot) -> usize {
         let mut first = 0;
         while first < waiting.len() && room > 0 {

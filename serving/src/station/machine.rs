@@ -11,11 +11,11 @@ use apportion_domain::{Moment, Span};
 
 /// One queue and the `n` identical servers that serve it, lowest number first.
 ///
-/// One server is a replica with its own queue (Loki); several servers are a group with a central queue (InferLine). Once its
-/// buffers have grown, neither a query nor a batch costs an allocation.
+/// One server is a replica with its own queue (Loki); several servers are a group with a central queue (InferLine). Once
+/// its buffers have grown, neither a query nor a batch costs an allocation.
 ///
-/// Under `forming`, free servers start first; then waiting queries enter the batches that start soonest. Drop decisions are made
-/// when a query enters a batch, which under the other disciplines is when the batch starts.
+/// Under `forming`, free servers start first; then waiting queries enter the batches that start soonest. Drop decisions are
+/// made when a query enters a batch, which under the other disciplines is when the batch starts.
 #[derive(Clone, Debug)]
 pub struct Station<Q> {
     pub(super) intake: Intake<Q>,
@@ -83,8 +83,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.starts_at_once = measures_nothing && is_at_start && !dropper.inspects() && !has_kinds;
     }
 
-    /// With the expected time of a batch of `i + 1` queries. Without it, batches count as taking no time. Only `wait_until` and
-    /// dropping policies that look ahead use the times.
+    /// With the expected time of a batch of `i + 1` queries. Without it, batches count as taking no time. Only `wait_until`
+    /// and dropping policies that look ahead use the times.
     #[must_use]
     pub fn with_service(mut self, service: Vec<Span>) -> Self {
         self.intake.service = service;
@@ -265,16 +265,16 @@ impl<Q: Copy + PartialEq> Station<Q> {
         &self.servers.get(server).members
     }
 
-    /// PARD's batch wait (section 4.2) of the batch that a server runs or has just ended: from entering the batch to its start,
-    /// summed over its members. Zero under every discipline but `forming`.
+    /// PARD's batch wait (section 4.2) of the batch that a server runs or has just ended: from entering the batch to its
+    /// start, summed over its members. Zero under every discipline but `forming`.
     #[inline]
     #[must_use]
     pub fn batch_wait(&self, server: u32) -> Span {
         self.servers.get(server).batch_wait
     }
 
-    /// Exchanges the members of the batch that a server has just ended for an empty buffer. For a driver that sends queries on
-    /// while it goes through the members.
+    /// Exchanges the members of the batch that a server has just ended for an empty buffer. For a driver that sends queries
+    /// on while it goes through the members.
     #[inline]
     pub fn swap_batch(&mut self, server: u32, buffer: &mut Vec<Waiting<Q>>) {
         debug_assert!(buffer.is_empty(), "an empty buffer");
@@ -330,8 +330,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.intake.view
     }
 
-    /// A server dies. The queries that it ran, or would have run next, go to the end of `lost`. Returns whether it ran a batch;
-    /// the driver must not report the end of that batch.
+    /// A server dies. The queries that it ran, or would have run next, go to the end of `lost`. Returns whether it ran a
+    /// batch; the driver must not report the end of that batch.
     pub fn fail(&mut self, server: u32, lost: &mut Vec<Waiting<Q>>) -> bool {
         self.servers.fail(server, lost)
     }

@@ -1,8 +1,8 @@
 //! When does a replica run which queries, and which does it drop?
 //!
 //! A [`Station`] is one queue and the servers behind it. Example: a replica with a queue of its own is a station with one
-//! server; a group whose ten replicas share a queue is a station with ten. [`batcher`] says when a batch starts, [`dropper`]
-//! which queries are not worth serving, [`monitor`] what is measured for PARD.
+//! server; a group whose ten replicas share a queue is a station with ten. [`batcher`] says when a batch starts,
+//! [`dropper`] which queries are not worth serving, [`monitor`] what is measured for PARD.
 
 pub mod batcher;
 pub mod dropper;

@@ -1,20 +1,20 @@
-//! What a station measures of itself for those that decide about the whole pipeline.
+//! The measurements of one station, for policies that decide about the whole pipeline.
 
 use apportion_domain::{Moment, Span};
 
-/// Batch waits that are kept between two reports: the youngest ones.
+/// Batch waits that are kept between two reports. The youngest are kept.
 pub const WAITS_MAX: usize = 128;
 
 /// Counts since the last report: PARD's "runtime state of each worker" (section 4.1).
 #[derive(Clone, Debug, Default)]
 pub struct Monitor {
-    /// Queries that came, those that were refused included.
+    /// Queries that arrived, refused queries included.
     pub arrived: u64,
     /// Queries that entered a batch.
     pub entered: u64,
     /// Their waits from joining the queue to entering the batch, summed, in nanoseconds.
     pub queueing_ns: u64,
-    /// The longest of them.
+    /// The longest of these waits.
     pub queueing_max: Span,
     /// The longest wait from entering the batch to its start.
     pub wait_max: Span,
@@ -30,16 +30,16 @@ pub struct Entry {
     pub at: Moment,
     /// How long it had been in the queue.
     pub queued: Span,
-    /// What was left of its request's SLO; zero if that had passed.
+    /// The time left of its request's SLO; zero if the deadline had passed.
     pub left: Span,
 }
 
-/// Every query since the last report, where somebody asked for more than counts ([`Monitor::keep`]). Agents never do.
+/// Every query since the last report, for callers that need more than counts ([`Monitor::keep`]). Agents never do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Queries that entered a batch, in that order.
     pub entries: Vec<Entry>,
-    /// Waits of queries from entering a batch to its start, in the order of the starts.
+    /// Waits from entering a batch to its start, in the order of the starts.
     pub waits: Vec<Span>,
     /// The expected time of its batch for each of these.
     pub executions: Vec<Span>,
@@ -51,7 +51,7 @@ impl Monitor {
         self.kept = Some(Box::default());
     }
 
-    /// What it has kept since it was last asked; `None` if it keeps nothing.
+    /// The queries that were kept since the last call; `None` if queries are not kept.
     pub fn take_kept(&mut self) -> Option<Kept> {
         self.kept.as_deref_mut().map(std::mem::take)
     }
@@ -64,7 +64,7 @@ impl Monitor {
         self.queueing_max = self.queueing_max.max(queued);
     }
 
-    /// The same query, for whoever wants to know of each.
+    /// Keeps the query that entered a batch, if queries are kept.
     #[inline]
     pub fn note(&mut self, now: Moment, queued: Span, deadline: Moment) {
         if let Some(kept) = &mut self.kept {
@@ -72,7 +72,7 @@ impl Monitor {
         }
     }
 
-    /// The batch of a query started so long after the query had entered it.
+    /// The batch of a query started, `waited` after the query had entered it.
     #[inline]
     pub fn start(&mut self, waited: Span) {
         self.wait_max = self.wait_max.max(waited);
@@ -87,7 +87,7 @@ impl Monitor {
         }
     }
 
-    /// A batch of so many queries, whose waits were told before, takes so long.
+    /// A batch of `queries` queries takes `execution`. [`Monitor::start`] was called for each of them before.
     #[inline]
     pub fn run(&mut self, execution: Span, queries: usize) {
         if let Some(kept) = &mut self.kept {
@@ -101,7 +101,7 @@ impl Monitor {
         &self.waits
     }
 
-    /// Starts counting anew; its buffer stays, and so does what it keeps.
+    /// Sets all counts to zero. The buffer and the kept queries stay.
     pub fn clear(&mut self) {
         let (mut waits, kept) = (std::mem::take(&mut self.waits), self.kept.take());
         waits.clear();

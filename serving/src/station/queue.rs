@@ -2,31 +2,31 @@
 
 use apportion_domain::Moment;
 
-/// A query that waits or runs at one station.
+/// A query that waits or runs at a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting<Q> {
     /// The driver's handle.
     pub query: Q,
     /// When it joined the queue.
     pub arrived: Moment,
-    /// When its request should have been answered.
+    /// When its request should be answered.
     pub deadline: Moment,
 }
 
-/// In order of arrival or, filled by [`Queue::insert`] alone, of deadline; its buffer is reused, so that a query costs no allocation
-/// once it has grown.
+/// A queue in order of arrival. A queue that is only filled by [`Queue::insert`] is in order of deadline. The buffer is
+/// reused: once it has grown, a query costs no allocation.
 ///
-/// A buffer with a moving front and back instead of a ring: what waits is one slice, so a batch is taken by one copy. Whoever finds
-/// the back at the end of the buffer moves what waits to its start, if at least half of it is free, or doubles it: at most one
-/// move per query either way.
+/// The buffer has a moving front and back instead of being a ring. So the waiting queries are one slice, and one copy takes
+/// a batch. When the back reaches the end, the queries move to the start if half of the buffer is free; otherwise the
+/// buffer doubles. Either way each query moves at most once.
 #[derive(Clone, Debug)]
 pub struct Queue<Q> {
-    /// What waits is `front..back`; the rest is left over.
+    /// The waiting queries are `front..back`; the other places are unused.
     buffer: Vec<Waiting<Q>>,
     front: usize,
     back: usize,
     len_max: usize,
-    /// Whether queries that were put back, or have passed others, stand before older ones.
+    /// Whether queries stand before older ones, because they were put back or have passed others.
     is_mixed: bool,
 }
 
@@ -67,7 +67,7 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.back += 1;
     }
 
-    /// Whether there are places behind the last query for so many others.
+    /// Whether there are `count` places behind the last query.
     #[inline(always)]
     pub fn has_places(&self, count: usize) -> bool {
         self.back + count <= self.buffer.len() && self.back - self.front + count <= self.len_max
@@ -119,8 +119,8 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.is_mixed
     }
 
-    /// Appends a query where there is no place behind the last one. By parts, so that whoever does find a place need not put them
-    /// together in memory first.
+    /// Appends a query where there is no place behind the last one. The parts are separate arguments: a caller that finds a
+    /// place need not put them together in memory first.
     #[cold]
     #[inline(never)]
     fn push_at_end(&mut self, query: Q, arrived: Moment, deadline: Moment) -> bool {
@@ -152,9 +152,9 @@ impl<Q: Copy + PartialEq> Queue<Q> {
 
     /// Puts a query where its deadline belongs, after equal ones; `false` if the queue is full and the query was not taken.
     ///
-    /// A double-ended priority queue (PARD section 4.3) as a sorted buffer: either end costs one load, and because deadlines
-    /// nearly follow arrivals, a query passes few others on its way in. The time left is the deadline less the present, so the
-    /// order of deadlines is the order of remaining budgets at any moment.
+    /// A double-ended priority queue (PARD section 4.3) as a sorted buffer: either end costs one load, and because
+    /// deadlines nearly follow arrivals, a query passes few others on its way in. The time left is the deadline less the
+    /// present, so the order of deadlines is the order of remaining budgets at any moment.
     #[inline]
     #[must_use]
     pub fn insert(&mut self, waiting: Waiting<Q>) -> bool {
@@ -184,7 +184,7 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.back = self.buffer.len();
     }
 
-    /// What waits, first to last.
+    /// The waiting queries, first to last.
     #[inline]
     #[must_use]
     pub fn waiting(&self) -> &[Waiting<Q>] {
@@ -222,11 +222,11 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.advance(count);
     }
 
-    /// Takes out those at these places, counted from the first that waits; the places are distinct and rise.
+    /// Takes out the queries at these places, counted from the first waiting query. The places are distinct and ascending.
     pub fn remove_at(&mut self, places: &[usize]) {
         let Some(last) = places.last() else { return };
         let (mut left, mut to) = (places.len(), self.front + last + 1);
-        // Those between them move back, so that the front can move up.
+        // Queries between these places move back, so that the front can move up.
         for at in (0..=*last).rev() {
             if left > 0 && places[left - 1] == at {
                 left -= 1;
@@ -243,7 +243,8 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.remove_in(self.front..self.back, query, gone);
     }
 
-    /// The same of those that joined at one moment, in a queue that was filled by [`Queue::push`]: their neighbours are left alone.
+    /// As [`Queue::remove`], for queries that joined at one moment, in a queue that was filled by [`Queue::push`]. Other
+    /// queries are not searched.
     pub fn remove_arrived(&mut self, arrived: Moment, query: Q, gone: &mut Vec<Q>) {
         if self.is_mixed {
             return self.remove(query, gone);
@@ -254,7 +255,7 @@ impl<Q: Copy + PartialEq> Queue<Q> {
         self.remove_in(self.front + first..self.front + first + many, query, gone);
     }
 
-    /// The same of those with one deadline, in a queue that was filled by [`Queue::insert`].
+    /// As [`Queue::remove`], for queries with one deadline, in a queue that was filled by [`Queue::insert`].
     pub fn remove_due(&mut self, deadline: Moment, query: Q, gone: &mut Vec<Q>) {
         let waiting = self.waiting();
         let first = waiting.partition_point(|w| w.deadline < deadline);

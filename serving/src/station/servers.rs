@@ -126,7 +126,8 @@ impl<Q: Copy + PartialEq> Servers<Q> {
         }
     }
 
-    /// A server dies. The queries that it ran, or would have run next, go to the end of `lost`. Returns whether it ran a batch.
+    /// A server dies. The queries that it ran, or would have run next, go to the end of `lost`. Returns whether it ran a
+    /// batch.
     pub(super) fn fail(&mut self, server: u32, lost: &mut Vec<Waiting<Q>>) -> bool {
         let of_server = &mut self.all[server as usize];
         let is_busy = of_server.state.runs();
@@ -142,8 +143,8 @@ impl<Q: Copy + PartialEq> Servers<Q> {
         is_busy
     }
 
-    /// Takes every query that equals this one out of the next batches, to the end of `cancelled`. Returns whether a batch has
-    /// become shorter.
+    /// Takes every query that equals this one out of the next batches, to the end of `cancelled`. Returns whether a batch
+    /// has become shorter.
     pub(super) fn cancel(&mut self, query: Q, cancelled: &mut Vec<Q>) -> bool {
         let mut is_shorter = false;
         for server in &mut self.all {
@@ -169,7 +170,8 @@ impl<Q: Copy + PartialEq> Servers<Q> {
         self.all.iter().enumerate().filter(move |(_, s)| has_room(s))
     }
 
-    /// Sets the expected end of each running batch, whose start is in `ends`, for stations that start to fill batches ahead.
+    /// Sets the expected end of each running batch, whose start is in `ends`, for stations that start to fill batches
+    /// ahead.
     pub(super) fn add_expected_times(&mut self, time_of: impl Fn(usize) -> Span) {
         for server in self.all.iter_mut().filter(|s| s.state.runs() && !s.members.is_empty()) {
             server.ends = server.ends + time_of(server.members.len());

@@ -40,8 +40,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.choose_fast_paths();
     }
 
-    /// Changes how queries are ordered and dropped. Waiting queries are put into the new order. Members of next batches stay in
-    /// them, and the module states are unknown again.
+    /// Changes how queries are ordered and dropped. Waiting queries are put into the new order. Members of next batches
+    /// stay in them, and the module states are unknown again.
     pub fn set_policy(&mut self, policy: QueuePolicy) {
         self.intake.dropper = policy.dropper;
         self.intake.view = View::default();

@@ -72,8 +72,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         Some(Output::StartBatch { server, size: size as u32 })
     }
 
-    /// Under `forming`: free servers start their next batches, with waiting queries. Then the next batches of busy servers are
-    /// filled.
+    /// Under `forming`: free servers start their next batches, with waiting queries. Then the next batches of busy servers
+    /// are filled.
     fn start_formed(&mut self) -> Option<Output<Q>> {
         while let Some(server) = self.servers.idle.first_from(self.cursor) {
             self.cursor = server + 1;

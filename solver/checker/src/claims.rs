@@ -1,8 +1,10 @@
 //! Sums over a plan: devices, budget, and what the plan claims of itself. A claim of 0 is one that was not made.
 
-use crate::groups::Groups;
+use crate::compare::{agrees, at_most};
+use crate::finding::Finding;
+use crate::groups::ResolvedGroups;
+use crate::rules;
 use crate::traffic::Traffic;
-use crate::{Finding, agrees, at_most, rules};
 use apportion_domain::{Pipeline, PipelinePlan, Plan, Problem, SLACK};
 
 /// Whole devices against counts, their price against the budget and against the claimed cost.
@@ -29,7 +31,7 @@ pub(crate) fn check_devices(problem: &Problem, plan: &Plan, findings: &mut Vec<F
 pub(crate) fn check_pipeline(
     pipeline: &Pipeline,
     part: &PipelinePlan,
-    groups: &Groups<'_>,
+    groups: &ResolvedGroups<'_>,
     traffic: &Traffic,
     findings: &mut Vec<Finding>,
 ) {

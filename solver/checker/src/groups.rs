@@ -1,11 +1,12 @@
 //! A plan's groups with their names resolved against the problem.
 
-use crate::{Finding, rules};
+use crate::finding::Finding;
+use crate::rules;
 use apportion_domain::{GroupName, HardwareIndex, Pipeline, PipelinePlan, Problem, TaskIndex, VariantIndex};
 use std::collections::BTreeMap;
 
 /// One group of a plan.
-pub(crate) struct Group<'a> {
+pub(crate) struct ResolvedGroup<'a> {
     pub name: &'a GroupName,
     pub task: TaskIndex,
     pub variant: VariantIndex,
@@ -17,21 +18,21 @@ pub(crate) struct Group<'a> {
 }
 
 /// All groups of one pipeline's part of a plan.
-pub(crate) struct Groups<'a> {
-    pub groups: Vec<Group<'a>>,
+pub(crate) struct ResolvedGroups<'a> {
+    pub groups: Vec<ResolvedGroup<'a>>,
     by_name: BTreeMap<&'a GroupName, usize>,
     pipeline: &'a str,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> ResolvedGroups<'a> {
     /// Resolves names, batch sizes and memory; what fails is a finding and no group.
     pub fn resolve(
         problem: &Problem,
         pipeline: &Pipeline,
         part: &'a PipelinePlan,
         findings: &mut Vec<Finding>,
-    ) -> Groups<'a> {
-        let mut all = Groups { groups: Vec::new(), by_name: BTreeMap::new(), pipeline: &part.name };
+    ) -> ResolvedGroups<'a> {
+        let mut all = ResolvedGroups { groups: Vec::new(), by_name: BTreeMap::new(), pipeline: &part.name };
         for assignment in &part.assignments {
             let name = &assignment.group;
             let place = all.place(name);
@@ -55,7 +56,7 @@ impl<'a> Groups<'a> {
                 refuse(rules::REPLICAS, "a group that is listed has at least one replica".into());
             }
             all.by_name.insert(name, all.groups.len());
-            all.groups.push(Group {
+            all.groups.push(ResolvedGroup {
                 name,
                 task,
                 variant,
@@ -73,7 +74,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The groups of one task with their positions.
-    pub fn of(&self, task: TaskIndex) -> impl Iterator<Item = (usize, &Group<'a>)> + '_ {
+    pub fn of(&self, task: TaskIndex) -> impl Iterator<Item = (usize, &ResolvedGroup<'a>)> + '_ {
         self.groups.iter().enumerate().filter(move |(_, g)| g.task == task)
     }
 

@@ -1,8 +1,10 @@
 //! The two latency rules.
 
-use crate::groups::Groups;
+use crate::compare::at_most;
+use crate::finding::Finding;
+use crate::groups::ResolvedGroups;
+use crate::rules;
 use crate::traffic::Traffic;
-use crate::{Finding, at_most, rules};
 use apportion_domain::{LatencyRule, Pipeline, PipelinePlan, SLACK};
 
 /// Checks the rule of the problem.
@@ -10,7 +12,7 @@ pub(crate) fn check_latency(
     rule: LatencyRule,
     pipeline: &Pipeline,
     part: &PipelinePlan,
-    groups: &Groups<'_>,
+    groups: &ResolvedGroups<'_>,
     traffic: &Traffic,
     findings: &mut Vec<Finding>,
 ) {
@@ -22,18 +24,18 @@ pub(crate) fn check_latency(
 }
 
 /// `sum of queue_factor * t_i + network <= slo` on every task path, t_i the slowest group of each task.
-fn check_tasks(pipeline: &Pipeline, groups: &Groups<'_>, findings: &mut Vec<Finding>) {
+fn check_tasks(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
     let charges = charges(pipeline, groups, |_| true);
     report(pipeline, longest(pipeline, &charges, |_| true), findings);
 }
 
 /// Rule `path` without flows: every combination of groups with traffic is a path, so the slowest of each task count.
-fn check_busy(pipeline: &Pipeline, groups: &Groups<'_>, traffic: &Traffic, findings: &mut Vec<Finding>) {
+fn check_busy(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, traffic: &Traffic, findings: &mut Vec<Finding>) {
     let charges = charges(pipeline, groups, |g| traffic.share[g] > 0.0);
     report(pipeline, longest(pipeline, &charges, |primary| primary), findings);
 }
 
-fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &Groups<'_>, findings: &mut Vec<Finding>) {
+fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
     for flow in part.flows.iter().filter(|f| f.share > SLACK) {
         let charge = |name| groups.position(name).map_or(0.0, |g| pipeline.hop_charge_ms(groups.groups[g].latency_ms));
         let total: f64 = flow.path.iter().map(charge).sum();
@@ -47,7 +49,7 @@ fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &Groups<'_>, fi
 }
 
 /// What each task charges: the slowest of its groups that count; 0 if none does, because nothing passes there.
-fn charges(pipeline: &Pipeline, groups: &Groups<'_>, counts: impl Fn(usize) -> bool) -> Vec<f64> {
+fn charges(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, counts: impl Fn(usize) -> bool) -> Vec<f64> {
     let mut charges = vec![0.0_f64; pipeline.tasks.len()];
     for (g, group) in groups.groups.iter().enumerate().filter(|&(g, _)| counts(g)) {
         let charge = &mut charges[group.task.get()];

@@ -1,7 +1,8 @@
 //! Rules of scaling plans (INFaaS section 4.2.1, constraints 1 to 4).
 
+use crate::compare::{agrees, at_most};
+use crate::finding::Finding;
 use crate::rules;
-use crate::{Finding, agrees, at_most};
 use apportion_domain::{Application, ScalingAction, ScalingPlan, ScalingProblem, ScalingVariant};
 use std::collections::BTreeMap;
 

@@ -1,8 +1,10 @@
 //! Where the queries go: load of every group, and the accuracy that the paths add up to.
 
-use crate::groups::Groups;
-use crate::{CLAIM_SLACK, Finding, at_most, rules};
-use apportion_domain::{AccuracyModel, Edge, Pipeline, PipelinePlan, SLACK, TaskIndex, VariantIndex};
+use crate::compare::{CLAIM_SLACK, at_most};
+use crate::finding::Finding;
+use crate::groups::ResolvedGroups;
+use crate::rules;
+use apportion_domain::{AccuracyModel, Edge, GroupName, Pipeline, PipelinePlan, SLACK, TaskIndex, VariantIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most stages of all prefixes of a plan without flows whose accuracies are added up one by one.
@@ -20,7 +22,7 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// Load at most `(replicas - survive) * q`; a group without traffic needs none.
-    pub fn check_capacity(&self, pipeline: &Pipeline, groups: &Groups<'_>, findings: &mut Vec<Finding>) {
+    pub fn check_capacity(&self, pipeline: &Pipeline, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
         for (g, group) in groups.groups.iter().enumerate() {
             let load = self.load_qps[g];
             let capacity = f64::from(group.replicas.saturating_sub(pipeline.survive)) * group.replica_qps;
@@ -43,7 +45,7 @@ impl Traffic {
     }
 
     /// Whether any group with traffic makes queries at `task`.
-    fn reaches(&self, pipeline: &Pipeline, groups: &Groups<'_>, task: TaskIndex) -> bool {
+    fn reaches(&self, pipeline: &Pipeline, groups: &ResolvedGroups<'_>, task: TaskIndex) -> bool {
         match pipeline.primary_parent(task) {
             None => true,
             Some(edge) => {
@@ -57,7 +59,7 @@ impl Traffic {
 pub(crate) fn traffic(
     pipeline: &Pipeline,
     part: &PipelinePlan,
-    groups: &Groups<'_>,
+    groups: &ResolvedGroups<'_>,
     findings: &mut Vec<Finding>,
 ) -> Option<Traffic> {
     let trie = if part.flows.is_empty() {
@@ -78,10 +80,10 @@ struct Trie {
 
 impl Trie {
     /// Each task's traffic in proportion to `replicas * q`, whatever came before.
-    fn in_proportion(pipeline: &Pipeline, groups: &Groups<'_>, findings: &mut Vec<Finding>) -> Option<Trie> {
+    fn in_proportion(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) -> Option<Trie> {
         let mut fractions = vec![0.0; groups.groups.len()];
         for t in (0..pipeline.tasks.len()).map(TaskIndex) {
-            let capacity = |(_, g): (usize, &crate::groups::Group<'_>)| f64::from(g.replicas) * g.replica_qps;
+            let capacity = |(_, g): (usize, &crate::groups::ResolvedGroup<'_>)| f64::from(g.replicas) * g.replica_qps;
             let total: f64 = groups.of(t).map(capacity).sum();
             groups.of(t).for_each(|(i, g)| fractions[i] = capacity((i, g)) / total);
         }
@@ -112,7 +114,7 @@ impl Trie {
     fn of_flows(
         pipeline: &Pipeline,
         part: &PipelinePlan,
-        groups: &Groups<'_>,
+        groups: &ResolvedGroups<'_>,
         findings: &mut Vec<Finding>,
     ) -> Option<Trie> {
         let before = findings.len();
@@ -125,8 +127,9 @@ impl Trie {
                     let evidence = format!("{} is no share", flow.share);
                     findings.push(Finding::new(rules::FLOW_PATH, format!("{}: {}", part.name, shown()), evidence));
                 }
-                Err(evidence) => {
-                    findings.push(Finding::new(rules::FLOW_PATH, format!("{}: {}", part.name, shown()), evidence));
+                Err(bad) => {
+                    let place = format!("{}: {}", part.name, shown());
+                    findings.push(Finding::new(rules::FLOW_PATH, place, bad.to_string()));
                 }
             }
         }
@@ -144,7 +147,7 @@ impl Trie {
     fn add_sink(
         &mut self,
         pipeline: &Pipeline,
-        groups: &Groups<'_>,
+        groups: &ResolvedGroups<'_>,
         sink: TaskIndex,
         paths: &[(Prefix, f64)],
         findings: &mut Vec<Finding>,
@@ -179,7 +182,7 @@ impl Trie {
         }
     }
 
-    fn traffic(&self, pipeline: &Pipeline, groups: &Groups<'_>) -> Traffic {
+    fn traffic(&self, pipeline: &Pipeline, groups: &ResolvedGroups<'_>) -> Traffic {
         let mut load_qps = vec![0.0; groups.groups.len()];
         let mut share_of = vec![0.0; groups.groups.len()];
         let mut accuracy = 0.0;
@@ -193,31 +196,48 @@ impl Trie {
     }
 }
 
-/// The group positions of a flow's path, or why it is none.
-fn resolve_path(pipeline: &Pipeline, groups: &Groups<'_>, path: &[apportion_domain::GroupName]) -> Result<Prefix, String> {
+/// Why a flow's path is not a path of the pipeline.
+#[derive(Debug, thiserror::Error)]
+enum BadPath {
+    #[error("the plan has no group {0}")]
+    UnknownGroup(GroupName),
+    #[error("starts at {0:?}, not at the root")]
+    NotFromRoot(String),
+    #[error("no edge makes queries of {from:?} at {to:?}")]
+    NoEdge { from: String, to: String },
+    #[error("{from} makes no queries at {to:?}")]
+    NoQueries { from: GroupName, to: String },
+    #[error("an empty path")]
+    Empty,
+    #[error("stops at {0}, which makes queries at every child")]
+    StopsEarly(GroupName),
+}
+
+/// The group positions of a flow's path.
+fn resolve_path(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, path: &[GroupName]) -> Result<Prefix, BadPath> {
     let mut prefix = Prefix::new();
     for name in path {
-        let position = groups.position(name).ok_or_else(|| format!("the plan has no group {name}"))?;
+        let position = groups.position(name).ok_or_else(|| BadPath::UnknownGroup(name.clone()))?;
         let task = groups.groups[position].task;
         match prefix.last().map(|&g| &groups.groups[g]) {
-            None if task != pipeline.root() => return Err(format!("starts at {:?}, not at the root", name.task)),
+            None if task != pipeline.root() => return Err(BadPath::NotFromRoot(name.task.clone())),
             None => {}
             Some(parent) => {
                 let Some(edge) = pipeline.children(parent.task).find(|e| e.to == task) else {
-                    return Err(format!("no edge makes queries of {:?} at {:?}", parent.name.task, name.task));
+                    return Err(BadPath::NoEdge { from: parent.name.task.clone(), to: name.task.clone() });
                 };
                 if pipeline.fanout(edge, parent.variant) <= 0.0 {
-                    return Err(format!("{} makes no queries at {:?}", parent.name, name.task));
+                    return Err(BadPath::NoQueries { from: parent.name.clone(), to: name.task.clone() });
                 }
             }
         }
         prefix.push(position);
     }
-    let Some(&last) = prefix.last() else { return Err("an empty path".into()) };
+    let Some(&last) = prefix.last() else { return Err(BadPath::Empty) };
     let last = &groups.groups[last];
     let mut children = pipeline.children(last.task).peekable();
     if children.peek().is_some() && !children.any(|e| pipeline.fanout(e, last.variant) <= 0.0) {
-        return Err(format!("stops at {}, which makes queries at every child", last.name));
+        return Err(BadPath::StopsEarly(last.name.clone()));
     }
     Ok(prefix)
 }
@@ -233,7 +253,7 @@ fn route_to(pipeline: &Pipeline, sink: TaskIndex) -> Vec<TaskIndex> {
 }
 
 /// Whether a path counts for the sink at the end of `route`: it ends there, or where no more queries are made towards it.
-fn serves(pipeline: &Pipeline, groups: &Groups<'_>, route: &[TaskIndex], path: &[usize]) -> bool {
+fn serves(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, route: &[TaskIndex], path: &[usize]) -> bool {
     let on_route = path.len() <= route.len() && path.iter().zip(route).all(|(&g, &t)| groups.groups[g].task == t);
     on_route
         && (path.len() == route.len() || {
@@ -245,7 +265,7 @@ fn serves(pipeline: &Pipeline, groups: &Groups<'_>, route: &[TaskIndex], path: &
 
 /// Queries at the last stage of a prefix per root query: the product over its **ancestors** (Loki equation 1, without the
 /// node's own factor, which the paper prints).
-fn multiplier(pipeline: &Pipeline, groups: &Groups<'_>, prefix: &[usize]) -> f64 {
+fn multiplier(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, prefix: &[usize]) -> f64 {
     let step = |pair: &[usize]| {
         let (parent, child) = (&groups.groups[pair[0]], &groups.groups[pair[1]]);
         let edge = pipeline.children(parent.task).find(|e| e.to == child.task);
@@ -255,7 +275,7 @@ fn multiplier(pipeline: &Pipeline, groups: &Groups<'_>, prefix: &[usize]) -> f64
 }
 
 /// What one unit of f(prefix) adds to the pipeline's accuracy.
-fn accuracy_weight(pipeline: &Pipeline, groups: &Groups<'_>, prefix: &[usize]) -> f64 {
+fn accuracy_weight(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, prefix: &[usize]) -> f64 {
     let stages: Vec<(TaskIndex, VariantIndex)> =
         prefix.iter().map(|&g| (groups.groups[g].task, groups.groups[g].variant)).collect();
     let (task, variant) = stages[stages.len() - 1];

@@ -231,7 +231,7 @@ fn rejects_a_task_with_queries_and_no_group() {
 }
 
 #[test]
-fn rejects_a_slow_path_under_rule_path_and_accepts_slow_groups_without_traffic() {
+fn rejects_a_slow_path_with_traffic_under_rule_path() {
     let path =
         |slo_ms: f64| problem_of(draft_with(|d| d.slo_ms = slo_ms), |p| p.objective.latency_rule = LatencyRule::Path);
     assert_eq!(check(&path(72.0), &plan()), []);
@@ -268,7 +268,7 @@ fn join() -> PipelineDraft {
 }
 
 #[test]
-fn an_edge_that_only_delays_counts_for_task_budgets_and_not_for_paths() {
+fn delaying_edges_count_for_task_budgets_only() {
     let at = |slo_ms: f64, rule| {
         let mut draft = join();
         draft.slo_ms = slo_ms;
@@ -306,7 +306,7 @@ fn one_of_halves_the_load_of_each_child() {
 }
 
 #[test]
-fn each_accuracy_model_and_table_and_weight_has_its_own_sum() {
+fn accuracy_models_tables_and_weights_have_their_sums() {
     type Change = fn(&mut PipelineDraft);
     // shares of a half: slow 1 and fast 0.8 at `a`, 0.9 at `b`, 1 at `c`
     let models: Vec<(f64, Change)> = vec![

@@ -1,4 +1,4 @@
-//! One random stream per purpose, derived by name from the root seed.
+//! Random streams: one for each purpose, derived by name from the root seed.
 //!
 //! Streams are xoshiro256++ (Blackman and Vigna), so that two plans meet the same arrivals and a change in one place
 //! disturbs nothing else.
@@ -90,9 +90,9 @@ fn by_series(x: f64) -> f64 {
     2.0 * z * sum
 }
 
-/// Natural logarithm of a positive normal number to within 2^-51 of the larger of 1 and its size: from a table, and for what is left,
-/// which is at most 2^-8, by the first terms of its series. It is the same on every machine, where the last bit of the C library's
-/// depends on the processor, and inlined it costs less.
+/// Natural logarithm of a positive normal number to within 2^-51 of the larger of 1 and its size: from a table, and for
+/// what is left, which is at most 2^-8, by the first terms of its series. It is the same on every machine, where the last
+/// bit of the C library's depends on the processor, and inlined it costs less.
 #[inline(always)]
 fn ln(x: f64) -> f64 {
     const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_seeds_give_different_streams_and_the_same_ones_again() {
+    fn streams_depend_on_name_and_seed() {
         let bits = |seed, name| Stream::new(seed, name).bits();
         assert_eq!(bits(1, "a"), bits(1, "a"));
         assert_ne!(bits(1, "a"), bits(1, "b"));

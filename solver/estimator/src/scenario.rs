@@ -1,16 +1,14 @@
-//! What changes during a run, who changes it, and what a run with changes tells beyond a plain one.
+//! Which replicas and plans change during a run, and which controllers cause the changes?
 
-use crate::{SimulateError, Simulation};
-use apportion_domain::{GroupName, Moment, PipelineIndex, Plan, Span, TaskIndex};
-use apportion_serving::monitor::Kept;
+pub use crate::result::WINDOWS_MAX;
+use apportion_domain::{GroupName, Moment, Plan, Span};
 use apportion_serving::steward::{PERIOD, TUNE};
-use apportion_serving::{Late, Priority};
 
-/// Something that happens to replicas.
+/// A change of replicas or plans.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A group is to have so many replicas, at least one. More: each serves after its variant's `load_ms`, as soon as there is a
-    /// device for it. Fewer: those that load are given up first; others finish what they have.
+    /// A group is to have this many replicas, at least one. More replicas serve after their variant's `load_ms`, as soon as
+    /// there are devices for them. Of fewer replicas, those that load are given up first; others finish their queries.
     Replicas {
         /// The pipeline.
         pipeline: String,
@@ -19,8 +17,8 @@ pub enum Event {
         /// How many.
         replicas: u32,
     },
-    /// A replica dies with what it runs. Senders notice [`Scenario::detection`] later; then its queries are sent again or lost, its
-    /// device is free, and a replacement starts to load.
+    /// A replica dies with the batch that it runs. Senders notice [`Scenario::detection`] later. Then its queries are sent
+    /// again or lost, its device is free, and a replacement starts to load.
     Fail {
         /// The pipeline.
         pipeline: String,
@@ -42,17 +40,18 @@ pub enum Event {
         /// Until then.
         until: Moment,
     },
-    /// Another plan comes into force, for the pipelines that it names. What is new in it loads beside what is there, as far as there
-    /// are devices; groups in both plans keep their replicas, and a change of their batch size takes effect at once. Its tables hold
-    /// as its replicas become ready. What it no longer has finishes its queries and goes.
+    /// Another plan comes into force, for the pipelines that it names. New replicas load beside the present ones, as far as
+    /// there are devices. Groups in both plans keep their replicas, and a change of their batch size takes effect at once.
+    /// The plan's tables take effect as its replicas become ready. Replicas that the plan does not have finish their
+    /// queries and leave.
     Plan {
-        /// The plan, served by its own policies but where queries wait, which stays.
+        /// The plan, with its own policies. Its `queueing` must be that of the former plan.
         plan: Plan,
     },
 }
 
 impl Event {
-    /// The pipeline and the group that it speaks of, if it is about one.
+    /// Its pipeline and its group, if it is about one group.
     #[must_use]
     pub fn group(&self) -> Option<(&str, &GroupName)> {
         match self {
@@ -64,7 +63,7 @@ impl Event {
     }
 }
 
-/// What becomes of the queries that a dead replica held.
+/// The rule for queries that a dead replica held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// Their senders send them to another replica once they have noticed.
@@ -93,7 +92,7 @@ pub struct GroupSeen {
     pub utilisation: f64,
 }
 
-/// What one controller is told about one period.
+/// The report of one period to one controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The end of the period; the report arrives [`Scenario::report_delay`] later.
@@ -104,35 +103,35 @@ pub struct Observation {
     pub groups: Vec<GroupSeen>,
 }
 
-/// Something in the loop that watches a run and changes it.
+/// A policy that watches a run and changes it.
 pub trait Controller {
-    /// How often it looks.
+    /// How often it gets a report.
     fn period(&self) -> Span;
 
-    /// What it wants done about what it is told, each event after a delay of its own (planning, say) on top of
-    /// [`Scenario::command_delay`].
+    /// Its commands after a report. Each has its own delay (for planning, say), on top of [`Scenario::command_delay`].
     fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)>;
 }
 
 /// A run's changes.
 pub struct Scenario<'a> {
-    /// What happens when, in any order.
+    /// Events and their moments, in any order.
     pub events: Vec<(Moment, Event)>,
-    /// Who watches.
+    /// The controllers.
     pub controllers: Vec<Box<dyn Controller + 'a>>,
-    /// Whether each pipeline has a steward (the crate `serving`): once a second it recomputes the tables of `most_accurate_first`
-    /// from the load that was offered and the fan-out that was seen (Loki section 5.1), and the module states (PARD section 4.1).
+    /// Whether each pipeline has a steward (the crate `serving`): once a second it recomputes the tables of
+    /// `most_accurate_first` from the load that was offered and the fan-out that was seen (Loki section 5.1), and the
+    /// module states (PARD section 4.1).
     pub steward: bool,
-    /// Keep what the tasks of pipelines served by PARD measure, query by query ([`Replay::modules`]): of the stations that the run
-    /// starts with, and without a steward. Memory grows with the trace.
+    /// Keep the measurements of tasks of pipelines that PARD serves, query by query ([`modules`](crate::Replay::modules)).
+    /// Only stations of the first plan are measured, and only without a steward. Memory grows with the trace.
     pub modules: bool,
-    /// Whether stewards follow the ladders of plans that have one, as agents do: each pipeline then has a steward, whatever `steward`
-    /// says. A later plan's ladder goes on from the load that was seen, and what the former had added to groups of both plans stays
-    /// until the new one has looked.
+    /// Whether stewards follow the ladders of plans that have one, as agents do. Each pipeline then has a steward, whatever
+    /// `steward` says. A later plan's ladder starts with the load that the former one has seen. Replicas that the former
+    /// had added to groups of both plans stay until the new ladder decides.
     pub ladders: bool,
-    /// Whether stewards follow the tuner where a plan has no ladder, as agents do: on spare devices, never below the plan, with a steady
-    /// load of the plan's demand as the tuner's sample. Each pipeline then has a steward, whatever `steward` says. What was added to
-    /// groups of both plans stays under a later plan, as far as it leaves room.
+    /// Whether stewards follow the tuner if a plan has no ladder, as agents do: on spare devices, never below the plan,
+    /// with a steady load of the plan's demand as the tuner's sample. Each pipeline then has a steward, whatever `steward`
+    /// says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
     pub tuners: bool,
     /// From the end of a period to the controller, and to the steward.
     pub report_delay: Span,
@@ -140,7 +139,7 @@ pub struct Scenario<'a> {
     pub command_delay: Span,
     /// From a replica's death to its senders.
     pub detection: Span,
-    /// What becomes of a dead replica's queries.
+    /// The rule for a dead replica's queries.
     pub on_failure: OnFailure,
     /// Length of the windows of the time series; it doubles whenever there would be more than [`WINDOWS_MAX`].
     pub window: Span,
@@ -157,8 +156,9 @@ impl Scenario<'_> {
         self.ladders || self.tuners
     }
 
-    /// How often stewards are told of arrivals: those that scale as often as they act, else once in a period.
-    pub(crate) const fn telling(&self) -> Span {
+    /// How often stewards get a report of arrivals. Stewards that scale get one each time that they act, others once in a
+    /// period.
+    pub(crate) const fn report_period(&self) -> Span {
         if self.scales() { TUNE } else { PERIOD }
     }
 }
@@ -181,142 +181,8 @@ impl Default for Scenario<'_> {
     }
 }
 
-/// Windows of one time series.
-pub const WINDOWS_MAX: usize = 8_192;
-
-/// One window of a run, over all pipelines.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Window {
-    /// When it starts.
-    pub start: Moment,
-    /// How long it is.
-    pub length: Span,
-    /// Requests that arrived in it.
-    pub arrived: u64,
-    /// Requests that were answered in it, within the SLO.
-    pub ok: u64,
-    /// Requests that were answered in it, after the SLO.
-    pub late: u64,
-    /// Requests that were dropped in it.
-    pub dropped: u64,
-    /// Requests that failed in it.
-    pub failed: u64,
-    /// Replicas that served, over time.
-    pub replicas: f64,
-    /// What the devices cost, those that load or finish included.
-    pub cost: f64,
-    /// Busy time over the time of the replicas that served.
-    pub utilisation: f64,
-}
-
-impl Window {
-    /// `ok` over all requests that had their outcome in it; 1 without any.
-    #[must_use]
-    pub fn attainment(&self) -> f64 {
-        let ended = self.ok + self.late + self.dropped + self.failed;
-        if ended == 0 { 1.0 } else { self.ok as f64 / ended as f64 }
-    }
-
-    /// Requests answered in time per second.
-    #[must_use]
-    pub fn goodput_qps(&self) -> f64 {
-        self.ok as f64 * 1e3 / self.length.as_millis().max(1e-6)
-    }
-
-    /// This window and the next in one.
-    #[must_use]
-    pub fn with(&self, next: &Self) -> Self {
-        let (a, b) = (self.length.as_millis(), next.length.as_millis());
-        let mean = |x: f64, y: f64| (x * a + y * b) / (a + b).max(1e-9);
-        let busy = self.utilisation * self.replicas * a + next.utilisation * next.replicas * b;
-        let served = self.replicas * a + next.replicas * b;
-        Self {
-            start: self.start,
-            length: self.length + next.length,
-            arrived: self.arrived + next.arrived,
-            ok: self.ok + next.ok,
-            late: self.late + next.late,
-            dropped: self.dropped + next.dropped,
-            failed: self.failed + next.failed,
-            replicas: mean(self.replicas, next.replicas),
-            cost: self.cost + next.cost,
-            utilisation: if served > 0.0 { busy / served } else { 0.0 },
-        }
-    }
-}
-
-/// What the stations of one task measured in one period of PARD's states, all together, and which end of their queues comes first
-/// in the next.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModulePeriod {
-    /// The end of the period.
-    pub at: Moment,
-    /// The pipeline.
-    pub pipeline: PipelineIndex,
-    /// The task.
-    pub task: TaskIndex,
-    /// Queries that came, those that were refused included.
-    pub arrived: u64,
-    /// Every query that entered a batch or whose batch started.
-    pub queries: Kept,
-    /// What the task's stations are told at the end of the period.
-    pub priority: Priority,
-}
-
-impl ModulePeriod {
-    pub(crate) fn new(at: Moment, pipeline: PipelineIndex, task: TaskIndex) -> Self {
-        Self { at, pipeline, task, arrived: 0, queries: Kept::default(), priority: Priority::default() }
-    }
-
-    /// One station more.
-    pub(crate) fn add(&mut self, arrived: u64, queries: Kept) {
-        self.arrived += arrived;
-        self.queries.entries.extend(queries.entries);
-        self.queries.waits.extend(queries.waits);
-        self.queries.executions.extend(queries.executions);
-    }
-}
-
-/// What came of a run with changes.
-#[derive(Clone, Debug)]
-pub struct Replay {
-    /// The same as of a plain run; its `cost_per_hour` is still the plan's.
-    pub simulation: Simulation,
-    /// The time series.
-    pub windows: Vec<Window>,
-    /// What all devices cost from the start to the end of the run, those that load or finish included, by share.
-    pub cost: f64,
-    /// The same per hour.
-    pub cost_per_hour: f64,
-    /// Busy time over the time of the replicas that served.
-    pub utilisation: f64,
-    /// Device time spent on requests that were not answered in time, over all device time spent.
-    pub invalid_rate: f64,
-    /// Queries that were behind when they left a task, and what became of them; without dropping by the tasks' budgets there are none.
-    pub late: Late,
-    /// Changes of replica counts that were carried out.
-    pub changes: u64,
-    /// Plans that came into force during the run.
-    pub plans: u64,
-    /// Tables of stewards that came into force during the run.
-    pub steerings: u64,
-    /// By period, then by pipeline and task; empty unless asked for ([`Scenario::modules`]).
-    pub modules: Vec<ModulePeriod>,
-}
-
-/// A change names what the plan does not have.
-pub(crate) fn unknown(pipeline: &str, group: &GroupName) -> SimulateError {
-    SimulateError::Plan(format!("a change names {group} of pipeline {pipeline:?}, which the plan does not assign"))
-}
-
-/// A plan changes what a replica that serves cannot change.
-pub(crate) fn other_slots(pipeline: &str, task: &str, (was, is): (u32, u32)) -> SimulateError {
-    let what = format!("a change of the slots of the continuous task {task:?} from {was} to {is} during a run");
-    SimulateError::Unsupported { pipeline: pipeline.to_owned(), what }
-}
-
 impl GroupSeen {
-    /// That it has so many replicas.
+    /// The event that gives it this many replicas.
     #[must_use]
     pub fn to_have(&self, replicas: u32) -> Event {
         Event::Replicas { pipeline: self.pipeline.clone(), group: self.group.clone(), replicas }

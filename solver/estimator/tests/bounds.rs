@@ -39,7 +39,7 @@ fn a_run_that_is_stopped_has_no_estimate() {
 }
 
 #[test]
-fn a_run_asks_whether_to_go_on_every_so_many_queries() {
+fn a_run_checks_its_stop_signal_regularly() {
     // of a million children of one query, of a batch that passes on, and of arrivals that only queue up
     let passing = build(&[stage(0, 8, 64, 1.0, 0.01), stage(0, 8, 64, 1.0, 0.01)], Central, 0.0, 250.0);
     let stuck = build(&[stage(0, 1, 1, 1e5, 0.0)], Central, 0.0, 1e9);
@@ -82,7 +82,7 @@ fn queries_in_flight_take_bounded_memory() {
 }
 
 #[test]
-fn a_run_that_is_expected_to_be_too_long_does_not_begin() {
+fn too_long_runs_do_not_begin() {
     let (problem, plan) = detector(1e6);
     let workload = rate(40.0, 60, ArrivalProcess::Poisson, 1);
     let expected = expected_visits(&problem, &plan, &workload.traces);

@@ -11,8 +11,8 @@ const MS: u64 = 1_000_000;
 
 #[test]
 fn a_free_replica_starts_with_what_waits() {
-    // A batch takes 10 ms + 2 ms for each query. The first query runs alone from 0 to 12; 1, 2 and 3 wait, two of them start
-    // together at 12 and end at 26; the last runs alone until 38.
+    // A batch takes 10 ms + 2 ms for each query. The first query runs alone from 0 to 12; 1, 2 and 3 wait, two of them
+    // start together at 12 and end at 26; the last runs alone until 38.
     for queueing in [Central, PerReplica] {
         let built = build(&[stage(0, 1, 2, 10.0, 2.0)], queueing, 0.0, 26.0);
         let simulation = run(&built, &arrivals(&[0, MS, 2 * MS, 3 * MS]));
@@ -44,7 +44,7 @@ fn each_hop_costs_the_network() {
 }
 
 #[test]
-fn queries_of_one_instant_share_a_batch_and_a_batch_that_ends_then_frees_its_replica_first() {
+fn a_batch_ends_before_queries_of_the_same_instant() {
     // The replica is free again at 3 ms exactly, when two more arrive: they start together, at once.
     let built = build(&[stage(0, 1, 4, 2.0, 1.0)], Central, 0.0, 100.0);
     assert_eq!(finishes(&run(&built, &arrivals(&[0, 3 * MS, 3 * MS]))), [3 * MS, 7 * MS, 7 * MS]);
@@ -110,9 +110,10 @@ fn the_next_batch_forms_while_one_runs() {
 }
 
 #[test]
-fn a_replica_waits_for_company_as_long_as_the_oldest_query_is_on_time() {
+fn wait_until_waits_while_the_oldest_query_is_on_time() {
     // Batches of two take 4 ms, single ones 3 ms. t1 is granted 2 * 4 ms after t0, so at t0 the first query starts alone at
-    // 20 - 8 - 3 = 9 ms, and at t1, where nothing comes after, at 20 - 3 = 17 ms. The second and third fill a batch each time.
+    // 20 - 8 - 3 = 9 ms, and at t1, where nothing comes after, at 20 - 3 = 17 ms. The second and third fill a batch each
+    // time.
     let (problem, mut plan) = build(&[stage(0, 1, 2, 2.0, 1.0), stage(0, 1, 2, 2.0, 1.0)], PerReplica, 0.0, 20.0);
     plan.pipelines[0].serving.batching = Batching::WaitUntil;
     let built = (problem, plan);
@@ -121,7 +122,7 @@ fn a_replica_waits_for_company_as_long_as_the_oldest_query_is_on_time() {
 }
 
 #[test]
-fn the_last_task_drops_what_would_be_late_and_says_where_and_why() {
+fn the_last_task_drops_late_queries_with_a_reason() {
     // 10 ms at t0, one at a time; 10 ms at t1. The second request would end at 30 ms, 1 ms after its deadline.
     let (problem, mut plan) = build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 0.0, 28.0);
     plan.pipelines[0].serving.dropping = Dropping::LastTask;

@@ -60,7 +60,7 @@ fn without_changes_it_is_the_plain_run() {
 }
 
 #[test]
-fn a_new_replica_serves_after_its_load_time_and_is_paid_for_from_the_start() {
+fn a_new_replica_serves_after_its_load_time() {
     let (ended, replay) = script(&one(Queueing::Central, 1, 15.0, None), &[0, 0, 0, 0], vec![(ms(0.0), to_have(2))]);
     assert_eq!(ended, [10, 20, 25, 30]);
     assert!((replay.cost - 2.0 * 2.0 * 30.0 / 3_600_000.0).abs() < 1e-12, "{}", replay.cost);
@@ -83,7 +83,7 @@ fn a_replica_that_goes_finishes_what_it_has() {
 }
 
 #[test]
-fn a_dead_replicas_queries_are_sent_again_once_it_is_noticed() {
+fn queries_of_a_dead_replica_are_sent_again() {
     let fail = || vec![(ms(5.0), Event::Fail { pipeline: "p".into(), group: group(0), replica: 1 })];
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         // Noticed at 8 ms; the other replica is free at 10 ms.
@@ -118,7 +118,7 @@ fn a_slow_replica_takes_longer_for_a_while() {
 }
 
 #[test]
-fn without_a_device_to_spare_a_replica_waits_until_another_has_gone() {
+fn without_a_spare_device_a_replica_waits() {
     let stages = [stage(0, 2, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)];
     let built = build_loading(&stages, Queueing::Central, (0.0, 1_000.0), 20.0, Some(3));
     let more = Event::Replicas { pipeline: "p".into(), group: group(1), replicas: 2 };
@@ -144,7 +144,7 @@ fn step() -> Workload {
 }
 
 #[test]
-fn controllers_keep_a_step_within_the_slo_better_than_none_and_cheaper_than_its_peak() {
+fn controllers_follow_a_step_cheaper_than_its_peak() {
     let built =
         |replicas| build_loading(&[stage(0, replicas, 1, 50.0, 0.0)], Queueing::Central, (0.0, 400.0), 2_000.0, Some(20));
     let plan = built(2);
@@ -167,9 +167,10 @@ fn controllers_keep_a_step_within_the_slo_better_than_none_and_cheaper_than_its_
 }
 
 #[test]
-fn replicas_that_come_during_a_run_are_sent_to_as_those_of_the_plan_are() {
-    // 12 replicas of 40 ms make three queries each for 24 of 10 ms, in batches of 4. Planned from the start, or grown from a
-    // third in two steps before the load comes: then senders were once copies of each other, and sent to the same replica at once.
+fn new_replicas_get_queries_like_planned_ones() {
+    // 12 replicas of 40 ms make three queries each for 24 of 10 ms, in batches of 4. Planned from the start, or grown from
+    // a third in two steps before the load comes: then senders were once copies of each other, and sent to the same replica
+    // at once.
     let child = || Stage { fanout: Fan::Mean(3.0), ..stage(0, 24, 4, 7.0, 0.75) };
     let wait = |replicas: [u32; 2], events: Vec<(Moment, Event)>| {
         let stages = [stage(0, replicas[0], 1, 40.0, 0.0), Stage { replicas: replicas[1], ..child() }];

@@ -31,7 +31,8 @@ fn ends(simulation: &Simulation) -> Vec<Result<u64, (usize, &'static str)>> {
     simulation.requests.iter().map(of).collect()
 }
 
-/// t0 takes 10 ms, one at a time, and t1 has a variant of 20 ms and a less accurate one, `w`, of 8 ms; the table knows only the first.
+/// t0 takes 10 ms, one at a time, and t1 has a variant of 20 ms and a less accurate one, `w`, of 8 ms; the table knows only
+/// the first.
 fn two_ways() -> (Problem, Plan) {
     let (problem, mut plan) = build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 2, 1, 20.0, 0.0)], PerReplica, 0.0, 100.0);
     let problem = changed(&problem, |draft| {
@@ -58,7 +59,7 @@ fn two_ways() -> (Problem, Plan) {
 }
 
 #[test]
-fn who_is_behind_is_dropped_per_task_or_rerouted_if_a_faster_replica_makes_up_for_it() {
+fn late_queries_are_dropped_or_rerouted() {
     // t0 grants 10 ms. The first request takes 10, the second (from 5 to 20) 15, the third (from 7 to 30) 23.
     let at = arrivals(&[0, 5 * MS, 7 * MS]);
     let budget = "budget";
@@ -77,10 +78,10 @@ fn who_is_behind_is_dropped_per_task_or_rerouted_if_a_faster_replica_makes_up_fo
 }
 
 #[test]
-fn who_would_overrun_a_task_is_dropped_before_it_where_the_policy_looks_ahead() {
-    // Of the SLO of 100 ms t0 has 46.7 (10 beside 11.4, the mean of 20 and 8 by capacity), though 10 ms is where a query is behind.
-    // The fourth runs from 30 to 40, 37 ms; the fifth would run from 40 to 50, 47 ms: it is dropped before, and the sixth (from 30
-    // on) ends at 50 instead of 60.
+fn ahead_policies_drop_queries_that_would_overrun() {
+    // Of the SLO of 100 ms t0 has 46.7 (10 beside 11.4, the mean of 20 and 8 by capacity), though 10 ms is where a query is
+    // behind. The fourth runs from 30 to 40, 37 ms; the fifth would run from 40 to 50, 47 ms: it is dropped before, and the
+    // sixth (from 30 on) ends at 50 instead of 60.
     let at = arrivals(&[0, MS, 2 * MS, 3 * MS, 3 * MS, 30 * MS]);
     let late = || Err((0, "budget"));
     let per_task = run(&with_policy(two_ways(), Dropping::PerTaskAhead), &at);
@@ -95,12 +96,13 @@ fn who_would_overrun_a_task_is_dropped_before_it_where_the_policy_looks_ahead() 
 }
 
 #[test]
-fn a_dropped_part_cancels_its_siblings_unless_partial_answers_are_allowed() {
+fn a_dropped_query_cancels_its_siblings() {
     // Three queries at t1, 10 ms each, one at a time, from 1 ms on; the SLO leaves time for two of them.
     let three = Stage { fanout: Fan::Mean(3.0), ..stage(0, 1, 1, 10.0, 0.0) };
     let one = stage(0, 1, 1, 40.0, 0.0);
     let built = || build(&[stage(0, 1, 1, 1.0, 0.0), three.clone(), one.clone()], PerReplica, 0.0, 25.0);
-    // At 1: t1 starts one; t2 has one that would end at 41 and is dropped as it would start, after t1's replica has started.
+    // At 1: t1 starts one; t2 has one that would end at 41 and is dropped as it would start, after t1's replica has
+    // started.
     let dropped = run(&with_policy(built(), Dropping::LastTask), &arrivals(&[0]));
     assert_eq!(ends(&dropped), [Err((2, "deadline"))]);
     let queries = |s: &Simulation| s.total.waiting.iter().map(|w| w.queries).collect::<Vec<_>>();
@@ -115,8 +117,8 @@ fn a_dropped_part_cancels_its_siblings_unless_partial_answers_are_allowed() {
 
 #[test]
 fn a_sibling_on_its_way_is_cancelled_where_it_arrives() {
-    // Hops of 1 ms. The children of t0 (1 ms) reach t1 (2 ms) and t2 (20 ms) at 3; at t2 it would be late. t1's query runs, and
-    // makes no child at t3, though it would have.
+    // Hops of 1 ms. The children of t0 (1 ms) reach t1 (2 ms) and t2 (20 ms) at 3; at t2 it would be late. t1's query runs,
+    // and makes no child at t3, though it would have.
     let stages = [stage(0, 1, 1, 1.0, 0.0), stage(0, 1, 1, 2.0, 0.0), stage(0, 1, 1, 20.0, 0.0), stage(1, 1, 1, 1.0, 0.0)];
     let built = with_policy(build(&stages, PerReplica, 1.0, 15.0), Dropping::LastTask);
     let simulation = run(&built, &arrivals(&[0]));
@@ -124,7 +126,8 @@ fn a_sibling_on_its_way_is_cancelled_where_it_arrives() {
     assert_eq!(simulation.total.waiting.iter().map(|w| w.queries).collect::<Vec<_>>(), [1, 1, 0, 0]);
 }
 
-/// t0 makes one query at t1 and `fanout` at t2; t3 is made by t1 and waits for t2. Two replicas of each, one query at a time.
+/// t0 makes one query at t1 and `fanout` at t2; t3 is made by t1 and waits for t2. Two replicas of each, one query at a
+/// time.
 fn join(fanout: f64, latencies_ms: [f64; 4], network_ms: f64) -> (Problem, Plan) {
     let of = |t: usize, parent: usize| stage(parent, 2, 1, latencies_ms[t], 0.0);
     let second = Stage { fanout: Fan::Mean(fanout), ..of(2, 0) };
@@ -138,7 +141,7 @@ fn join(fanout: f64, latencies_ms: [f64; 4], network_ms: f64) -> (Problem, Plan)
 }
 
 #[test]
-fn a_join_waits_for_the_last_of_what_stems_from_the_same_query() {
+fn a_join_waits_for_the_last_sibling() {
     // t0 until 1, t1 until 3; t2's three queries on two replicas until 11, 11 and 21; t3 from there for 5 ms.
     assert_eq!(finishes(&run(&join(3.0, [1.0, 2.0, 10.0, 5.0], 0.0), &arrivals(&[0]))), [26 * MS]);
     // Where t1 ends last, nothing waits; where t2 makes none, neither.
@@ -154,7 +157,7 @@ fn a_join_waits_for_the_last_of_what_stems_from_the_same_query() {
 }
 
 #[test]
-fn a_join_goes_on_without_a_dropped_part_or_falls_with_it() {
+fn a_join_handles_dropped_siblings() {
     // t2 takes 200 ms and is a leaf: its query is dropped as it would start.
     let built = || with_policy(join(1.0, [1.0, 2.0, 200.0, 5.0], 0.0), Dropping::LastTask);
     assert_eq!(ends(&run(&built(), &arrivals(&[0]))), [Err((2, "deadline"))]);
@@ -165,8 +168,8 @@ fn a_join_goes_on_without_a_dropped_part_or_falls_with_it() {
 
 #[test]
 fn a_held_query_is_cancelled_with_its_request() {
-    // t2's two replicas run 10 ms; the third query at t2 would start at 11 and end at 21, late: the request falls while t3's query
-    // is held, and nothing of it is left.
+    // t2's two replicas run 10 ms; the third query at t2 would start at 11 and end at 21, late: the request falls while
+    // t3's query is held, and nothing of it is left.
     let (problem, plan) = with_policy(join(3.0, [1.0, 2.0, 10.0, 5.0], 0.0), Dropping::LastTask);
     let problem = changed(&problem, |d| d.slo_ms = 20.0);
     let simulation = run(&(problem, plan), &arrivals(&[0, 50 * MS]));
@@ -175,9 +178,9 @@ fn a_held_query_is_cancelled_with_its_request() {
 }
 
 #[test]
-fn what_would_be_late_at_the_end_is_dropped_at_the_start() {
-    // 10 ms at t0 and 20 at t1, an SLO of 45. At t0 the third query would end at 30, with 20 ms to go: late at 50, dropped there
-    // at 20. Dropping by what t0 alone needs, it is found out at t1.
+fn pard_drops_late_queries_at_the_first_task() {
+    // 10 ms at t0 and 20 at t1, an SLO of 45. At t0 the third query would end at 30, with 20 ms to go: late at 50, dropped
+    // there at 20. Dropping by what t0 alone needs, it is found out at t1.
     let built = || build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 2, 1, 20.0, 0.0)], PerReplica, 0.0, 45.0);
     let at = arrivals(&[0, 0, 0]);
     let seen = |dropping| ends(&run(&with_policy(built(), dropping), &at));
@@ -211,8 +214,9 @@ fn every_policy_by_name_accounts_for_every_request_and_repeats() {
 
 #[test]
 fn looking_ahead_answers_more_than_looking_back_in_an_overload() {
-    // PARD sections 5.2 and 5.3: a chain of five under a bursty overload; what is late counts as dropped. Against `clipper++`,
-    // `pard-hbf` and `pard-instant` it is even here, where one task is the bottleneck all the time: no claim is made.
+    // PARD sections 5.2 and 5.3: a chain of five under a bursty overload; what is late counts as dropped. Against
+    // `clipper++`, `pard-hbf` and `pard-instant` it is even here, where one task is the bottleneck all the time: no claim
+    // is made.
     let stages: Vec<Stage> = (0..5).map(|t: usize| stage(t.saturating_sub(1), 4, 8, 8.0, 4.0)).collect();
     let ok = |dropping| {
         let (problem, mut plan) = with_policy(build(&stages, PerReplica, 0.0, 400.0), dropping);
@@ -231,7 +235,7 @@ fn looking_ahead_answers_more_than_looking_back_in_an_overload() {
 }
 
 #[test]
-fn views_reach_stations_a_hop_after_they_were_made_and_a_long_silence_costs_nothing() {
+fn views_reach_stations_after_a_hop() {
     // Two requests, a day apart: the run has a day's periods to skip.
     let built =
         with_policy(build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 1.0, 60.0), Dropping::Pard);

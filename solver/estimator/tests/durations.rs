@@ -58,7 +58,7 @@ fn median_and_99th_percentile_are_the_profiles() {
 }
 
 #[test]
-fn by_default_and_without_a_percentile_times_are_the_median_to_the_nanosecond() {
+fn times_without_a_percentile_are_the_median() {
     let workload = rate(300.0, 20, ArrivalProcess::Poisson, 4);
     let plain = run(&spread(None), &workload, ServiceTimes::Median);
     for (built, service) in [(spread(Some(2.5)), ServiceTimes::Median), (spread(None), ServiceTimes::P99Matched)] {
@@ -85,7 +85,7 @@ fn a_continuous_task_waits_as_m_m_c_does() {
 }
 
 #[test]
-fn slots_start_at_once_and_each_query_ends_on_its_own() {
+fn each_slot_starts_and_ends_on_its_own() {
     // Two replicas of two slots with a queue each: four of five start at once, whatever they take.
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         let mut built = continuous(spread(Some(2.0)), 2, 2);
@@ -130,7 +130,7 @@ fn to_have((_, plan): &(Problem, Plan), replicas: u32) -> [Event; 2] {
 }
 
 #[test]
-fn replicas_of_continuous_tasks_follow_commands_and_plans_slot_by_slot() {
+fn continuous_replicas_follow_commands_slot_by_slot() {
     let (one, two) = (pairs(Queueing::Central, 1), pairs(Queueing::Central, 2));
     for event in to_have(&one, 2) {
         assert_eq!(changed(&one, &[0; 6], (1.0, event)).0, [7, 7, 8, 8, 14, 14]);
@@ -152,12 +152,13 @@ fn replicas_of_continuous_tasks_follow_commands_and_plans_slot_by_slot() {
 }
 
 #[test]
-fn a_continuous_replica_dies_and_is_slow_with_all_its_slots() {
+fn a_continuous_replica_fails_with_all_its_slots() {
     for queueing in [Queueing::Central, Queueing::PerReplica] {
         let two = pairs(queueing, 2);
         let (pipeline, group) = ("p".to_owned(), two.1.pipelines[0].assignments[0].group.clone());
         let fail = Event::Fail { pipeline: pipeline.clone(), group: group.clone(), replica: 1 };
-        // Noticed at 4 ms, when a replacement serves at once; with queues of their own the lost ones are with the other by then.
+        // Noticed at 4 ms, when a replacement serves at once; with queues of their own the lost ones are with the other by
+        // then.
         let ends = changed(&two, &[0; 4], (1.0, fail)).0;
         let expected = if queueing == Queueing::Central { [7, 7, 11, 11] } else { [7, 7, 14, 14] };
         assert_eq!(ends, expected, "{queueing}");
@@ -167,7 +168,7 @@ fn a_continuous_replica_dies_and_is_slow_with_all_its_slots() {
 }
 
 #[test]
-fn the_same_plan_changes_nothing_of_a_continuous_task_and_other_slots_are_refused() {
+fn other_slots_of_a_continuous_task_are_refused() {
     let (problem, plan) = continuous(spread(None), 4, 2);
     let workload = rate(300.0, 5, ArrivalProcess::Poisson, 1);
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };

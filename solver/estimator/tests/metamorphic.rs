@@ -69,8 +69,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    // Noise: a replica more may turn two full batches into three, which then meet differently at the next task; what that can cost
-    // is less than a full batch of each task.
+    // Noise: a replica more may turn two full batches into three, which then meet differently at the next task; what that
+    // can cost is less than a full batch of each task.
     #[test]
     fn more_replicas_never_raise_the_tail_under_a_central_queue(
         stages in stages(), qps in 20.0_f64..400.0, seed in 0_u64..1_000, at in 0_usize..4,

@@ -16,7 +16,7 @@ fn run(workload: &Workload, modules: bool) -> Replay {
 }
 
 #[test]
-fn what_modules_measured_adds_up_to_the_estimate_and_changes_nothing() {
+fn kept_measurements_add_up_to_the_estimate() {
     const MS: u64 = 1_000_000;
     // 333 requests/s for 3 s are more than the first task serves; one at 10 s, so that all periods before it have ended.
     let moments: Vec<u64> = (0..1_000).map(|i| 3 * i * MS).chain([10_000 * MS]).collect();

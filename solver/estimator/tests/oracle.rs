@@ -1,5 +1,5 @@
-//! A second simulator, slow and obvious, that agrees with the first on the end of every request of small random cases, on where and
-//! why the others were dropped, and on queueing, batch wait and execution at each task.
+//! A second simulator, slow and obvious, that agrees with the first on the end of every request of small random cases, on
+//! where and why the others were dropped, and on queueing, batch wait and execution at each task.
 
 mod common;
 mod slow;

@@ -3,14 +3,12 @@
 mod common;
 
 use apportion_domain::{
-    Assignment, Batching, Dropping, GroupName, LadderStep, Moment, Plan, Problem, Queueing, RoutingPolicy, Share, Span,
-    TaskIndex, Trace,
+    Assignment, Batching, Dropping, GroupName, Moment, Plan, Problem, Queueing, RoutingPolicy, Share, Span, TaskIndex,
 };
-use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
 use apportion_estimator::{
-    ArrivalProcess, Controller, Event, Observation, Replay, RequestRecord, Scenario, SimulateOptions, Workload, replay,
+    ArrivalProcess, Controller, Event, Observation, Replay, Scenario, SimulateOptions, Workload, replay,
 };
-use common::{Fan, Stage, arrivals, assignment, build_loading, finishes, rate, stage, with_faster};
+use common::{Fan, Stage, arrivals, assignment, build_loading, finishes, rate, run_scenario, stage, with_faster};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,13 +28,8 @@ fn to(plan: &Plan, assignments: Vec<Assignment>) -> Event {
     Event::Plan { plan }
 }
 
-fn run(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
-    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
-}
-
 fn script(built: &(Problem, Plan), moments: &[u64], events: Vec<(Moment, Event)>) -> (Vec<u64>, Replay) {
-    let replay = run(built, &at_ms(moments), Scenario { events, ..Scenario::default() });
+    let replay = run_scenario(built, &at_ms(moments), Scenario { events, ..Scenario::default() });
     let ended = finishes(&replay.simulation);
     assert!(ended.iter().all(|f| f % 1_000_000 == 0), "whole milliseconds: {ended:?}");
     (ended.into_iter().map(|f| f / 1_000_000).collect(), replay)
@@ -55,7 +48,7 @@ fn device_ms(ms: f64) -> f64 {
 const BOTH: [Queueing; 2] = [Queueing::PerReplica, Queueing::Central];
 
 #[test]
-fn the_new_loads_beside_the_old_and_senders_move_when_it_serves() {
+fn new_replicas_load_beside_old_ones() {
     for queueing in BOTH {
         let built = one(queueing, 1, None);
         let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
@@ -81,7 +74,7 @@ fn the_old_goes_as_soon_as_it_has_nothing_left() {
 }
 
 #[test]
-fn on_a_single_device_the_old_ends_its_batch_and_queries_wait_for_the_new() {
+fn on_one_device_queries_wait_for_the_new_replica() {
     for queueing in BOTH {
         let built = one(queueing, 1, Some(1));
         let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
@@ -93,7 +86,7 @@ fn on_a_single_device_the_old_ends_its_batch_and_queries_wait_for_the_new() {
 }
 
 #[test]
-fn on_a_full_cluster_one_goes_and_one_loads_at_a_time() {
+fn a_full_cluster_swaps_replicas_one_by_one() {
     for queueing in BOTH {
         let built = one(queueing, 2, Some(2));
         let events = vec![(ms(5.0), to(&built.1, vec![assignment(0, "w", 1, 2)]))];
@@ -106,7 +99,7 @@ fn on_a_full_cluster_one_goes_and_one_loads_at_a_time() {
 }
 
 #[test]
-fn a_group_in_both_plans_keeps_its_replicas_and_another_batch_needs_no_load() {
+fn groups_in_both_plans_keep_their_replicas() {
     for queueing in BOTH {
         let stages = [stage(0, 1, 2, 10.0, 0.0)];
         let mut built = build_loading(&stages, queueing, (0.0, 1_000.0), 1_000.0, Some(1));
@@ -119,7 +112,7 @@ fn a_group_in_both_plans_keeps_its_replicas_and_another_batch_needs_no_load() {
 }
 
 #[test]
-fn a_smaller_batch_gives_back_what_was_too_many_in_the_next_one() {
+fn a_smaller_batch_returns_queries_to_the_queue() {
     let stages = [stage(0, 1, 4, 10.0, 0.0)];
     let mut built = build_loading(&stages, Queueing::PerReplica, (0.0, 1_000.0), 0.0, None);
     built.1.pipelines[0].serving.batching = Batching::Forming;
@@ -141,7 +134,7 @@ fn tables_hold_as_replicas_become_ready() {
 }
 
 #[test]
-fn a_task_that_had_no_replicas_gets_its_own_and_what_comes_before_waits_for_them() {
+fn queries_wait_for_a_tasks_first_replica() {
     for queueing in BOTH {
         let mut leaf = stage(0, 0, 1, 4.0, 0.0);
         leaf.fanout = Fan::Mean(0.0);
@@ -165,7 +158,7 @@ fn a_task_that_had_no_replicas_gets_its_own_and_what_comes_before_waits_for_them
 }
 
 #[test]
-fn a_plan_that_does_not_fit_ends_the_run_with_the_reason() {
+fn a_plan_that_does_not_fit_ends_the_run() {
     let built = one(Queueing::Central, 1, None);
     let fails = |event: Event| {
         let scenario = Scenario { events: vec![(ms(1.0), event)], ..Scenario::default() };
@@ -205,7 +198,7 @@ fn the_same_plan_again_changes_nothing() {
                 part.serving.routing = routing;
                 let workload = rate(230.0, 4, ArrivalProcess::Poisson, 5);
                 let again = || (1..9).map(|n| (ms(400.0 * f64::from(n)), Event::Plan { plan: built.1.clone() })).collect();
-                let replay = run(&built, &workload, Scenario { events: again(), ..Scenario::default() });
+                let replay = run_scenario(&built, &workload, Scenario { events: again(), ..Scenario::default() });
                 let plain = common::run(&built, &workload);
                 assert_eq!(replay.simulation.requests, plain.requests, "{queueing} {dropping:?} {routing:?}");
                 assert_eq!((replay.plans, replay.changes), (8, 0));
@@ -251,9 +244,9 @@ fn for_thirty() -> (Problem, Plan) {
 }
 
 #[test]
-fn a_steward_makes_tables_for_the_load_that_it_is_told_of_and_no_sooner() {
+fn steward_tables_follow_the_reported_load() {
     let workload = rate(120.0, 4, ArrivalProcess::Uniform, 1);
-    let steered = run(&for_thirty(), &workload, Scenario { steward: true, ..Scenario::default() });
+    let steered = run_scenario(&for_thirty(), &workload, Scenario { steward: true, ..Scenario::default() });
     // The first second is reported at 1.1 s, and the answer arrives at 1.2 s: a third of 120 to `v`, by capacity, as the
     // plan fills both to a fifth.
     let (before, after): (Vec<_>, Vec<_>) = steered.simulation.requests.iter().partition(|r| r.arrival <= ms(1_200.0));
@@ -261,7 +254,7 @@ fn a_steward_makes_tables_for_the_load_that_it_is_told_of_and_no_sooner() {
     let fast = after.iter().filter(|r| r.accuracy == 0.45).count() as f64;
     assert!((fast - after.len() as f64 * 2.0 / 3.0).abs() <= 3.0, "{fast} of {}", after.len());
     assert!(steered.steerings >= 1);
-    let alone = run(&for_thirty(), &workload, Scenario::default());
+    let alone = run_scenario(&for_thirty(), &workload, Scenario::default());
     assert!(alone.simulation.requests.iter().all(|r| r.accuracy == 0.9), "all to `v`, which is overloaded");
     assert!(alone.simulation.total.p99_ms > 2.0 * steered.simulation.total.p99_ms);
 }
@@ -275,7 +268,7 @@ fn while_the_old_stands_in_a_stewards_tables_wait() {
     built.0 = built.0.changed(|d| d.pipelines[0] = slow.expect("a valid pipeline")).expect("a valid problem");
     let events = vec![(ms(500.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
     let scenario = Scenario { events, steward: true, ..Scenario::default() };
-    let replay = run(&built, &rate(40.0, 6, ArrivalProcess::Uniform, 1), scenario);
+    let replay = run_scenario(&built, &rate(40.0, 6, ArrivalProcess::Uniform, 1), scenario);
     for r in &replay.simulation.requests {
         assert_eq!(r.accuracy == 0.9, r.arrival <= ms(2_500.0), "the request of {}", r.arrival);
     }
@@ -291,97 +284,10 @@ fn a_stewards_module_states_do_what_the_estimators_own_do() {
     let rows = (0..40).map(|s| (s, if s % 4 < 2 { 150.0 } else { 450.0 })).collect();
     let trace = apportion_domain::Trace::rates(rows).expect("rates");
     let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 };
-    let own = run(&built, &workload, Scenario::default()).simulation.total;
-    let steered = run(&built, &workload, Scenario { steward: true, ..Scenario::default() }).simulation.total;
+    let own = run_scenario(&built, &workload, Scenario::default()).simulation.total;
+    let steered = run_scenario(&built, &workload, Scenario { steward: true, ..Scenario::default() }).simulation.total;
     assert!((own.attainment - steered.attainment).abs() < 0.03, "{} and {}", own.attainment, steered.attainment);
     assert!(own.requests == steered.requests && own.ok != steered.ok, "later, so not the same");
-}
-
-/// One task of 10 ms in a central queue, loads in 1 s; the ladder: a replica for each 50 queries per second.
-fn climbing(replicas: u32) -> (Problem, Plan) {
-    let mut built = build_loading(&[stage(0, replicas, 1, 10.0, 0.0)], Queueing::Central, (0.0, 5_000.0), 1_000.0, None);
-    let step = |n: u32| LadderStep { rate_qps: 50.0 * f64::from(n), replicas: vec![n] };
-    built.1.pipelines[0].ladder = (1..=6).map(step).collect();
-    built
-}
-
-fn rates(of: impl Fn(u64) -> f64, seconds: u64) -> Workload {
-    let trace = Trace::rates((0..seconds).map(|s| (s, of(s))).collect()).expect("rates");
-    Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 }
-}
-
-/// Replicas that served in the window that begins at a second.
-fn serving(replay: &Replay, second: usize) -> f64 {
-    replay.windows[second].replicas
-}
-
-#[test]
-fn a_ladder_lets_replicas_of_the_plan_go_and_takes_them_back_and_what_is_held_is_paid() {
-    let workload = rates(|s| if (50..55).contains(&s) { 190.0 } else { 40.0 }, 160);
-    let replay = run(&climbing(4), &workload, Scenario { ladders: true, ..Scenario::default() });
-    // Kept for 30 s unseen, one from then on; 190/s less 3 deviations over half a second are a leap, so their mean counts.
-    // The last minute's mean is above 50 until the burst has left it.
-    assert_eq!((serving(&replay, 20), serving(&replay, 40)), (4.0, 1.0));
-    assert!(serving(&replay, 54) >= 3.0, "{}", serving(&replay, 54));
-    assert_eq!((serving(&replay, 100), serving(&replay, 125)), (2.0, 1.0), "and given up again");
-    assert_eq!(replay.simulation.total.ok, replay.simulation.total.requests, "nothing is lost");
-    let cost: f64 = replay.windows.iter().map(|w| w.cost).sum();
-    assert!((cost - replay.cost).abs() < 1e-9);
-    let as_planned = run(&climbing(4), &workload, Scenario::default()).cost;
-    assert!(replay.cost < 0.8 * as_planned, "{} of {as_planned}", replay.cost);
-    // A ladder that begins at the plan gives nothing up.
-    let mut kept = climbing(4);
-    kept.1.pipelines[0].ladder.retain(|s| s.replicas[0] >= 4);
-    assert_eq!(serving(&run(&kept, &workload, Scenario { ladders: true, ..Scenario::default() }), 125), 4.0);
-}
-
-#[test]
-fn a_new_plans_ladder_goes_on_from_the_load_that_was_seen_without_a_gap() {
-    // 180/s from the start; at 40 s a plan for one replica comes, at 80 s one for six.
-    let built = climbing(2);
-    let plan = |replicas| (Event::Plan { plan: climbing(replicas).1 }, ms(if replicas == 1 { 40_000.0 } else { 80_000.0 }));
-    let events = [plan(1), plan(6)].map(|(event, at)| (at, event)).to_vec();
-    let scenario = Scenario { events, ladders: true, ..Scenario::default() };
-    let replay = run(&built, &rates(|_| 180.0, 120), scenario);
-    assert!(
-        (35..120).all(|s| serving(&replay, s) >= 4.0),
-        "{:?}",
-        replay.windows.iter().map(|w| w.replicas).collect::<Vec<_>>()
-    );
-    assert!(serving(&replay, 85) <= 4.0, "what the load does not call for has not to be loaded");
-    let waits = |r: &RequestRecord| r.finish.is_none_or(|finish| finish.since(r.arrival) > Span::from_millis(50.0));
-    assert!(!replay.simulation.requests.iter().any(waits));
-}
-
-#[test]
-fn a_replanner_follows_the_load_as_late_as_it_is_told() {
-    // One replica serves 100 queries per second; the load is 50, and 150 from 30 s on.
-    let built = build_loading(&[stage(0, 1, 1, 10.0, 0.0)], Queueing::Central, (0.0, 100.0), 0.0, None);
-    let rows = (0..60).map(|s| (s, if s < 30 { 50.0 } else { 150.0 })).collect();
-    let trace = apportion_domain::Trace::rates(rows).expect("rates");
-    let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 };
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let config = ReplannerConfig { planning_delay: Span::from_millis(500.0), ..ReplannerConfig::default() };
-    let plan = built.1.clone();
-    let planner = Replanner::new(config, {
-        let told = told.clone();
-        move |offered: &Offered| {
-            told.borrow_mut().push((offered.at, offered.qps[0].round(), offered.ewma_qps[0].round()));
-            let mut plan = plan.clone();
-            plan.pipelines[0].assignments[0].replicas = (offered.qps[0] / 100.0).ceil() as u32;
-            Some(plan)
-        }
-    });
-    let replay = run(&built, &workload, Scenario { controllers: vec![Box::new(planner)], ..Scenario::default() });
-    let seconds: Vec<(f64, f64, f64)> = told.borrow().iter().map(|t| (t.0.as_millis() / 1e3, t.1, t.2)).collect();
-    let expected = [(10.0, 50.0, 50.0), (20.0, 50.0, 50.0), (30.0, 50.0, 50.0), (40.0, 150.0, 100.0), (50.0, 150.0, 125.0)];
-    assert_eq!(seconds[..5], expected);
-    // The first plan changes nothing. That for the load from 40 s on: reported 0.1 s late, planned for 0.5 s, carried out
-    // 0.1 s later.
-    assert_eq!((replay.plans, replay.changes), (2, 1));
-    let of_second = |s: usize| replay.windows[s].replicas;
-    assert!((of_second(39) - 1.0).abs() < 1e-9 && (of_second(40) - 1.3).abs() < 1e-9, "{}", of_second(40));
-    assert!((of_second(41) - 2.0).abs() < 1e-9);
 }
 
 /// Replicas of `v` and of `w` and their batch, by task.
@@ -425,7 +331,7 @@ impl Case {
             ..Scenario::default()
         };
         let workload = rate(120.0, 5, ArrivalProcess::Poisson, self.seed);
-        let replay = run(&built, &workload, scenario());
+        let replay = run_scenario(&built, &workload, scenario());
         let total = &replay.simulation.total;
         prop_assert_eq!(total.ok + total.late + total.dropped + total.failed, total.requests);
         prop_assert_eq!(total.failed, 0);
@@ -440,7 +346,7 @@ impl Case {
         if self.spare && self.fails.is_empty() {
             prop_assert!(least.borrow().iter().all(|&n| n > 0), "a task without a replica: {:?}", least.borrow());
         }
-        let again = run(&built, &workload, scenario());
+        let again = run_scenario(&built, &workload, scenario());
         prop_assert_eq!(&again.simulation.requests, &replay.simulation.requests);
         Ok(())
     }

@@ -56,7 +56,7 @@ fn run_in(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) 
 }
 
 #[test]
-fn what_waits_is_judged_by_the_new_policy_and_what_runs_is_left_alone() {
+fn the_new_policy_judges_waiting_queries_only() {
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         // One replica, 20 ms, an SLO of 50 ms: of four queries two end in time.
         let built = build_loading(&[stage(0, 1, 1, 20.0, 0.0)], queueing, (0.0, 50.0), 0.0, None);
@@ -74,7 +74,7 @@ fn what_waits_is_judged_by_the_new_policy_and_what_runs_is_left_alone() {
 }
 
 #[test]
-fn while_nothing_waits_a_change_is_as_good_as_the_policies_from_the_start() {
+fn changing_policies_while_idle_equals_starting_with_them() {
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         for (b, r, d) in (0..3).flat_map(|b| (0..3).flat_map(move |r| (0..10).map(move |d| (b, r, d)))) {
             let second = served(queueing, (b, r, d));

@@ -39,7 +39,7 @@ fn a_central_queue_waits_as_m_d_c() {
 }
 
 #[test]
-fn with_one_constant_time_turns_are_as_good_as_a_central_queue() {
+fn constant_times_make_turns_equal_a_central_queue() {
     // Batches end in the order in which they start, so the replica whose turn it is is the one that is free first
     // (Crommelin 1932 reduces M/D/c to E_c/D/1 in this way).
     let workload = rate(360.0, 100, Poisson, 2);
@@ -48,7 +48,7 @@ fn with_one_constant_time_turns_are_as_good_as_a_central_queue() {
 }
 
 #[test]
-fn with_batches_own_queues_wait_longer_than_a_central_one_at_low_load() {
+fn own_queues_wait_longer_at_low_load() {
     // A batch of several takes longer, so that a replica may be passed over that would be free.
     let wait = |queueing| wait_ms(&build(&[stage(0, 4, 8, 5.0, 5.0)], queueing, 0.0, 1e6), 250.0);
     let (central, own) = (wait(Central), wait(PerReplica));
@@ -114,7 +114,7 @@ fn every_request_has_one_outcome_and_the_counts_add_up() {
 }
 
 #[test]
-fn more_replicas_do_not_raise_the_tail_under_a_central_queue() {
+fn more_replicas_do_not_raise_a_central_queues_tail() {
     let p99 = |replicas| run(&build(&tree(replicas), Central, 0.0, 1e6), &rate(400.0, 60, Poisson, 9)).total.p99_ms;
     let tails: Vec<_> = [4, 5, 6, 8, 16].into_iter().map(p99).collect();
     assert!(tails.windows(2).all(|w| w[1] <= 1.02 * w[0]), "{tails:?}");

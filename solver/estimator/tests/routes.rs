@@ -82,9 +82,9 @@ fn most_accurate_first_makes_its_own_tables() {
 }
 
 #[test]
-fn the_least_outstanding_replica_is_idle_where_the_next_in_turn_is_busy() {
-    // One query takes 1 ms, two together 30 ms. The first replica starts with two, so the turn of the fifth query falls on it
-    // while the second replica is idle.
+fn jsq_picks_the_replica_with_fewest_queries() {
+    // One query takes 1 ms, two together 30 ms. The first replica starts with two, so the turn of the fifth query falls on
+    // it while the second replica is idle.
     let (problem, mut plan) = build(&[stage(0, 2, 2, -28.0, 29.0)], PerReplica, 0.0, 1e6);
     plan.pipelines[0].serving.routing = RoutingPolicy::Jsq;
     let at = arrivals(&[0, 0, 0, 5 * MS, 10 * MS]);
@@ -97,7 +97,7 @@ fn the_least_outstanding_replica_is_idle_where_the_next_in_turn_is_busy() {
 }
 
 #[test]
-fn one_of_sends_each_query_to_one_child_with_the_ratios_as_probabilities() {
+fn one_of_picks_children_by_their_ratios() {
     let stages = [stage(0, 4, 1, 1.0, 0.0), stage(0, 8, 1, 1.0, 0.0), stage(0, 8, 1, 1.0, 0.0)];
     let (problem, plan) = build(&stages, Central, 0.0, 1e6);
     let problem = changed(&problem, |draft| {
@@ -129,7 +129,7 @@ fn measured_paths_replace_the_formula_and_the_others_keep_it() {
 }
 
 #[test]
-fn sinks_count_by_their_weights_and_stages_on_their_own_under_task_mean() {
+fn accuracy_weighs_sinks_or_counts_each_task() {
     // The root (0.9) makes three queries at t1 (0.5) and one at t2 (1.0).
     let three = Stage { fanout: Fan::Counts(vec![(3, 1.0)]), accuracy: 0.5, ..stage(0, 1, 1, 1.0, 0.0) };
     let one = Stage { accuracy: 1.0, ..stage(0, 1, 1, 1.0, 0.0) };
@@ -143,7 +143,7 @@ fn sinks_count_by_their_weights_and_stages_on_their_own_under_task_mean() {
 }
 
 #[test]
-fn pipelines_of_one_problem_run_side_by_side_with_their_own_numbers() {
+fn pipelines_of_one_problem_have_their_own_numbers() {
     let (first, mut plan) = build(&[stage(0, 1, 1, 10.0, 0.0)], Central, 0.0, 15.0);
     let (second, other) = build(&[stage(0, 1, 1, 30.0, 0.0)], PerReplica, 0.5, 100.0);
     let renamed = second.pipelines[0].changed(&second.hardware, |d| d.name = "q".into()).expect("valid");

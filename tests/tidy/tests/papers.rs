@@ -33,7 +33,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
         "InferLine",
         There,
         "central queue for each group, in the estimator",
-        In("solver/estimator/src/blueprint.rs", "Queueing::Central"),
+        In("solver/estimator/src/compile/pipeline.rs", "Queueing::Central"),
     ),
     ("InferLine", There, "CG-Mean and CG-Peak", In("solver/planning/src/baselines/coarse.rs", "CG-Peak")),
     ("InferLine", NotYet, "a central queue", In("executor/node/src/layout/error.rs", "queueing central")),
@@ -53,7 +53,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("INFaaS", NotYet, "the selector in the estimator", Nowhere("solver/estimator/", "Selector")),
     ("PARD", There, "adaptive priority", In("serving/src/station/dropper.rs", "PARD section 4.3")),
     ("PARD", There, "baselines and ablations", In("domain/src/serving.rs", "PardInstant")),
-    ("PARD", There, "continuous tasks in the estimator", In("solver/estimator/src/crews.rs", "ontinuous")),
+    ("PARD", There, "continuous tasks in the estimator", In("solver/estimator/src/change/replicas.rs", "ontinuous")),
     ("PARD", NotYet, "continuous tasks in the agents", In("executor/node/src/layout/error.rs", "kind continuous")),
 ];
 

@@ -1,16 +1,16 @@
-//! The coarse-grained tuner that InferLine (SoCC'20, section 6) is compared with: the whole pipeline is one black box, and AutoScale
-//! (Gandhi et al., TOCS 2012) says how many of it there are.
+//! The coarse-grained tuner of InferLine's evaluation (SoCC'20, section 6): the whole pipeline is one black box, and
+//! AutoScale (Gandhi et al., TOCS 2012) says how many boxes there are.
 //!
-//! The formula is not in our copy of InferLine; this is our reading. What one box serves is known, so is how many queries it
-//! holds at that rate. The load in boxes is the larger of what arrives over the former and what is held over the latter:
-//! AutoScale counts the requests in the system, so that it sees a queue that the rate does not show. A queue counts for as much
-//! again as what arrives, at most: it was there before what loads came, and would be paid for as load long after it is gone. More
-//! boxes as soon as the load exceeds those there are, not before; fewer once that many were too many for two minutes, AutoScale's
-//! wait before an idle server goes. Each task has as many replicas as there are boxes; in a plan that was not made of boxes all
-//! groups grow in proportion.
+//! Our copy of InferLine lacks the formula; this is our reading. The throughput of one box is known, and so is the number
+//! of queries that it holds at that throughput. The load in boxes is the larger of arrivals over throughput and held
+//! queries over the number that a box holds. AutoScale counts the requests in the system, so it sees a queue that the rate
+//! does not show. A queue counts at most as much as the arrivals: boxes need time to load, and the queue must not cost
+//! boxes long after it is gone. Boxes are added when the load exceeds them. Boxes are removed when they were too many for
+//! two minutes, AutoScale's wait before an idle server leaves. Each task has as many replicas as there are boxes. In a plan
+//! that does not consist of boxes, all groups grow in proportion.
 
-use super::places;
-use crate::SimulateError;
+use super::positions::report_positions;
+use crate::error::SimulateError;
 use crate::scenario::{Controller, Event, Observation};
 use apportion_domain::{Moment, Pipeline, Plan, Problem, Span};
 use apportion_serving::Outline;
@@ -76,7 +76,7 @@ impl Boxed {
             planned,
             capacity_qps,
             held: capacity_qps * time_ms / 1e3,
-            places: places(outline, groups_before),
+            places: report_positions(outline, groups_before),
             looks: VecDeque::new(),
             loads: VecDeque::new(),
             target: 1.0,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_for_overload_then_goes_up_at_once_to_what_arrives() {
+    fn overload_scales_up_at_once() {
         // The mean of two looks: 95, 100, 110 -> 2.2 replicas, 160 -> 3.2; and as many as there may be.
         check(&[(90, 0, 2), (100, 0, 2), (100, 0, 2), (120, 0, 3), (200, 0, 4), (2_000, 0, 9)]);
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_down_to_the_highest_load_of_the_wait_once_it_is_over() {
+    fn it_scales_down_to_the_highest_load_of_the_wait() {
         let mut script = vec![(200, 0, 4)];
         // Means of 150 and then 100: the first second counts until the 10th, the second until the 11th.
         script.extend([(100, 0, 4); 9]);

@@ -1,9 +1,9 @@
-//! Kubernetes' horizontal pod autoscaler, tracking a target of utilisation.
+//! Kubernetes' horizontal pod autoscaler, with utilisation as its metric.
 //!
-//! By its documentation (kubernetes.io, "Horizontal Pod Autoscaling", algorithm details): `desired = ceil(current * metric /
-//! target)`, nothing within the tolerance; on the way up, pods that are not ready count as unused, and if that turns the
-//! direction, nothing is done; the highest recommendation of the stabilisation window wins on the way down; by default at most
-//! 4 pods or 100 % more in 15 s, whichever is more, and any number fewer.
+//! Source: kubernetes.io, "Horizontal Pod Autoscaling", algorithm details. The formula is `desired = ceil(current * metric
+//! / target)`, without a change within the tolerance. On the way up, pods that are not ready count as unused; if that
+//! reverses the direction, nothing changes. On the way down, the highest recommendation of the stabilisation window counts.
+//! By default at most 4 pods or 100 % are added in 15 s, whichever is more, and any number may be removed.
 
 use crate::scenario::{Controller, Event, GroupSeen, Observation};
 use apportion_domain::{Moment, Span};
@@ -80,7 +80,8 @@ impl Hpa {
         }
         let current = group.ready + group.loading;
         let highest = kept.iter().map(|r| r.1).max().unwrap_or(formula);
-        // On the way up the window is 0 s: the last recommendation counts; on the way down the highest, which never turns up.
+        // On the way up the window is 0 s: the last recommendation counts; on the way down the highest, which never turns
+        // up.
         let wanted = if formula >= current { formula } else { highest.min(current) };
         let up_max = current.saturating_add(self.config.pods_up_max.max(current));
         wanted.min(up_max).clamp(1, self.config.replicas_max)
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn it_adds_at_most_four_or_as_many_as_there_are() {
+    fn it_adds_at_most_four_pods_or_doubles() {
         check(&[(2, 0, 2.0, 6), (10, 0, 2.0, 20)]);
     }
 

@@ -1,8 +1,8 @@
-//! Ray Serve's autoscaler: ongoing requests per replica against a target.
+//! Ray Serve's autoscaler, with ongoing requests per replica as its metric.
 //!
-//! By its documentation (docs.ray.io, "Advanced Ray Serve Autoscaling") and defaults: `desired = ceil(replicas * ongoing per
-//! replica / target)` of the mean over the look-back period; a change is made once every decision for the length of the delay has
-//! asked for the same direction.
+//! Source: docs.ray.io, "Advanced Ray Serve Autoscaling", with its defaults. The formula is `desired = ceil(replicas *
+//! ongoing per replica / target)`, of the mean over the look-back period. A change is made when all decisions during the
+//! delay agree on its direction.
 
 use crate::scenario::{Controller, Event, Observation};
 use apportion_domain::{Moment, Span};
@@ -19,7 +19,8 @@ pub struct RayServeConfig {
     pub downscale_delay: Span,
     /// `look_back_period_s`.
     pub look_back: Span,
-    /// How often it decides. Ray decides ten times a second; its metrics are pushed every ten seconds and averaged over thirty.
+    /// How often it decides. Ray decides ten times a second; its metrics are pushed every ten seconds and averaged over
+    /// thirty.
     pub period: Span,
     /// The most replicas of a group.
     pub replicas_max: u32,
@@ -97,7 +98,8 @@ impl Controller for RayServe {
 
     fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
         if self.deployments.is_empty() {
-            let target = |g: &crate::GroupSeen| Deployment { target: g.ready + g.loading, ..Deployment::default() };
+            let target =
+                |g: &crate::scenario::GroupSeen| Deployment { target: g.ready + g.loading, ..Deployment::default() };
             self.deployments = seen.groups.iter().map(target).collect();
         }
         let mut commands = Vec::new();
@@ -131,9 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn it_scales_up_after_half_a_minute_by_the_mean_of_half_a_minute() {
-        // 4 ongoing on 2 replicas is the target; 10 from second 41 on: the mean is above 4 from then, and is 10 at second 70;
-        // the decision falls at second 71.
+    fn it_scales_up_by_the_mean_of_thirty_seconds() {
+        // 4 ongoing on 2 replicas is the target; 10 from second 41 on: the mean is above 4 from then, and is 10 at second
+        // 70; the decision falls at second 71.
         let ongoing = |second| if second <= 40 { 4 } else { 10 };
         assert_eq!(changes(2, ongoing, 200), [(71, 5)]);
     }

@@ -1,4 +1,4 @@
-//! A planner in the loop of a run: whoever can make a plan from the load that was offered.
+//! Which plan fits the offered load? A planner in the loop of a run answers: a closure from the load to a plan.
 
 use crate::scenario::{Controller, Event, Observation};
 use apportion_domain::{Moment, Plan, Span};
@@ -34,8 +34,8 @@ pub struct Offered {
     pub peak_qps: Vec<f64>,
 }
 
-/// Makes a plan from the load of each period by a closure, so that a planner can be in the loop of a run of this crate, which knows
-/// none. `None` keeps the plan in force, as does a plan that equals the last one that was asked for.
+/// Makes a plan from the load of each period by a closure, so that a planner can be in the loop of a run of this crate,
+/// which knows none. `None` keeps the plan in force, as does a plan that equals the last one that was asked for.
 pub struct Replanner<F> {
     config: ReplannerConfig,
     plan: F,

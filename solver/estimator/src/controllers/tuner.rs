@@ -1,13 +1,14 @@
 //! The tuner of the crate `serving` in the loop of a run.
 
-use super::places;
+use super::positions::report_positions;
+use crate::error::SimulateError;
+use crate::input::workload::{ArrivalProcess, Workload, draw};
 use crate::scenario::{Controller, Event, Observation};
-use crate::{ArrivalProcess, SimulateError, Workload, draw};
 use apportion_domain::{Pipeline, Plan, Problem, Span, Trace};
 use apportion_serving::{Envelope, Outline, Tuner};
 
-/// How often arrivals are reported to it. The paper's tuner reads them as they come; 100 ms is far below the time that a replica
-/// takes to load.
+/// How often arrivals are reported to it. The paper's tuner reads them as they come; 100 ms is far below the time that a
+/// replica takes to load.
 pub const TUNER_PERIOD: Span = Span::from_nanos(100_000_000);
 
 struct OfPipeline {
@@ -21,8 +22,8 @@ struct TunerController {
     pipelines: Vec<Option<OfPipeline>>,
 }
 
-/// The tuners of all pipelines of a plan that was made for `sample`. A task with several groups is scaled as a whole, its groups in
-/// proportion.
+/// The tuners of all pipelines of a plan that was made for `sample`. A task with several groups is scaled as a whole, its
+/// groups in proportion.
 ///
 /// # Errors
 /// If the plan does not fit the problem.
@@ -52,7 +53,7 @@ fn of_pipeline(
     let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", p.name)))?;
     let envelope = Envelope::of(outline.service(), arrivals);
     let tuner = outline.tuner(&envelope, offered_qps, outline.replicas_by_task());
-    let places = places(&outline, groups_before);
+    let places = report_positions(&outline, groups_before);
     Ok(Some(OfPipeline { tuner, outline, places }))
 }
 

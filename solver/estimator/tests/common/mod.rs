@@ -6,7 +6,7 @@ use apportion_domain::{
     PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, ServingPolicy,
     ServingWishes, Share, Task, TaskIndex, TaskKind, Trace, Variant,
 };
-use apportion_estimator::{ArrivalProcess, SimulateOptions, Simulation, Workload, simulate};
+use apportion_estimator::{ArrivalProcess, Replay, Scenario, SimulateOptions, Simulation, Workload, replay, simulate};
 use std::collections::BTreeMap;
 
 /// One task of a test: one variant, one group.
@@ -47,6 +47,37 @@ pub fn build(stages: &[Stage], queueing: Queueing, network_ms: f64, slo_ms: f64)
     build_loading(stages, queueing, (network_ms, slo_ms), 0.0, None)
 }
 
+/// Task `t` of a pipeline of these stages.
+fn task_of(stages: &[Stage], t: usize, s: &Stage, load_ms: f64) -> Task {
+    let row = |batch: u32| ProfileRow {
+        hardware: HardwareIndex(0),
+        share: Share::WHOLE,
+        batch,
+        latency_ms: s.base_ms + s.each_ms * f64::from(batch),
+        p99_ms: None,
+    };
+    let children = || stages.iter().enumerate().skip(1).filter(move |(_, c)| c.parent == t);
+    let mean = |(c, child): (usize, &Stage)| match child.fanout {
+        Fan::Mean(mean) => Some((TaskIndex(c), mean)),
+        Fan::Counts(_) => None,
+    };
+    let counts = |(c, child): (usize, &Stage)| match &child.fanout {
+        Fan::Mean(_) => None,
+        Fan::Counts(counts) => Some((TaskIndex(c), FanoutCounts(counts.clone()))),
+    };
+    let variant = Variant {
+        name: "v".into(),
+        accuracy: s.accuracy,
+        fanout: 1.0,
+        fanout_to: children().filter_map(mean).collect(),
+        fanout_counts: children().filter_map(counts).collect(),
+        load_ms,
+        memory_mib: None,
+        profile: Profile::new((1..=s.batch).map(row).collect()),
+    };
+    Task { name: format!("t{t}"), kind: TaskKind::Batch, route: Route::All, min_replicas: 0, variants: vec![variant] }
+}
+
 /// The same with variants that take so long to load, and so many devices.
 pub fn build_loading(
     stages: &[Stage],
@@ -56,36 +87,7 @@ pub fn build_loading(
     count: Option<u32>,
 ) -> (Problem, Plan) {
     let hardware = vec![Hardware { name: "h".into(), price_per_hour: 2.0, count, memory_mib: None }];
-    let task = |(t, s): (usize, &Stage)| {
-        let row = |batch: u32| ProfileRow {
-            hardware: HardwareIndex(0),
-            share: Share::WHOLE,
-            batch,
-            latency_ms: s.base_ms + s.each_ms * f64::from(batch),
-            p99_ms: None,
-        };
-        let children = || stages.iter().enumerate().skip(1).filter(move |(_, c)| c.parent == t);
-        let mean = |(c, child): (usize, &Stage)| match child.fanout {
-            Fan::Mean(mean) => Some((TaskIndex(c), mean)),
-            Fan::Counts(_) => None,
-        };
-        let counts = |(c, child): (usize, &Stage)| match &child.fanout {
-            Fan::Mean(_) => None,
-            Fan::Counts(counts) => Some((TaskIndex(c), FanoutCounts(counts.clone()))),
-        };
-        let variant = Variant {
-            name: "v".into(),
-            accuracy: s.accuracy,
-            fanout: 1.0,
-            fanout_to: children().filter_map(mean).collect(),
-            fanout_counts: children().filter_map(counts).collect(),
-            load_ms,
-            memory_mib: None,
-            profile: Profile::new((1..=s.batch).map(row).collect()),
-        };
-        let (kind, route) = (TaskKind::Batch, Route::All);
-        Task { name: format!("t{t}"), kind, route, min_replicas: 0, variants: vec![variant] }
-    };
+    let task = |(t, s): (usize, &Stage)| task_of(stages, t, s, load_ms);
     let edge = |(t, s): (usize, &Stage)| Edge {
         from: TaskIndex(s.parent),
         to: TaskIndex(t),
@@ -151,8 +153,7 @@ pub fn rate(qps: f64, seconds: u64, process: ArrivalProcess, seed: u64) -> Workl
     Workload { traces: vec![trace], arrivals: process, seed }
 }
 
-/// A run with records.
-/// With a record of each request; whoever asks for sums alone, which are then added up on shorter ways, gets the same ones.
+/// A run with a record of each request. A run that keeps sums alone takes fast paths, and must give the same sums.
 pub fn run(built: &(Problem, Plan), workload: &Workload) -> Simulation {
     let run = |requests| {
         let options = SimulateOptions { requests, ..SimulateOptions::default() };
@@ -183,4 +184,10 @@ pub fn with_faster((problem, plan): (Problem, Plan)) -> (Problem, Plan) {
     });
     let pipeline = pipeline.expect("a valid pipeline");
     (problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem"), plan)
+}
+
+/// A run with changes that keeps one record per request.
+pub fn run_scenario(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
+    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
 }

@@ -1,0 +1,144 @@
+//! A pipeline as it is read: tasks, edges, and the numbers around them.
+
+use crate::serving::{ServingWishes, named};
+use crate::{TaskIndex, Variant, VariantIndex};
+use std::collections::BTreeMap;
+
+/// Largest number of tasks of one pipeline.
+pub const TASKS_MAX: usize = 256;
+/// Largest number of edges of one pipeline.
+pub const EDGES_MAX: usize = 4_096;
+/// Largest number of variants of one task.
+pub const VARIANTS_MAX: usize = 1_024;
+/// Largest number of profile rows of one variant.
+pub const PROFILE_ROWS_MAX: usize = 16_384;
+/// Largest batch size.
+pub const BATCH_MAX: u32 = 65_536;
+/// Largest SLO in milliseconds.
+pub const SLO_MS_MAX: f64 = 1e12;
+/// Largest value of any other number in a problem; what is above it is a slip of the pen.
+pub const NUMBER_MAX: f64 = 1e12;
+
+named! {
+    /// How a stage runs its queries.
+    TaskKind default Batch {
+        /// In batches.
+        Batch = "batch",
+        /// In slots, each query for its own time (PARD section 7).
+        Continuous = "continuous",
+    }
+}
+
+named! {
+    /// Which children a query visits.
+    Route default All {
+        /// Every child.
+        All = "all",
+        /// One child, chosen with the edge ratios as probabilities.
+        OneOf = "one_of",
+    }
+}
+
+named! {
+    /// How the accuracies of the stages on a path combine.
+    AccuracyModel default Product {
+        /// Their product.
+        Product = "product",
+        /// Their mean.
+        Mean = "mean",
+        /// The mean over tasks of the share-weighted accuracy of each task.
+        TaskMean = "task_mean",
+    }
+}
+
+named! {
+    /// What a dropped descendant does to its request.
+    Partial default Deny {
+        /// It drops the whole request.
+        Deny = "deny",
+        /// It is left out of the answer.
+        Allow = "allow",
+    }
+}
+
+/// One task of a pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// Unique in its pipeline.
+    pub name: String,
+    /// How it runs its queries.
+    pub kind: TaskKind,
+    /// Which children its queries visit.
+    pub route: Route,
+    /// Fewest replicas over all its groups.
+    pub min_replicas: u32,
+    /// At least one.
+    pub variants: Vec<Variant>,
+}
+
+/// An edge: queries of `from` make queries of `to`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    /// The parent.
+    pub from: TaskIndex,
+    /// The child.
+    pub to: TaskIndex,
+    /// Share of the parent's output that goes there; a probability under `one_of`.
+    pub ratio: f64,
+    /// Whether this edge makes queries. At a join one edge does, the others only delay.
+    pub primary: bool,
+    /// Child's input name to parent's output name.
+    pub map: BTreeMap<String, String>,
+}
+
+/// Measured accuracy of one path, in place of the accuracy model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathAccuracy {
+    /// From the root to a sink (or to where the path ends).
+    pub path: Vec<(TaskIndex, VariantIndex)>,
+    /// 0 to 1.
+    pub accuracy: f64,
+}
+
+/// A pipeline as read, before its graph and ranges are checked. Names are resolved already.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipelineDraft {
+    /// Unique in its problem.
+    pub name: String,
+    /// Queries entering the root per second.
+    pub demand_qps: f64,
+    /// End-to-end latency objective.
+    pub slo_ms: f64,
+    /// Share of requests, in percent, that must meet the SLO when a trace is replayed.
+    pub percentile: f64,
+    /// How many of its own batch times a query takes at a task, waiting included: 2 in Loki section 4.1.
+    pub queue_factor: f64,
+    /// Per hop, the one into the root included.
+    pub network_ms: f64,
+    /// Weight in `max_accuracy`.
+    pub weight: f64,
+    /// Floor on the accuracy.
+    pub min_accuracy: Option<f64>,
+    /// How the accuracies of a path's stages combine.
+    pub accuracy_model: AccuracyModel,
+    /// Overrides the model for the paths listed.
+    pub path_accuracy: Vec<PathAccuracy>,
+    /// Weights of the sinks, normalised to sum to 1 by [`super::Pipeline::leaf_weight`]; empty is uniform.
+    pub leaf_weights: BTreeMap<TaskIndex, f64>,
+    /// Replicas of any one group that may be lost without losing capacity.
+    pub survive: u32,
+    /// What a dropped descendant does to its request.
+    pub partial: Partial,
+    /// Wishes for the plan's serving block.
+    pub serving: ServingWishes,
+    /// At least one.
+    pub tasks: Vec<Task>,
+    /// In the file's order.
+    pub edges: Vec<Edge>,
+}
+
+/// Escapes one token of a JSON pointer (RFC 6901).
+#[must_use]
+pub fn escape(token: &str) -> String {
+    token.replace('~', "~0").replace('/', "~1")
+}

@@ -1,0 +1,117 @@
+//! The controllers of a scenario: their periods, their reports, and their commands on the way back.
+
+use super::deployment::Deployment;
+use super::schedule::ChangeEvent;
+use crate::error::SimulateError;
+use crate::scenario::{Controller, GroupSeen, Observation};
+use crate::state::RunState;
+use apportion_domain::{Moment, Span};
+use apportion_serving::scaling::tuner::BIN_MIN;
+
+/// Resolution of the arrivals that controllers are told.
+const BIN: Span = BIN_MIN;
+
+/// What happened since a controller's last report.
+#[derive(Default)]
+struct SinceReport {
+    /// Offered requests, by pipeline and bin.
+    arrivals: Vec<Vec<(Moment, u32)>>,
+    /// Busy time of each group up to the last report.
+    busy: Vec<Span>,
+}
+
+/// All controllers of one run.
+pub struct Controllers<'a> {
+    controllers: Vec<Box<dyn Controller + 'a>>,
+    since: Vec<SinceReport>,
+}
+
+impl std::fmt::Debug for Controllers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controllers").field("count", &self.since.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Controllers<'a> {
+    /// Of a run with this many pipelines.
+    pub fn new(controllers: Vec<Box<dyn Controller + 'a>>, pipelines: usize, groups: usize) -> Self {
+        let since = |_| SinceReport { arrivals: vec![Vec::new(); pipelines], busy: vec![Span::ZERO; groups] };
+        Self { since: (0..controllers.len()).map(since).collect(), controllers }
+    }
+
+    /// How many controllers there are.
+    pub fn count(&self) -> usize {
+        self.controllers.len()
+    }
+
+    /// How often a controller gets a report.
+    pub fn period(&self, controller: usize) -> Span {
+        Span::from_nanos(self.controllers[controller].period().as_nanos().max(BIN.as_nanos()))
+    }
+
+    /// A request was offered.
+    pub fn count_arrival(&mut self, pipeline: usize, now: Moment) {
+        let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
+        for since in &mut self.since {
+            let log = &mut since.arrivals[pipeline];
+            match log.last_mut() {
+                Some((last, count)) if *last == bin => *count += 1,
+                _ => log.push((bin, 1)),
+            }
+        }
+    }
+
+    /// A controller's period ends: its report sets out, and the next period begins.
+    pub fn end_period(&mut self, controller: usize, run: &RunState, deployment: &mut Deployment<'a>) {
+        let (now, period) = (run.now, self.period(controller));
+        let since = &mut self.since[controller];
+        let mut groups = Vec::with_capacity(deployment.replicas.groups.len());
+        since.busy.resize(deployment.replicas.groups.len(), Span::ZERO);
+        for (group, before) in deployment.replicas.groups.iter().zip(&mut since.busy) {
+            let stations = || group.stations.iter().map(|&s| &run.serving.stations[s as usize]);
+            let servers = |&s: &u32| {
+                let first = run.serving.infos[s as usize].server;
+                first..first + if group.is_central { group.numbered } else { group.slots }
+            };
+            let busy = run.statistics.busy(group.stations.iter().flat_map(servers));
+            let spent = busy.as_nanos().saturating_sub(before.as_nanos()) as f64;
+            *before = busy;
+            groups.push(GroupSeen {
+                pipeline: group.pipeline_name.clone(),
+                group: group.name.clone(),
+                ready: group.ready.len() as u32,
+                loading: group.loading.len() as u32,
+                queued: stations().map(|s| s.queued() as u64).sum(),
+                running: stations().map(|s| s.running() as u64).sum(),
+                utilisation: spent / (group.ready.len().max(1) as f64 * f64::from(group.slots) * period.as_nanos() as f64),
+            });
+        }
+        let arrivals = since.arrivals.iter_mut().map(std::mem::take).collect();
+        let report = ChangeEvent::ControllerReport(controller, Observation { at: now, arrivals, groups });
+        deployment.schedule.push(now + deployment.scenario.report_delay, report);
+        deployment.schedule.push(now + period, ChangeEvent::ControllerPeriod(controller));
+    }
+
+    /// A report has arrived: the controller's commands set out.
+    ///
+    /// # Errors
+    /// If a command names a group that the plan does not have.
+    pub fn take_report(
+        &mut self,
+        controller: usize,
+        now: Moment,
+        seen: &Observation,
+        deployment: &mut Deployment<'a>,
+    ) -> Result<(), SimulateError> {
+        for (delay, event) in self.controllers[controller].observe(seen) {
+            if let Some((pipeline, group)) = event.group()
+                && deployment.replicas.find(pipeline, group).is_none()
+            {
+                return Err(SimulateError::unknown_group(pipeline, group));
+            }
+            let at = now + delay + deployment.scenario.command_delay;
+            deployment.schedule.push(at, ChangeEvent::Event(event));
+        }
+        Ok(())
+    }
+}

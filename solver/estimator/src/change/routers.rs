@@ -1,0 +1,195 @@
+//! Routers and module states follow the plan in force and the replicas that serve.
+
+use super::replicas::{GroupReplicas, Replicas};
+use crate::compile::PipelineCompiler;
+use crate::error::SimulateError;
+use crate::state::RunState;
+use apportion_domain::{GroupName, Span, TaskIndex};
+use apportion_serving::Router;
+use apportion_serving::outline::provided;
+use apportion_serving::router::{Part, Serving};
+
+/// What the plan has one sender do with the groups of one task.
+pub struct SenderPlan {
+    /// By group.
+    pub parts: Vec<Part>,
+    /// Times of full batches; empty without rerouting.
+    pub execution: Vec<Span>,
+    /// Positions of groups with capacity to spare.
+    pub backup: Vec<u32>,
+}
+
+/// Targets of a group's queries, and how many replicas they stand for.
+struct GroupTargets {
+    targets: Vec<u32>,
+    replicas: u32,
+}
+
+impl GroupTargets {
+    fn of(group: &GroupReplicas) -> Self {
+        Self { targets: group.targets(), replicas: group.known_to_senders() }
+    }
+
+    fn serving(all: &[Self]) -> Vec<Serving<'_>> {
+        all.iter().map(|g| Serving { targets: &g.targets, replicas: g.replicas }).collect()
+    }
+}
+
+/// Changes the routers of a run.
+pub struct RouterUpdates<'s, 'a> {
+    /// The run.
+    pub run: &'s mut RunState,
+    /// The replicas of each group.
+    pub replicas: &'s Replicas,
+    /// The part in force, by pipeline.
+    pub plans: &'s [Option<PipelineCompiler<'a>>],
+}
+
+impl<'a> RouterUpdates<'_, 'a> {
+    /// Gives all routers the plan of the start.
+    pub fn plan_all(&mut self) {
+        (0..self.plans.len()).for_each(|pipeline| self.plan_pipeline(pipeline));
+    }
+
+    /// Gives all routers of a pipeline the plan in force.
+    pub fn plan_pipeline(&mut self, pipeline: usize) {
+        let Some(b) = &self.plans[pipeline] else { return };
+        let number = pipeline as u32;
+        let root = b.pipeline.root().get() as u32;
+        if let Some(router) = self.run.pipelines[pipeline].frontend
+            && let Some(plan) = self.sender_plan(b, None, number, root)
+        {
+            self.set_plan(router, &plan);
+        }
+        for group in self.replicas.groups.iter().filter(|c| c.pipeline == number) {
+            for at in 0..self.run.groups[group.group as usize].edges.len() {
+                let to = self.run.groups[group.group as usize].edges[at].to;
+                let Some(plan) = self.sender_plan(b, Some(&group.name), number, to) else { continue };
+                for &station in &group.stations {
+                    self.set_plan(self.run.serving.infos[station as usize].router + at as u32, &plan);
+                }
+            }
+        }
+    }
+
+    /// Gives the routers of one sender to one task a plan. The sender is a group, or the frontend.
+    pub fn plan_sender(&mut self, pipeline: usize, from: Option<usize>, to: u32, plan: &SenderPlan) {
+        let Some(from) = from else {
+            self.run.pipelines[pipeline].frontend.into_iter().for_each(|router| self.set_plan(router, plan));
+            return;
+        };
+        let group = &self.replicas.groups[from];
+        let edges = &self.run.groups[group.group as usize].edges;
+        let Some(edge) = edges.iter().position(|e| e.to == to) else { return };
+        for &station in &group.stations {
+            self.set_plan(self.run.serving.infos[station as usize].router + edge as u32, plan);
+        }
+    }
+
+    fn set_plan(&mut self, router: u32, plan: &SenderPlan) {
+        if let Some(router) = &mut self.run.serving.routers[router as usize] {
+            router.plan(plan.parts.clone(), plan.execution.clone(), plan.backup.clone());
+        }
+    }
+
+    /// What the plan in force has a sender do with the groups of a task.
+    fn sender_plan(
+        &self,
+        b: &PipelineCompiler<'a>,
+        from: Option<&GroupName>,
+        pipeline: u32,
+        to: u32,
+    ) -> Option<SenderPlan> {
+        let groups: Vec<(&GroupName, f64)> =
+            self.replicas.of_task(pipeline, to).map(|c| (&c.name, c.capacity_qps(1))).collect();
+        let names: Vec<&GroupName> = groups.iter().map(|g| g.0).collect();
+        // The tables fit: they were checked when the plan came.
+        let routes = b.routes().ok()?;
+        let parts = b.parts(from, &routes, &groups);
+        let is_rerouted = b.serving.dropping.reroutes();
+        let (execution, backup) =
+            if is_rerouted { b.backup(&routes, TaskIndex(to as usize), &names) } else { Default::default() };
+        Some(SenderPlan { parts, execution, backup })
+    }
+
+    /// Senders to a group's task learn which of the task's replicas serve. The module states learn what these replicas can
+    /// do.
+    pub fn retarget_task(&mut self, group: usize) {
+        let (pipeline, task) = (self.replicas.groups[group].pipeline, self.replicas.groups[group].task);
+        let Some(b) = &self.plans[pipeline as usize] else { return };
+        let targets: Vec<GroupTargets> = self.replicas.of_task(pipeline, task).map(GroupTargets::of).collect();
+        let groups = GroupTargets::serving(&targets);
+        for router in self.run.routers_to(pipeline, task, b.pipeline.root().get() as u32) {
+            if let Some(router) = &mut self.run.serving.routers[router as usize] {
+                // Without any target, queries keep their way and wait for the next replica.
+                let _ = router.retarget(&groups);
+            }
+        }
+        self.update_modules(pipeline, task);
+    }
+
+    /// As [`RouterUpdates::retarget_task`], for all tasks of a pipeline.
+    pub fn retarget_pipeline(&mut self, pipeline: usize) {
+        for at in 0..self.replicas.groups.len() {
+            if self.replicas.groups[at].pipeline as usize == pipeline && self.replicas.groups[at].position == 0 {
+                self.retarget_task(at);
+            }
+        }
+    }
+
+    /// The module states of a task follow the replicas that serve. While none serves, they follow the plan's.
+    fn update_modules(&mut self, pipeline: u32, task: u32) {
+        let Some(modules) = self.run.modules.of_pipeline(pipeline).filter(|s| !s.is_fixed) else { return };
+        let is_served = self.replicas.of_task(pipeline, task).any(|c| c.known_to_senders() > 0);
+        let replicas = |c: &GroupReplicas| if is_served { c.known_to_senders() } else { c.wanted };
+        let of_task = self.replicas.of_task(pipeline, task).filter(|c| replicas(c) > 0);
+        let (execution, throughput_qps) = provided(of_task.map(|c| (c.execution, c.capacity_qps(replicas(c)))));
+        modules.planner.staff(task as usize, execution, throughput_qps);
+    }
+
+    /// Module states that only change with the plan follow the plan in force.
+    ///
+    /// # Errors
+    /// If the pipeline has too many paths for them.
+    pub fn plan_modules(&mut self, pipeline: usize) -> Result<(), SimulateError> {
+        let Some(b) = &self.plans[pipeline] else { return Ok(()) };
+        let now = self.run.now;
+        let Some(modules) = self.run.modules.of_pipeline(pipeline as u32).filter(|s| s.is_fixed) else { return Ok(()) };
+        let Some(planner) = b.state_planner()? else { return Ok(()) };
+        modules.planner = planner;
+        modules.send_views(now, &mut self.run.serving);
+        Ok(())
+    }
+
+    /// A router from a group to a task, by the plan in force and the replicas that serve. Without such replicas it leads to
+    /// a station where queries wait for the next one; `None` if there is no such station.
+    #[must_use]
+    pub fn new_router(&self, group: usize, to: u32) -> Option<Router> {
+        let group = &self.replicas.groups[group];
+        let b = self.plans[group.pipeline as usize].as_ref()?;
+        let of_task = || self.replicas.of_task(group.pipeline, to);
+        let targets: Vec<GroupTargets> = of_task().map(GroupTargets::of).collect();
+        let waits = || of_task().flat_map(|c| c.dead.iter().map(|d| d.replica.station)).next();
+        let first: Vec<u32> = targets.iter().flat_map(|t| &t.targets).copied().next().or_else(waits).into_iter().collect();
+        let mut router = Router::new(b.within(), &[(1.0, &first)], 0)?;
+        let plan = self.sender_plan(b, Some(&group.name), group.pipeline, to)?;
+        router.plan(plan.parts, plan.execution, plan.backup);
+        let _ = router.retarget(&GroupTargets::serving(&targets));
+        Some(router)
+    }
+
+    /// Gives new central queues their routers.
+    pub fn connect(&mut self, pipeline: usize) {
+        for (at, group) in self.replicas.groups.iter().enumerate().filter(|(_, c)| c.pipeline as usize == pipeline) {
+            for edge in 0..self.run.groups[group.group as usize].edges.len() {
+                let to = self.run.groups[group.group as usize].edges[edge].to;
+                for &station in &group.stations {
+                    let router = self.run.serving.infos[station as usize].router as usize + edge;
+                    if self.run.serving.routers[router].is_none() {
+                        self.run.serving.routers[router] = self.new_router(at, to);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What will change during the run, and when?
+
+use super::replicas::Replica;
+use crate::scenario::{Event, Observation};
+use apportion_domain::Moment;
+use apportion_serving::{Monitor, Steering};
+use std::collections::BTreeMap;
+
+/// A change that will happen.
+#[derive(Debug)]
+pub enum ChangeEvent {
+    /// An event of the scenario, or a command that has arrived.
+    Event(Event),
+    /// A controller's period ends.
+    ControllerPeriod(usize),
+    /// A report reaches its controller.
+    ControllerReport(usize, Observation),
+    /// Senders notice that a replica is dead.
+    FailureNoticed {
+        /// Its group.
+        group: usize,
+        /// The replica.
+        replica: Replica,
+    },
+    /// The stewards' period ends.
+    StewardPeriod,
+    /// A report reaches its steward.
+    StewardReport(Box<StewardReport>),
+    /// A steward's command reaches the agents.
+    Steering(Box<SteeringCommand>),
+    /// No query is in transit any more to a replica that leaves.
+    InTransitArrived,
+    /// A window of the time series ends.
+    WindowEnd,
+}
+
+/// The measurements of one group that its steward is told.
+#[derive(Debug)]
+pub struct GroupReport {
+    /// The group.
+    pub group: usize,
+    /// Queries that ended.
+    pub ended: u64,
+    /// Queries that they made, for each child task.
+    pub made: Vec<u64>,
+    /// Replicas that serve, as far as senders know.
+    pub replicas: u32,
+}
+
+/// The measurements of one pipeline that its steward is told.
+#[derive(Debug)]
+pub struct StewardReport {
+    /// The pipeline.
+    pub pipeline: usize,
+    /// Requests that were offered, by bin.
+    pub offered: Vec<(Moment, u32)>,
+    /// By group.
+    pub groups: Vec<GroupReport>,
+    /// Monitors of stations, each with its task.
+    pub monitors: Vec<(usize, Monitor)>,
+}
+
+/// A steward's decision on its way to the agents.
+#[derive(Debug)]
+pub struct SteeringCommand {
+    /// The pipeline.
+    pub pipeline: usize,
+    /// The plan that the steward serves: a decision about a former plan has no effect.
+    pub generation: u64,
+    /// The decision.
+    pub steering: Steering,
+}
+
+/// The changes to come, by moment; changes of one moment in the order in which they were added.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    events: BTreeMap<(Moment, u64), ChangeEvent>,
+    sequence: u64,
+}
+
+impl Schedule {
+    /// Adds a change.
+    pub fn push(&mut self, at: Moment, event: ChangeEvent) {
+        self.sequence += 1;
+        self.events.insert((at, self.sequence), event);
+    }
+
+    /// When the next change happens; `NEVER` if there is none.
+    pub fn next(&self) -> Moment {
+        self.events.first_key_value().map_or(Moment::NEVER, |(key, _)| key.0)
+    }
+
+    /// Takes the next change, if it is due by `now`.
+    pub fn pop(&mut self, now: Moment) -> Option<ChangeEvent> {
+        let first = self.events.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}

@@ -1,0 +1,43 @@
+//! The steward of one pipeline, and what the run knows about it.
+
+use apportion_domain::{Moment, Span};
+use apportion_serving::scaling::tuner::BIN_MAX;
+use apportion_serving::{Steering, Steward, View};
+
+/// Resolution of the arrivals that a steward is told: the resolution of the agents' reports.
+const BIN: Span = BIN_MAX;
+
+/// The steward of one pipeline.
+#[derive(Debug)]
+pub struct StewardState {
+    /// The steward.
+    pub steward: Steward,
+    /// The replicas of each group of its plan, by number.
+    pub groups: Vec<usize>,
+    /// The fewest replicas that each group may have. Only a ladder was checked with fewer than the plan's.
+    pub replicas_min: Vec<u32>,
+    /// Number of the pipeline's plan: a decision about a former plan has no effect.
+    pub generation: u64,
+    /// Requests that were offered since the last report, by bin.
+    pub offered: Vec<(Moment, u32)>,
+    /// The views that stations were given last; empty before the first.
+    pub views: Vec<View>,
+    /// A decision that waits until no replica of the former plan stands in.
+    pub pending: Option<Steering>,
+}
+
+impl StewardState {
+    /// The view that the stations of a task were given last.
+    pub fn view(&self, task: u32) -> Option<View> {
+        self.views.get(task as usize).copied()
+    }
+
+    /// A request was offered.
+    pub fn count_arrival(&mut self, now: Moment) {
+        let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
+        match self.offered.last_mut() {
+            Some((last, count)) if *last == bin => *count += 1,
+            _ => self.offered.push((bin, 1)),
+        }
+    }
+}

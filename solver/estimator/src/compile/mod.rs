@@ -1,0 +1,268 @@
+//! What does a run touch? Problem and plan, compiled into numbers: groups, stations, routers, fan-outs.
+//!
+//! Example: a plan with three replicas of one group becomes one [`CompiledGroup`], three stations, and the routers of their
+//! senders. `docs/glossary.md` says each noun in one line, with its word in the papers.
+
+mod pipeline;
+mod routes;
+pub mod size;
+
+pub use pipeline::PipelineCompiler;
+
+use crate::error::SimulateError;
+use crate::input::options::SimulateOptions;
+use crate::input::workload::Workload;
+use crate::random::Stream;
+use crate::state::RunState;
+use crate::state::bounds::RunBounds;
+use crate::state::group::CompiledGroup;
+use crate::state::joins::{Joins, Scopes};
+use crate::state::module_states::{ModuleStates, PipelineModules};
+use crate::state::paths::PathAccuracies;
+use crate::state::pipeline::PipelineState;
+use crate::state::requests::Requests;
+use crate::state::serving::{ServingState, StationInfo};
+use crate::state::statistics::{KeptResults, Statistics};
+use apportion_domain::{
+    AccuracyModel, Assignment, Dropping, Edge, GroupName, Moment, Partial, Pipeline, Plan, Problem, Route, RoutingPolicy,
+    ServingPolicy, Span, TaskIndex, Trace, VariantIndex,
+};
+use routes::Routes;
+use size::{check_plan, check_size, refuse_traffic};
+
+/// Problem and plan as numbers, before the first event.
+#[derive(Debug, Default)]
+pub struct CompiledPlan<'a> {
+    /// Pipelines in the problem's order.
+    pub pipelines: Vec<PipelineState>,
+    /// Groups: pipelines in the problem's order, tasks in the file's, groups in the plan's.
+    pub groups: Vec<CompiledGroup>,
+    /// Stations, routers and network.
+    pub serving: ServingState,
+    /// Random streams of edges and choices.
+    pub streams: Vec<Stream>,
+    /// All servers.
+    pub servers: u32,
+    /// Name of each task with its pipeline's number.
+    pub tasks: Vec<(u32, String)>,
+    /// Pipelines whose stations use module states.
+    pub modules: Vec<PipelineModules>,
+    /// By pipeline; `None` for pipelines that the plan does not serve.
+    pub compilers: Vec<Option<PipelineCompiler<'a>>>,
+}
+
+impl<'a> CompiledPlan<'a> {
+    /// Compiles a plan.
+    ///
+    /// # Errors
+    /// If the plan does not fit the problem, or needs a feature that is not simulated.
+    pub fn new(p: &'a Problem, plan: &Plan, w: &Workload, options: &SimulateOptions) -> Result<Self, SimulateError> {
+        if w.traces.len() != p.pipelines.len() {
+            let (traces, pipelines) = (w.traces.len(), p.pipelines.len());
+            return Err(SimulateError::Workload { traces, pipelines });
+        }
+        check_plan(p, plan)?;
+        check_size(p, plan, w, options)?;
+        let mut compiled = Self::default();
+        compiled.serving.bounds = RunBounds::new(options.stop.clone(), options.visits_max);
+        for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
+            let first_task = compiled.tasks.len() as u32;
+            let number = compiled.pipelines.len() as u32;
+            compiled.tasks.extend(pipeline.tasks.iter().map(|t| (number, t.name.clone())));
+            let part = plan.pipeline(&pipeline.name);
+            let serving = options.serving.or(part.map(|part| part.serving)).unwrap_or_default();
+            let streams = compiled.streams_of(pipeline, w.seed);
+            let state = compiled.pipeline_state(pipeline, serving, first_task, streams);
+            compiled.pipelines.push(state);
+            let compiler = match part {
+                None => refuse_traffic(pipeline, trace, "the plan has no part for it").map(|()| None)?,
+                Some(part) => {
+                    let times = (options.service, w.seed);
+                    let mut compiler = PipelineCompiler::new(p, pipeline, serving, part, times)?;
+                    compiler.foresight = options.foresight;
+                    compiled.compile(compiler, trace)?
+                }
+            };
+            compiled.compilers.push(compiler);
+        }
+        Ok(compiled)
+    }
+
+    /// The state of a run before its first event.
+    #[must_use]
+    pub fn into_state(self, options: &SimulateOptions) -> RunState {
+        let channels_max = self.pipelines.iter().map(|p| p.weights.len()).max().unwrap_or(0);
+        let kept = KeptResults { has_requests: options.requests, misses_max: options.misses_max };
+        let statistics = Statistics::new(self.pipelines.len(), self.tasks, self.servers, kept);
+        RunState {
+            now: Moment::ZERO,
+            pipelines: self.pipelines,
+            groups: self.groups,
+            serving: self.serving,
+            streams: self.streams,
+            requests: Requests::new(channels_max),
+            scopes: Scopes::default(),
+            modules: ModuleStates::new(self.modules),
+            statistics,
+            has_changes: false,
+            slow: Vec::new(),
+            stale: Vec::new(),
+        }
+    }
+
+    /// Compiles one pipeline; `None` if its root has no replicas and nothing arrives.
+    fn compile(&mut self, b: PipelineCompiler<'a>, trace: &Trace) -> Result<Option<PipelineCompiler<'a>>, SimulateError> {
+        let number = self.pipelines.len() as u32 - 1;
+        let root = b.pipeline.root();
+        let by_task = b.by_task();
+        if by_task[root.get()].is_empty() {
+            return refuse_traffic(b.pipeline, trace, "its root has no replicas").map(|()| None);
+        }
+        let first_station = self.serving.stations.len() as u32;
+        let routes = b.routes()?;
+        let targets = self.targets(&b, &by_task);
+        for (task, assignments) in by_task.iter().enumerate() {
+            let mut senders = 0;
+            for a in assignments {
+                let state = (number, &self.pipelines[number as usize]);
+                let group = b.group(state, TaskIndex(task), a, &mut self.streams)?;
+                self.groups.push(group);
+                self.stations(&b, (TaskIndex(task), a), &routes, &targets, &mut senders)?;
+            }
+        }
+        self.pipelines[number as usize].frontend = Some(self.serving.routers.len() as u32);
+        let router = b.router(None, root, &routes, &targets[root.get()], 0);
+        self.serving.routers.push(router);
+        self.pipelines[number as usize].stations = (first_station..self.serving.stations.len() as u32).collect();
+        self.add_module_states(&b, number)?;
+        drop((by_task, routes, targets));
+        Ok(Some(b))
+    }
+
+    fn pipeline_state(
+        &mut self,
+        p: &Pipeline,
+        serving: ServingPolicy,
+        first_task: u32,
+        streams: Vec<u32>,
+    ) -> PipelineState {
+        let network = Span::from_millis(p.network_ms);
+        let by_task = p.accuracy_model == AccuracyModel::TaskMean && p.path_accuracy.is_empty();
+        let is_sink = |t: TaskIndex| p.children(t).next().is_none();
+        let mut weights = Vec::new();
+        let mut channel = |t: TaskIndex| {
+            (by_task || is_sink(t)).then(|| {
+                weights.push(if by_task { 1.0 } else { p.leaf_weight(t) });
+                weights.len() as u32 - 1
+            })
+        };
+        let channels = (0..p.tasks.len()).map(TaskIndex).map(&mut channel).collect();
+        PipelineState {
+            slo: Span::from_millis(p.slo_ms),
+            network: (network > Span::ZERO).then(|| self.serving.network.link(network)),
+            partial: p.partial == Partial::Allow,
+            is_tracked: is_tracked(p, serving),
+            is_single: !has_siblings(p) && weights.len() == 1 && !by_task,
+            untracked_until: None,
+            counts_outstanding: serving.routing == RoutingPolicy::Jsq,
+            frontend: None,
+            paths: PathAccuracies::new(p),
+            weights,
+            channels,
+            by_task,
+            first_task,
+            streams,
+            joins: Joins::new(p),
+            stations: Vec::new(),
+        }
+    }
+
+    /// The number of each task's choice stream; those of its edges follow, in the file's order.
+    fn streams_of(&mut self, p: &Pipeline, seed: u64) -> Vec<u32> {
+        let mut first = Vec::with_capacity(p.tasks.len());
+        for (t, task) in p.tasks.iter().enumerate() {
+            first.push(self.streams.len() as u32);
+            self.streams.push(Stream::new(seed, &format!("route/{}/{}", p.name, task.name)));
+            for edge in p.children(TaskIndex(t)) {
+                let child = &p.task(edge.to).name;
+                self.streams.push(Stream::new(seed, &format!("fanout/{}/{}/{child}", p.name, task.name)));
+            }
+        }
+        first
+    }
+
+    /// Numbers of the stations that each group is about to get.
+    fn targets<'p>(
+        &self,
+        b: &PipelineCompiler<'_>,
+        by_task: &[Vec<&'p Assignment>],
+    ) -> Vec<Vec<(&'p GroupName, Vec<u32>)>> {
+        let mut next = self.serving.stations.len() as u32;
+        let mut of_group = |a: &&'p Assignment| {
+            let count = if b.is_central() { 1 } else { a.replicas };
+            next += count;
+            (&a.group, (next - count..next).collect())
+        };
+        by_task.iter().map(|task| task.iter().map(&mut of_group).collect()).collect()
+    }
+
+    /// The stations of the group that was compiled last.
+    fn stations(
+        &mut self,
+        b: &PipelineCompiler<'_>,
+        (task, a): (TaskIndex, &Assignment),
+        routes: &Routes<'_>,
+        targets: &[Vec<(&GroupName, Vec<u32>)>],
+        senders: &mut u32,
+    ) -> Result<(), SimulateError> {
+        let group_at = self.groups.len() as u32 - 1;
+        let slots = b.slots(task, a);
+        let (stations, servers) = if b.is_central() { (1, a.replicas * slots) } else { (a.replicas, slots) };
+        for _ in 0..stations {
+            let router = self.serving.routers.len() as u32;
+            let group = &self.groups[group_at as usize];
+            let CompiledGroup { pipeline, task_in_pipeline, .. } = *group;
+            let info = StationInfo { group: group_at, pipeline, task_in_pipeline, router, server: self.servers };
+            for (at, edge) in b.pipeline.children(task).enumerate() {
+                let router = b.router(Some(&a.group), edge.to, routes, &targets[edge.to.get()], *senders);
+                if !group.edges[at].fanout.is_zero() && router.is_none() && edge.ratio > 0.0 {
+                    return Err(b.without_replicas(edge.to));
+                }
+                self.serving.routers.push(router);
+            }
+            self.serving.stations.push(b.station(group, task, a, servers));
+            self.serving.infos.push(info);
+            self.servers += servers;
+            *senders += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds the module states of a pipeline whose policy uses them, and sends the stations their first views.
+    fn add_module_states(&mut self, b: &PipelineCompiler<'_>, number: u32) -> Result<(), SimulateError> {
+        let stations = self.pipelines[number as usize].stations.clone();
+        let Some(modules) = b.module_states(number, stations)? else { return Ok(()) };
+        modules.send_views(Moment::ZERO, &mut self.serving);
+        self.modules.push(modules);
+        Ok(())
+    }
+}
+
+/// Whether the other queries of a request must be found when one of them is dropped.
+pub fn is_tracked(p: &Pipeline, serving: ServingPolicy) -> bool {
+    p.partial == Partial::Deny && serving.dropping != Dropping::Naive && has_siblings(p)
+}
+
+/// Whether a query of this pipeline may make several queries, under some plan.
+fn has_siblings(p: &Pipeline) -> bool {
+    let may_make_several = |t: TaskIndex| {
+        let fanout = |edge: &Edge| {
+            let variants = (0..p.task(t).variants.len()).map(VariantIndex);
+            let counts = p.task(t).variants.iter().filter_map(|v| v.fanout_counts.get(&edge.to));
+            let is_many = counts.flat_map(|c| &c.0).any(|&(count, _)| count > 1);
+            is_many || variants.map(|v| p.fanout(edge, v)).any(|mean| mean > 1.0)
+        };
+        (p.task(t).route == Route::All && p.children(t).count() > 1) || p.children(t).any(fanout)
+    };
+    (0..p.tasks.len()).map(TaskIndex).any(may_make_several)
+}

@@ -1,0 +1,4 @@
+//! What does a caller ask for: which requests come, when, and under which options?
+
+pub mod options;
+pub mod workload;

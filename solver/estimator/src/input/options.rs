@@ -1,0 +1,26 @@
+//! What does the caller of a run choose?
+
+use crate::state::bounds::Stop;
+use crate::state::durations::ServiceTimes;
+use apportion_domain::ServingPolicy;
+use apportion_serving::modules::Foresight;
+
+/// Options of a run.
+#[derive(Clone, Debug, Default)]
+pub struct SimulateOptions {
+    /// Keep one record per request.
+    pub requests: bool,
+    /// Serving policy of all pipelines instead of the plan's.
+    pub serving: Option<ServingPolicy>,
+    /// Where the times of batches come from.
+    pub service: ServiceTimes,
+    /// How PARD looks ahead.
+    pub foresight: Foresight,
+    /// End with [`Cut::Missed`](crate::Cut::Missed) once more requests than this have missed (late, dropped or failed).
+    pub misses_max: Option<u64>,
+    /// End with [`Cut::Visits`](crate::Cut::Visits) once more queries than this have been made, over all tasks. A run that
+    /// is expected to make more ([`expected_visits`](crate::expected_visits)) does not begin.
+    pub visits_max: Option<u64>,
+    /// End with [`Cut::Stopped`](crate::Cut::Stopped) once it says so.
+    pub stop: Stop,
+}

@@ -1,0 +1,131 @@
+//! The queries that a finished query makes.
+
+use crate::random::Stream;
+use crate::state::drops::send_released;
+use crate::state::group::CompiledGroup;
+use crate::state::joins::{Joins, Scopes};
+use crate::state::pipeline::PipelineState;
+use crate::state::query::{Dispatch, NO_PICK, Query};
+use crate::state::serving::{Dropped, ServingState, StationInfo};
+use apportion_domain::Moment;
+use apportion_serving::DropReason;
+
+/// A query that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedQuery {
+    /// The query, with the fields that its children inherit.
+    pub query: Query,
+    /// The dispatch of its children.
+    pub to: Dispatch,
+    /// Whether it may make queries.
+    pub makes: bool,
+}
+
+/// The station where a query has finished.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Its pipeline.
+    pub state: &'a PipelineState,
+    /// Its group.
+    pub group: &'a CompiledGroup,
+    /// Its station.
+    pub info: StationInfo,
+    /// The present.
+    pub now: Moment,
+}
+
+impl Origin<'_> {
+    /// Makes the children of a query. Each child is sent, or dropped. Returns their number. A run that is cut short makes
+    /// no more.
+    #[inline]
+    pub fn make_children(&self, serving: &mut ServingState, streams: &mut [Stream], parent: FinishedQuery) -> u64 {
+        let mut made = 0;
+        for at in self.group.chosen(streams) {
+            let edge = &self.group.edges[at];
+            let count = edge.fanout.draw(&mut streams[edge.stream as usize]);
+            let child = Query { router: self.info.router + at as u32, ..parent.query };
+            let mut left = u64::from(count);
+            while left > 0 {
+                let now = serving.bounds.count_made(left);
+                if now == 0 {
+                    return made;
+                }
+                (0..now).for_each(|_| self.send(serving, child, parent.to, edge.to));
+                left -= now;
+            }
+            made += u64::from(count);
+            if let Some(of_edge) = serving.made.get_mut(child.router as usize) {
+                *of_edge += u64::from(count);
+            }
+        }
+        made
+    }
+
+    #[inline(always)]
+    fn send(&self, serving: &mut ServingState, child: Query, to: Dispatch, task: u32) {
+        if !serving.send(self.now, self.state.network, child, to) {
+            drop_child(serving, self.info, child, task);
+        }
+    }
+
+    /// As [`Origin::make_children`], in a pipeline with joins. First all children are counted. Then the parent is counted
+    /// off, which may release held queries. Then children are sent, or held at their join.
+    pub fn make_joined(
+        &self,
+        joins: &Joins,
+        scopes: &mut Scopes,
+        serving: &mut ServingState,
+        streams: &mut [Stream],
+        parent: FinishedQuery,
+    ) -> u64 {
+        let task = self.group.task_in_pipeline;
+        if !parent.makes {
+            scopes.ended(joins, parent.query.scope, task);
+            send_released(scopes, serving, (self.state, self.group.pipeline), self.now);
+            return 0;
+        }
+        let scope = scopes.enter(joins, task, parent.query.scope);
+        let chosen = self.group.chosen(streams);
+        let mut made = 0;
+        scopes.counts.clear();
+        for edge_at in chosen.clone() {
+            let edge = &self.group.edges[edge_at];
+            let count = edge.fanout.draw(&mut streams[edge.stream as usize]);
+            scopes.counts.push(count);
+            if let Some(of_edge) = serving.made.get_mut(self.info.router as usize + edge_at) {
+                *of_edge += u64::from(count);
+            }
+            scopes.made(joins, scope, edge.to, count);
+            made += u64::from(count);
+        }
+        scopes.ended(joins, parent.query.scope, task);
+        send_released(scopes, serving, (self.state, self.group.pipeline), self.now);
+        let first = chosen.start;
+        for at in chosen {
+            let edge = &self.group.edges[at];
+            let child = Query { router: self.info.router + at as u32, scope, pick: NO_PICK, ..parent.query };
+            let mut left = u64::from(scopes.counts[at - first]);
+            while left > 0 {
+                let now = serving.bounds.count_made(left);
+                if now == 0 {
+                    return made;
+                }
+                for _ in 0..now {
+                    if !(joins.waits(edge.to) && scopes.hold_if_waiting(joins, child, parent.to, (task, edge.to))) {
+                        self.send(serving, child, parent.to, edge.to);
+                    }
+                }
+                left -= now;
+            }
+        }
+        scopes.leave(scope);
+        made
+    }
+}
+
+#[cold]
+fn drop_child(serving: &mut ServingState, info: StationInfo, query: Query, task: u32) {
+    let StationInfo { pipeline, task_in_pipeline: at, .. } = info;
+    let query = Query { pick: NO_PICK, ..query };
+    serving.dropped.push(Dropped { pipeline, at, task, query, reason: DropReason::Budget });
+}

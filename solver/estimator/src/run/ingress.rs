@@ -1,0 +1,105 @@
+//! Requests enter their pipelines.
+
+use crate::input::workload::Arrivals;
+use crate::state::RunState;
+use crate::state::joins::NO_SCOPE;
+use crate::state::query::{Dispatch, NO_PICK, Query};
+use crate::state::requests::NewRequest;
+use apportion_domain::{Moment, Span};
+use apportion_serving::Router;
+use apportion_serving::station::Input;
+
+/// Arrivals between two looks at other events.
+const ARRIVALS_AT_ONCE: u64 = 1 << 12;
+/// A run does not begin if requests come to a pipeline that has no router at its root.
+const HAS_ROUTER: &str = "traffic of a pipeline without replicas is refused before the run";
+
+/// The arrivals to come, by pipeline.
+#[derive(Debug)]
+pub struct Ingress<'a> {
+    arrivals: Vec<Arrivals<'a>>,
+    /// The next arrival of each pipeline; `NEVER` if there is none.
+    next: Vec<Moment>,
+}
+
+/// The next request: its pipeline, and when it arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct NextArrival {
+    /// The pipeline.
+    pub pipeline: usize,
+    /// When; `NEVER` if no request is left.
+    pub at: Moment,
+}
+
+impl<'a> Ingress<'a> {
+    /// Before the first arrival.
+    #[must_use]
+    pub fn new(mut arrivals: Vec<Arrivals<'a>>) -> Self {
+        let next = arrivals.iter_mut().map(|a| a.next().unwrap_or(Moment::NEVER)).collect();
+        Self { arrivals, next }
+    }
+
+    /// The next request of all pipelines; of several at one moment, the first pipeline's.
+    #[inline]
+    pub fn next(&self) -> NextArrival {
+        match self.next.as_slice() {
+            [only] => NextArrival { pipeline: 0, at: *only },
+            many => {
+                let first = many.iter().copied().enumerate().min_by_key(|&(_, at)| at);
+                let (pipeline, at) = first.unwrap_or((0, Moment::NEVER));
+                NextArrival { pipeline, at }
+            }
+        }
+    }
+
+    /// The next request of a pipeline arrives now, and its root query leaves the frontend.
+    #[inline]
+    pub fn arrive(&mut self, run: &mut RunState, pipeline: usize) {
+        self.next[pipeline] = self.arrivals[pipeline].next().unwrap_or(Moment::NEVER);
+        let state = &run.pipelines[pipeline];
+        let (node, stages) = state.paths.start();
+        let router = state.frontend.expect(HAS_ROUTER);
+        let deadline = run.now + state.slo;
+        let number = run.statistics.arrived(pipeline, run.now);
+        let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
+        run.serving.track(request, state.is_tracked);
+        let query = Query { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
+        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: Span::ZERO });
+        debug_assert!(is_sent, "a query that is not behind is sent");
+    }
+
+    /// Fast path: one pipeline, whose root queries all join one queue at once, and nothing else depends on them. Data that
+    /// does not depend on the request is read once for all of them. Returns `false`, with nothing done, where the path does
+    /// not apply. It may stop while more requests arrive at the same moment.
+    #[inline]
+    pub fn arrive_in_bulk(&mut self, run: &mut RunState, before: Moment) -> bool {
+        let ([state], [arrivals], [next]) = (&*run.pipelines, &mut *self.arrivals, &mut *self.next) else {
+            return false;
+        };
+        let router = state.frontend.expect(HAS_ROUTER);
+        let only = run.serving.routers[router as usize].as_ref().and_then(Router::only);
+        let is_unobserved = state.passes_on() && !state.is_tracked && !run.serving.is_watched() && !run.has_changes;
+        let Some(picked) = only.filter(|_| is_unobserved) else { return false };
+        let (node, stages) = state.paths.start();
+        let station = &mut run.serving.stations[picked.target as usize];
+        let mut arrived = 0;
+        loop {
+            let now = *next;
+            let deadline = now + state.slo;
+            let number = run.statistics.arrived(0, now);
+            let request = run.requests.open(NewRequest { pipeline: 0, number, arrival: now, deadline });
+            let query = Query { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
+            station.handle(now, Input::Arrive { query, deadline });
+            run.now = now;
+            *next = arrivals.next().unwrap_or(Moment::NEVER);
+            arrived += 1;
+            if !station.is_quiet() || *next >= before || arrived == ARRIVALS_AT_ONCE {
+                break;
+            }
+        }
+        run.serving.bounds.count_work(arrived);
+        run.serving.take_outputs(run.now, picked.target, |_, _, _| {});
+        run.account_for_drops();
+        true
+    }
+}

@@ -1,0 +1,91 @@
+//! How does a whole run go? Problem and plan are compiled, events follow each other, and the results are summed up.
+
+use crate::change::{ChangeResult, Changes};
+use crate::compile::CompiledPlan;
+use crate::error::SimulateError;
+use crate::input::options::SimulateOptions;
+use crate::input::workload::{Arrivals, Workload};
+use crate::result::{Replay, Simulation};
+use crate::run::Run;
+use crate::scenario::Scenario;
+use apportion_domain::{Plan, Problem};
+use apportion_serving::Late;
+
+/// Replays `workload` through `plan`. All replicas of the plan are warm and idle at the start. The run ends when the last
+/// request has an outcome. The same arguments give the same result.
+///
+/// # Errors
+/// If the plan or the workload does not fit the problem, or asks for what is not simulated; if the run is too large, or cut
+/// short.
+pub fn simulate(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    options: &SimulateOptions,
+) -> Result<Simulation, SimulateError> {
+    let state = CompiledPlan::new(problem, plan, workload, options)?.into_state(options);
+    let mut run = Run::new(state, arrivals(problem, workload), None);
+    run.run();
+    if let Some(cut) = run.state.cut() {
+        return Err(cut.into());
+    }
+    Ok(run.state.statistics.result(problem, plan, workload.seed))
+}
+
+/// As [`simulate`], with changes: replicas come after their loading time, leave, die and slow down, and plans change, as
+/// the scenario and its controllers say.
+///
+/// # Errors
+/// As [`simulate`], and if a change names a group that the plan does not assign.
+pub fn replay(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    options: &SimulateOptions,
+    scenario: Scenario<'_>,
+) -> Result<Replay, SimulateError> {
+    let mut compiled = CompiledPlan::new(problem, plan, workload, options)?;
+    let keeps_modules = scenario.modules;
+    let mut changes = Changes::new(problem, &mut compiled, scenario, options.serving.is_some())?;
+    let mut state = compiled.into_state(options);
+    state.has_changes = true;
+    changes.prepare(&mut state)?;
+    if keeps_modules {
+        state.modules.keep_measurements(&mut state.serving);
+    }
+    let mut run = Run::new(state, arrivals(problem, workload), Some(changes));
+    run.run();
+    if let Some(cut) = run.state.cut() {
+        return Err(cut.into());
+    }
+    let mut changes = run.changes.expect("the changes of this run");
+    if let Some(error) = changes.failed.take() {
+        return Err(error);
+    }
+    let mut state = run.state;
+    let ChangeResult { windows, cost, served_ms, counts } = changes.finish(&state);
+    let mut late = Late::default();
+    state.serving.routers.iter().flatten().for_each(|router| late += router.late());
+    state.statistics.fail_unfinished();
+    let hours = state.now.as_millis() / 3_600_000.0;
+    let busy_ms = state.statistics.sums().busy.as_millis();
+    Ok(Replay {
+        windows,
+        cost,
+        cost_per_hour: if hours > 0.0 { cost / hours } else { 0.0 },
+        utilisation: if served_ms > 0.0 { busy_ms / served_ms } else { 0.0 },
+        invalid_rate: state.statistics.invalid_rate(),
+        late,
+        changes: counts.replicas,
+        plans: counts.plans,
+        steerings: counts.steerings,
+        modules: state.modules.into_kept(),
+        simulation: state.statistics.result(problem, plan, workload.seed),
+    })
+}
+
+/// The arrivals of each pipeline.
+fn arrivals<'a>(problem: &Problem, workload: &'a Workload) -> Vec<Arrivals<'a>> {
+    let traces = problem.pipelines.iter().zip(&workload.traces);
+    traces.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect()
+}

@@ -1,0 +1,93 @@
+//! What follows when a query is dropped or lost.
+
+use super::joins::Scopes;
+use super::pipeline::PipelineState;
+use super::query::Query;
+use super::run_state::RunState;
+use super::serving::{Dropped, ServingState};
+use apportion_domain::Moment;
+use apportion_serving::DropReason;
+
+impl RunState {
+    /// Accounts for all dropped queries, in the order in which they were dropped. To cancel the other queries of a request
+    /// may drop more.
+    #[inline]
+    pub fn account_for_drops(&mut self) {
+        let mut next = 0;
+        while let Some(&dropped) = self.serving.dropped.get(next) {
+            next += 1;
+            self.account_for_drop(dropped);
+            if !self.is_within_bounds() {
+                break;
+            }
+        }
+        self.serving.dropped.clear();
+    }
+
+    #[cold]
+    fn account_for_drop(&mut self, Dropped { pipeline, at, task, query, reason }: Dropped) {
+        let state = &self.pipelines[pipeline as usize];
+        if state.counts_outstanding {
+            self.serving.query_ended(&query);
+        }
+        let is_first = self.requests.drop_at(query.request, at);
+        let request = self.requests.get_mut(query.request);
+        request.progress.dropped(self.now, 1, reason);
+        if is_first && !state.partial && !request.progress.is_complete() {
+            if state.is_tracked && state.untracked_until.is_none_or(|until| request.arrival > until) {
+                self.serving.cancel_tracked(self.now, query, request.deadline);
+            } else {
+                self.serving.cancel(self.now, &state.stations, query);
+            }
+            if state.joins.is_some() {
+                self.serving.bounds.count_work(self.scopes.held_count() as u64);
+                while let Some(held) = self.scopes.cancel(query.request) {
+                    self.serving.bounds.count_work(self.scopes.held_count() as u64);
+                    let reason = DropReason::Cancelled;
+                    let dropped = Dropped { pipeline, at: held.task, task: held.task, query: held.query, reason };
+                    self.serving.dropped.push(dropped);
+                }
+            }
+        }
+        self.stop_waiting_for(pipeline, task, query);
+    }
+
+    /// A query is lost with the replica that held it: its request fails.
+    #[cold]
+    pub fn lose(&mut self, pipeline: u32, task: u32, query: Query) {
+        if self.pipelines[pipeline as usize].counts_outstanding {
+            self.serving.query_ended(&query);
+        }
+        self.requests.get_mut(query.request).progress.failed(self.now, 1);
+        self.stop_waiting_for(pipeline, task, query);
+    }
+
+    /// Nobody waits any more for a query that was lost or dropped. This may send other queries, or end its request.
+    fn stop_waiting_for(&mut self, pipeline: u32, task: u32, query: Query) {
+        self.serving.bounds.count_ended(1);
+        let state = &self.pipelines[pipeline as usize];
+        if let Some(joins) = &state.joins {
+            self.scopes.ended(joins, query.scope, task);
+            send_released(&mut self.scopes, &mut self.serving, (state, pipeline), self.now);
+        }
+        if self.requests.get_mut(query.request).progress.is_complete() {
+            let (request, accuracy) = self.requests.close(query.request, &state.weights);
+            self.statistics.completed(request, state.partial, accuracy);
+        }
+    }
+}
+
+/// Sends the queries that need not wait any longer at a join of this pipeline.
+pub fn send_released(
+    scopes: &mut Scopes,
+    serving: &mut ServingState,
+    (state, pipeline): (&PipelineState, u32),
+    now: Moment,
+) {
+    for held in scopes.released.drain(..) {
+        if !serving.send(now, state.network, held.query, held.to) {
+            let (at, task, query) = (held.maker, held.task, held.query);
+            serving.dropped.push(Dropped { pipeline, at, task, query, reason: DropReason::Budget });
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! What does a run hold at one moment?
+//!
+//! [`RunState`] has it all: the compiled pipelines and groups, the stations and routers ([`serving`]), requests in flight
+//! ([`requests`]), queries held at joins ([`joins`]), random streams and statistics. Nothing here knows which event comes
+//! next.
+
+pub mod bounds;
+pub mod drops;
+pub mod durations;
+pub mod fanout;
+pub mod group;
+mod histogram;
+pub mod joins;
+pub mod module_states;
+pub mod network;
+pub mod paths;
+pub mod pipeline;
+pub mod query;
+pub mod requests;
+mod run_state;
+pub mod serving;
+pub mod statistics;
+mod timers;
+
+pub use run_state::{RunState, ServerId, SlowReplica};

@@ -1,0 +1,74 @@
+//! Queries on their way between stations.
+
+use super::query::Query;
+use apportion_domain::{Moment, Span};
+use std::collections::VecDeque;
+
+/// A query on its way to a station.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryInTransit {
+    /// When it arrives.
+    pub due: Moment,
+    /// Where.
+    pub station: u32,
+    /// The query.
+    pub query: Query,
+    /// When its request should be answered.
+    pub deadline: Moment,
+}
+
+/// Network hops. Each link has a constant delay. So queries arrive in the order in which they were sent, and a queue
+/// replaces a heap.
+#[derive(Debug)]
+pub struct Network {
+    links: Vec<(Span, VecDeque<QueryInTransit>)>,
+    next: Moment,
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self { links: Vec::new(), next: Moment::NEVER }
+    }
+}
+
+impl Network {
+    /// The link with this delay, which is not 0.
+    pub fn link(&mut self, delay: Span) -> usize {
+        self.links.iter().position(|l| l.0 == delay).unwrap_or_else(|| {
+            self.links.push((delay, VecDeque::new()));
+            self.links.len() - 1
+        })
+    }
+
+    /// How long queries of a link are on their way.
+    pub fn delay(&self, link: usize) -> Span {
+        self.links[link].0
+    }
+
+    /// Sends a query at `now`.
+    pub fn send(&mut self, link: usize, now: Moment, station: u32, query: Query, deadline: Moment) {
+        let (delay, queue) = &mut self.links[link];
+        let due = now + *delay;
+        queue.push_back(QueryInTransit { due, station, query, deadline });
+        self.next = self.next.min(due);
+    }
+
+    /// When the next query arrives; `NEVER` if none is on its way.
+    #[inline]
+    pub fn next_due(&self) -> Moment {
+        self.next
+    }
+
+    /// The next query, if it arrives by `now`.
+    #[inline]
+    pub fn pop_arrived(&mut self, now: Moment) -> Option<QueryInTransit> {
+        if self.next_due() > now {
+            return None;
+        }
+        let due = |l: &(Span, VecDeque<QueryInTransit>)| l.1.front().map_or(Moment::NEVER, |t| t.due);
+        let link = self.links.iter_mut().min_by_key(|l| due(l))?;
+        let transit = link.1.pop_front();
+        self.next = self.links.iter().map(due).min().unwrap_or(Moment::NEVER);
+        transit
+    }
+}

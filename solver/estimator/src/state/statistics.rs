@@ -1,0 +1,320 @@
+//! The results of a run, in memory that does not grow with the trace.
+
+use super::histogram::Histogram;
+use super::query::Query;
+use super::requests::Request;
+use crate::result::{RequestRecord, Simulation};
+use apportion_domain::{Estimate, EstimateMethod, Moment, PipelineIndex, Plan, Problem, Span, TaskIndex, TaskWaiting};
+use apportion_serving::{Outcome, Waiting};
+
+/// Requests of one pipeline, or of several.
+#[derive(Clone, Debug, Default)]
+struct RequestStatistics {
+    arrived: u64,
+    counts: [u64; 4],
+    latency: Histogram,
+    accuracy_sum: f64,
+}
+
+/// Queries of one task.
+#[derive(Clone, Debug, Default)]
+struct TaskStatistics {
+    waiting: Histogram,
+    batches: u64,
+    service_ns: u128,
+    batch_wait_ns: u128,
+}
+
+/// A batch that starts.
+#[derive(Clone, Copy, Debug)]
+pub struct StartedBatch {
+    /// Its task, among all tasks of the problem.
+    pub task: u32,
+    /// Its server, among all servers.
+    pub server: u32,
+    /// The present.
+    pub now: Moment,
+    /// How long it runs.
+    pub service: Span,
+    /// PARD's batch wait, summed over its members.
+    pub batch_wait: Span,
+}
+
+/// Sums of a run so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunSums {
+    /// Requests that arrived.
+    pub arrived: u64,
+    /// Requests by outcome.
+    pub counts: [u64; 4],
+    /// Device time spent on batches; 0 in runs without changes.
+    pub busy: Span,
+}
+
+/// The choices of a caller that concern results.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptResults {
+    /// Whether one record per request is kept.
+    pub has_requests: bool,
+    /// Requests that may miss before the run ends; `None` for any number.
+    pub misses_max: Option<u64>,
+}
+
+/// The counts of a run.
+#[derive(Debug)]
+pub struct Statistics {
+    pipelines: Vec<RequestStatistics>,
+    tasks: Vec<TaskStatistics>,
+    task_names: Vec<(u32, String)>,
+    /// Busy time of each server, and the task that it serves.
+    busy: Vec<(Span, u32)>,
+    records: Option<Vec<RequestRecord>>,
+    /// Device time of all batches, and device time of requests that were not answered in time.
+    spent: (Span, Span),
+    misses: u64,
+    misses_max: u64,
+    first: Moment,
+    last: Moment,
+}
+
+impl Statistics {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(pipelines: usize, tasks: Vec<(u32, String)>, servers: u32, kept: KeptResults) -> Self {
+        Self {
+            pipelines: vec![RequestStatistics::default(); pipelines],
+            tasks: vec![TaskStatistics::default(); tasks.len()],
+            task_names: tasks,
+            busy: vec![(Span::ZERO, 0); servers as usize],
+            records: kept.has_requests.then(Vec::new),
+            spent: (Span::ZERO, Span::ZERO),
+            misses: 0,
+            misses_max: kept.misses_max.unwrap_or(u64::MAX),
+            first: Moment::NEVER,
+            last: Moment::ZERO,
+        }
+    }
+
+    /// A request of this pipeline arrived; its number among those of the pipeline, from 0.
+    #[inline]
+    pub fn arrived(&mut self, pipeline: usize, now: Moment) -> u64 {
+        self.first = self.first.min(now);
+        let of_pipeline = &mut self.pipelines[pipeline];
+        of_pipeline.arrived += 1;
+        of_pipeline.arrived - 1
+    }
+
+    /// A server started a batch.
+    #[inline]
+    pub fn started(&mut self, batch: StartedBatch, members: &[Waiting<Query>]) {
+        let StartedBatch { task, server, now, service, batch_wait } = batch;
+        let (busy, serves) = &mut self.busy[server as usize];
+        *busy = *busy + service;
+        *serves = task;
+        self.last = self.last.max(now + service);
+        let of_task = &mut self.tasks[task as usize];
+        of_task.batches += 1;
+        of_task.batch_wait_ns += u128::from(batch_wait.as_nanos());
+        of_task.service_ns += members.len() as u128 * u128::from(service.as_nanos());
+        of_task.waiting.add_all(members.iter().map(|m| gone_since(m.arrived, now)));
+    }
+
+    /// A request has its outcome.
+    #[inline]
+    pub fn completed(&mut self, request: &Request, partial: bool, accuracy: Option<f64>) {
+        let outcome = request.progress.outcome(request.deadline, partial);
+        let of_pipeline = &mut self.pipelines[request.pipeline as usize];
+        of_pipeline.counts[outcome as usize] += 1;
+        if outcome != Outcome::Ok {
+            self.misses += 1;
+            self.spent.1 = self.spent.1 + request.spent;
+        }
+        let finish = request.progress.end();
+        if outcome.is_answered() {
+            of_pipeline.latency.add(finish.since(request.arrival));
+            of_pipeline.accuracy_sum += accuracy.unwrap_or(0.0);
+        }
+        if let Some(records) = &mut self.records {
+            records.push(RequestRecord {
+                pipeline: PipelineIndex(request.pipeline as usize),
+                request: request.number,
+                arrival: request.arrival,
+                finish: outcome.is_answered().then_some(finish),
+                outcome,
+                drop_task: request.drop_task.map(|t| TaskIndex(t as usize)),
+                reason: request.progress.drop_reason(),
+                accuracy: accuracy.filter(|_| outcome.is_answered()).unwrap_or(0.0),
+            });
+        }
+    }
+
+    /// Whether only sums are kept, without a record of each request.
+    #[inline]
+    pub fn keeps_sums_only(&self) -> bool {
+        self.records.is_none()
+    }
+
+    /// Requests of one pipeline of which nothing was dropped have their last answer `now`: by arrival, deadline and
+    /// accuracy.
+    #[inline(always)]
+    pub fn answered(
+        &mut self,
+        pipeline: usize,
+        now: Moment,
+        answers: impl ExactSizeIterator<Item = (Moment, Moment, f64)>,
+    ) {
+        let of_pipeline = &mut self.pipelines[pipeline];
+        let (all, mut ok, mut accuracy_sum) = (answers.len() as u64, 0, of_pipeline.accuracy_sum);
+        of_pipeline.latency.add_all(answers.map(|(arrival, deadline, accuracy)| {
+            ok += u64::from(now <= deadline);
+            accuracy_sum += accuracy;
+            gone_since(arrival, now)
+        }));
+        of_pipeline.accuracy_sum = accuracy_sum;
+        of_pipeline.counts[Outcome::Ok as usize] += ok;
+        of_pipeline.counts[Outcome::Late as usize] += all - ok;
+        self.misses += all - ok;
+    }
+
+    /// Device time was spent on a batch. Only runs with changes count it.
+    pub fn spent(&mut self, service: Span) {
+        self.spent.0 = self.spent.0 + service;
+    }
+
+    /// Device time spent on requests that were not answered in time, over all that was spent.
+    pub fn invalid_rate(&self) -> f64 {
+        let (all, invalid) = (self.spent.0.as_nanos(), self.spent.1.as_nanos());
+        if all == 0 { 0.0 } else { invalid as f64 / all as f64 }
+    }
+
+    /// Requests that arrived, requests by outcome, device time spent: so far.
+    pub fn sums(&self) -> RunSums {
+        let mut counts = [0; 4];
+        self.pipelines.iter().for_each(|p| counts.iter_mut().zip(p.counts).for_each(|(a, b)| *a += b));
+        RunSums { arrived: self.pipelines.iter().map(|p| p.arrived).sum(), counts, busy: self.spent.0 }
+    }
+
+    /// Requests that never got an outcome, because no replica was left for them, have failed.
+    pub fn fail_unfinished(&mut self) {
+        for of_pipeline in &mut self.pipelines {
+            let ended: u64 = of_pipeline.counts.iter().sum();
+            of_pipeline.counts[Outcome::Failed as usize] += of_pipeline.arrived - ended;
+        }
+    }
+
+    /// Busy time of these servers.
+    pub fn busy(&self, servers: impl Iterator<Item = u32>) -> Span {
+        servers.fold(Span::ZERO, |sum, server| sum + self.busy[server as usize].0)
+    }
+
+    /// Numbers for `count` servers, the first `old_count` of which were numbered from `old` on. Returns the first number.
+    pub fn more_servers(&mut self, old: u32, old_count: u32, count: u32) -> u32 {
+        let first = self.busy.len();
+        for at in 0..count {
+            let moved = if at < old_count { std::mem::take(&mut self.busy[(old + at) as usize]) } else { (Span::ZERO, 0) };
+            self.busy.push(moved);
+        }
+        first as u32
+    }
+
+    /// How many requests have missed their SLO, if these are more than the caller's bound.
+    #[must_use]
+    pub fn too_many_missed(&self) -> Option<u64> {
+        self.is_enough().then_some(self.misses)
+    }
+
+    /// Whether more requests have missed their SLO than the caller's bound.
+    #[inline]
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        self.misses > self.misses_max
+    }
+
+    /// The estimates by pipeline and over all pipelines, and the records by pipeline and arrival.
+    #[must_use]
+    pub fn result(self, problem: &Problem, plan: &Plan, seed: u64) -> Simulation {
+        let waiting = self.waiting(problem);
+        let mut total = RequestStatistics::default();
+        let mut estimates = Vec::with_capacity(self.pipelines.len());
+        for (of_pipeline, p) in self.pipelines.iter().zip(&problem.pipelines) {
+            total.merge(of_pipeline);
+            let tasks = waiting.iter().filter(|w| w.pipeline == p.name).cloned().collect();
+            let cost = if plan.pipelines.len() == 1 { plan.cost_per_hour } else { cost_per_hour(problem, plan, &p.name) };
+            estimates.push(of_pipeline.estimate(seed, cost, tasks));
+        }
+        let mut records = self.records.unwrap_or_default();
+        records.sort_unstable_by_key(|r| (r.pipeline, r.request));
+        let total = total.estimate(seed, plan.cost_per_hour, waiting);
+        let visits = total.waiting.iter().map(|w| w.queries).sum();
+        Simulation { pipelines: estimates, total, requests: records, visits }
+    }
+
+    fn waiting(&self, problem: &Problem) -> Vec<TaskWaiting> {
+        let length = self.last.since(self.first.min(self.last)).as_nanos().max(1) as f64;
+        let mut busiest = vec![Span::ZERO; self.tasks.len()];
+        for &(busy, task) in &self.busy {
+            busiest[task as usize] = busiest[task as usize].max(busy);
+        }
+        let mean = |sum: f64, n: u64| if n == 0 { 0.0 } else { sum / n as f64 };
+        let of_task = |(t, (pipeline, name)): (usize, &(u32, String))| {
+            let task = &self.tasks[t];
+            let queries = task.waiting.total();
+            TaskWaiting {
+                pipeline: problem.pipelines[*pipeline as usize].name.clone(),
+                task: name.clone(),
+                queries,
+                mean_ms: task.waiting.mean_ms(),
+                p99_ms: task.waiting.percentile_ms(0.99),
+                queueing_ms: task.waiting.mean_ms() - mean(task.batch_wait_ns as f64 / 1e6, queries),
+                batch_wait_ms: mean(task.batch_wait_ns as f64 / 1e6, queries),
+                service_ms: mean(task.service_ns as f64 / 1e6, queries),
+                batch: mean(queries as f64, task.batches),
+                utilisation: busiest[t].as_nanos() as f64 / length,
+            }
+        };
+        self.task_names.iter().enumerate().map(of_task).collect()
+    }
+}
+
+/// The time since an earlier moment, without a check.
+#[inline(always)]
+fn gone_since(then: Moment, now: Moment) -> Span {
+    debug_assert!(then <= now, "{then} is after {now}");
+    Span::from_nanos(now.as_nanos().wrapping_sub(then.as_nanos()))
+}
+
+/// Price of the shares of devices that one pipeline has.
+fn cost_per_hour(problem: &Problem, plan: &Plan, pipeline: &str) -> f64 {
+    let assignments = plan.pipeline(pipeline).into_iter().flat_map(|p| &p.assignments);
+    let price = |name: &str| problem.hardware_named(name).map_or(0.0, |h| problem.hardware_at(h).price_per_hour);
+    assignments.map(|a| price(&a.group.hardware) * a.group.share.value() * f64::from(a.replicas)).sum()
+}
+
+impl RequestStatistics {
+    fn merge(&mut self, other: &Self) {
+        self.arrived += other.arrived;
+        self.counts.iter_mut().zip(other.counts).for_each(|(a, b)| *a += b);
+        self.latency.merge(&other.latency);
+        self.accuracy_sum += other.accuracy_sum;
+    }
+
+    fn estimate(&self, seed: u64, cost_per_hour: f64, waiting: Vec<TaskWaiting>) -> Estimate {
+        let ok = self.counts[Outcome::Ok as usize];
+        let answered = self.latency.total();
+        Estimate {
+            method: EstimateMethod::Simulation,
+            seed,
+            requests: self.arrived,
+            ok,
+            late: self.counts[Outcome::Late as usize],
+            dropped: self.counts[Outcome::Dropped as usize],
+            failed: self.counts[Outcome::Failed as usize],
+            attainment: if self.arrived == 0 { 1.0 } else { ok as f64 / self.arrived as f64 },
+            p50_ms: self.latency.percentile_ms(0.5),
+            p99_ms: self.latency.percentile_ms(0.99),
+            accuracy: if answered == 0 { 0.0 } else { self.accuracy_sum / answered as f64 },
+            cost_per_hour,
+            waiting,
+        }
+    }
+}

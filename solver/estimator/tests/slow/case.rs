@@ -1,0 +1,62 @@
+//! A case for the slow simulator, and the times that its policies derive from it.
+
+use crate::common::Stage;
+use apportion_domain::{Batching, Dropping};
+
+pub const MS: u64 = 1_000_000;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub stages: Vec<Stage>,
+    pub central: bool,
+    pub network_ms: u64,
+    pub slo_ms: u64,
+    pub batching: Batching,
+    pub dropping: Dropping,
+    pub partial: bool,
+    /// Edges that only delay.
+    pub delays: Vec<(usize, usize)>,
+}
+
+impl Case {
+    pub fn network(&self) -> u64 {
+        self.network_ms * MS
+    }
+
+    pub fn service(&self, task: usize, size: usize) -> u64 {
+        let stage = &self.stages[task];
+        ((stage.base_ms + stage.each_ms * size as f64) * 1e6).round() as u64
+    }
+
+    pub fn full(&self, task: usize) -> u64 {
+        self.service(task, self.stages[task].batch as usize)
+    }
+
+    pub fn children(&self, task: usize) -> Vec<usize> {
+        (1..self.stages.len()).filter(|&c| self.stages[c].parent == task).collect()
+    }
+
+    /// Over all edges.
+    pub fn followers(&self, task: usize) -> Vec<usize> {
+        let delayed = self.delays.iter().filter(|d| d.0 == task).map(|d| d.1);
+        self.children(task).into_iter().chain(delayed).collect()
+    }
+
+    /// The longest way after a task, with what `charge` says of each task on it.
+    pub fn after(&self, task: usize, charge: &dyn Fn(usize) -> u64) -> u64 {
+        self.followers(task).into_iter().map(|t| charge(t) + self.after(t, charge)).max().unwrap_or(0)
+    }
+
+    pub fn before(&self, task: usize, charge: &dyn Fn(usize) -> u64) -> u64 {
+        let parents = (0..self.stages.len()).filter(|&p| self.followers(p).contains(&task));
+        parents.map(|p| charge(p) + self.before(p, charge)).max().unwrap_or(0)
+    }
+
+    /// A task's part of the SLO under `clipper++`.
+    pub fn part(&self, task: usize) -> u64 {
+        let charge = |t: usize| self.full(t) + self.network();
+        let path = self.before(task, &charge) + charge(task) + self.after(task, &charge);
+        (self.slo_ms * MS * charge(task) / path).saturating_sub(self.network())
+    }
+}
