@@ -16,6 +16,7 @@ pub mod control;
 pub mod devices;
 pub mod files;
 pub mod gateway;
+pub mod open_inference;
 pub mod parts;
 pub mod peers;
 pub mod record;

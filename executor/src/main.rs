@@ -11,6 +11,7 @@ use apportion_executor::files::{FileError, Files, Known};
 use apportion_executor::gateway::{self, Gateway, Limits};
 use apportion_executor::telemetry::Tracer;
 use apportion_executor::{addresses, parts, peers};
+use apportion_process::start_log;
 use clap::Parser;
 use flags::{BenchFlags, Flags, Way};
 use std::error::Error;
@@ -21,8 +22,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::prelude::*;
 
 /// Tensors are allocated by one thread and freed by another, many thousand times a second, and large ones must not cost
 /// fresh pages each time: the system's allocator gives them back to the system and takes them again.
@@ -82,14 +81,14 @@ fn crowded(devices: u32, threads: usize, processors: usize) -> Option<String> {
 fn main() {
     let mut arguments = std::env::args_os();
     let measures = arguments.nth(1).is_some_and(|first| first == BENCH);
-    let usual = if measures { "warn" } else { "info,ort=warn" };
+    let levels = if measures { "warn" } else { "info,ort=warn" };
     if measures {
-        log(usual, "text");
+        start_log(levels, "text");
         let name = "apportion-agent bench".into();
         parts::end(measure(&BenchFlags::parse_from(std::iter::once(name).chain(arguments))));
     }
     let flags = Flags::parse();
-    log(usual, &flags.log_format);
+    start_log(levels, &flags.log_format);
     parts::end_on_panic();
     actix_web::rt::System::new().block_on(async {
         let status = match run(flags).await {
@@ -102,15 +101,6 @@ fn main() {
         // Whatever still runs, be it a variant that loads, ends here.
         parts::end(status)
     })
-}
-
-/// Logs to stderr: of each target what `RUST_LOG` says (`info,apportion_executor=debug`), or `usual` without it.
-fn log(usual: &str, format: &str) {
-    let said = std::env::var("RUST_LOG").ok().and_then(|said| said.parse::<Targets>().ok());
-    let targets = said.unwrap_or_else(|| usual.parse().expect("the usual levels are well written"));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(targets);
-    if format == "json" { registry.with(lines.json()).init() } else { registry.with(lines).init() }
 }
 
 fn status_of(error: &(dyn Error + 'static)) -> u8 {

@@ -5,6 +5,7 @@
 //! part it was. The supervisor of the process then starts it again. A variant is no part: its panic fails its batch or
 //! its replica.
 
+use apportion_process::panic_message;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::Write;
@@ -53,10 +54,8 @@ pub async fn part<F: Future>(name: &'static str, future: F) -> F::Output {
 /// The words of its panic.
 pub fn contained<T>(what: impl FnOnce() -> T) -> Result<T, String> {
     let _restored = Restore::set(&IS_CONTAINED, true);
-    catch_unwind(AssertUnwindSafe(what)).map_err(|cause| {
-        let text = cause.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it did not say why".into())
-    })
+    catch_unwind(AssertUnwindSafe(what))
+        .map_err(|cause| panic_message(&*cause).unwrap_or_else(|| "it did not say why".into()))
 }
 
 /// From here on, a panic that is not [`contained`] ends the process with [`PANICKED`], after the log has said where it was.

@@ -159,12 +159,10 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-fn messages() -> Vec<Message> {
-    let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
-    let replica = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "a".into(), accuracy_ppm: 900_000 };
-    let part = |end| Message::Return(Return { request: 7, row: 1, attempt: 0, credit: Credit::WHOLE, end });
+/// A query with this input.
+fn query(tensor: Tensor) -> Query {
     let scope = Scope { join: "c".into(), fork: "a".into(), agent: 1, replica: 2, credit: Credit::WHOLE, row: 0 };
-    let query = Query {
+    Query {
         pipeline: "p".into(),
         task: "b".into(),
         replica: 2,
@@ -182,8 +180,15 @@ fn messages() -> Vec<Message> {
         pins: vec![2],
         trace: Some(Trace { id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, parent: 0xb7ad_6b71_6920_3331 }),
         scopes: vec![scope],
-        inputs: vec![tensor.clone()],
-    };
+        inputs: vec![tensor],
+    }
+}
+
+fn messages() -> Vec<Message> {
+    let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
+    let replica = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "a".into(), accuracy_ppm: 900_000 };
+    let part = |end| Message::Return(Return { request: 7, row: 1, attempt: 0, credit: Credit::WHOLE, end });
+    let query = query(tensor.clone());
     let brought = Brought { row: 0, order: 1, inputs: vec![tensor.clone()] };
     let meets = Part {
         pipeline: "p".into(),

@@ -67,6 +67,13 @@ async fn client(agent: &Agent) -> Vec<Duration> {
     latencies
 }
 
+/// Prints median and p99 of the latencies without forged frames and beside `said` of them.
+fn print_latencies(alone: &[Duration], beside: &[Duration], said: u64) {
+    let row = |latencies: &[Duration]| [0.5, 0.99].map(|part| nearest_rank(latencies, part).expect("latencies"));
+    let (count, alone, beside) = (alone.len(), row(alone), row(beside));
+    eprintln!("{count} requests, median and p99: {alone:.1?}; beside {said} forged frames: {beside:.1?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_frames_are_refused_and_cost_no_request() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -112,13 +119,7 @@ async fn forged_frames_are_refused_and_cost_no_request() {
     let (a, b, c, d, beside) = tokio::join!(impostor(), impostor(), impostor(), impostor(), beside);
     let said: u64 = [a, b, c, d].into_iter().sum();
     assert!(said >= 20 && counted()[0] >= before[0] + said, "{said} were said, {:?} counted", counted());
-    let row = |latencies: &[Duration]| [0.5, 0.99].map(|part| nearest_rank(latencies, part).expect("latencies"));
-    eprintln!(
-        "{} requests, median and p99: {:.1?}; beside {said} forged frames: {:.1?}",
-        alone.len(),
-        row(&alone),
-        row(&beside)
-    );
+    print_latencies(&alone, &beside, said);
 
     // A steering of nobody, and a message without tensors that is too large for one.
     let mut stream = greet(&agents[0]).await;

@@ -166,8 +166,7 @@ impl Parts {
 /// The message of a panic.
 #[must_use]
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    let text = apportion_process::panic_message(panic);
     text.map_or_else(|| "it panicked".into(), |text| format!("it panicked: {text}"))
 }
 

@@ -3,14 +3,13 @@
 use crate::args;
 use anyhow::Context;
 use apportion_api::Config;
+use apportion_process::start_log;
 use apportion_support::exit::{Exit, Outcome};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::prelude::*;
 
 /// The longest time to stop the rest of a broken service.
 const STOP_BROKEN_MAX: Duration = Duration::from_secs(8);
@@ -44,19 +43,11 @@ pub struct ServeArgs {
     log_format: String,
 }
 
-/// Logs to stderr, at the levels of `RUST_LOG` (for example `info,apportion_api=debug`), or at level info without it.
-fn log(format: &str) {
-    let said = std::env::var("RUST_LOG").ok().and_then(|said| said.parse::<Targets>().ok());
-    let targets = said.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(targets);
-    if format == "json" { registry.with(lines.json()).init() } else { registry.with(lines).init() }
-}
-
 /// Runs the service.
 pub fn run(args: ServeArgs) -> Outcome {
     let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, log_format } = args;
-    log(&log_format);
+    // `RUST_LOG` overrides the level.
+    start_log("info", &log_format);
     let config = Config { database_url, data_dir, http, grpc, token, advertise_http };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {

@@ -1,6 +1,7 @@
 //! How does a live agent drive its [`Node`]: which events does it feed, and how are the actions carried out?
 
 mod handle;
+mod loop_state;
 mod reports;
 mod slots;
 
@@ -12,22 +13,22 @@ use crate::devices::Devices;
 use crate::peers::{Peers, SendError};
 use crate::record::Recorder;
 use crate::refused::Bound;
-use crate::slot::{Ran, Slot};
+use crate::slot::Ran;
 use crate::status::Status;
 use crate::wake_lock::{KERNEL_FILE, WakeLock};
 use apportion_domain::Fence;
 use apportion_node::layout::lay_out;
-use apportion_node::node::counts::{Batches, Counts, Labels};
-use apportion_node::node::request::Answer;
+use apportion_node::node::counts::Counts;
 use apportion_node::node::{Action, Event, Node, RefusedMessage};
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::wire::{End, Message, Return};
 use apportion_protocol::v1;
-use std::collections::{BTreeMap, HashMap};
+use loop_state::Loop;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 /// Events taken before batches are started.
 const EVENTS_MAX: usize = 256;
@@ -46,34 +47,6 @@ struct Inboxes {
     events: mpsc::Receiver<Event>,
     requests: mpsc::Receiver<Request>,
     commands: mpsc::Receiver<Command>,
-}
-
-struct Loop {
-    node: Node,
-    wake_lock: WakeLock,
-    options: Options,
-    peers: Peers,
-    alarm: Option<Alarm>,
-    recorder: Option<Recorder>,
-    /// Clients that wait for an answer, by the numbers that the node knows.
-    callers: HashMap<u64, oneshot::Sender<Answer>>,
-    last_caller: u64,
-    slots: HashMap<u64, Slot>,
-    /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
-    loadings: HashMap<u64, u64>,
-    last_loading: u64,
-    /// Quick batches have ended that the node has not acted upon yet.
-    is_more: bool,
-    agent: u64,
-    /// The number that the control plane gave last.
-    welcomed: Option<u64>,
-    target: Option<v1::Target>,
-    totals: Arc<BTreeMap<String, [u64; 4]>>,
-    batches: Arc<BTreeMap<Labels, Batches>>,
-    unreported: Counts,
-    handle: Handle,
-    view: watch::Sender<View>,
-    ack: watch::Sender<Option<v1::Ack>>,
 }
 
 /// Starts the loop with the last target of the state directory.

@@ -1,8 +1,8 @@
 //! What does the agent tell the control plane? Acknowledgements of targets with the states of replicas, and counts.
 
-use super::Loop;
+use super::loop_state::Loop;
 use apportion_node::node::counts::{BIN_NS, Counts};
-use apportion_node::node::replicas::{Replica, State};
+use apportion_node::node::replica::{Replica, State};
 use apportion_node::steering::EXTRA_BIT;
 use apportion_protocol::v1;
 use std::sync::Arc;

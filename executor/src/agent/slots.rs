@@ -1,6 +1,7 @@
 //! How does a replica that the node wants loaded get its slot? First its file is fetched, then its thread starts.
 
-use super::{Command, Loop};
+use super::Command;
+use super::loop_state::Loop;
 use crate::backend::Wanted;
 use crate::parts::part;
 use crate::slot::Slot;

@@ -1,22 +1,9 @@
 //! How does an agent load its variants?
 
-use super::{Backend, BackendError, EmulatedBackend, OnnxBackend, Provider, RemoteBackend, Running};
-use apportion_node::layout::{Group, Task};
+use super::interface::{Backend, BackendError, Wanted};
+use super::{EmulatedBackend, OnnxBackend, Provider, RemoteBackend, Running};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// A variant that a replica needs.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Its model file; none for backends that need none (see [`Loader::needs_file`]).
-    pub file: Option<PathBuf>,
-    /// The task that it does.
-    pub task: Task,
-    /// The variant, its batches and their latencies.
-    pub group: Group,
-    /// The agent's device that it gets a share of.
-    pub device: u32,
-}
 
 /// Loads a model file.
 pub type FileLoader = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + Send + Sync;

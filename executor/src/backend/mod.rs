@@ -2,6 +2,7 @@
 
 mod batch;
 mod emulated;
+mod interface;
 mod library;
 mod loader;
 mod onnx;
@@ -10,92 +11,9 @@ mod remote;
 mod values;
 
 pub use emulated::EmulatedBackend;
+pub use interface::{Backend, BackendError, Signature, Wanted};
 pub use library::find_library;
-pub use loader::{FileLoader, Kind, Loader, Wanted};
+pub use loader::{FileLoader, Kind, Loader};
 pub use onnx::{OnnxBackend, THREADS_DEFAULT};
 pub use provider::{Placed, Provider, Running};
 pub use remote::RemoteBackend;
-
-use apportion_node::tensor::{Tensor, TensorSpec};
-
-/// Inputs and outputs of a loaded variant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signature {
-    /// What a batch must bring, in the file's order.
-    pub inputs: Vec<TensorSpec>,
-    /// What it makes.
-    pub outputs: Vec<TensorSpec>,
-}
-
-/// Why a variant could not be loaded or run.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    /// The runtime's library is missing or too old.
-    #[error("the runtime is not available: {0}")]
-    Runtime(String),
-    /// The file is no variant that this backend can run.
-    #[error("{file}: {detail}")]
-    Load {
-        /// Which file.
-        file: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// The variant does not run on the provider that was asked for.
-    #[error(
-        "{file}: {asked} was asked for and cannot be used: {detail}; this ONNX Runtime was built with: {offered}. Take a library \
-         with that provider (`scripts/setup cuda`, ORT_DYLIB_PATH) on a machine with its device and CUDA's libraries, or ask for \
-         --provider cpu"
-    )]
-    Provider {
-        /// Which file.
-        file: String,
-        /// The provider and its device.
-        asked: String,
-        /// Why not.
-        detail: String,
-        /// What the library was built with.
-        offered: String,
-    },
-    /// A replica's variant could not be loaded.
-    #[error("variant {variant} of task {task}")]
-    Variant {
-        /// Its name.
-        variant: String,
-        /// Its task.
-        task: String,
-        /// Why.
-        #[source]
-        source: Box<BackendError>,
-    },
-    /// A batch does not fit the signature.
-    #[error("{0}")]
-    Input(String),
-    /// The run failed.
-    #[error("the batch failed: {0}")]
-    Run(String),
-    /// Nothing can be run at present, whatever the batch.
-    #[error("nothing can be run there at present: {0}")]
-    Away(String),
-}
-
-impl BackendError {
-    /// Whether another batch might have done well at this moment.
-    #[must_use]
-    pub const fn is_of_batch(&self) -> bool {
-        matches!(self, Self::Input(_) | Self::Run(_))
-    }
-}
-
-/// A loaded variant on one device. One thread at a time uses it.
-pub trait Backend: Send {
-    /// What it takes and makes.
-    fn signature(&self) -> &Signature;
-
-    /// Runs one batch: `inputs` in any order, each with the same number of rows; the outputs in the signature's order.
-    ///
-    /// # Errors
-    /// [`BackendError::Input`] if the batch does not fit, [`BackendError::Run`] if the runtime fails,
-    /// [`BackendError::Away`] if it cannot be reached.
-    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError>;
-}

@@ -7,7 +7,7 @@
 use super::batch::{check_inputs, check_tensor};
 use super::{Backend, BackendError, Signature, Wanted};
 use crate::causes::describe;
-use crate::gateway::{BODY_BYTES_MAX, numbers};
+use crate::open_inference::{BODY_BYTES_MAX, numbers};
 use apportion_node::tensor::{Datatype, Tensor, TensorSpec, elements};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::CONTENT_TYPE;

@@ -1,12 +1,13 @@
 //! What a hop adds to a pipeline of real variants: the example `digits` with both tasks at the gateway's agent, and with the second
 //! at the other one.
 
+use super::figure::micros;
 use super::hop::{OUTSTANDING, TURNS, at_rate, most};
 use super::pair::{Pair, Setup};
-use super::{BenchError, Figure, Options, micros};
+use super::{BenchError, Figure, Options};
 use crate::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
 use crate::files::hex_digest;
-use crate::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_node::tensor::{Datatype, Tensor, TensorSpec};
 use apportion_protocol::v1;
 use std::path::Path;
 

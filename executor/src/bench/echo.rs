@@ -1,6 +1,6 @@
 //! What a hop is measured beside: 4 KiB to another thread and back over a bare TCP connection, at the same rate.
 
-use super::hop::{early, sleep_sharply};
+use super::pacing::{early, sleep_sharply};
 use super::pair::HOP_BYTES;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,10 +1,12 @@
 //! The time that a hop adds: the same request to a replica at the gateway's own agent and to one at the other agent, at the same
 //! rates, in turns.
 
+use super::figure::micros;
+use super::pacing::{early, sleep_sharply};
 use super::pair::{FAR, HOP_BYTES, NEAR, Pair, latency_ns, row};
-use super::{BenchError, Figure, echo, ingress, micros};
-use crate::node::request::Answer;
-use crate::tensor::Tensor;
+use super::{BenchError, Figure, echo, ingress};
+use apportion_node::node::request::Answer;
+use apportion_node::tensor::Tensor;
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::VecDeque;
@@ -15,9 +17,6 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 pub(super) const OUTSTANDING: usize = 64;
 /// The same where it is sought whether a long queue makes the loops slower: a queue that does so never ends.
 const BACKLOGS: [usize; 3] = [OUTSTANDING, 1_000, 10_000];
-/// Shortest sleep that is asked of the system: what is due sooner is sent at once. Sleeps end late by some tens of microseconds, so
-/// at high rates a few requests come together all the same.
-const SLEEP_MIN: Duration = Duration::from_micros(5);
 /// The aim of both p99.
 pub(super) const TWICE_PLAIN: &str = "twice plain";
 /// How often near and far take turns, so that what else the machine does falls on both.
@@ -116,19 +115,6 @@ pub(super) fn at_rate(
     }
     latencies.extend(waiting.into_iter().map(|a| latency_ns(a.blocking_recv())).collect::<Result<Vec<_>, _>>()?);
     Ok(latencies)
-}
-
-/// How long to sleep before the request of this number is due, if that is worth it.
-pub(super) fn early(number: u64, rate: f64, begun: Instant) -> Option<Duration> {
-    let due = Duration::from_secs_f64(number as f64 / rate);
-    Some(due.saturating_sub(begun.elapsed())).filter(|early| *early > SLEEP_MIN)
-}
-
-/// Lets this thread's sleeps end when they should: the kernel adds 50 us otherwise, and requests would come in bunches.
-pub(super) fn sleep_sharply() -> std::io::Result<()> {
-    let thread = std::fs::read_link("/proc/thread-self")?;
-    let number = thread.file_name().unwrap_or_default();
-    std::fs::write(std::path::Path::new("/proc").join(number).join("timerslack_ns"), "1")
 }
 
 /// Takes the answers that are there, in the order of the requests.

@@ -1,55 +1,17 @@
 //! How is one file downloaded? Its bytes are hashed as they are written. After a break the next try goes on.
 
-use super::{FileError, Source, hex, path_of};
-use crate::causes::describe;
-use apportion_protocol::v1::FileChunk;
-use bytes::Bytes;
+use super::Source;
+use super::disk::{FileError, hex, path_of};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// After so long without a byte, a download has broken off.
-pub(super) const READ_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes written before the disk must have them: what the kernel may owe it, so that nobody else's write waits for all of
 /// a file.
 const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
-
-/// Bytes on their way.
-pub(super) enum Stream {
-    /// By HTTP, from this byte on.
-    Http { from: u64, response: Box<reqwest::Response> },
-    /// By the control plane's own call, from this byte on.
-    Grpc { from: u64, chunks: Box<tonic::Streaming<FileChunk>> },
-    /// The file has no such byte: nothing lacks, or what is here is longer than it.
-    Nothing { from: u64 },
-}
-
-impl Stream {
-    fn from(&self) -> u64 {
-        match self {
-            Self::Http { from, .. } | Self::Grpc { from, .. } | Self::Nothing { from } => *from,
-        }
-    }
-
-    async fn next(&mut self) -> Result<Option<Bytes>, String> {
-        let next = async {
-            match self {
-                Self::Http { response, .. } => response.chunk().await.map_err(|e| describe(&e)),
-                Self::Grpc { chunks, .. } => {
-                    let chunk = chunks.message().await.map_err(|s| format!("{:?}: {}", s.code(), s.message()))?;
-                    Ok(chunk.map(|c| c.data.into()))
-                }
-                Self::Nothing { .. } => Ok(None),
-            }
-        };
-        let late = |_| format!("no byte came for {READ_WAIT_MAX:?}");
-        tokio::time::timeout(READ_WAIT_MAX, next).await.map_err(late)?
-    }
-}
 
 /// The digest of what a file holds from where it stands, and how many bytes that is. Others of this thread have their
 /// turns.

@@ -4,26 +4,27 @@
 //! requests do none of it.
 
 mod checked;
+mod disk;
 mod download;
 mod source;
+mod stream;
 mod worker;
 
+pub use disk::FileError;
+pub(crate) use disk::hex_digest;
 pub use source::Source;
 pub use worker::TRIES_MAX;
 
 use apportion_protocol::v1;
+use disk::{TARGET, path_of, write};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use worker::Job;
 
-/// Name of the file with the last target.
-const TARGET: &str = "target.bin";
 /// Name of the file that says who the agent is.
 const IDENTITY: &str = "identity.json";
 /// Name of the file that a running agent holds a lock on.
@@ -32,26 +33,6 @@ const LOCK: &str = "lock";
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Jobs that wait for the thread; who has one more waits.
 const JOBS_MAX: usize = 1_024;
-
-/// Why a file cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The state directory does not take it.
-    #[error("{0}: {1}")]
-    Disk(PathBuf, std::io::Error),
-    /// The control plane did not hand it out.
-    #[error("{0}: {1}")]
-    Fetch(String, String),
-    /// Its contents are not what they should be.
-    #[error("{0}: expected a file with sha256 {1}, got {2}")]
-    Digest(String, String, String),
-    /// Another agent runs with this state directory.
-    #[error("{0}: another agent runs with this state directory: give this one another --state-dir")]
-    Taken(PathBuf),
-    /// The thread that fetches files has ended.
-    #[error("the agent stops")]
-    Stopping,
-}
 
 /// Who an agent is, from one start to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,33 +181,6 @@ fn kept(agent: u64, target: &v1::Target) -> Vec<u8> {
     let mut bytes = agent.to_be_bytes().to_vec();
     bytes.extend(prost::Message::encode_to_vec(target));
     bytes
-}
-
-/// Where the model file with this digest is.
-fn path_of(directory: &Path, digest: &str) -> PathBuf {
-    directory.join(format!("{digest}.onnx"))
-}
-
-/// All of it or nothing.
-fn write(directory: &Path, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let written = || {
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        Ok(())
-    };
-    written().map_err(|e: std::io::Error| FileError::Disk(path.to_path_buf(), e))
-}
-
-/// Its sha256, as files are named.
-pub(crate) fn hex_digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-/// A digest in hexadecimal.
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! From where does an agent fetch model files?
 
-use super::download::{READ_WAIT_MAX, Stream};
+use super::stream::{READ_WAIT_MAX, Stream};
 use crate::causes::describe;
 use apportion_protocol::v1::{FileRequest, control_client::ControlClient};
 use reqwest::{StatusCode, header};

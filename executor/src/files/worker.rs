@@ -1,7 +1,8 @@
 //! What does the thread that fetches files do?
 
+use super::disk::{FileError, TARGET, hex, path_of, write};
 use super::download::{Partial, hashed};
-use super::{FileError, Source, TARGET, checked, hex, path_of, write};
+use super::{Source, checked};
 use crate::parts::{part, stand_back};
 use sha2::Digest;
 use std::collections::HashMap;

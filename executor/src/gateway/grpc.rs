@@ -1,5 +1,6 @@
 //! How does the gateway answer the gRPC service `inference.GRPCInferenceService`?
 
+use super::admission::Admitted;
 use super::inference::{self, check_wanted, output_specs, select};
 use super::meter::{Metered, Sizes};
 use super::prescan::{ENVELOPE_BYTES_MAX, PLAIN_BYTES_MAX};
@@ -7,7 +8,7 @@ use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInfe
 use super::proto::infer_parameter::ParameterChoice;
 use super::proto::{self, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use super::refusal::Refusal;
-use super::{Admitted, BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
 use super::{about, connections, contents, find, version};
 use crate::agent::View;
 use crate::shares::sender;

@@ -1,11 +1,12 @@
 //! How does the gateway answer HTTP?
 
+use super::admission::Admitted;
 use super::bodies::{Pace, Reading};
 use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, admit};
 use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, HEADER_LENGTH, Head};
 use super::refusal::{Cause, Refusal};
-use super::{Admitted, BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
+use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
 use super::{about, coding, find, metrics, unread, version};
 use crate::agent::View;
 use crate::refused::Bound;
@@ -194,7 +195,7 @@ async fn live() -> HttpResponse {
 async fn ready(gateway: web::Data<Gateway>) -> HttpResponse {
     match gateway.check_ready() {
         Ok(()) => respond(200, &json!({"ready": true})),
-        Err(reason) => respond(503, &json!({"ready": false, "reason": reason})),
+        Err(reason) => respond(503, &json!({"ready": false, "reason": reason.to_string()})),
     }
 }
 

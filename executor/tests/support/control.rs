@@ -24,6 +24,25 @@ pub struct Heard {
     pub left: bool,
 }
 
+impl Heard {
+    /// Notes a message of the agent. Whether it was its last one.
+    fn note(&mut self, message: Told) -> bool {
+        let is_last = matches!(message, Told::Leaving(_));
+        match message {
+            Told::Ack(ack) => self.acks.push(ack),
+            Told::Report(report) => {
+                for part in report.arrivals {
+                    self.offered += part.bins.iter().map(|n| u64::from(*n)).sum::<u64>();
+                    self.ok += part.ok;
+                }
+            }
+            Told::Leaving(_) => self.left = true,
+            Told::Register(_) => {}
+        }
+        is_last
+    }
+}
+
 /// How the control plane is to agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mood {
@@ -183,19 +202,9 @@ impl Plane {
                     let Ok(Some(v1::AgentMessage { message: Some(message) })) = message else { return };
                     let mut heard = self.heard.lock().expect("no panic");
                     let mine = heard.get_mut(&name).expect("it has registered");
-                    match message {
-                        Told::Ack(ack) => mine.acks.push(ack),
-                        Told::Report(report) => {
-                            for part in report.arrivals {
-                                mine.offered += part.bins.iter().map(|n| u64::from(*n)).sum::<u64>();
-                                mine.ok += part.ok;
-                            }
-                        }
-                        Told::Leaving(_) => {
-                            mine.left = true;
-                            return;
-                        }
-                        Told::Register(_) => {}
+                    let is_over = mine.note(message);
+                    if is_over {
+                        return;
                     }
                 }
             }

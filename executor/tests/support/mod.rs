@@ -37,9 +37,8 @@ pub struct Group<'a> {
     pub agents: &'a [u64],
 }
 
-/// A target of one pipeline `toy`: task `split` makes as many queries of task `sum` as the first number of its row says.
-/// Replica numbers are `100 * group + agent`.
-pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -> v1::Target {
+/// The tasks `split` and `sum` of the pipeline `toy`.
+fn tasks() -> Vec<v1::TaskTarget> {
     let spec = |name: &str, datatype: &str, shape: &[i64]| v1::TensorSpec {
         name: name.into(),
         datatype: datatype.into(),
@@ -58,6 +57,12 @@ pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -
         outputs: vec![spec("s", "FP32", &[-1])],
         ..Default::default()
     };
+    vec![split, sum]
+}
+
+/// A target of one pipeline `toy`: task `split` makes as many queries of task `sum` as the first number of its row says.
+/// Replica numbers are `100 * group + agent`.
+pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -> v1::Target {
     let group = |g: &Group<'_>| v1::GroupTarget {
         group: g.id,
         task: g.task,
@@ -86,7 +91,7 @@ pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -
     let pipeline = v1::PipelineTarget {
         name: "toy".into(),
         slo_ns: 5_000_000_000,
-        tasks: vec![split, sum],
+        tasks: tasks(),
         edges: vec![v1::EdgeTarget {
             from: 0,
             to: 1,

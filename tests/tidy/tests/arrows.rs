@@ -7,6 +7,7 @@ use std::process::Command;
 /// What each crate of the workspace may use of the others. A crate that is not here is refused.
 const ARROWS: &[(&str, &[&str])] = &[
     ("domain", &[]),
+    ("process", &[]),
     ("serving", &["domain"]),
     ("checker", &["domain"]),
     ("estimator", &["domain", "serving"]),
@@ -15,16 +16,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("reference", &["domain"]),
     ("protocol", &["domain"]),
     ("node", &["serving", "protocol", "domain"]),
-    ("executor", &["node", "serving", "protocol", "domain"]),
+    ("executor", &["process", "node", "serving", "protocol", "domain"]),
     ("profiler", &["domain", "executor"]),
     ("wire", &["domain"]),
-    ("api", &["domain", "serving", "checker", "estimator", "planning", "protocol", "wire"]),
+    ("api", &["process", "domain", "serving", "checker", "estimator", "planning", "protocol", "wire"]),
     ("needs", &[]),
     ("support", &["wire", "domain"]),
     ("experiments", &["support", "wire", "domain", "serving", "estimator", "planning", "profiler", "protocol"]),
     (
         "cli",
         &[
+            "process",
             "experiments",
             "support",
             "api",

@@ -3,7 +3,7 @@
 use apportion_domain::Dropping;
 use apportion_serving::modules::TooManyPaths;
 
-use super::joins::WAITS_MAX;
+use super::model::WAITS_MAX;
 
 /// Why an agent refuses a target.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

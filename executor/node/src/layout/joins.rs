@@ -4,34 +4,8 @@
 //! tree, of its parent and the join. A query of the join waits for the results over the edge that stem from the same
 //! query of the fork.
 
-use super::Task;
 use super::error::PipelineError;
-
-/// Most edges into joins of one pipeline.
-pub(super) const WAITS_MAX: usize = 64;
-
-/// One edge into a join, as seen from one fork.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// Position of the join.
-    pub join: usize,
-    /// Position of the fork.
-    pub fork: usize,
-    /// Position of the edge's parent.
-    pub parent: usize,
-    /// Whether the edge makes the join's queries; each fork has one such wait, which says when no more of them can come.
-    pub makes: bool,
-    /// Tasks from the fork (excluded) to the parent (included).
-    pub counted: Vec<usize>,
-}
-
-impl Wait {
-    /// Whether a query of `child`, made by one of `parent`, may still bring something over this edge.
-    #[must_use]
-    pub fn leads(&self, parent: usize, child: usize) -> bool {
-        self.counted.contains(&child) || (self.makes && parent == self.parent && child == self.join)
-    }
-}
+use super::model::{Task, WAITS_MAX, Wait};
 
 /// What the queries at joins wait for.
 ///

@@ -2,7 +2,7 @@
 
 use super::error::{LayoutError, PipelineError};
 use super::joins::waits;
-use super::{Choice, Edge, Group, Layout, Pipeline, Replica, Task};
+use super::model::{Choice, Edge, Group, Layout, Pipeline, Replica, Task};
 use crate::tensor::{Datatype, TensorSpec};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;

@@ -8,6 +8,7 @@
 //! neighbours again and again: its queries then share batches with no other sender's ([`super::suspects`]).
 
 use super::batch::{Made, Member, MemberOutputs, TaskRef, inputs_of};
+use super::replica::Alone;
 use super::work::Sending;
 use super::{Action, Node};
 use crate::node::split::Fate;
@@ -19,19 +20,6 @@ use apportion_domain::{Moment, Span};
 use apportion_serving::replica::Input;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
-
-/// The members of a batch that has failed.
-#[derive(Debug, Default)]
-pub struct Alone {
-    /// Those that have not run alone yet, in their order, and when they joined the queue.
-    rest: VecDeque<(u64, Moment)>,
-    /// The one that runs.
-    current: Option<(u64, Moment)>,
-    /// Those that have failed alone, and why.
-    failed: Vec<(u64, String)>,
-    /// Whether one has done well alone.
-    has_done_well: bool,
-}
 
 impl Node {
     /// A batch of several has failed.

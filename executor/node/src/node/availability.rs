@@ -1,7 +1,8 @@
 //! Which replicas of the whole fleet can this agent use, and what does it announce of its own?
 
-use super::replicas::Replica;
-use super::{Action, Node, REPAIR_NS, Sender, Work};
+use super::replica::Replica;
+use super::state::{Node, REPAIR_NS};
+use super::{Action, Sender, Work};
 use crate::wire::{Announced, Coming, Load, Message};
 
 /// Longest time between two announcements of the replicas here, in nanoseconds.

@@ -1,6 +1,6 @@
 //! When does a batch start, which queries are its members, and what happens to them when it ends?
 
-use super::replicas::Replica;
+use super::replica::Replica;
 use super::split::{Branching, Ended, Fate, OutputError, rows_of};
 use super::work::Sending;
 use super::{Action, Node, Work};

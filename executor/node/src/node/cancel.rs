@@ -8,40 +8,6 @@ use crate::policies::Handle;
 use crate::wire::Message;
 use apportion_domain::Moment;
 use apportion_serving::replica::Input;
-use std::collections::{BTreeSet, VecDeque};
-
-/// Cancelled requests that are remembered, for what is still on its way: the youngest ones.
-pub const CANCELLED_MAX: usize = 65_536;
-
-/// The youngest cancelled requests, by their gateway's agent and its number.
-#[derive(Debug, Default)]
-pub(super) struct Cancelled {
-    known: BTreeSet<(u64, u64)>,
-    order: VecDeque<(u64, u64)>,
-    /// Those whose queries are still in queues here.
-    in_queues: Vec<(u64, u64)>,
-}
-
-impl Cancelled {
-    pub fn contains(&self, origin: u64, request: u64) -> bool {
-        !self.known.is_empty() && self.known.contains(&(origin, request))
-    }
-
-    /// Whether it is new.
-    fn insert(&mut self, origin: u64, request: u64) -> bool {
-        let is_new = self.known.insert((origin, request));
-        if is_new {
-            self.in_queues.push((origin, request));
-            self.order.push_back((origin, request));
-            if self.order.len() > CANCELLED_MAX
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.known.remove(&oldest);
-            }
-        }
-        is_new
-    }
-}
 
 impl Node {
     /// A request of this gateway is answered although parts of it are still under way: all agents forget them.
@@ -76,19 +42,5 @@ impl Node {
             self.parked.cancel(origin, request);
             self.cancel_meetings(origin, request);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_youngest_are_remembered() {
-        let mut cancelled = Cancelled::default();
-        assert!((0..=CANCELLED_MAX as u64).all(|request| cancelled.insert(1, request)));
-        assert!(!cancelled.insert(1, 7), "known");
-        assert!(!cancelled.contains(1, 0) && cancelled.contains(1, 1) && !cancelled.contains(2, 1));
-        assert_eq!((cancelled.known.len(), cancelled.order.len()), (CANCELLED_MAX, CANCELLED_MAX));
     }
 }

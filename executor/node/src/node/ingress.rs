@@ -1,9 +1,10 @@
 //! How does a request at this gateway become queries, and how do their parts become its one answer?
 
+use super::Action;
 use super::request::{Answer, Attempt, Pending, Piece, Terms};
 use super::requests::{ATTEMPTS_MAX, Completed, Run};
+use super::state::{GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node};
 use super::work::Sending;
-use super::{Action, GIVE_UP_NS_MIN, GIVE_UP_SLOS, Node};
 use crate::node::counts::BIN_NS;
 use crate::policies::LEVEL_OFFLINE;
 use crate::tensor::Tensor;

@@ -10,7 +10,7 @@
 //! there; its request is cancelled; or its request's gateway has given up.
 
 use super::batch::{MemberOutputs, TaskRef};
-use super::request::Covered;
+use super::meetings::{Key, MEETINGS_MAX, Meeting, Met};
 use super::route::Way;
 use super::split::{Child, OutputError, child_inputs};
 use super::work::Sending;
@@ -19,52 +19,7 @@ use crate::layout::{Pipeline, Wait};
 use crate::tensor::zero_row;
 use crate::wire::{Brought, Credit, End, Message, Part, Query, Scope};
 use apportion_domain::Span;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Meetings at one agent; queries that would open more are dropped, with the reason `join_full`.
-pub const MEETINGS_MAX: usize = 65_536;
-
-/// A scope at its meeting place.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    origin: u64,
-    request: u64,
-    attempt: u8,
-    join: String,
-    fork: String,
-    credit: (u64, u64),
-}
-
-#[derive(Debug, Default)]
-struct Meeting {
-    /// By the name of the edge's parent.
-    edges: BTreeMap<String, Met>,
-    /// Queries that wait, by their numbers.
-    held: BTreeSet<u64>,
-    pipeline: String,
-    until_ns: u64,
-}
-
-#[derive(Debug, Default)]
-struct Met {
-    covered: Covered,
-    brought: Vec<Brought>,
-}
-
-/// All meetings here.
-#[derive(Debug, Default)]
-pub(super) struct Meetings {
-    open: BTreeMap<Key, Meeting>,
-    held: BTreeMap<u64, Work>,
-    last: u64,
-}
-
-impl Meetings {
-    /// Scopes that are not over, and queries that wait.
-    pub fn len(&self) -> usize {
-        self.open.len() + self.held.len()
-    }
-}
+use std::collections::BTreeSet;
 
 fn key_of(query: &Query, scope: &Scope) -> Key {
     let (origin, request, attempt) = (query.origin, query.request, query.attempt);

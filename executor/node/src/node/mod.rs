@@ -16,138 +16,50 @@ mod alone;
 mod availability;
 mod batch;
 mod cancel;
+mod cancelled;
 mod choose;
 pub mod counts;
+mod deliver;
 mod event;
 mod extras;
 mod ingress;
 mod load;
 mod meet;
+mod meetings;
 mod moves;
 mod offline;
 mod parked;
 pub mod peers;
 mod release;
 mod renumber;
-pub mod replicas;
+pub mod replica;
+mod replicas;
 pub mod request;
 mod requests;
 pub mod route;
 mod sent;
 mod spans;
 pub mod split;
+mod state;
 mod steer;
+mod steers;
 mod suspects;
 mod swap;
 mod work;
 
-pub use cancel::CANCELLED_MAX;
+pub use cancelled::CANCELLED_MAX;
 pub use event::{Action, Event, RefusedMessage};
-pub use meet::MEETINGS_MAX;
+pub use meetings::MEETINGS_MAX;
 pub use offline::OFFLINE_MAX;
 pub use parked::PARKED_MAX;
+pub use state::Node;
 pub use suspects::SUSPECTS_MAX;
 pub use work::{Sender, Work};
 
-use crate::chooser::Chooser;
-use crate::layout::Layout;
-use crate::trace::SpanIds;
 use crate::wire::Message;
-use cancel::Cancelled;
-use counts::Counts;
-use meet::Meetings;
-use parked::ParkedQueries;
-use peers::{Announcement, Peers};
-use replicas::Replica;
-use requests::Requests;
-use route::Routes;
-use sent::SentQueries;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-/// Shortest time after which a request is given up.
-const GIVE_UP_NS_MIN: u64 = 2_000_000_000;
-/// How long queries of a task wait for a plan with replicas of it after its last one was lost.
-const REPAIR_NS: u64 = GIVE_UP_NS_MIN;
-/// Times the SLO after which a request is given up.
-const GIVE_UP_SLOS: u64 = 10;
-
-/// The state of one agent.
-pub struct Node {
-    agent: u64,
-    /// Numbers that it had before.
-    former: BTreeSet<u64>,
-    /// Replicas that were set aside under numbers of this agent's own.
-    last_former: u64,
-    now_ns: u64,
-    /// When the replicas here were last announced.
-    announced_ns: u64,
-    layout: Arc<Layout>,
-    replicas: BTreeMap<u64, Replica>,
-    peers: Peers,
-    routes: Routes,
-    sent: SentQueries,
-    span_ids: SpanIds,
-    requests: Requests,
-    counts: Counts,
-    actions: Vec<Action>,
-    /// The last handle given to a station.
-    key: u64,
-    /// Replicas whose station may start a batch.
-    touched: BTreeSet<u64>,
-    /// Replicas whose batch cannot be run.
-    misfits: Vec<u64>,
-    /// The agent is about to stop.
-    leaving: bool,
-    /// Joins whose parts meet here.
-    meetings: Meetings,
-    cancelled: Cancelled,
-    /// Queries that wait for any replica of their task.
-    parked: ParkedQueries,
-    swap: swap::Swap,
-    steers: steer::Steers,
-    suspects: suspects::Suspects,
-    /// Of the pipelines whose requests have said what they need.
-    choosers: BTreeMap<String, Chooser>,
-    /// When the replicas' loads were last measured.
-    rolled_ns: u64,
-}
+use peers::Announcement;
 
 impl Node {
-    /// An agent without a target. `first_request` must differ between the lives of an agent, so that an answer to an
-    /// earlier life's request is not taken for one of this life's.
-    #[must_use]
-    pub fn new(agent: u64, first_request: u64) -> Self {
-        Self {
-            agent,
-            former: BTreeSet::new(),
-            last_former: 0,
-            now_ns: 0,
-            announced_ns: 0,
-            layout: Arc::default(),
-            replicas: BTreeMap::new(),
-            peers: Peers::default(),
-            routes: Routes::of(agent),
-            sent: SentQueries::default(),
-            span_ids: SpanIds::new(agent ^ first_request.rotate_left(32)),
-            requests: Requests::after(first_request),
-            counts: Counts::default(),
-            actions: Vec::new(),
-            key: 0,
-            touched: BTreeSet::new(),
-            misfits: Vec::new(),
-            leaving: false,
-            meetings: Meetings::default(),
-            cancelled: Cancelled::default(),
-            parked: ParkedQueries::default(),
-            swap: swap::Swap::default(),
-            steers: steer::Steers::default(),
-            suspects: suspects::Suspects::default(),
-            choosers: BTreeMap::new(),
-            rolled_ns: 0,
-        }
-    }
-
     /// Takes an event at `now_ns` of the agent's clock; [`Node::flush`] follows after all events of one moment.
     pub fn handle(&mut self, now_ns: u64, event: Event) {
         self.now_ns = self.now_ns.max(now_ns);
@@ -184,25 +96,6 @@ impl Node {
             self.cancel_queued_queries();
         }
         std::mem::take(&mut self.actions)
-    }
-
-    /// The target in force.
-    #[must_use]
-    pub fn layout(&self) -> &Arc<Layout> {
-        &self.layout
-    }
-
-    /// Requests that are not yet answered, queries that wait or run here, and those whose next agent has not yet finished
-    /// them.
-    #[must_use]
-    pub fn unfinished(&self) -> usize {
-        let waiting = self.meetings.len() + self.parked.len();
-        waiting + self.requests.len() + self.sent.len() + self.replicas.values().map(Replica::len).sum::<usize>()
-    }
-
-    /// What was counted since the last call.
-    pub fn take_counts(&mut self) -> Counts {
-        std::mem::take(&mut self.counts)
     }
 
     fn receive_message(&mut self, message: Message) {

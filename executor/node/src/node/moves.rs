@@ -13,31 +13,10 @@ use std::collections::BTreeSet;
 /// After a move, so long until the next: the disturbed have to be measured anew.
 const REST_NS: u64 = 5_000_000_000;
 
-/// The replicas of the plan that extras stand in for, or will.
-#[derive(Debug, Default)]
-pub(super) struct Moves {
-    replicas: BTreeSet<u64>,
-    ended_ns: u64,
-    /// Those for which there is no room, and that was said.
-    stuck: BTreeSet<u64>,
-}
-
-impl Moves {
-    /// Those of the steering that is in force when a host begins.
-    pub fn of(last: &v1::Steering, now_ns: u64) -> Self {
-        Self { replicas: last.moved.iter().copied().collect(), ended_ns: now_ns, stuck: BTreeSet::new() }
-    }
-
-    /// Those that leave or have left.
-    pub fn replicas(&self) -> &BTreeSet<u64> {
-        &self.replicas
-    }
-}
-
 impl Node {
     /// Whether a replica was said to have failed by the agent that should have it.
     pub(super) fn has_failed(&self, r: &v1::ReplicaTarget) -> bool {
-        let here = r.agent == self.agent && self.replicas.get(&r.replica).is_some_and(super::Replica::has_failed);
+        let here = r.agent == self.agent && self.replicas.get(&r.replica).is_some_and(super::replica::Replica::has_failed);
         here || self.peers.has_failed(r.agent, r.replica)
     }
 
@@ -111,7 +90,7 @@ impl Node {
     /// Whether a replica takes queries, as its agent says.
     pub(super) fn serves(&self, agent: u64, id: u64) -> bool {
         if agent == self.agent {
-            return self.replicas.get(&id).is_some_and(super::Replica::takes);
+            return self.replicas.get(&id).is_some_and(super::replica::Replica::takes);
         }
         let announced = self.peers.announcement(agent);
         announced.is_some_and(|announced| announced.ready.iter().any(|ready| ready.replica == id))

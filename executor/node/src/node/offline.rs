@@ -7,7 +7,7 @@
 //! this agent is used less than 40 %, and no replica here is slower than profiled. Otherwise it waits here. A query that
 //! its station gives back waits here again.
 
-use super::replicas::{Replica, State};
+use super::replica::{Replica, State};
 use super::{Node, Work};
 use crate::policies::{Handle, LEVEL_OFFLINE};
 use crate::wire::End;
@@ -18,19 +18,6 @@ use apportion_serving::selector::may_run_offline;
 
 /// Offline queries that wait at one agent; more are shed.
 pub const OFFLINE_MAX: usize = 10_000;
-
-impl Work {
-    pub(super) fn is_offline(&self) -> bool {
-        self.query.level == LEVEL_OFFLINE
-    }
-}
-
-impl Replica {
-    /// Queries that wait or run, without offline ones that wait for a gap.
-    pub(super) fn online_len(&self) -> usize {
-        self.len() - self.offline.len()
-    }
-}
 
 impl Node {
     /// Takes an offline query, which waits for a gap.

@@ -7,7 +7,7 @@
 //! extra replicas on its device go elsewhere.
 
 use super::Node;
-use super::steer::Steers;
+use super::steers::Steers;
 use crate::layout::{Layout, Pipeline, Replica};
 use crate::steering::{SLACK, free_shares, has_spare};
 use apportion_protocol::v1;

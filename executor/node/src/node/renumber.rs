@@ -4,7 +4,7 @@
 //! another replica, and a loaded replica may have another number. So the node compares replicas by content: pipeline,
 //! task, variant, hardware, file and device. A replica that is already loaded is not loaded again.
 
-use super::replicas::{Replica, State};
+use super::replica::{Replica, State};
 use super::{Action, Node};
 use crate::layout::{self, Layout, Pipeline};
 use crate::steering::EXTRA_BIT;
@@ -88,10 +88,5 @@ impl Node {
         self.touched = self.touched.iter().map(renamed).collect();
         self.misfits = self.misfits.iter().map(renamed).collect();
         self.actions.push(Action::Renumber(pairs));
-    }
-
-    /// The number of a loaded replica's group in the layout, which may have numbered it anew; none if it has no such group.
-    pub(super) fn group_of(of: &Pipeline, id: u64) -> Option<u64> {
-        of.replicas.iter().find(|r| r.id == id).map(|r| r.group)
     }
 }

@@ -1,9 +1,18 @@
 //! Which queries were sent to other agents that have not yet taken them?
 
 use super::route::Ticket;
-use super::spans::Hop;
+use crate::trace::Trace;
 use crate::wire::Query;
 use std::collections::BTreeMap;
+
+/// A hop that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hop {
+    /// Where it hangs.
+    pub(super) above: Trace,
+    pub(super) id: u64,
+    pub(super) begun_ns: u64,
+}
 
 /// A query that was sent to another agent. The sender keeps it, to send it elsewhere if that agent is lost.
 pub(super) struct Sent {

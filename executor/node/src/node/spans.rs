@@ -2,18 +2,9 @@
 //!
 //! A request without a trace costs one comparison.
 
-use super::sent::Sent;
+use super::sent::{Hop, Sent};
 use super::{Action, Node, Work};
 use crate::trace::{Batch, Span, Trace, Visit, What};
-
-/// A hop that is under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hop {
-    /// Where it hangs.
-    above: Trace,
-    id: u64,
-    begun_ns: u64,
-}
 
 impl Node {
     fn span_id(&mut self) -> u64 {

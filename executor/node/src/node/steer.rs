@@ -6,7 +6,7 @@
 //! the observed load and the extra replicas ([`super::release`]).
 
 use super::counts::BIN_NS;
-use super::moves::Moves;
+use super::steers::{Hosted, Moves, Steers};
 use super::{Action, Node, RefusedMessage};
 use crate::layout::{Layout, Pipeline};
 use crate::steering::{self, SLACK, TERM_BITS, free_shares, has_spare, routes_alike};
@@ -23,18 +23,8 @@ use std::sync::Arc;
 const REPORT_NS: u64 = 100_000_000;
 /// How often the rest is told, and what is in force said again.
 const PERIOD_NS: u64 = 1_000_000_000;
-/// After a target has come, so long until an agent takes those that it cannot reach for lost: connections take a moment.
-const SETTLE_NS: u64 = 2_000_000_000;
 /// An agent that is lost for so long is taken to be gone, and its replicas are replaced.
 const GONE_NS: u64 = 3_000_000_000;
-
-/// What an agent measured of one pipeline since its last report.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    bins: BTreeMap<u64, u32>,
-    /// By group: queries that ended, and what they made by child.
-    made: BTreeMap<u64, (u64, Vec<u64>)>,
-}
 
 /// What is due for a steered pipeline.
 #[derive(Clone, Copy, PartialEq)]
@@ -43,50 +33,6 @@ enum Due {
     Arrivals,
     /// Everything is reported, and the steering in force is sent again.
     Everything,
-}
-
-/// A pipeline whose steward this agent hosts.
-pub(super) struct Hosted {
-    pub(super) steward: Steward,
-    /// Replicas that each group should have, by its position.
-    pub(super) wanted: Vec<u32>,
-    pub(super) last: v1::Steering,
-    /// Extra replicas that this host has given numbers to.
-    pub(super) numbered: u64,
-    pub(super) moves: Moves,
-    /// Devices on which a group's extra replica could not be loaded.
-    pub(super) refused: BTreeSet<(u64, (u64, u32))>,
-}
-
-/// What an agent knows of steering.
-#[derive(Default)]
-pub(super) struct Steers {
-    /// The target as it was commanded.
-    plan: Arc<Layout>,
-    obeyed_ns: u64,
-    pub(super) steered: BTreeSet<String>,
-    tallies: BTreeMap<String, Tally>,
-    pub(super) hosted: BTreeMap<String, Hosted>,
-    /// Stewards that this agent hosted for the last target, with the numbers of their groups.
-    pub(super) former: BTreeMap<String, (Steward, Vec<u64>)>,
-    /// What is in force, by pipeline.
-    pub(super) applied: BTreeMap<String, v1::Steering>,
-    /// Since when agents are lost.
-    lost_ns: BTreeMap<u64, u64>,
-    reported_ns: u64,
-    period_ns: u64,
-}
-
-impl Steers {
-    /// The target as it was commanded.
-    pub fn plan(&self) -> &Arc<Layout> {
-        &self.plan
-    }
-
-    /// Whether a target has come so lately that not everybody can have been heard of.
-    pub fn is_settling(&self, now_ns: u64) -> bool {
-        now_ns < self.obeyed_ns + SETTLE_NS
-    }
 }
 
 impl Node {

@@ -5,10 +5,9 @@
 //! announces which of its replicas would yield. After a moment, in which the others hear it, the replica with the lowest
 //! number of its task leaves, if the task can spare it.
 
-use super::replicas::{Replica, State};
+use super::replica::{Replica, State};
 use super::{Action, Node};
 use crate::wire::Coming;
-use std::collections::BTreeMap;
 
 /// How many times what is planned for a device may be loaded at once where memory is not known: that, and what it replaces.
 const SHARES_MAX: f64 = 2.0;
@@ -19,17 +18,6 @@ const HEARD_NS: u64 = 100_000_000;
 /// After so long without any change of what is ready or loading, a task gives up more than one of its replicas: tasks
 /// wait for each other, or somebody's replica has failed.
 const STALLED_NS: u64 = 1_000_000_000;
-
-/// What an agent remembers of a change of plan.
-#[derive(Debug, Default)]
-pub(super) struct Swap {
-    /// Ready replicas of each (pipeline, task) when the target came, at most as many as it wants.
-    had: BTreeMap<(String, String), usize>,
-    /// Since when a replica here would yield.
-    yields: BTreeMap<u64, u64>,
-    /// When what is ready last changed.
-    pub changed_ns: u64,
-}
 
 impl Node {
     /// Loads the blocked replicas for which there is room, in the order of their numbers.

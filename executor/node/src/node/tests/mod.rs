@@ -1,10 +1,14 @@
+use super::replica::Replica;
 use super::request::{Answer, Terms};
+use super::state::REPAIR_NS;
 use super::*;
 use crate::layout::{lay_out, tests::chain};
 use crate::replica_event::ReplicaEvent;
 use crate::tensor::{Datatype, Tensor};
 use crate::trace::Span;
 use crate::wire::Announced;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A node whose gateway sends to agent 1, one request of which is on its way: and its hop. Its client has number 1.
 fn sending() -> (Node, u64) {

@@ -1,0 +1,223 @@
+//! What does a checked target consist of?
+
+use crate::tensor::TensorSpec;
+use apportion_domain::{Fence, ServingPolicy};
+use apportion_serving::ladder::Step;
+use apportion_serving::router::Within;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Most edges into joins of one pipeline.
+pub(super) const WAITS_MAX: usize = 64;
+
+/// A checked target.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// Which target.
+    pub fence: Option<Fence>,
+    /// By name.
+    pub pipelines: BTreeMap<String, Arc<Pipeline>>,
+    /// Data addresses of all agents, by number.
+    pub agents: BTreeMap<u64, String>,
+    /// Hardware type and number of the devices of each agent, where the target says.
+    pub devices: BTreeMap<u64, (String, u32)>,
+}
+
+/// One pipeline of a target.
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    /// Deadline of a request, in nanoseconds from its arrival.
+    pub slo_ns: u64,
+    /// Time of a hop between agents in the plan's model, in nanoseconds.
+    pub network_ns: u64,
+    /// The plan's policies.
+    pub serving: ServingPolicy,
+    /// Whether an answer leaves dropped parts out. If not, one dropped part drops the request.
+    pub partial: bool,
+    /// Batches that a query may take at a task, waiting included (Loki section 4.1).
+    pub queue_factor: f64,
+    /// How a replica is chosen within a group.
+    pub within: Within,
+    /// In the target's order.
+    pub tasks: Vec<Task>,
+    /// Position of the root.
+    pub root: usize,
+    /// By number.
+    pub groups: BTreeMap<u64, Group>,
+    /// All replicas.
+    pub replicas: Vec<Replica>,
+    /// Groups and fractions for (sender's group or none for the gateway, task).
+    pub tables: BTreeMap<(Option<u64>, usize), Entries>,
+    /// Groups with capacity to spare (the backup table of Loki section 5.1).
+    pub backup: BTreeSet<u64>,
+    /// What queries at joins wait for.
+    pub waits: Vec<Wait>,
+    /// The demand that the plan was made for, in requests per second; 0 if it is not known.
+    pub demand_qps: f64,
+    /// The choices for requests that say their needs.
+    pub choices: Vec<Choice>,
+    /// The plan's ladder, by rising rate: replicas of each of `groups` in the order of their numbers.
+    pub ladder: Vec<Step>,
+}
+
+/// A variant for each task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// A group of each task, by its position.
+    pub groups: Vec<u64>,
+    /// The pipeline's accuracy with them, 0 to 1.
+    pub accuracy: f64,
+}
+
+impl Pipeline {
+    /// Position of the task of this name.
+    #[must_use]
+    pub fn position(&self, task: &str) -> Option<usize> {
+        self.tasks.iter().position(|t| t.name == task)
+    }
+}
+
+/// Groups of a table with their fractions.
+pub type Entries = Vec<(u64, f64)>;
+
+/// A task.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// Inputs of a query.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs of a query.
+    pub outputs: Vec<TensorSpec>,
+    /// The tasks whose queries are made from its results.
+    pub children: Vec<Edge>,
+    /// Joins whose queries wait for its results without being made by them.
+    pub delays: Vec<Edge>,
+    /// Whether a row goes to one of the children instead of to all.
+    pub one_of: bool,
+}
+
+impl Task {
+    /// Whether its results are part of the answer.
+    #[must_use]
+    pub fn is_sink(&self) -> bool {
+        self.children.is_empty() && self.delays.is_empty()
+    }
+}
+
+/// An edge from a task to one of its children.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// The child's position.
+    pub to: usize,
+    /// (child's input, parent's output).
+    pub map: Vec<(String, String)>,
+    /// Share of the rows under `one_of`.
+    pub ratio: f64,
+}
+
+/// A variant on a hardware type.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Position of its task.
+    pub task: usize,
+    /// Its variant's name.
+    pub variant: String,
+    /// Hardware type of its replicas' devices.
+    pub hardware: String,
+    /// Largest batch.
+    pub batch: usize,
+    /// Accuracy, 0 to 1.
+    pub accuracy: f64,
+    /// Digest of its file, hex.
+    pub digest: String,
+    /// (batch, latency in nanoseconds), by increasing batch.
+    pub service: Vec<(u32, u64)>,
+    /// Fraction of a device that each replica has.
+    pub share: f64,
+    /// Memory of one replica and of a device of its hardware, where both are known.
+    pub memory_mib: Option<(f64, f64)>,
+    /// Price of one replica per hour, in the plan's currency; 0 if it is not known.
+    pub price_per_hour: f64,
+    /// Children that an emulated batch makes, by the child's position: their numbers with probabilities. Empty: one for
+    /// each row.
+    pub fanout: Vec<(usize, Vec<(u32, f64)>)>,
+}
+
+impl Group {
+    /// Latency of a batch in nanoseconds, as the estimator has it: linear between profiled sizes, rounded half to even, the
+    /// smallest's below and the largest's above.
+    #[must_use]
+    pub fn latency_ns(&self, batch: usize) -> u64 {
+        let size = batch as u64;
+        let above = self.service.partition_point(|(b, _)| u64::from(*b) < size);
+        match (above.checked_sub(1).map(|below| self.service[below]), self.service.get(above).copied()) {
+            (Some((left, from)), Some((right, to))) => {
+                let slope = (to as f64 - from as f64) / f64::from(right - left);
+                (from as f64 + slope * (batch as f64 - f64::from(left))).round_ties_even() as u64
+            }
+            (Some((_, ns)), None) | (None, Some((_, ns))) => ns,
+            (None, None) => 0,
+        }
+    }
+}
+
+/// A replica of a group, with its place.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// Unique in the fleet.
+    pub id: u64,
+    /// Its group.
+    pub group: u64,
+    /// Its agent.
+    pub agent: u64,
+    /// The agent's device.
+    pub device: u32,
+}
+
+/// What an agent must do for a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Replicas to load.
+    pub load: Vec<u64>,
+    /// Replicas that stay, loaded as they are.
+    pub keep: Vec<u64>,
+    /// Replicas to drain and unload, once the new ones are ready.
+    pub retire: Vec<u64>,
+}
+
+/// From the loaded replicas to those of agent `agent` in `layout`. A replica's number is never used again for another group
+/// or place, so equal numbers are equal replicas.
+#[must_use]
+pub fn difference(loaded: &BTreeSet<u64>, layout: &Layout, agent: u64) -> Difference {
+    let all = layout.pipelines.values().flat_map(|p| &p.replicas);
+    let wanted: BTreeSet<u64> = all.filter(|r| r.agent == agent).map(|r| r.id).collect();
+    Difference {
+        load: wanted.difference(loaded).copied().collect(),
+        keep: wanted.intersection(loaded).copied().collect(),
+        retire: loaded.difference(&wanted).copied().collect(),
+    }
+}
+
+/// One edge into a join, as seen from one fork.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Position of the join.
+    pub join: usize,
+    /// Position of the fork.
+    pub fork: usize,
+    /// Position of the edge's parent.
+    pub parent: usize,
+    /// Whether the edge makes the join's queries; each fork has one such wait, which says when no more of them can come.
+    pub makes: bool,
+    /// Tasks from the fork (excluded) to the parent (included).
+    pub counted: Vec<usize>,
+}
+
+impl Wait {
+    /// Whether a query of `child`, made by one of `parent`, may still bring something over this edge.
+    #[must_use]
+    pub fn leads(&self, parent: usize, child: usize) -> bool {
+        self.counted.contains(&child) || (self.makes && parent == self.parent && child == self.join)
+    }
+}

@@ -1,0 +1,44 @@
+//! Which state does the agent's loop keep?
+
+use super::handle::{Handle, Options, View};
+use crate::alarm::Alarm;
+use crate::peers::Peers;
+use crate::record::Recorder;
+use crate::slot::Slot;
+use crate::wake_lock::WakeLock;
+use apportion_node::node::Node;
+use apportion_node::node::counts::{Batches, Counts, Labels};
+use apportion_node::node::request::Answer;
+use apportion_protocol::v1;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio::sync::{oneshot, watch};
+
+/// The loop: the node, and all that carries out its actions.
+pub(super) struct Loop {
+    pub(super) node: Node,
+    pub(super) wake_lock: WakeLock,
+    pub(super) options: Options,
+    pub(super) peers: Peers,
+    pub(super) alarm: Option<Alarm>,
+    pub(super) recorder: Option<Recorder>,
+    /// Clients that wait for an answer, by the numbers that the node knows.
+    pub(super) callers: HashMap<u64, oneshot::Sender<Answer>>,
+    pub(super) last_caller: u64,
+    pub(super) slots: HashMap<u64, Slot>,
+    /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
+    pub(super) loadings: HashMap<u64, u64>,
+    pub(super) last_loading: u64,
+    /// Quick batches have ended that the node has not acted upon yet.
+    pub(super) is_more: bool,
+    pub(super) agent: u64,
+    /// The number that the control plane gave last.
+    pub(super) welcomed: Option<u64>,
+    pub(super) target: Option<v1::Target>,
+    pub(super) totals: Arc<BTreeMap<String, [u64; 4]>>,
+    pub(super) batches: Arc<BTreeMap<Labels, Batches>>,
+    pub(super) unreported: Counts,
+    pub(super) handle: Handle,
+    pub(super) view: watch::Sender<View>,
+    pub(super) ack: watch::Sender<Option<v1::Ack>>,
+}

@@ -1,0 +1,42 @@
+//! How do the bytes of a file come from its source?
+
+use crate::causes::describe;
+use apportion_protocol::v1::FileChunk;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// After so long without a byte, a download has broken off.
+pub(super) const READ_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// Bytes on their way.
+pub(super) enum Stream {
+    /// By HTTP, from this byte on.
+    Http { from: u64, response: Box<reqwest::Response> },
+    /// By the control plane's own call, from this byte on.
+    Grpc { from: u64, chunks: Box<tonic::Streaming<FileChunk>> },
+    /// The file has no such byte: nothing lacks, or what is here is longer than it.
+    Nothing { from: u64 },
+}
+
+impl Stream {
+    pub(super) fn from(&self) -> u64 {
+        match self {
+            Self::Http { from, .. } | Self::Grpc { from, .. } | Self::Nothing { from } => *from,
+        }
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
+        let next = async {
+            match self {
+                Self::Http { response, .. } => response.chunk().await.map_err(|e| describe(&e)),
+                Self::Grpc { chunks, .. } => {
+                    let chunk = chunks.message().await.map_err(|s| format!("{:?}: {}", s.code(), s.message()))?;
+                    Ok(chunk.map(|c| c.data.into()))
+                }
+                Self::Nothing { .. } => Ok(None),
+            }
+        };
+        let late = |_| format!("no byte came for {READ_WAIT_MAX:?}");
+        tokio::time::timeout(READ_WAIT_MAX, next).await.map_err(late)?
+    }
+}

@@ -1,0 +1,288 @@
+//! Does the gateway admit a request, and how does an admitted request get its answer?
+
+use super::bodies::OPEN_BYTES_MAX;
+use super::connections::connections_max;
+use super::ledger::Ledger;
+use super::limits::Limits;
+use super::refusal::{self, Refusal, Served, served};
+use crate::agent::{Handle, Request, View};
+use crate::shares::Shares;
+use crate::telemetry::{Caller, Ingress};
+use apportion_node::layout::Pipeline;
+use apportion_node::node::request::{Answer, Terms};
+use apportion_node::policies::LEVEL_OFFLINE;
+use apportion_node::tensor::Tensor;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// One of so many places is for offline requests.
+const OFFLINE_PARTS: usize = 4;
+/// In what the bytes are counted.
+const ROOM_BYTES: usize = 1024;
+/// Why an agent is not ready.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    /// A part of the agent does not run.
+    #[error("{0}")]
+    Part(String),
+    /// A pipeline of the target is not ready, or there is no target.
+    #[error("not all pipelines of its target are ready, or it has none")]
+    Pipelines,
+}
+
+/// The agent's loop as the ways in see it.
+#[derive(Clone)]
+pub struct Gateway {
+    pub(super) handle: Handle,
+    pub(super) limits: Limits,
+    pub(super) places: Arc<Semaphore>,
+    pub(super) room: Arc<Semaphore>,
+    pub(super) offline: Arc<Semaphore>,
+    pub(super) ledger: Arc<Ledger>,
+    /// Connections of clients.
+    pub(super) connections: Arc<Shares>,
+    /// Bytes of bodies that are being read.
+    pub(super) open_bytes: Arc<Shares>,
+}
+
+impl Gateway {
+    /// A gateway to this loop with the default limits.
+    #[must_use]
+    pub fn new(handle: Handle) -> Self {
+        Self::with_limits(handle, Limits::default())
+    }
+
+    /// A gateway to this loop.
+    #[must_use]
+    pub fn with_limits(handle: Handle, limits: Limits) -> Self {
+        let places = Arc::new(Semaphore::new(limits.requests_max));
+        let room = Arc::new(Semaphore::new(limits.bytes_max / ROOM_BYTES));
+        let offline = Arc::new(Semaphore::new(limits.requests_max / OFFLINE_PARTS));
+        let (connections, open_bytes) = (Shares::new(connections_max()), Shares::new(OPEN_BYTES_MAX));
+        Self { handle, limits, places, room, offline, ledger: Arc::default(), connections, open_bytes }
+    }
+
+    /// What is there now.
+    #[must_use]
+    pub fn view(&self) -> View {
+        self.handle.view.borrow().clone()
+    }
+
+    /// Whether all parts of the agent run and all pipelines of its target are ready; else why not.
+    ///
+    /// # Errors
+    /// [`NotReady`] by cause.
+    pub fn check_ready(&self) -> Result<(), NotReady> {
+        match self.handle.status.trouble() {
+            Some(trouble) => Err(NotReady::Part(trouble)),
+            None if self.view().is_ready() => Ok(()),
+            None => Err(NotReady::Pipelines),
+        }
+    }
+
+    /// What a request's headers say of its trace; none if there are no traces here.
+    pub(super) fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Option<Caller> {
+        self.handle.tracer.as_ref().map(|tracer| tracer.caller(header))
+    }
+
+    /// The span of a request that has come; none if it is not sampled.
+    pub(super) fn begin(&self, caller: Option<&Caller>, name: &'static str) -> Option<Ingress> {
+        self.handle.tracer.as_ref()?.begin(caller?, name)
+    }
+
+    /// Runs a request whose inputs were checked.
+    ///
+    /// # Errors
+    /// Why it has no answer.
+    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
+        self.serve(self.admit(pipeline, inputs, terms, 0)?).await
+    }
+
+    /// Gives a request its place. Its inputs keep so many bytes of its body alive, or as many as they have.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn admit(
+        &self,
+        pipeline: &str,
+        inputs: Vec<Tensor>,
+        terms: Terms,
+        kept: usize,
+    ) -> Result<Admitted, Refusal> {
+        let rows = inputs.first().map_or(0, Tensor::rows);
+        let admitted = self.held(&inputs, terms, kept).map(|held| {
+            let (pipeline, began) = (pipeline.to_owned(), Instant::now());
+            Admitted { pipeline, inputs, terms, held, rows, began }
+        });
+        admitted.inspect_err(|_| self.ledger.ended(pipeline, rows, false, Duration::ZERO))
+    }
+
+    fn held(&self, inputs: &[Tensor], terms: Terms, kept: usize) -> Result<Held, Refusal> {
+        let full = |reason: String| Err(Refusal::full(reason));
+        let Limits { requests_max, bytes_max } = self.limits;
+        // Offline requests wait for long: most places are kept for others.
+        let is_offline = terms.level == LEVEL_OFFLINE;
+        let offline = is_offline.then(|| self.offline.clone().try_acquire_owned()).transpose();
+        let Ok(offline) = offline else {
+            return full(format!("{} offline requests wait for their answers", requests_max / OFFLINE_PARTS));
+        };
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            return full(format!("{requests_max} requests wait for their answers"));
+        };
+        let bytes = inputs.iter().map(|t| t.data.len()).sum::<usize>().max(kept);
+        let rooms = u32::try_from(bytes.div_ceil(ROOM_BYTES)).unwrap_or(u32::MAX);
+        let Ok(room) = self.room.clone().try_acquire_many_owned(rooms) else {
+            return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
+        };
+        Ok((place, room, offline))
+    }
+
+    /// Runs a request that has its place.
+    ///
+    /// # Errors
+    /// Why it has no answer.
+    pub(super) async fn serve(&self, admitted: Admitted) -> Result<Served, Refusal> {
+        let Admitted { pipeline, inputs, terms, held, rows, began } = admitted;
+        let answer = self.run(&pipeline, inputs, terms, held).await;
+        self.ledger.ended(&pipeline, rows, answer.is_ok(), began.elapsed());
+        answer
+    }
+
+    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms, held: Held) -> Result<Served, Refusal> {
+        let timeout_ns = terms.timeout_ns;
+        let (reply, answer) = oneshot::channel();
+        let request = Request { pipeline: pipeline.into(), inputs, terms, reply };
+        if self.handle.requests.send(request).await.is_err() {
+            return Err(Refusal::stopping());
+        }
+        let waiting = Waiting { answer: Some(answer), held: Some(held) };
+        let answer = match timeout_ns {
+            // The loop looks at its clock now and then only; the client is told at once.
+            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), waiting).await,
+            None => Ok(waiting.await),
+        };
+        let late = || Refusal::late("its timeout has passed");
+        let done = served(answer.map_err(|_| late())?.map_err(|_| Refusal::stopping())?)?;
+        if timeout_ns.is_some_and(|ns| done.latency_ns > ns) { Err(late()) } else { Ok(done) }
+    }
+}
+
+/// A request's place, room for its inputs, and its place among the offline ones.
+pub(super) type Held = (OwnedSemaphorePermit, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
+/// A request that has its place.
+pub(super) struct Admitted {
+    pub(super) pipeline: String,
+    pub(super) inputs: Vec<Tensor>,
+    pub(super) terms: Terms,
+    pub(super) held: Held,
+    pub(super) rows: usize,
+    pub(super) began: Instant,
+}
+
+/// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered,
+/// even if the client has gone before.
+struct Waiting {
+    pub(super) answer: Option<oneshot::Receiver<Answer>>,
+    pub(super) held: Option<Held>,
+}
+
+impl Future for Waiting {
+    type Output = Result<Answer, oneshot::error::RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = self.answer.as_mut().expect("it is not polled after its end");
+        let ended = std::task::ready!(Pin::new(answer).poll(context));
+        (self.answer, self.held) = (None, None);
+        Poll::Ready(ended)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Without a runtime the gateway is gone as well.
+        if let (Some(answer), Ok(runtime)) = (self.answer.take(), tokio::runtime::Handle::try_current()) {
+            let held = self.held.take();
+            runtime.spawn(async move {
+                let _answered = answer.await;
+                drop(held);
+            });
+        }
+    }
+}
+
+/// The pipeline of this name.
+///
+/// # Errors
+/// If there is none: which there are.
+pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
+    view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
+        let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
+        let error = format!("there is no pipeline {name} here: expected one of [{}]", names.join(", "));
+        Refusal { cause: refusal::Cause::Unknown, error, reason: None }
+    })
+}
+
+/// The version under which all pipelines are served: the generation of the target in force. Requests may name any version,
+/// because the next plan must not fail the clients of this one; answers say which it was.
+#[must_use]
+pub fn version(view: &View) -> String {
+    view.layout.fence.map_or(0, |f| f.generation.0).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::limits::REQUESTS_MAX;
+    use crate::gateway::refusal::Cause;
+    use tokio::sync::{mpsc, watch};
+
+    fn gateway() -> (Gateway, mpsc::Receiver<Request>) {
+        let (requests, inbox) = mpsc::channel(2 * REQUESTS_MAX);
+        let (events, _) = mpsc::channel(1);
+        let (commands, _) = mpsc::channel(1);
+        let (_, view) = watch::channel(View::default());
+        let (_, ack) = watch::channel(None);
+        let devices = crate::devices::Devices::default();
+        let started = Instant::now();
+        let status = Arc::default();
+        (Gateway::new(Handle { events, requests, commands, view, ack, started, devices, tracer: None, status }), inbox)
+    }
+
+    #[tokio::test]
+    async fn a_full_gateway_refuses_until_a_request_ends() {
+        let (gateway, mut inbox) = gateway();
+        let mut waiting: Vec<_> =
+            (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], Terms::default()))).collect();
+        for request in &mut waiting {
+            assert!(futures::poll!(request).is_pending());
+        }
+        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("one too many");
+        assert_eq!((refusal.cause, refusal.cause.http()), (Cause::Busy, 429));
+        let Some(Request { reply, .. }) = inbox.recv().await else { panic!("no request") };
+        reply.send(apportion_node::node::request::Answer::Failed("why".into())).expect("it waits");
+        assert_eq!(waiting.remove(0).await.expect_err("failed").cause, Cause::Failed);
+        let mut next = Box::pin(gateway.infer("p", vec![], Terms::default()));
+        assert!(futures::poll!(&mut next).is_pending(), "its place is free");
+        assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_nobody_answers_ends_with_its_timeout() {
+        let (gateway, inbox) = gateway();
+        assert_eq!(
+            gateway
+                .infer("p", vec![], Terms { timeout_ns: Some(1_000), ..Terms::default() })
+                .await
+                .expect_err("late")
+                .cause,
+            Cause::Late
+        );
+        drop(inbox);
+        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("nobody there");
+        assert_eq!(refusal, Refusal::stopping());
+    }
+}

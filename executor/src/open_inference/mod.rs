@@ -1,0 +1,6 @@
+//! What do the gateway and the remote backend share of the Open Inference Protocol?
+
+pub mod numbers;
+
+/// Largest body of a request or an answer in bytes.
+pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
