@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 const SENTENCES_TO_SHORTEN: &[(&str, usize)] = &[
     ("clients/cli", 3),
     ("domain", 1),
-    ("executor", 8),
     ("profiler", 2),
     ("serving", 9),
     ("solver/checker", 1),
@@ -22,7 +21,6 @@ const LINES_TO_WRAP: &[(&str, usize)] = &[
     ("api/wire", 14),
     ("clients/cli", 68),
     ("domain", 7),
-    ("executor", 159),
     ("executor/fuzz", 1),
     ("executor/protocol", 1),
     ("profiler", 5),
@@ -38,7 +36,6 @@ const WORDS_TO_REPLACE: &[(&str, usize)] = &[
     ("api", 11),
     ("api/wire", 3),
     ("clients/cli", 7),
-    ("executor", 19),
     ("serving", 5),
     ("solver/estimator", 2),
     ("solver/planning", 3),
