@@ -36,7 +36,7 @@ enum Name {
     Uuid(String),
 }
 
-/// The devices that variants run on, for whoever wants to know how they are. Without a library: none.
+/// The devices that variants run on, with their memory and utilisation. Without a library there are none.
 #[derive(Clone, Default)]
 pub struct Devices(Option<Arc<Opened>>);
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Of so many parts, one is for other addresses than the one that holds the most.
 const OTHERS_PARTS: usize = 8;
-/// The bits of an address of IPv6 that say which network it is of: whoever has one address of it has them all.
+/// The bits of an address of IPv6 that say its network: a client that has one address of a network has all of them.
 const NETWORK_V6: u128 = u128::MAX << 64;
 
 /// Who a client is, as far as its address says: for IPv6, its network. Clients behind one proxy are one.

@@ -50,7 +50,7 @@ pub struct Tracer {
     _runtime: Background,
 }
 
-/// A runtime that nobody waits for when it is dropped: whoever drops it may belong to another, which must not block.
+/// A runtime that is dropped without waiting for it: its owner may be a task of another runtime, which must not block.
 #[derive(Debug)]
 struct Background(Option<tokio::runtime::Runtime>);
 

@@ -1,4 +1,4 @@
-//! Whoever reaches the agents' port without being an agent.
+//! Connections to the agents' port from processes that are no agents.
 
 mod support;
 

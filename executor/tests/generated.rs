@@ -1,5 +1,5 @@
-//! The committed messages, `protocol/src/v1.rs` and `src/gateway/proto.rs`, are those of their `.proto` files. They are committed
-//! because to compile their compiler takes longer than to compile the agent.
+//! The committed messages, `protocol/src/v1.rs` and `src/gateway/proto.rs`, are those of their `.proto` files. They are
+//! committed because compiling their compiler takes longer than compiling the agent.
 //!
 //! To write them again, when a `.proto` file has changed:
 //!

@@ -22,7 +22,7 @@ impl Loop {
         }));
     }
 
-    /// Fetches files for replicas that may come; whoever needs one that is not there yet asks again.
+    /// Fetches files for replicas that may come. A replica that needs a missing file asks again.
     pub(super) fn prefetch(&self, digests: Vec<String>) {
         let files = self.options.files.clone();
         if !self.options.loader.needs_file() {

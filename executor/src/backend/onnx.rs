@@ -39,8 +39,8 @@ impl OnnxBackend {
     /// `file`, and runs a row of zeros to see where its nodes run.
     ///
     /// # Errors
-    /// [`BackendError::Runtime`] if the library cannot be used, [`BackendError::Load`] if the file is no graph that follows
-    /// the convention: every input and output a tensor whose first dimension is the rows, which must be dynamic in inputs;
+    /// [`BackendError::Runtime`] if the library cannot be used. [`BackendError::Load`] if the file is no graph that follows
+    /// the convention: every input and output is a tensor whose first dimension is the rows, which is dynamic in inputs.
     /// [`BackendError::Provider`] if the provider cannot be set up, or if it runs none of the graph.
     pub fn load(library: &Path, file: &Path, running: Running) -> Result<Self, BackendError> {
         let name = file.display().to_string();

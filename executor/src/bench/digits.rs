@@ -1,5 +1,6 @@
-//! What a hop adds to a pipeline of real variants: the example `digits` with both tasks at the gateway's agent, and with the second
-//! at the other one.
+//! How much does a hop add to a pipeline of real variants?
+//!
+//! The example `digits` runs twice: with both tasks at the gateway's agent, and with the second task at the other agent.
 
 use super::figure::micros;
 use super::hop::{OUTSTANDING, TURNS, at_rate, most};

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// Bytes at the beginning of what is sent that say when it was.
 const STAMP_BYTES: usize = size_of::<u64>();
 
-/// Times there and back in nanoseconds. Three threads as with agents: one that sends, one that answers, one that hears the answers.
+/// Times there and back in nanoseconds. It has three threads, as agents have: one sends, one answers, and one reads the
+/// answers.
 pub(super) fn at_rate(rate: f64, each: Duration) -> std::io::Result<Vec<u64>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let mut stream = TcpStream::connect(listener.local_addr()?)?;

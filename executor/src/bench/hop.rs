@@ -1,5 +1,7 @@
-//! The time that a hop adds: the same request to a replica at the gateway's own agent and to one at the other agent, at the same
-//! rates, in turns.
+//! How much time does a hop add?
+//!
+//! The same request goes to a replica at the gateway's own agent and to one at the other agent, at the same rates, in
+//! turns.
 
 use super::figure::micros;
 use super::pacing::{early, sleep_sharply};
@@ -22,8 +24,8 @@ pub(super) const TWICE_PLAIN: &str = "twice plain";
 /// How often near and far take turns, so that what else the machine does falls on both.
 pub(super) const TURNS: u32 = 5;
 
-/// What the way there and back adds, at half of what the ingress carries to the other agent and at half of what the loops do
-/// without it.
+/// The time that the way there and back adds. The rates are half of the ingress's rate to the other agent, and half of the
+/// loops' rate without the ingress.
 pub(super) fn measure(pair: &Pair, each: Duration) -> Result<Vec<Figure>, BenchError> {
     let inputs = row(&Bytes::from(vec![0; HOP_BYTES]));
     let by_ingress = ingress::binary_rate(pair, FAR, HOP_BYTES, each)? / 2.0;
@@ -93,8 +95,8 @@ pub(super) fn most(
     })
 }
 
-/// Latencies in nanoseconds of requests that come at a rate, whatever becomes of those before. Answers are looked for before each
-/// request, not waited for: nobody is woken for them, and their tensors are not kept.
+/// Latencies in nanoseconds of requests that come at a rate, independent of earlier requests. Before each request it takes
+/// the answers that have come, and it waits for none. So no thread is woken for an answer, and its tensors are not kept.
 pub(super) fn at_rate(
     pair: &Pair,
     pipeline: &str,

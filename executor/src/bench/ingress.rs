@@ -67,7 +67,7 @@ fn binary_request(pipeline: &str, (datatype, count): (&str, usize), data: &[u8])
     post(pipeline, &headers, &[json.as_bytes(), data].concat())
 }
 
-/// Answers per second to requests with a tensor of so many bytes over HTTP.
+/// Answers per second to requests over HTTP with a tensor of this many bytes.
 pub(super) fn binary_rate(pair: &Pair, pipeline: &str, bytes: usize, each: Duration) -> Result<f64, BenchError> {
     let request = binary_request(pipeline, ("UINT8", bytes), &vec![0; bytes]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,7 +1,9 @@
-//! How much time and throughput an agent costs: two agents in this process, with sockets between them and variants that take
-//! no time, beside the plainest thing that does the same work in the same run.
+//! How much time and throughput does an agent cost?
 //!
-//! What belongs here: measuring. Figures depend on the machine and on what else runs there, so ratios are what to compare.
+//! Two agents run in this process, with sockets between them and variants that take no time. Beside them runs the plainest
+//! program that does the same work.
+//!
+//! What belongs here: measuring. Figures depend on the machine and its load, so compare ratios.
 
 mod digits;
 mod echo;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Shortest sleep that is asked of the system: what is due sooner is sent at once. Sleeps end late by some tens of microseconds, so
-/// at high rates a few requests come together all the same.
+/// Shortest sleep. A request that is due sooner is sent at once. Sleeps end late by some tens of microseconds, so at high
+/// rates a few requests still come together.
 const SLEEP_MIN: Duration = Duration::from_micros(5);
 
 /// How long to sleep before the request of this number is due, if that is worth it.

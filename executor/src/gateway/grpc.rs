@@ -203,8 +203,8 @@ async fn end(gateway: &Gateway, begun: Begun, method: &'static str) -> Result<Mo
     answer.inspect_err(|refusal| gateway.ledger.refused(&name, refusal.cause))
 }
 
-/// Answers the requests of a stream in their order; up to [`STREAM_REQUESTS_MAX`] of them run at once. A request that is
-/// refused is answered with its error, and the stream goes on; only a message that is none ends it.
+/// Answers the requests of a stream in their order; up to [`STREAM_REQUESTS_MAX`] of them run at once. A refused
+/// request is answered with its error, and the stream goes on. Only a malformed message ends it.
 fn answers<S>(gateway: Gateway, call: Call, requests: S) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>>
 where
     S: Stream<Item = Result<ModelInferRequest, Status>> + Send + 'static,

@@ -35,7 +35,7 @@ const INFER: &str = "POST /v2/models/{pipeline}/infer";
 const INDEX: &str = "/v2/repository/index";
 /// Threads that read and write bodies.
 const WORKERS: usize = 2;
-/// Largest request that is none for inference, in bytes.
+/// Largest request for anything but inference, in bytes.
 const PLAIN_BYTES_MAX: usize = 64 * 1024;
 
 /// The server on a bound socket; it runs when it is awaited.

@@ -253,7 +253,7 @@ fn tensor<E: Elements>(input: Given<E>, spec: &TensorSpec) -> Result<Tensor, Str
     Ok(Tensor { name, datatype: spec.datatype, shape, data })
 }
 
-/// Checks that texts are texts where the variants run here: ONNX Runtime takes no others, and one that is none would make
+/// Checks that texts are UTF-8 where the variants run here. ONNX Runtime takes no others, and a malformed text would make
 /// its whole batch fail. Another server may take any bytes.
 ///
 /// # Errors

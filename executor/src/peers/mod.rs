@@ -82,7 +82,7 @@ impl Peers {
         }
     }
 
-    /// Sends a message. It may still be lost with its connection, which whoever waits for it notices.
+    /// Sends a message. It may still be lost with its connection. Its receiver notices the loss.
     ///
     /// # Errors
     /// [`SendError`] if it was not even queued.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 const SMALL_MAX: usize = 65_536;
 /// Larger messages that wait for one peer.
 const LARGE_MAX: usize = 4_096;
-/// Bytes that wait for one peer. More are refused to whoever sends them: the peer does not take what it gets.
+/// Bytes that wait for one peer. Further messages are refused, because the peer is too slow.
 const WAITING_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Why a message cannot be sent.

@@ -1,6 +1,7 @@
-//! One agent with four pipelines for the tests of the ways in: `toy`, `slow`, which is `toy` with batches that take long,
-//! `pick`, whose requests may choose between `sum` and the less accurate `double`, and `echo`, which takes one input of
-//! each datatype and gives it back.
+//! One agent with four pipelines for the tests of the ingress: `toy`, `slow`, `pick` and `echo`.
+//!
+//! `slow` is `toy` with batches that take long. Requests of `pick` may choose between `sum` and the less accurate
+//! `double`. `echo` takes one input of each datatype and gives it back.
 
 use super::agents::Agent;
 use super::control::{Control, TOKEN};

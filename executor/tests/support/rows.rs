@@ -1,6 +1,8 @@
-//! One agent with two pipelines for tests of neighbours: `rows` takes rows of any width and gives their sums, and a batch
-//! with a negative number fails as a whole, as an index out of range does; `words` gives texts back. A batch takes some
-//! milliseconds, so that requests meet in batches.
+//! One agent with two pipelines for tests of neighbours.
+//!
+//! `rows` takes rows of any width and gives their sums. Its batch fails as a whole if it holds a negative number, as it
+//! would with an index out of range. `words` gives texts back. A batch takes some milliseconds, so that requests meet in
+//! batches.
 
 use super::agents::Agent;
 use super::control::{Control, TOKEN};

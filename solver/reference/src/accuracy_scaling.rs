@@ -1,7 +1,7 @@
 //! Loki's step 2, accuracy scaling: the highest accuracy within the devices, then the fewest replicas that keep it.
 
+use crate::answer::{ACCURACY_SLACK, Found, ReferenceError};
 use crate::solver::Programme;
-use crate::{ACCURACY_SLACK, Found, ReferenceError};
 use apportion_domain::ObjectiveStep;
 use good_lp::constraint;
 

@@ -1,7 +1,7 @@
 //! Loki's step 1, hardware scaling: fewest replicas with only the most accurate variants.
 
+use crate::answer::{Found, ReferenceError};
 use crate::solver::Programme;
-use crate::{Found, ReferenceError};
 use apportion_domain::ObjectiveStep;
 use good_lp::constraint;
 

@@ -10,8 +10,8 @@
 //! - INFaaS (3) `sum of R (N + delta) <= R_total` for each resource;
 //! - INFaaS (4) `N + delta >= 0`.
 
+use crate::answer::{INTEGER_MAX, ReferenceError};
 use crate::solver::{self, Direction, Settings};
-use crate::{INTEGER_MAX, ReferenceError};
 use apportion_domain::{Application, SLACK, ScalingAction, ScalingPlan, ScalingProblem, ScalingVariant};
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 

@@ -1,8 +1,8 @@
 //! Mode `max_accuracy`: the highest weighted accuracy within devices, floors and budget, then the least cost that
 //! keeps it.
 
+use crate::answer::{ACCURACY_SLACK, Found, ReferenceError};
 use crate::solver::Programme;
-use crate::{ACCURACY_SLACK, Found, ReferenceError};
 use good_lp::constraint;
 
 /// The highest weighted accuracy; `None` if there is no plan.

@@ -1,8 +1,8 @@
 //! Mode `min_cost`: the least cost of devices and of switching, with every floor met.
 
+use crate::answer::{Found, ReferenceError};
 use crate::model::Model;
 use crate::solver::Programme;
-use crate::{Found, ReferenceError};
 use apportion_domain::Deployed;
 use good_lp::{Expression, constraint, variable};
 

@@ -10,8 +10,8 @@
 //! | d(h) integer | `devices` | whole devices of hardware type h |
 //! | a(g) | `loaded` | replicas of g that must be loaded, for the cost of switching |
 
+use crate::answer::{INTEGER_MAX, ReferenceError};
 use crate::sets::{BatchSize, Group, Sets};
-use crate::{INTEGER_MAX, ReferenceError};
 use apportion_domain::{HardwareIndex, Pipeline, PipelineIndex, Problem, TaskIndex};
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, variable};
 

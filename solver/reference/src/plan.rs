@@ -1,32 +1,14 @@
 //! From replicas to a plan: the shares of the paths are solved once more, and everything gets its name.
 
+use crate::answer::ReferenceError;
+use crate::choice::Choice;
 use crate::model::{Model, Part};
 use crate::solver::Programme;
-use crate::{INTEGER_MAX, ReferenceError};
 use apportion_domain::{Assignment, Flow, PipelinePlan, Plan, Problem, Routing};
-use good_lp::{Variable, constraint};
+use good_lp::constraint;
 
 /// Shares below this are the solver's tolerance.
 const SHARE_MIN: f64 = 1e-9;
-
-/// The replicas of one solution.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// x(g, b), rounded, by pipeline, group and batch size.
-    replicas: Vec<Vec<Vec<u32>>>,
-    /// f(p) by pipeline and prefix.
-    share: Vec<Vec<f64>>,
-}
-
-impl Choice {
-    /// Reads the values of a solution.
-    pub fn read(parts: &[Part], value: &impl Fn(Variable) -> f64) -> Self {
-        let whole = |x: &Variable| value(*x).round().clamp(0.0, INTEGER_MAX) as u32;
-        let groups = |part: &Part| part.replicas.iter().map(|xs| xs.iter().map(whole).collect()).collect();
-        let share = |part: &Part| part.share.iter().map(|&f| value(f)).collect();
-        Self { replicas: parts.iter().map(groups).collect(), share: parts.iter().map(share).collect() }
-    }
-}
 
 impl Programme<'_> {
     /// The plan of a choice. (27) `x(g, b)` is what was chosen, and the accuracy is as high as its replicas allow.

@@ -1,6 +1,6 @@
 //! The index sets of one pipeline: groups, their batch sizes, and the prefixes that queries may take.
 
-use crate::{PREFIXES_MAX, ReferenceError};
+use crate::answer::{PREFIXES_MAX, ReferenceError};
 use apportion_domain::{
     AccuracyModel, GroupName, HardwareIndex, Pipeline, PipelineIndex, Problem, Share, TaskIndex, VariantIndex,
 };

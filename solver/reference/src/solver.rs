@@ -1,8 +1,8 @@
 //! The solvers, and how a programme is handed to one: the only file of this crate that names HiGHS.
 
-use crate::ReferenceError;
+use crate::answer::ReferenceError;
+use crate::choice::Choice;
 use crate::model::Model;
-use crate::plan::Choice;
 use apportion_domain::{LatencyRule, Problem};
 use good_lp::solvers::SolutionStatus;
 use good_lp::{

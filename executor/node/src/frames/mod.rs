@@ -21,8 +21,8 @@ pub const SMALL_BYTES_MAX: usize = 64 * 1024;
 pub const CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Most bytes of large messages that are written at once. A small message waits for at most this many bytes.
 pub const BURST_BYTES_MAX: usize = CHUNK_BYTES_MAX;
-/// A message of at most so many bytes is copied out of the buffer that it was read into: cheaper than to keep that buffer
-/// for it and to read on into another, which costs the pages of fresh memory each time.
+/// A message of at most this many bytes is copied out of its read buffer. To keep the buffer and to read on into another
+/// one costs more: fresh pages of memory each time.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 /// Most large messages that are cut at the same time. Further ones wait for their turn.
 pub const STREAMS_MAX: usize = 64;

@@ -13,8 +13,8 @@ use apportion_domain::Span;
 
 /// How long an offline request without a timeout waits for its answer, in nanoseconds.
 const OFFLINE_PATIENCE_NS: u64 = 3_600_000_000_000;
-/// After the loss of an agent, a request is run again when it is unanswered for this part of its SLO: long enough for most
-/// of those that never touched the lost agent to be answered, and short enough to be in time more often than not.
+/// After the loss of an agent, a request runs again when it stays unanswered for this part of its SLO. The time is long
+/// enough for most requests that never touched the lost agent. It is short enough that most second runs are in time.
 const AGAIN_SLO_PARTS: u64 = 4;
 
 impl Node {

@@ -10,7 +10,7 @@ use crate::layout::{self, Layout, Pipeline};
 use crate::steering::EXTRA_BIT;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Marks the numbers of replicas whose own number stands for another one now: neither the control plane nor a steward
+/// Marks the new numbers of replicas that gave their number to another replica. Neither the control plane nor a steward
 /// gives such numbers.
 const FORMER_BIT: u64 = 1 << 63;
 

@@ -37,8 +37,8 @@ impl Suspects {
         }
     }
 
-    /// What a query of this sender says of whom it may share a batch with: its sender's number while that is a suspect,
-    /// else 0.
+    /// The value of `apart` in a query of this sender: the sender's number while it is a suspect, else 0. Only queries with
+    /// the same value share a batch.
     pub fn apart(&self, sender: u64, now_ns: u64) -> u64 {
         let is_suspect = self.until_ns.get(&sender).is_some_and(|until| *until > now_ns);
         if is_suspect { sender } else { 0 }
