@@ -28,8 +28,8 @@ fn check(tensors: &[Tensor]) {
     }
 }
 
-/// A request over HTTP: one byte says how long the header's text is (0: no header), then the text, then the body. Tried against
-/// all inputs and against the first alone.
+/// A request over HTTP: one byte with the length of the header's text (0: no header), then the text, then the body. It is
+/// tried against all inputs and against the first alone.
 pub fn http(data: &[u8]) {
     let Some((&length, rest)) = data.split_first() else { return };
     let Some((header, body)) = rest.split_at_checked(usize::from(length)) else { return };

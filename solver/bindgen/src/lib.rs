@@ -1,8 +1,9 @@
 //! Gives `highs-sys` the bindings in `bindings.rs` of this folder instead of generating them.
 //!
-//! `highs-sys` runs bindgen in its build script and offers no feature to leave it out. Bindgen loads libclang when it runs, and
-//! compiling it takes longer than compiling the rest of the script. The root `Cargo.toml` puts this crate in bindgen's place
-//! (`[patch.crates-io]`). It has the part of bindgen's interface that the build script of `highs-sys` uses, and nothing else.
+//! `highs-sys` runs bindgen in its build script and offers no feature to leave it out. Bindgen loads libclang when it
+//! runs, and compiling it takes longer than compiling the rest of the script. The root `Cargo.toml` puts this crate in
+//! bindgen's place (`[patch.crates-io]`). It has the part of bindgen's interface that the build script of `highs-sys`
+//! uses, and nothing else.
 //!
 //! `solver/mip/tests/bindings/main.rs` compares `bindings.rs` with the header of HiGHS that is compiled. The same file says
 //! how to write `bindings.rs` again when the version of `highs-sys` changes.
