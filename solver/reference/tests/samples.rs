@@ -1,4 +1,5 @@
 //! The reference formulations against the production planner, on the sample problems of the shared data.
+#![expect(clippy::disallowed_methods, reason = "the planner takes a clock, and the tests print durations")]
 
 use apportion_domain::{LatencyRule, ObjectiveStep, PlanOutcome, Problem};
 use apportion_needs::{Need, counted};
@@ -14,7 +15,7 @@ const GAP: f64 = 1e-5;
 /// Time of each stage of the reference. A sample that takes longer is not compared.
 const TIME_LIMIT: Duration = Duration::from_secs(4);
 /// Fewest samples of each rule that the reference must solve within the limit.
-const SOLVED_MIN: usize = 15;
+const SOLVED_MIN: usize = 8;
 
 /// One sample under one rule.
 struct Row {

@@ -54,7 +54,6 @@ pub enum Event {
 
 /// What the loop must do for the node.
 #[derive(Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "moved once each; a box would cost an allocation for every query")]
 pub enum Action {
     /// Send a message to another agent.
     Send(u64, Message),
