@@ -4,7 +4,7 @@
 //! and cancel flag. It interrupts simplex, interior point and branch and bound. A status that is neither a proof nor a
 //! stop becomes [`Ending::Failed`].
 //!
-//! Every solve goes through [`InterruptibleSolver`]. It owns the solver and the state that the callback reads, so
+//! Every solve goes through `InterruptibleSolver`. It owns the solver and the state that the callback reads, so
 //! neither outlives the other.
 
 #![expect(unsafe_code, reason = "the interrupt callback exists only in the C interface")]

@@ -59,7 +59,5 @@ fn documentation_has_plain_words() {
 #[test]
 fn comments_are_narrow() {
     let rule = format!("a comment has at most {COLUMNS_MAX} columns");
-    assert_none(&rule, |path, text| {
-        prose::wide_comments(text).into_iter().map(|line| format!("{path}:{line}")).collect()
-    });
+    assert_none(&rule, |path, text| prose::wide_comments(text).into_iter().map(|line| format!("{path}:{line}")).collect());
 }
