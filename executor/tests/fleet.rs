@@ -249,5 +249,5 @@ async fn bad_requests_are_told_what_is_expected() {
     assert_eq!((status, &metadata["inputs"][0]["shape"]), (200, &json!([-1, 2])));
     let outputs: Vec<_> = metadata["outputs"].as_array().expect("outputs").iter().map(|o| o["name"].clone()).collect();
     assert_eq!(outputs, ["s", "parent"]);
-    assert!(get("/metrics").await.1.contains("apportion_requests_total"));
+    assert!(get("/metrics").await.1.contains("# TYPE apportion_requests counter"));
 }
