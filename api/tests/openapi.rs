@@ -127,7 +127,8 @@ async fn a_generated_client_registers_plans_and_reads_back() {
     };
     // Formatters would only change how the client looks.
     let config = "post_hooks: []\npackage_name_override: apportion_client\n\
-                  content_type_overrides:\n  text/csv: application/octet-stream\n";
+                  content_type_overrides:\n  text/csv: application/octet-stream\n  \
+                  application/openmetrics-text: text/plain\n";
     let config = file("generator.yaml", config);
     let client = folder.path().join("apportion_client");
     let mut generate = Command::new(&python);
