@@ -68,7 +68,7 @@ fn parents(view: &PathView<'_>) -> Vec<Option<usize>> {
 }
 
 /// The least time from the end of each node to the end of the last query below it; infinite if no path continues.
-fn rests(view: &PathView<'_>, charge: impl Fn(usize) -> f64) -> Vec<f64> {
+pub(crate) fn rests(view: &PathView<'_>, charge: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut rests = vec![0.0_f64; view.trie.nodes.len()];
     for split in view.trie.splits.iter().rev() {
         if let Some(from) = split.from {

@@ -13,7 +13,7 @@ use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::trim::trim;
 use crate::exact::solution::worth::worth;
-use crate::exact::stage::enumerate;
+use crate::exact::stage::{enumerate, paths};
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
 use apportion_mip::Limits;
@@ -100,7 +100,9 @@ impl ModeSearch<'_> {
                 StageResult::Unknown(reason) => return SearchResult::Unknown(reason),
             }
         }
-        match enumerate::most_accurate(problem, &space, gap, limits) {
+        let most_accurate = enumerate::most_accurate(problem, &space, gap, limits)
+            .or_else(|| paths::most_accurate(problem, tightening, &space, gap, limits));
+        match most_accurate {
             Some(StageResult::Found { choice, value, bound, stopped }) => {
                 let step = Some(ObjectiveStep::Accuracy);
                 self.finish(space, LastStage { choice, step, value: -value, bound: -bound, stopped })

@@ -24,18 +24,25 @@ pub(crate) struct Candidate {
     pub accuracy_max: f64,
 }
 
-/// The number of devices, if enumeration applies: one pipeline, one group for each variant, whole devices of one counted
-/// kind, no losses to survive, no budget.
+/// The number of devices, if enumeration applies: [`one_kind_of_device`], and a rule that is the same as `task_budget`.
 pub(crate) fn devices_if_applicable(problem: &Problem, space: &Space) -> Option<f64> {
-    let [part] = space.parts.as_slice() else { return None };
-    let first = part.groups.first()?;
-    let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
-    let single = part.by_variant.iter().flatten().all(|groups| groups.len() <= 1);
+    let devices = one_kind_of_device(problem, space)?;
+    let part = &space.parts[0];
     let pipeline = problem.pipeline(part.index);
     // if every edge makes queries and each task has one variant, both latency rules are equal
     let same_rule = part.rule == LatencyRule::TaskBudget
         || (part.trie.nodes.len() == pipeline.tasks.len() && pipeline.edges.iter().all(|e| e.primary));
-    let plain = pipeline.survive == 0 && problem.objective.budget_per_hour.is_none() && same_rule;
+    same_rule.then_some(devices)
+}
+
+/// The number of devices of one pipeline on whole devices of one kind, with one group for each variant, no losses to
+/// survive and no budget. `None` for other problems; infinite if the devices are not counted.
+pub(crate) fn one_kind_of_device(problem: &Problem, space: &Space) -> Option<f64> {
+    let [part] = space.parts.as_slice() else { return None };
+    let first = part.groups.first()?;
+    let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
+    let single = part.by_variant.iter().flatten().all(|groups| groups.len() <= 1);
+    let plain = problem.pipeline(part.index).survive == 0 && problem.objective.budget_per_hour.is_none();
     (alike && single && plain).then(|| problem.hardware_at(first.hardware).count.map_or(f64::INFINITY, f64::from))
 }
 
