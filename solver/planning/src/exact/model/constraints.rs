@@ -48,6 +48,9 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
             LatencyRule::Path => paths::add_latency(part, own, &mut formulation),
         }
         add_minimum(pipeline, part, own, &mut formulation);
+        if let Some(totals) = stage.totals {
+            add_totals(part, own, totals, &mut formulation);
+        }
         if let Some(floor) = pipeline.min_accuracy {
             let terms = accuracy_terms(part, own, 1.0);
             match scale {
@@ -315,5 +318,15 @@ fn add_minimum(pipeline: &Pipeline, part: &PipelineSpace, own: &PartColumns, for
     for (t, task) in pipeline.tasks.iter().enumerate().filter(|(_, task)| task.min_replicas > 0) {
         let of_task = part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.task.get() == t);
         formulation.at_least(f64::from(task.min_replicas), of_task.map(|(_, &x)| (x, 1.0)).collect());
+    }
+}
+
+/// `low <= sum of X_g over the groups of a task <= high`.
+fn add_totals(part: &PipelineSpace, own: &PartColumns, totals: &[(u32, u32)], formulation: &mut Formulation) {
+    for (t, &(low, high)) in totals.iter().enumerate() {
+        let of_task = part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.task.get() == t);
+        let terms: Vec<_> = of_task.map(|(_, &x)| (x, 1.0)).collect();
+        formulation.at_most(f64::from(high), terms.clone());
+        formulation.at_least(f64::from(low), terms);
     }
 }

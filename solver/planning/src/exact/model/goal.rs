@@ -42,8 +42,8 @@ pub(crate) struct Stage<'a> {
     /// Free devices of each type, or parts of them: the unused parts of whole devices that other pipelines pay for. They
     /// count for nothing.
     pub free: Option<&'a [f64]>,
-    /// Whether most of the space has been excluded, so that the formulation is small.
-    pub is_narrow: bool,
+    /// Least and most replicas of each task, of the only pipeline.
+    pub totals: Option<&'a [(u32, u32)]>,
 }
 
 impl Goal {
@@ -61,7 +61,7 @@ impl Goal {
 
 impl<'a> Stage<'a> {
     pub fn new(goal: Goal) -> Self {
-        Self { goal, budgets: None, accuracy_min: None, prices: None, free: None, is_narrow: false }
+        Self { goal, budgets: None, accuracy_min: None, prices: None, free: None, totals: None }
     }
 
     /// Whether every solution's cost is a whole number.

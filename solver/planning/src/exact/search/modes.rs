@@ -13,8 +13,8 @@ use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::trim::trim;
 use crate::exact::solution::worth::worth;
-use crate::exact::stage::{enumerate, paths};
 use crate::exact::stage::solve::{StageResult, solve_stage};
+use crate::exact::stage::{enumerate, paths};
 use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
 use apportion_mip::Limits;
 

@@ -4,12 +4,12 @@
 //! batch 8 `find-l` takes 190 ms, and only the small batches of `read-m` may follow. A *configuration* is such a prefix:
 //! groups from the root on, each with its batch size, that leaves enough time for the rest.
 //!
-//! The relaxation gives each prefix its own batch sizes and takes parts of replicas. With one price for a replica its
-//! optimum is one best way for each branch of the tree, so a walk up the tree finds it without a solver. The price at
-//! which this bound is least comes from few such walks. Each configuration then has a *loss*: the distance of the bound
-//! from the best way through that configuration.
+//! The relaxation gives each prefix its own batch sizes and takes parts of replicas. With a price for the replicas of
+//! each task its optimum is one best way through the tree, and a walk up the tree finds it without a solver. Each
+//! configuration then has a *loss*: the distance of the best way from the best way through that configuration.
 
 use crate::exact::model::covers::rests;
+use crate::exact::model::latency::optional_tasks;
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::{Pipeline, SLACK};
 use apportion_mip::Limits;
@@ -20,11 +20,9 @@ use std::ops::Range;
 const CONFIGURATIONS_MAX: usize = 200_000;
 /// Configurations between two checks of the limits.
 const CONFIGURATIONS_PER_CHECK: usize = 1_024;
-/// Most walks for one price. Each finds another corner of the envelope, and few remain after ten.
-const WALKS_MAX: usize = 100;
-
 /// A group with a batch size at the end of a prefix.
 struct Configuration {
+    task: usize,
     group: usize,
     point: usize,
     /// Replicas that all root queries need here.
@@ -44,24 +42,35 @@ pub(crate) struct Configurations {
     all: Vec<Configuration>,
     /// Parents before children.
     branchings: Vec<Branching>,
+    /// By task: whether some queries skip it.
+    optional: Vec<bool>,
 }
 
-/// What counts in a walk: `accuracy` times a way's accuracy, less `price` for each replica.
-#[derive(Clone, Copy)]
-struct Worth {
-    accuracy: f64,
-    price: f64,
-}
-
-/// The best way at one worth.
-#[derive(Clone, Copy, Debug)]
+/// The best way at some prices.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Way {
-    /// Its worth.
-    pub value: f64,
-    /// Replicas that all root queries need, not rounded.
-    pub replicas: f64,
+    /// Replicas that all root queries need, by task, not rounded.
+    pub replicas: Vec<f64>,
     /// Accuracy if all root queries take it.
     pub accuracy: f64,
+}
+
+/// What counts in a walk: `accuracy` times a way's accuracy, less the price of its task for each replica.
+#[derive(Clone, Copy)]
+pub(crate) struct Worth<'a> {
+    pub accuracy: f64,
+    /// By task.
+    pub prices: &'a [f64],
+}
+
+/// The queries that may pass a group with a batch size.
+struct PointLoss {
+    /// The most that all queries there bring back of a replica's price.
+    gain: f64,
+    /// The most that the queries of one full replica bring back.
+    rate: f64,
+    /// The least loss of any query there.
+    least: f64,
 }
 
 /// The result of a walk up the tree.
@@ -106,77 +115,77 @@ impl Configurations {
                     }
                     open.extend(splits_of[n].iter().map(|&s| (Some(i), s, done_ms)));
                     let replicas = node.load_qps / at.qps;
-                    all.push(Configuration { group, point, replicas, accuracy: node.accuracy });
+                    all.push(Configuration { task: node.task.get(), group, point, replicas, accuracy: node.accuracy });
                 }
             }
             branchings.push(Branching { from, to: first..all.len() });
         }
-        Some(Self { all, branchings })
+        Some(Self { all, branchings, optional: optional_tasks(pipeline) })
     }
 
-    /// The price of a replica at which ways change from `needs_more` replicas than there are to enough; 0 if the most
-    /// accurate way has enough, `None` if no way has.
-    pub fn price(&self, needs_more: impl Fn(&Way) -> bool) -> Option<f64> {
-        let mut above = self.best_way(Worth { accuracy: 1.0, price: 0.0 });
-        if !needs_more(&above) {
-            return Some(0.0);
-        }
-        let mut below = self.best_way(Worth { accuracy: 0.0, price: 1.0 });
-        if needs_more(&below) || !below.value.is_finite() {
-            return None;
-        }
-        let mut price = 0.0;
-        for _ in 0..WALKS_MAX {
-            price = (above.accuracy - below.accuracy) / (above.replicas - below.replicas);
-            let way = self.best_way(Worth { accuracy: 1.0, price });
-            let chord = above.accuracy - price * above.replicas;
-            if way.value <= chord + 1e-12 * chord.abs().max(1.0) {
-                break;
+    /// The value of the best way, and this way.
+    pub fn best_way(&self, worth: Worth<'_>) -> (f64, Way) {
+        let walk = self.walk(worth);
+        let mut taken = vec![false; self.all.len()];
+        let mut way = Way { replicas: vec![0.0; worth.prices.len()], accuracy: 0.0 };
+        for (branching, best) in self.branchings.iter().zip(&walk.best) {
+            if branching.from.is_some_and(|from| !taken[from]) {
+                continue;
             }
-            if needs_more(&way) {
-                above = way;
-            } else {
-                below = way;
+            if let Some(i) = branching.to.clone().find(|&i| walk.values[i] == *best) {
+                taken[i] = true;
+                way.replicas[self.all[i].task] += self.all[i].replicas;
+                way.accuracy += self.all[i].accuracy;
             }
         }
-        Some(price)
+        (walk.whole, way)
     }
 
-    /// Value of the best way if a replica costs `price`, in accuracy.
-    pub fn value(&self, price: f64) -> f64 {
-        self.walk(Worth { accuracy: 1.0, price }).whole
-    }
-
-    /// By group and point: how far a plan with a replica there stays below `value(price) + price * replicas`, at least.
-    /// Infinite where no query can pass in time.
+    /// By group and point: how far a plan with a replica there stays below the bound of these prices, at least. Infinite
+    /// where no query can pass in time. `most` is the largest number of replicas of each task.
     ///
     /// A replica costs its price. The queries that it can serve bring back their part of the price, less the loss of
-    /// their ways: together at most the best rate times one replica, and at most the best gain of all queries.
-    pub fn losses(&self, part: &PipelineSpace, price: f64) -> Vec<Vec<f64>> {
-        let walk = self.walk(Worth { accuracy: 1.0, price });
-        let unused = || -> Vec<Vec<f64>> { part.groups.iter().map(|g| vec![f64::NEG_INFINITY; g.points.len()]).collect() };
-        let (mut gain, mut rate) = (unused(), unused());
+    /// their ways: together at most the best rate times one replica, and at most the best gain of all queries. If the
+    /// other replicas of the task cannot serve all queries, some queries must take the losses of this one.
+    pub fn losses(&self, part: &PipelineSpace, prices: &[f64], most: &[f64]) -> Vec<Vec<f64>> {
+        let walk = self.walk(Worth { accuracy: 1.0, prices });
         let mut lost = vec![0.0; self.all.len()];
+        let nothing = || PointLoss { gain: f64::NEG_INFINITY, rate: 0.0, least: f64::INFINITY };
+        let mut points: Vec<Vec<PointLoss>> =
+            part.groups.iter().map(|g| g.points.iter().map(|_| nothing()).collect()).collect();
+        let mut served_max = vec![0.0_f64; prices.len()];
         for (branching, best) in self.branchings.iter().zip(&walk.best) {
             let before = branching.from.map_or(0.0, |from| lost[from]);
             for i in branching.to.clone() {
                 lost[i] = before + (best - walk.values[i]).max(0.0);
                 let at = &self.all[i];
-                let own = price * at.replicas - lost[i];
-                let gain = &mut gain[at.group][at.point];
-                *gain = gain.max(own);
-                let rate = &mut rate[at.group][at.point];
-                *rate = rate.max(if at.replicas > 0.0 { own / at.replicas } else { 0.0 });
+                let own = prices[at.task] * at.replicas - lost[i];
+                let point = &mut points[at.group][at.point];
+                point.gain = point.gain.max(own);
+                point.least = point.least.min(lost[i]);
+                if at.replicas > 0.0 {
+                    point.rate = point.rate.max(own / at.replicas);
+                    served_max[at.task] = served_max[at.task].max(1.0 / at.replicas);
+                } else {
+                    served_max[at.task] = f64::INFINITY;
+                }
             }
         }
-        let loss = |(gain, rate): (&f64, &f64)| {
-            if *gain == f64::NEG_INFINITY { f64::INFINITY } else { price - gain.min(*rate).max(0.0) }
+        let loss = |task: usize, point: &PointLoss| {
+            if point.least == f64::INFINITY {
+                return f64::INFINITY;
+            }
+            let price = prices[task] - point.gain.min(point.rate).max(0.0);
+            let by_others = (most[task] - 1.0).max(0.0) * served_max[task];
+            let must = if self.optional[task] || by_others >= 1.0 { 0.0 } else { 1.0 - by_others };
+            price.max(must * point.least)
         };
-        gain.iter().zip(&rate).map(|(gain, rate)| gain.iter().zip(rate).map(loss).collect()).collect()
+        let by_group = part.groups.iter().zip(&points);
+        by_group.map(|(g, points)| points.iter().map(|p| loss(g.task.get(), p)).collect()).collect()
     }
 
-    fn walk(&self, worth: Worth) -> Walk {
-        let own = |c: &Configuration| worth.accuracy * c.accuracy - worth.price * c.replicas;
+    fn walk(&self, worth: Worth<'_>) -> Walk {
+        let own = |c: &Configuration| worth.accuracy * c.accuracy - worth.prices[c.task] * c.replicas;
         let mut values: Vec<f64> = self.all.iter().map(own).collect();
         let mut best = vec![f64::NEG_INFINITY; self.branchings.len()];
         let mut whole = 0.0;
@@ -188,22 +197,5 @@ impl Configurations {
             }
         }
         Walk { values, best, whole }
-    }
-
-    fn best_way(&self, worth: Worth) -> Way {
-        let walk = self.walk(worth);
-        let mut taken = vec![false; self.all.len()];
-        let mut way = Way { value: walk.whole, replicas: 0.0, accuracy: 0.0 };
-        for (branching, best) in self.branchings.iter().zip(&walk.best) {
-            if branching.from.is_some_and(|from| !taken[from]) {
-                continue;
-            }
-            if let Some(i) = branching.to.clone().find(|&i| walk.values[i] == *best) {
-                taken[i] = true;
-                way.replicas += self.all[i].replicas;
-                way.accuracy += self.all[i].accuracy;
-            }
-        }
-        way
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum StageResult {
 
 /// Builds and solves one stage. With the cost of an `incumbent`, only cheaper solutions count.
 ///
-/// Stages with given budgets and narrow stages are small. They go to our own branch and bound first, and then to HiGHS.
+/// Stages with given budgets and stages with given numbers of replicas are small. They go to our own branch and bound first, and then to HiGHS.
 pub(crate) fn solve_stage(
     problem: &Problem,
     space: &Space,
@@ -39,7 +39,7 @@ pub(crate) fn solve_stage(
         return StageResult::Unknown(reason);
     }
     let mut built = build(problem, space, stage);
-    let is_small = stage.budgets.is_some() || stage.is_narrow;
+    let is_small = stage.budgets.is_some() || stage.totals.is_some();
     let small = is_small
         .then(|| branch::solve(&built.formulation, STAGE_GAP_SHARE * gap, incumbent.unwrap_or(f64::INFINITY), limits))
         .flatten();

@@ -5,12 +5,15 @@
 //! batch sizes would cost more than this distance. So they are in no better plan, and a small programme remains.
 //!
 //! 1. The best plan of rule `task_budget` keeps rule `path` too. It is the first incumbent.
-//! 2. The relaxation gives a price for a replica and a bound ([`Configurations`]).
-//! 3. Every batch size whose loss exceeds the distance of bound and incumbent is left out.
-//! 4. The formulation over the rest is solved by our own branch and bound.
-//! 5. The fewest replicas with this accuracy are found in the same way.
+//! 2. A tree search divides the devices among the tasks: a node has a least and a most number of replicas for each task.
+//!    Its relaxation gives a bound, and a price for a replica of each task ([`Relaxations`]).
+//! 3. In each node, every batch size whose loss exceeds the distance of bound and incumbent is left out
+//!    ([`Configurations::losses`]). If few are left, our own branch and bound solves the formulation over them. Otherwise
+//!    the node is split at a task whose relaxed number of replicas is not whole.
+//! 4. The fewest replicas with this accuracy are found in the same way, with fewer devices.
 
 use super::configurations::Configurations;
+use super::divisions::{Relaxations, Relaxed};
 use super::enumerate::{self, one_kind_of_device};
 use super::solve::{StageResult, solve_stage};
 use crate::exact::model::goal::{Goal, Stage};
@@ -19,21 +22,40 @@ use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
 use crate::exact::solution::choice::{Choice, GroupChoice};
-use apportion_domain::{LatencyRule, Problem};
+use apportion_domain::{LatencyRule, Problem, StopReason};
 use apportion_mip::Limits;
 
-/// Prices at which losses are compared, as factors of the best one. Each excludes other batch sizes.
-const PRICE_FACTORS: [f64; 3] = [1.0, 0.5, 2.0];
+/// Most batch sizes of a node that is solved although it could be split.
+const POINTS_MAX: usize = 16;
+/// Distance from a whole number that counts as whole.
+const WHOLE: f64 = 1e-6;
 
 /// The search of one problem under rule `path`.
 struct PathSearch<'a> {
     problem: &'a Problem,
     tightening: &'a Tightening,
     space: &'a Space,
-    configurations: Configurations,
-    devices: f64,
+    configurations: &'a Configurations,
     gap: f64,
     limits: &'a Limits,
+}
+
+/// The best plan so far, with its accuracy.
+type Incumbent = Option<(f64, Choice)>;
+
+/// Least and most replicas of each task.
+type Totals = Vec<(u32, u32)>;
+
+/// One tree search: its goal, and the best plan so far.
+struct Tree {
+    /// Only plans of at least this accuracy count.
+    accuracy_min: f64,
+    /// Only plans with at most so many replicas count.
+    replicas_max: f64,
+    /// The fewest replicas, or else the highest accuracy.
+    goal: Goal,
+    best: Incumbent,
+    stopped: Option<StopReason>,
 }
 
 /// The highest accuracy, then the fewest replicas that keep it, under rule `path`. Value and bound are negated accuracies.
@@ -51,98 +73,134 @@ pub(crate) fn most_accurate(
         return None;
     }
     let configurations = Configurations::new(problem.pipeline(part.index), part, limits)?;
-    let search = PathSearch { problem, tightening, space, configurations, devices, gap, limits };
-    Some(search.run())
+    let search = PathSearch { problem, tightening, space, configurations: &configurations, gap, limits };
+    Some(search.run(devices))
 }
 
 impl PathSearch<'_> {
-    fn run(&self) -> StageResult {
-        let enough = self.devices + 1e-9 * self.devices.max(1.0);
-        let Some(price) = self.configurations.price(|way| way.replicas > enough) else { return StageResult::Infeasible };
-        let bound = self.configurations.value(price) + price * self.devices;
-        let incumbent = self.most_accurate_within_budgets();
-        let small = STAGE_GAP_SHARE * self.gap;
-        let result = match &incumbent {
-            Some((accuracy, _)) if bound <= accuracy * (1.0 + small) => None,
-            _ => Some(self.beat(incumbent.as_ref().map(|(accuracy, _)| *accuracy), price)),
+    fn run(&self, devices: f64) -> StageResult {
+        let mut relaxations = Relaxations::new(self.configurations, self.space.parts[0].by_variant.len());
+        let all = self.all_totals(devices);
+        let Some(root) = relaxations.solve(&all, devices) else { return StageResult::Infeasible };
+        let small = 1.0 + STAGE_GAP_SHARE * self.gap;
+        let best = self.most_accurate_within_budgets();
+        let accuracy_min = best.as_ref().map_or(f64::NEG_INFINITY, |(accuracy, _)| accuracy * small);
+        let bound = root.bound;
+        let mut tree = Tree { accuracy_min, replicas_max: devices, goal: Goal::Accuracy, best, stopped: None };
+        self.explore(&mut tree, &mut relaxations, all, root);
+        let Some((accuracy, choice)) = tree.best else {
+            return tree.stopped.map_or(StageResult::Infeasible, StageResult::Unknown);
         };
-        let (accuracy, choice, bound, stopped) = match (result, incumbent) {
-            (Some(StageResult::Found { choice, value, bound: own, stopped }), _) => {
-                (-value, choice, bound.min(-own), stopped)
-            }
-            (Some(StageResult::Unknown(reason)), Some((accuracy, choice))) => (accuracy, choice, bound, Some(reason)),
-            // no plan beats the incumbent by more than the gap
-            (_, Some((accuracy, choice))) => (accuracy, choice, bound.min(accuracy * (1.0 + small)), None),
-            (Some(other), None) => return other,
-            (None, None) => return StageResult::Infeasible,
-        };
+        let bound = if tree.stopped.is_some() { bound } else { bound.min(accuracy * small) };
         self.limits.report_progress("accuracy", accuracy, bound);
-        let choice = if stopped.is_none() { self.reduce_replicas(accuracy, choice) } else { choice };
-        StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
-    }
-
-    /// Searches for a plan that beats this accuracy by more than the gap.
-    fn beat(&self, accuracy: Option<f64>, price: f64) -> StageResult {
-        let least = accuracy.map_or(f64::NEG_INFINITY, |a| a * (1.0 + STAGE_GAP_SHARE * self.gap));
-        let Some(narrow) = self.narrow(price, least, self.devices) else { return StageResult::Infeasible };
-        let stage = Stage { is_narrow: true, ..Stage::new(Goal::Accuracy) };
-        let result = solve_stage(self.problem, &narrow, stage, self.gap, self.limits, accuracy.map(|a| -a));
-        self.widen(&narrow, result)
+        let choice = match tree.stopped {
+            Some(_) => choice,
+            None => self.reduce_replicas(&mut relaxations, accuracy, choice),
+        };
+        StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped: tree.stopped }
     }
 
     /// The fewest replicas with accuracy of at least `accuracy * (1 - 1e-6)`.
-    fn reduce_replicas(&self, accuracy: f64, choice: Choice) -> Choice {
-        let least = accuracy * (1.0 - ACCURACY_SLACK);
-        let fewest = choice.replicas() as f64;
-        let Some(price) = self.configurations.price(|way| way.accuracy >= least).filter(|&price| price > 0.0) else {
-            return choice;
-        };
-        let replicas_min = (least - self.configurations.value(price)) / price;
-        if (replicas_min - 1e-6).ceil() >= fewest {
-            return choice;
+    fn reduce_replicas(&self, relaxations: &mut Relaxations<'_>, accuracy: f64, choice: Choice) -> Choice {
+        let accuracy_min = accuracy * (1.0 - ACCURACY_SLACK);
+        let replicas_max = choice.replicas() as f64 - 1.0;
+        let all = self.all_totals(replicas_max);
+        let Some(root) = relaxations.solve(&all, replicas_max) else { return choice };
+        let best = Some((accuracy, choice));
+        let mut tree = Tree { accuracy_min, replicas_max, goal: Goal::Replicas, best, stopped: None };
+        self.explore(&mut tree, relaxations, all, root);
+        tree.best.expect("a tree search keeps its incumbent").1
+    }
+
+    /// The numbers of replicas that each task may have.
+    fn all_totals(&self, devices: f64) -> Totals {
+        let pipeline = self.problem.pipeline(self.space.parts[0].index);
+        pipeline.tasks.iter().map(|task| (task.min_replicas, devices.max(0.0) as u32)).collect()
+    }
+
+    /// Searches the plans with these numbers of replicas. `relaxed` is their relaxation.
+    fn explore(&self, tree: &mut Tree, relaxations: &mut Relaxations<'_>, totals: Totals, relaxed: Relaxed) {
+        if relaxed.bound < tree.accuracy_min || tree.stopped.is_some() {
+            return;
         }
-        let Some(narrow) = self.narrow(price, least, fewest - 1.0) else { return choice };
-        let stage = Stage { accuracy_min: Some(least), is_narrow: true, ..Stage::new(Goal::Replicas) };
-        let result = solve_stage(self.problem, &narrow, stage, 0.0, self.limits, Some(fewest));
-        match self.widen(&narrow, result) {
-            StageResult::Found { choice: other, .. } if other.replicas() < choice.replicas() => other,
-            _ => choice,
+        if let Some(reason) = self.limits.stop_reason() {
+            tree.stopped = Some(reason);
+            return;
+        }
+        let keep = self.worthwhile(tree, &totals, &relaxed);
+        let kept = keep.iter().flatten().filter(|&&keep| keep).count();
+        let fraction = |needed: &f64| (needed - needed.round()).abs();
+        let widest =
+            (0..totals.len()).max_by(|&a, &b| fraction(&relaxed.needed[a]).total_cmp(&fraction(&relaxed.needed[b])));
+        match widest.filter(|&t| fraction(&relaxed.needed[t]) > WHOLE && kept > POINTS_MAX) {
+            Some(t) => {
+                let (mut fewer, mut more) = (totals.clone(), totals);
+                fewer[t].1 = fewer[t].1.min(relaxed.needed[t].floor().max(0.0) as u32);
+                more[t].0 = more[t].0.max(relaxed.needed[t].ceil() as u32);
+                let mut nodes: Vec<(Totals, Relaxed)> = [fewer, more]
+                    .into_iter()
+                    .filter_map(|totals| relaxations.solve(&totals, tree.replicas_max).map(|relaxed| (totals, relaxed)))
+                    .collect();
+                nodes.sort_by(|(_, a), (_, b)| b.bound.total_cmp(&a.bound));
+                for (totals, relaxed) in nodes {
+                    self.explore(tree, relaxations, totals, relaxed);
+                }
+            }
+            None => self.solve(tree, &totals, &keep),
         }
     }
 
-    /// The space without the batch sizes that no plan of at least this accuracy and at most so many replicas has.
-    /// `None` if no such plan exists, or if the time is up.
-    fn narrow(&self, price: f64, accuracy: f64, replicas: f64) -> Option<Space> {
-        let part = &self.space.parts[0];
-        let mut keep: Vec<Vec<bool>> = part.groups.iter().map(|g| vec![true; g.points.len()]).collect();
-        for factor in PRICE_FACTORS {
-            let price = factor * price;
-            let loss_max = self.configurations.value(price) + price * replicas - accuracy + 1e-9;
-            let losses = self.configurations.losses(part, price);
-            for (keep, loss) in keep.iter_mut().flatten().zip(losses.iter().flatten()) {
-                *keep &= *loss <= loss_max;
+    /// By group and point: whether a plan of this node that counts may have a replica there.
+    fn worthwhile(&self, tree: &Tree, totals: &Totals, relaxed: &Relaxed) -> Vec<Vec<bool>> {
+        let loss_max = relaxed.bound - tree.accuracy_min + 1e-9;
+        let most: Vec<f64> = totals.iter().map(|&(_, most)| f64::from(most)).collect();
+        let losses = self.configurations.losses(&self.space.parts[0], &relaxed.prices, &most);
+        losses.iter().map(|losses| losses.iter().map(|&loss| loss <= loss_max).collect()).collect()
+    }
+
+    /// Solves the formulation over the batch sizes to keep, within numbers of replicas.
+    fn solve(&self, tree: &mut Tree, totals: &Totals, keep: &[Vec<bool>]) {
+        let Some(narrow) = self.narrow(keep) else { return };
+        let by_accuracy = tree.goal == Goal::Accuracy;
+        let stage = Stage {
+            accuracy_min: (!by_accuracy).then_some(tree.accuracy_min),
+            totals: Some(totals),
+            ..Stage::new(tree.goal)
+        };
+        let incumbent = tree.best.as_ref().map(|(accuracy, choice)| match tree.goal {
+            Goal::Accuracy => -accuracy,
+            _ => choice.replicas() as f64,
+        });
+        let gap = if by_accuracy { self.gap } else { 0.0 };
+        match solve_stage(self.problem, &narrow, stage, gap, self.limits, incumbent) {
+            StageResult::Found { choice, value, stopped, .. } => {
+                let choice = self.translate(&narrow.parts[0], &choice);
+                tree.stopped = stopped;
+                if by_accuracy {
+                    tree.accuracy_min = tree.accuracy_min.max(-value * (1.0 + STAGE_GAP_SHARE * self.gap));
+                    if tree.best.as_ref().is_none_or(|(accuracy, _)| -value > *accuracy) {
+                        tree.best = Some((-value, choice));
+                    }
+                } else if let Some((_, best)) = tree.best.as_mut().filter(|(_, best)| choice.replicas() < best.replicas()) {
+                    tree.replicas_max = choice.replicas() as f64 - 1.0;
+                    *best = choice;
+                }
             }
+            StageResult::Infeasible => {}
+            StageResult::Unknown(reason) => tree.stopped = Some(reason),
         }
+    }
+
+    /// The space of the batch sizes to keep; `None` if they carry no query.
+    fn narrow(&self, keep: &[Vec<bool>]) -> Option<Space> {
+        let part = &self.space.parts[0];
         let kept = |(group, keep): (&Group, &Vec<bool>)| {
             let points = group.points.iter().zip(keep).filter(|(_, keep)| **keep).map(|(p, _)| *p).collect();
             Group { points, ..group.clone() }
         };
-        let groups: Vec<Group> = part.groups.iter().zip(&keep).map(kept).filter(|g| !g.points.is_empty()).collect();
+        let groups: Vec<Group> = part.groups.iter().zip(keep).map(kept).filter(|g| !g.points.is_empty()).collect();
         let limits = self.limits.for_finishing();
-        let narrow = Space::of_groups(self.problem, self.tightening, vec![groups], &limits).ok()?;
-        let points = |space: &Space| space.parts[0].groups.iter().map(|g| g.points.len()).sum::<usize>();
-        tracing::debug!(all = points(self.space), kept = points(&narrow), "batch sizes");
-        Some(narrow)
-    }
-
-    /// The result of a search in a narrower space, in this one.
-    fn widen(&self, narrow: &Space, result: StageResult) -> StageResult {
-        match result {
-            StageResult::Found { choice, value, bound, stopped } => {
-                StageResult::Found { choice: self.translate(&narrow.parts[0], &choice), value, bound, stopped }
-            }
-            other => other,
-        }
+        Space::of_groups(self.problem, self.tightening, vec![groups], &limits).ok()
     }
 
     /// A choice over the groups of another space, over the groups of this one.

@@ -14,7 +14,7 @@ fn unlimited() -> Limits {
     Limits::new(Arc::new(|| Duration::ZERO))
 }
 
-fn shape(devices: u32, tasks_max: usize) -> Shape {
+fn shape(devices: u32, tasks_max: usize, demand_qps: f64) -> Shape {
     Shape {
         pipelines: 1,
         tasks_max,
@@ -22,7 +22,7 @@ fn shape(devices: u32, tasks_max: usize) -> Shape {
         batches: 4,
         hardware: vec![(1.0, Some(devices), 1.0)],
         halves: false,
-        demand_qps: 60.0,
+        demand_qps,
         min_accuracy: None,
         objective: Objective { mode: Mode::HardwareThenAccuracy, latency_rule: LatencyRule::Path, ..Objective::default() },
     }
@@ -79,8 +79,8 @@ fn compare(shape: &Shape) -> (usize, usize, usize) {
 
 #[test]
 fn exclusions_lose_no_better_plan() {
-    for (devices, tasks_max) in [(4, 3), (9, 3), (30, 2)] {
-        let (feasible, infeasible, better) = compare(&shape(devices, tasks_max));
+    for (devices, tasks_max, demand_qps) in [(4, 3, 90.0), (12, 3, 300.0), (40, 2, 1_500.0)] {
+        let (feasible, infeasible, better) = compare(&shape(devices, tasks_max, demand_qps));
         println!("{devices} devices: {feasible} feasible, {infeasible} infeasible, rule path better in {better}");
         assert!(feasible >= 100, "{feasible} of {DRAWN} drawn problems have a plan");
     }
