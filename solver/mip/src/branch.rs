@@ -8,9 +8,9 @@ use crate::tableau::{End, Tableau};
 use crate::{Ending, Formulation, Limits, Solved};
 
 /// Most entries of a tableau that is copied for every node.
-const ENTRIES_MAX: usize = 30_000;
-/// Most nodes before HiGHS takes over.
-const NODES_MAX: usize = 60_000;
+const ENTRIES_MAX: usize = 100_000;
+/// Most tableau entries of all nodes before HiGHS takes over: about a second.
+const ENTRIES_ALL_MAX: usize = 1_800_000_000;
 /// Deepest tree: the number of waiting nodes, each with a tableau. A deeper search is left to HiGHS.
 const DEPTH_MAX: usize = 400;
 /// Tableau entries that are copied between two checks of the limits. It decides how many nodes that is.
@@ -42,6 +42,8 @@ struct Tree<'a> {
     /// Least cost bound of all nodes that were pruned because of the cutoff.
     pruned_bound: f64,
     nodes: usize,
+    /// Most nodes before HiGHS takes over.
+    nodes_max: usize,
     /// Ancestors of the present node, each with a tableau that waits.
     depth: usize,
     /// Why the search ended early.
@@ -74,6 +76,7 @@ pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &Limits) 
         cutoff: f64::INFINITY,
         pruned_bound: f64::INFINITY,
         nodes: 0,
+        nodes_max: ENTRIES_ALL_MAX / entries.max(1),
         depth: 0,
         ending: None,
     };
@@ -124,7 +127,7 @@ impl Tree<'_> {
                 return;
             }
             self.nodes += 1;
-            if self.nodes > NODES_MAX {
+            if self.nodes > self.nodes_max {
                 self.ending = Some(Ending::Failed);
                 return;
             }

@@ -161,6 +161,8 @@ impl PathSearch<'_> {
     /// Solves the formulation over the batch sizes to keep, within numbers of replicas.
     fn solve(&self, tree: &mut Tree, totals: &Totals, keep: &[Vec<bool>]) {
         let Some(narrow) = self.narrow(keep) else { return };
+        let kept = narrow.parts[0].groups.iter().map(|g| g.points.len()).sum::<usize>();
+        tracing::debug!(?totals, kept, nodes = narrow.parts[0].trie.nodes.len(), "a division of the devices");
         let by_accuracy = tree.goal == Goal::Accuracy;
         let stage = Stage {
             accuracy_min: (!by_accuracy).then_some(tree.accuracy_min),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const GAP: f64 = 1e-6;
-const DRAWN: u64 = 300;
+const DRAWN: u64 = 60;
 
 fn unlimited() -> Limits {
     Limits::new(Arc::new(|| Duration::ZERO))
@@ -82,6 +82,6 @@ fn exclusions_lose_no_better_plan() {
     for (devices, tasks_max, demand_qps) in [(4, 3, 90.0), (12, 3, 300.0), (40, 2, 1_500.0)] {
         let (feasible, infeasible, better) = compare(&shape(devices, tasks_max, demand_qps));
         println!("{devices} devices: {feasible} feasible, {infeasible} infeasible, rule path better in {better}");
-        assert!(feasible >= 100, "{feasible} of {DRAWN} drawn problems have a plan");
+        assert!(feasible >= 40, "{feasible} of {DRAWN} drawn problems have a plan");
     }
 }
