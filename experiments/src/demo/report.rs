@@ -161,9 +161,10 @@ impl Summary {
         };
         let compared = &self.estimate.compared;
         row("attainment", &compared.attainment);
-        row(&format!("the same but {} s after a step", SETTLE.as_secs()), &compared.attainment_steady);
+        row("attainment, steady load", &compared.attainment_steady);
         row("p50 (ms)", &compared.p50_ms);
         row("p99 (ms)", &compared.p99_ms);
+        let _ = writeln!(out, "  steady load: without the {} s after each step of the load", SETTLE.as_secs());
         let _ = writeln!(
             out,
             "\n  {:>7} {:>10} {:<9} {:<9} {:>8} {:>8}  groups",
