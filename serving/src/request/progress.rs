@@ -34,6 +34,8 @@ impl Iterator for Split {
     }
 }
 
+/// Example: a credit of 10 for three children is split into 4, 3 and 3.
+///
 /// Splits a query's credit among its `children` (at least one). `None` if there are more children than credit: then the
 /// query must fail, because nothing would wait for a child without credit.
 #[must_use]

@@ -102,6 +102,8 @@ impl Windows {
 }
 
 /// The largest number of arrivals in any window of each length, of a whole trace.
+///
+/// Example: ten arrivals per second at equal gaps have the counts 1, 2 and 4 in windows of 0.1, 0.2 and 0.4 s.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope {
     service: Span,
