@@ -1,9 +1,9 @@
 //! The policies that serve requests, as machines without I/O.
 //!
 //! What belongs here: every decision between a request's arrival and its answer, that is queueing, batching, dropping,
-//! routing, completion and scaling. What never does: a runtime, threads, clocks, randomness of its own, hash maps, float
-//! time, or any knowledge of the driver. There are two drivers: the estimator with simulated time, and the agent with real
-//! time.
+//! routing, completion and scaling. The crate never contains a runtime, threads, clocks, randomness of its own, hash maps,
+//! float time, or any knowledge of the driver. There are two drivers: the estimator with simulated time, and the agent with
+//! real time.
 //!
 //! The contract of every machine: the driver calls `handle(now, input)`, then `poll_output` until it returns `None`. Then
 //! it arranges a `Tick` at the moment that `poll_timeout` names. `now` never goes backwards. Assertions check this

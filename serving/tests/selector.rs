@@ -67,7 +67,7 @@ fn without_active_variants_the_quickest_one_is_loaded() {
 }
 
 #[test]
-fn what_nothing_can_do_is_answered_with_the_nearest() {
+fn needs_that_nothing_meets_get_the_nearest_variant() {
     let mut selector = Selector::new(resnet());
     selector.add_worker(GPU, 8);
     assert_eq!(selector.select(T0, needs(0.7, 14.0)), Selected::Nearest { variant: 2 });
@@ -136,7 +136,7 @@ fn three_rules_add_workers_and_idle_ones_leave() {
 }
 
 #[test]
-fn what_was_sent_since_the_last_report_counts() {
+fn queries_sent_since_the_last_report_count() {
     let mut selector = Selector::new(resnet());
     let workers = [selector.add_worker(GPU, 8), selector.add_worker(GPU, 8)];
     workers.iter().for_each(|&w| selector.report(T0, w, 0.1, 0, &[seen(1, 10.0, 20.0)]));
@@ -157,20 +157,39 @@ fn what_was_sent_since_the_last_report_counts() {
     assert!(matches!(selector.select(later, Asked::Variant(1)), Selected::Serve { variant: 1, .. }));
 }
 
+/// The last report of a worker.
+struct Report {
+    hardware: u32,
+    utilisation: f64,
+    eighths_free: u32,
+    seen: Vec<Seen>,
+}
+
+/// A variant that is loaded on a worker.
+struct Loaded {
+    state: State,
+    variant: u32,
+    worker: u32,
+    load: f64,
+}
+
+/// A variant that a worker could load.
+struct Start {
+    done: Span,
+    utilisation: f64,
+    variant: u32,
+    worker: u32,
+}
+
 /// All variants on all workers, one by one.
-fn brute_force(
-    registered: &[Registered],
-    reports: &[(u32, f64, u32, Vec<Seen>)],
-    accuracy: f64,
-    latency: Span,
-) -> Selected {
+fn brute_force(registered: &[Registered], reports: &[Report], accuracy: f64, latency: Span) -> Selected {
     let fits: Vec<u32> = (0..registered.len() as u32)
         .filter(|&v| registered[v as usize].accuracy >= accuracy && registered[v as usize].inference <= latency)
         .collect();
     let of = |v: u32| &registered[v as usize];
     let mut loaded = Vec::new();
-    for (worker, (_, _, _, seen)) in (0..).zip(reports) {
-        for s in seen.iter().filter(|s| fits.contains(&s.variant)) {
+    for (worker, report) in (0..).zip(reports) {
+        for s in report.seen.iter().filter(|s| fits.contains(&s.variant)) {
             let load = s.served_qps / (of(s.variant).peak_qps * f64::from(s.replicas));
             let is_slow = s.inference.as_nanos() as f64 > DISTURBED * of(s.variant).inference.as_nanos() as f64;
             let state = if load >= 1.0 {
@@ -180,28 +199,30 @@ fn brute_force(
             } else {
                 State::Active
             };
-            loaded.push((state, s.variant, worker, load));
+            loaded.push(Loaded { state, variant: s.variant, worker, load });
         }
     }
     let price = |v: u32| of(v).price / of(v).peak_qps;
-    let done = |l: &(State, u32, u32, f64)| (of(l.1).inference, l.0);
-    loaded.sort_by(|a, b| price(a.1).total_cmp(&price(b.1)).then(a.0.cmp(&b.0)).then(a.3.total_cmp(&b.3)));
-    if let Some(&(state, variant, worker, _)) = loaded.iter().find(|l| l.0 == State::Active) {
+    let done = |l: &Loaded| (of(l.variant).inference, l.state);
+    let cheaper = |a: &Loaded, b: &Loaded| price(a.variant).total_cmp(&price(b.variant));
+    loaded.sort_by(|a, b| cheaper(a, b).then(a.state.cmp(&b.state)).then(a.load.total_cmp(&b.load)));
+    if let Some(&Loaded { state, variant, worker, .. }) = loaded.iter().find(|l| l.state == State::Active) {
         return Selected::Serve { variant, worker, state };
     }
     let mut starts = Vec::new();
     for &v in &fits {
-        for (worker, (hardware, utilisation, free, _)) in (0..).zip(reports) {
-            if *hardware == of(v).hardware && *free >= of(v).eighths {
-                starts.push((of(v).load + of(v).inference, *utilisation, v, worker));
+        for (worker, report) in (0..).zip(reports) {
+            if report.hardware == of(v).hardware && report.eighths_free >= of(v).eighths {
+                let done = of(v).load + of(v).inference;
+                starts.push(Start { done, utilisation: report.utilisation, variant: v, worker });
             }
         }
     }
-    starts.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    if let Some(&(_, _, variant, worker)) = starts.first() {
+    starts.sort_by(|a, b| a.done.cmp(&b.done).then(a.utilisation.total_cmp(&b.utilisation)));
+    if let Some(&Start { variant, worker, .. }) = starts.first() {
         return Selected::Load { variant, worker };
     }
-    if let Some(&(state, variant, worker, _)) = loaded.iter().min_by_key(|l| done(l)) {
+    if let Some(&Loaded { state, variant, worker, .. }) = loaded.iter().min_by_key(|l| done(l)) {
         return Selected::Serve { variant, worker, state };
     }
     let mut dear = fits;
@@ -230,7 +251,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn it_chooses_what_the_brute_force_chooses(
+    fn the_selector_agrees_with_a_brute_force(
         registered in prop::collection::vec(registered(), 1..9),
         drawn in prop::collection::vec(report(8), 1..5),
         accuracy in 0.0..1.0_f64,
@@ -240,12 +261,13 @@ proptest! {
         let mut reports = Vec::new();
         for (hardware, utilisation, free, seen) in drawn {
             let worker = selector.add_worker(hardware, free);
-            let seen: Vec<Seen> = seen.into_iter().filter(|s| (s.0 as usize) < registered.len()).map(|(variant, replicas, served_qps, slow)| {
+            let known = seen.into_iter().filter(|&(variant, ..)| (variant as usize) < registered.len());
+            let seen: Vec<Seen> = known.map(|(variant, replicas, served_qps, slow)| {
                 let inference = Span::from_millis(registered[variant as usize].inference.as_millis() * slow);
                 Seen { variant, replicas, served_qps, inference, queued: 0 }
             }).collect();
             selector.report(T0, worker, utilisation, free, &seen);
-            reports.push((hardware, utilisation, free, seen));
+            reports.push(Report { hardware, utilisation, eighths_free: free, seen });
         }
         let latency = Span::from_millis(latency);
         let chosen = selector.select(T0, Asked::Needs { application: 0, accuracy, latency });

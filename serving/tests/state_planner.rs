@@ -44,7 +44,7 @@ fn forward_ms(planner: &StatePlanner) -> Vec<u64> {
 }
 
 #[test]
-fn window_and_quantile_are_those_that_were_set() {
+fn window_and_quantile_follow_the_settings() {
     let after = |foresight: Foresight, periods: usize| {
         let mut planner = chain(Dropping::Pard).with_foresight(foresight);
         planner.observe(2, &mut seen(10, 6, 0));
@@ -130,8 +130,8 @@ fn play(dropping: Dropping, loads: &[u64]) -> Vec<bool> {
 
 #[test]
 fn priority_turns_outside_of_a_boundary_that_widens_with_bursts() {
-    // A throughput of 100. After a steady overload, eps is 0 at first: 80 is far below (mean 110, eps 0.14), 92 is not
-    // before the window has nothing else (eps 0.09, 0.12, 0.13, 0.09, 0).
+    // A throughput of 100. After a steady overload, eps is 0 at first. 80 is far below (mean 110, eps 0.14). 92 is not
+    // below until the window has nothing else (eps 0.09, 0.12, 0.13, 0.09, 0).
     assert_eq!(play(Dropping::Pard, &[120, 120, 120, 80]), [true, true, true, false]);
     let slowly = play(Dropping::Pard, &[120, 120, 120, 92, 92, 92, 92, 92]);
     assert_eq!(slowly, [true, true, true, true, true, true, true, false]);
@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_priority_is_that_of_the_rule_in_whole_numbers(loads in prop::collection::vec(1_u64..200, 1..30)) {
+    fn the_priority_follows_the_rule_in_whole_numbers(loads in prop::collection::vec(1_u64..200, 1..30)) {
         let rule = beyond_and_band(&loads);
         // Where a load lies on the boundary to the last bit, floats may take either side.
         prop_assume!(rule.iter().all(|(beyond, band)| beyond.abs() != *band));

@@ -1,4 +1,4 @@
-//! Scripts of the steward: what it hears and what is in force after.
+//! Scripts of the steward: its inputs, and the decision that is then in force.
 
 use apportion_domain::{Dropping, Moment, Span};
 use apportion_serving::ladder::Step;
@@ -37,7 +37,7 @@ fn config(demand_qps: f64) -> Config {
     Config { outline, routes: true, scaler: None }
 }
 
-/// Offers so many requests in one period, and ends it.
+/// Offers `count` requests in one period, and ends it.
 fn period(steward: &mut Steward, number: u64, count: u32) -> Option<Steering> {
     let bin = Moment::from_nanos((number - 1) * SECOND + SECOND / 2);
     steward.handle(bin, Input::Offered { bin, count });
@@ -64,8 +64,8 @@ fn tables_follow_the_load_up_at_once_and_down_slowly() {
         let steering = period(&mut steward, number, 50);
         seen.extend(steering.map(|s| (number, shares(&s, None, 0).len())));
     }
-    assert_eq!(seen.last().map(|s| s.1), Some(1), "half the load fits on the accurate group: {seen:?}");
-    assert!(seen[0].0 <= 2 && seen[0].1 == 2, "it does not fall at once: {seen:?}");
+    assert_eq!(seen.last().map(|&(_, groups)| groups), Some(1), "half the load fits on the accurate group: {seen:?}");
+    assert!(matches!(seen[0], (0..=2, 2)), "it does not fall at once: {seen:?}");
     period(&mut steward, 13, 200);
     let up = period(&mut steward, 14, 200).expect("others");
     assert_eq!(shares(&up, None, 0).len(), 2);
@@ -86,7 +86,7 @@ fn late_ticks_do_not_inflate_the_load() {
 }
 
 #[test]
-fn nothing_new_is_not_told() {
+fn a_steward_repeats_no_decision() {
     let mut steward = Steward::new(config(100.0), Moment::ZERO, 7).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.epoch), Some(8));
     assert_eq!(steward.poll_output(), None);
@@ -139,14 +139,14 @@ fn backups_have_spare_capacity_most_accurate_first() {
         last = period(&mut steward, number, 100).unwrap_or(last);
     }
     // Both groups of a task are used to what they are in the plan at most, so each has some to spare.
-    let groups: Vec<u32> = last.backup.iter().map(|b| b.0).collect();
+    let groups: Vec<u32> = last.backup.iter().map(|&(group, _)| group).collect();
     assert!(groups.iter().position(|&g| g == 0) < groups.iter().position(|&g| g == 2), "{groups:?}");
-    let spare = |group: u32| last.backup.iter().find(|b| b.0 == group).map_or(0.0, |b| b.1);
+    let spare = |group: u32| last.backup.iter().find(|&&(g, _)| g == group).map_or(0.0, |&(_, qps)| qps);
     assert!(spare(0) > 90.0, "all of the fast group: {:?}", last.backup);
 }
 
 #[test]
-fn views_are_told_where_the_policy_looks_at_them() {
+fn views_are_sent_where_the_policy_uses_them() {
     let mut of = Config { routes: false, ..config(100.0) };
     of.outline.dropping = Dropping::Pard;
     let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
@@ -237,7 +237,7 @@ fn a_steward_inherits_load_and_fan_out() {
 }
 
 #[test]
-fn after_a_pause_the_load_is_spread_over_it() {
+fn load_after_a_pause_is_spread_over_the_pause() {
     let mut steward = Steward::new(config(100.0), Moment::ZERO, 0).expect("few paths");
     steward.handle(Moment::ZERO, Input::Offered { bin: Moment::ZERO, count: 1_000 });
     steward.handle(Moment::from_nanos(10 * SECOND), Input::Tick);
@@ -283,10 +283,11 @@ proptest! {
         servers.iter_mut().filter(|s| s.task > 0).for_each(|s| s.fanout.clear());
         let routed = route(&graph, &servers, demand_qps);
         for table in &routed.tables {
-            let sum: f64 = table.entries.iter().map(|e| e.1).sum();
+            let sum: f64 = table.entries.iter().map(|&(_, share)| share).sum();
             prop_assert!((sum - 1.0).abs() < 1e-9);
-            prop_assert!(table.entries.iter().all(|e| servers[e.0 as usize].task == table.to_task as usize));
-            prop_assert!(table.entries.windows(2).all(|w| servers[w[0].0 as usize].accuracy >= servers[w[1].0 as usize].accuracy));
+            let to: Vec<&Server> = table.entries.iter().map(|&(group, _)| &servers[group as usize]).collect();
+            prop_assert!(to.iter().all(|s| s.task == table.to_task as usize));
+            prop_assert!(to.windows(2).all(|w| w[0].accuracy >= w[1].accuracy));
         }
         let capacity = |task: usize| servers.iter().filter(|s| s.task == task).map(|s| s.capacity_qps).sum::<f64>();
         let sent = |task: usize| {
@@ -308,7 +309,7 @@ proptest! {
 }
 
 #[test]
-fn its_period_is_that_of_the_module_states() {
+fn the_stewards_period_equals_the_module_states_period() {
     assert_eq!(PERIOD, apportion_serving::modules::PERIOD);
     let steward = Steward::new(config(1.0), Moment::ZERO, 0).expect("few paths");
     assert_eq!(steward.poll_timeout(), Moment::ZERO + PERIOD, "without a tuner it wakes once a period");

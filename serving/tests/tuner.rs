@@ -33,7 +33,7 @@ fn the_envelope_of_even_arrivals_is_rate_times_window() {
 }
 
 #[test]
-fn what_the_sample_has_seen_changes_nothing() {
+fn bursts_within_the_sample_change_nothing() {
     let mut tuner = Tuner::new(&steady(), vec![task(1.0, 5.0, 0.5)], vec![4]);
     for i in 0..600 {
         tuner.arrived(at_ms(i * 100), 1);
@@ -56,7 +56,7 @@ fn a_burst_scales_up_at_once() {
 }
 
 #[test]
-fn it_scales_down_after_fifteen_stable_seconds() {
+fn scale_down_follows_fifteen_stable_seconds() {
     let tasks = vec![task(1.0, 5.0, 0.5), task(1.0, 10.0, 0.25)];
     let mut tuner = Tuner::new(&steady(), tasks, vec![4, 4]);
     tuner.arrived(at_ms(1_000), 2);
@@ -110,7 +110,7 @@ fn exact(length: u64, arrivals: &[Moment]) -> u64 {
 
 proptest! {
     #[test]
-    fn the_envelope_is_what_the_obvious_count_gives(
+    fn the_envelope_equals_an_obvious_count(
         service_us in 500_u64..200_000,
         gaps in prop::collection::vec(prop_oneof![6 => 0_u64..3_000, 3 => 0_u64..400_000, 1 => 0_u64..90_000_000], 0..120),
     ) {

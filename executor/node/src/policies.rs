@@ -59,8 +59,8 @@ impl Pipeline {
         let batcher = Batcher::of(self.serving.batching, group.batch as u32, reserve);
         let service = (1..=group.batch).map(|size| Span::from_nanos(group.latency_ns(size))).collect();
         let station = Station::new(1, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
-        let station = station.apart(|query: &Handle| query.kind);
-        let station = if StatePlanner::needs(dropping).1 { station.monitored() } else { station };
+        let station = station.with_kinds(|query: &Handle| query.kind);
+        let station = if StatePlanner::needs_measurements(dropping) { station.monitored() } else { station };
         if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }
     }
 

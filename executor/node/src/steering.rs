@@ -46,7 +46,7 @@ impl Pipeline {
     #[must_use]
     pub fn is_steered(&self, has_spare: bool) -> bool {
         let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
-        routes || StatePlanner::needs(self.serving.dropping).1 || self.scales(has_spare)
+        routes || StatePlanner::needs_measurements(self.serving.dropping) || self.scales(has_spare)
     }
 
     /// Queries that one query of a group makes at each child of its task.
@@ -75,7 +75,7 @@ impl Pipeline {
     #[must_use]
     pub fn outline(&self) -> Outline {
         let after = |t: &crate::layout::Task| t.children.iter().chain(&t.delays).map(|e| e.to).collect();
-        let group = |(_, g, replicas): &(u64, &Group, u32)| outline::Group {
+        let group = |(_, g, replicas): &(u64, &Group, u32)| outline::PlannedGroup {
             task: g.task,
             accuracy: g.accuracy,
             replica_qps: g.capacity_qps(),

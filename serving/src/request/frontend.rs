@@ -2,7 +2,7 @@
 
 use crate::request::progress::{CREDIT_ROOT, Outcome, Progress, Split, split};
 use crate::station::dropper::DropReason;
-use apportion_domain::{Moment, RequestId};
+use apportion_domain::{Moment, Partial, RequestId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// An event at an ingress.
@@ -54,7 +54,7 @@ pub enum Input {
     Tick,
 }
 
-/// What an ingress asks of its driver.
+/// An instruction of an ingress to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The request was not taken: as many are open as may be.
@@ -66,7 +66,7 @@ pub enum Output {
     Answer {
         /// The request.
         request: RequestId,
-        /// What it came to.
+        /// Its outcome.
         outcome: Outcome,
         /// Why, unless it was answered.
         cause: Option<Cause>,
@@ -110,15 +110,15 @@ pub struct Frontend {
     give_ups: BTreeSet<(Moment, RequestId)>,
     outputs: VecDeque<Output>,
     requests_max: usize,
-    partial: bool,
+    partial: Partial,
     now: Moment,
 }
 
 impl Frontend {
-    /// An ingress that holds at most `requests_max` open requests. With `partial`, dropped parts are left out of the
-    /// answer.
+    /// An ingress that holds at most `requests_max` open requests. Under [`Partial::Allow`] dropped parts are left out of
+    /// the answer. Under [`Partial::Deny`] the first dropped part drops its request.
     #[must_use]
-    pub fn new(requests_max: usize, partial: bool) -> Self {
+    pub fn new(requests_max: usize, partial: Partial) -> Self {
         let (open, give_ups) = (BTreeMap::new(), BTreeSet::new());
         Self { open, give_ups, outputs: VecDeque::new(), requests_max, partial, now: Moment::ZERO }
     }
@@ -154,7 +154,7 @@ impl Frontend {
             }
             Input::Dropped { request, credit, reason } => {
                 self.returned(request, credit, |p| p.dropped(now, credit, reason));
-                if !self.partial && self.open.contains_key(&request) {
+                if self.partial == Partial::Deny && self.open.contains_key(&request) {
                     self.answer(request, Outcome::Dropped, Some(Cause::Dropped(reason)));
                 }
             }

@@ -5,7 +5,7 @@
 //! The request has ended exactly when all credit is back, in any order of arrival, so only leaves report.
 
 use crate::station::dropper::DropReason;
-use apportion_domain::Moment;
+use apportion_domain::{Moment, Partial};
 
 /// Credit of a whole request.
 pub const CREDIT_ROOT: u64 = 1 << 62;
@@ -34,6 +34,8 @@ impl Iterator for Split {
     }
 }
 
+/// Example: a credit of 10 for three children is split into 4, 3 and 3.
+///
 /// Splits a query's credit among its `children` (at least one). `None` if there are more children than credit: then the
 /// query must fail, because nothing would wait for a child without credit.
 #[must_use]
@@ -149,14 +151,14 @@ impl Progress {
         self.dropped
     }
 
-    /// The outcome of the request if nothing more happens. With `partial`, dropped parts are left out of the answer, and
-    /// the request counts as dropped only if no part is left.
+    /// The outcome of the request if nothing more happens. Under [`Partial::Allow`] dropped parts are left out of the
+    /// answer, and the request counts as dropped only if no part is left.
     #[inline]
     #[must_use]
-    pub fn outcome(&self, deadline: Moment, partial: bool) -> Outcome {
+    pub fn outcome(&self, deadline: Moment, partial: Partial) -> Outcome {
         if self.failed {
             Outcome::Failed
-        } else if self.dropped.is_some() && !(partial && self.leaves > 0) {
+        } else if self.dropped.is_some() && !(partial == Partial::Allow && self.leaves > 0) {
             Outcome::Dropped
         } else if self.end <= deadline {
             Outcome::Ok

@@ -6,13 +6,13 @@ use apportion_domain::{
     TaskIndex, VariantIndex,
 };
 
-/// An assignment names what the pipeline or the problem does not have.
+/// An assignment has a name that the pipeline or the problem does not know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{group}: {unknown}")]
 pub struct UnknownGroup {
     /// The group as the plan names it.
     pub group: GroupName,
-    /// What of it is unknown.
+    /// The unknown part of it.
     pub unknown: &'static str,
 }
 
@@ -63,7 +63,7 @@ pub fn server(pipeline: &Pipeline, hardware: &[Hardware], a: &Assignment) -> Res
 /// a plan. Groups of one task with the capacity to spare come most accurate first.
 ///
 /// # Errors
-/// If an assignment names what the pipeline or the hardware does not have.
+/// If an assignment has a name that the pipeline or the hardware does not know.
 pub fn most_accurate_first(
     pipeline: &Pipeline,
     hardware: &[Hardware],

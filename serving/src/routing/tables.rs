@@ -45,8 +45,15 @@ pub struct Tables {
     pub tables: Vec<Table>,
     /// Capacity left by group, in queries per second.
     pub left_qps: Vec<f64>,
-    /// What the tables send to each group, in queries per second.
+    /// The load that the tables send to each group, in queries per second.
     pub incoming_qps: Vec<f64>,
+}
+
+/// The part of a sender's queries that a group gets.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    group: usize,
+    qps: f64,
 }
 
 struct Routing<'a> {
@@ -65,9 +72,9 @@ struct Routing<'a> {
 /// Tables for a demand at the root (Loki section 5.1, Algorithm 1). The algorithm's workers are here whole groups, whose
 /// replicas are alike; a group of capacity 0 gets nothing.
 ///
-/// Where demand exceeds the capacity of a task, the paper leaves the rest without a target; here it is spread in proportion
-/// to capacity, so that a table's shares always sum to 1. A group that no traffic reaches gets a table too, in proportion
-/// to capacity, for queries that are rerouted to it.
+/// Where demand exceeds the capacity of a task, the paper leaves the rest without a target. Here the rest is spread in
+/// proportion to capacity, so that a table's shares always sum to 1. A group that no traffic reaches gets a table too, in
+/// proportion to capacity, for queries that are rerouted to it.
 #[must_use]
 pub fn route(graph: &Graph, servers: &[Server], demand_qps: f64) -> Tables {
     let mut of_task = vec![Vec::new(); graph.children.len()];
@@ -77,11 +84,11 @@ pub fn route(graph: &Graph, servers: &[Server], demand_qps: f64) -> Tables {
     for of_task in &mut of_task {
         of_task.sort_by(|&a, &b| servers[b].accuracy.total_cmp(&servers[a].accuracy));
     }
-    let parts = |of: &Vec<usize>| of.iter().map(|&g| (g, servers[g].capacity_qps)).collect::<Vec<_>>();
+    let parts = |of: &Vec<usize>| of.iter().map(|&g| Part { group: g, qps: servers[g].capacity_qps }).collect::<Vec<_>>();
     let mut routing = Routing {
         servers,
         idle: of_task.iter().map(|of| shares(&parts(of))).collect(),
-        capacity_qps: of_task.iter().map(|of| parts(of).iter().map(|p| p.1).sum()).collect(),
+        capacity_qps: of_task.iter().map(|of| of.iter().map(|&g| servers[g].capacity_qps).sum()).collect(),
         first: vec![0; of_task.len()],
         of_task,
         incoming_qps: vec![0.0; servers.len()],
@@ -120,7 +127,7 @@ impl Routing<'_> {
             let part = rest.min(*left).max(0.0);
             rest -= part;
             *left -= part;
-            parts.push((to[at], part));
+            parts.push(Part { group: to[at], qps: part });
             if *left > 0.0 {
                 break;
             }
@@ -130,18 +137,19 @@ impl Routing<'_> {
         if rest > SLACK * outgoing_qps {
             let capacity = self.capacity_qps[task];
             let given = std::mem::take(&mut parts);
-            let before = |g: usize| given.iter().find(|p| p.0 == g).map_or(0.0, |p| p.1);
-            parts = to.iter().map(|&g| (g, before(g) + rest * self.servers[g].capacity_qps / capacity)).collect();
+            let before = |g: usize| given.iter().find(|p| p.group == g).map_or(0.0, |p| p.qps);
+            let part = |&g: &usize| Part { group: g, qps: before(g) + rest * self.servers[g].capacity_qps / capacity };
+            parts = to.iter().map(part).collect();
         }
-        let total: f64 = parts.iter().map(|p| p.1).sum();
-        parts.retain(|p| p.1 > SLACK * total);
-        parts.iter().for_each(|&(group, part)| self.incoming_qps[group] += part);
+        let total: f64 = parts.iter().map(|p| p.qps).sum();
+        parts.retain(|p| p.qps > SLACK * total);
+        parts.iter().for_each(|p| self.incoming_qps[p.group] += p.qps);
         shares(&parts)
     }
 }
 
 /// Parts as shares that sum to 1.
-fn shares(parts: &[(usize, f64)]) -> Vec<(u32, f64)> {
-    let total: f64 = parts.iter().map(|p| p.1).sum();
-    parts.iter().map(|&(group, part)| (group as u32, part / total)).collect()
+fn shares(parts: &[Part]) -> Vec<(u32, f64)> {
+    let total: f64 = parts.iter().map(|p| p.qps).sum();
+    parts.iter().map(|p| (p.group as u32, p.qps / total)).collect()
 }

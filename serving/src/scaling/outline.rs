@@ -4,11 +4,9 @@
 
 use crate::routing::most_accurate_first::{UnknownGroup, graph, server};
 use crate::routing::tables::Graph;
-use crate::scaling::state_planner::{Module, StatePlanner, TooManyPaths};
+use crate::scaling::state_planner::{Module, Staffing, StatePlanner, TooManyPaths};
 use crate::scaling::tuner::{Envelope, TunedTask, Tuner};
 use apportion_domain::{Assignment, Dropping, Hardware, Pipeline, PipelinePlan, Span, TaskIndex};
-
-pub use self::PlannedGroup as Group;
 
 /// One group of the plan, in numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +64,7 @@ impl Outline {
     /// Of a pipeline's part of a plan; groups are its assignments with replicas, in that order.
     ///
     /// # Errors
-    /// If an assignment names what the pipeline or the hardware does not have.
+    /// If an assignment has a name that the pipeline or the hardware does not know.
     pub fn of(pipeline: &Pipeline, hardware: &[Hardware], part: &PipelinePlan) -> Result<Self, UnknownGroup> {
         let group = |a: &Assignment| {
             let one = server(pipeline, hardware, &Assignment { replicas: 1, ..a.clone() })?;
@@ -97,13 +95,25 @@ impl Outline {
         self.groups.iter().filter(move |g| g.task == task)
     }
 
+    /// A task whose groups have these `replicas`, by group.
+    #[must_use]
+    pub fn staffing(&self, replicas: &[u32], task: usize) -> Staffing {
+        let of_task = self.groups.iter().zip(replicas).filter(|(g, _)| g.task == task);
+        let staffing = |(g, &n): (&PlannedGroup, &u32)| {
+            let throughput_qps = g.replica_qps * f64::from(n);
+            Staffing { execution: g.execution, throughput_qps }
+        };
+        Staffing::together(of_task.map(staffing))
+    }
+
     /// Time of a full batch of a task's slowest group.
     fn slowest(&self, task: usize) -> Span {
         self.of_task(task).map(|g| g.execution).max().unwrap_or(Span::ZERO)
     }
 
-    /// By task, the longest way from its end to the end of the pipeline, with the hop charge of each task's slowest group
-    /// (the latency rule `task_budget`): what the batching discipline `wait_until` leaves to later tasks.
+    /// By task, the time that the batching discipline `wait_until` leaves to later tasks. It is the longest way from the
+    /// task's end to the end of the pipeline, with the hop charge of each task's slowest group (the latency rule
+    /// `task_budget`).
     #[must_use]
     pub fn reserves(&self) -> Vec<Span> {
         let charge = |task: usize| match self.slowest(task) {
@@ -125,12 +135,12 @@ impl Outline {
     /// # Errors
     /// If the pipeline has too many paths for them.
     pub fn state_planner(&self) -> Result<Option<StatePlanner>, TooManyPaths> {
-        if !StatePlanner::needs(self.dropping).0 {
+        if !StatePlanner::needs_views(self.dropping) {
             return Ok(None);
         }
         let planned: Vec<u32> = self.groups.iter().map(|g| g.replicas).collect();
         let module = |(task, after): (usize, &Vec<usize>)| {
-            let (execution, throughput_qps) = staffed(&self.groups, &planned, task);
+            let Staffing { execution, throughput_qps } = self.staffing(&planned, task);
             Module { execution, throughput_qps, after: after.clone() }
         };
         let modules = self.after.iter().enumerate().map(module).collect();
@@ -200,23 +210,4 @@ impl Outline {
             |g: &PlannedGroup| f64::from(by_task[g.task]) * f64::from(g.replicas) / f64::from(planned[g.task].max(1));
         self.groups.iter().map(|g| (part(g) - 1e-9).ceil().max(1.0) as u32).collect()
     }
-}
-
-/// Mean batch time of a task, weighted by capacity, and the throughput of these replicas of its groups, in queries per
-/// second.
-#[must_use]
-pub fn staffed(groups: &[PlannedGroup], replicas: &[u32], task: usize) -> (Span, f64) {
-    let of_task = groups.iter().zip(replicas).filter(|(g, _)| g.task == task);
-    provided(of_task.map(|(g, &n)| (g.execution, g.replica_qps * f64::from(n))))
-}
-
-/// Mean batch time of groups with these times and capacities in queries per second, weighted by capacity, and the sum of
-/// the capacities.
-pub fn provided(groups: impl Iterator<Item = (Span, f64)>) -> (Span, f64) {
-    let (mut sum, mut throughput_qps) = (0.0, 0.0);
-    for (execution, capacity_qps) in groups {
-        throughput_qps += capacity_qps;
-        sum += execution.as_millis() * capacity_qps;
-    }
-    (Span::from_millis(if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 }), throughput_qps)
 }

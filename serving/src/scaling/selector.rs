@@ -23,8 +23,6 @@ pub const OFFLINE_UTILISATION_MAX: f64 = 0.4;
 pub const UTILISATION_MAX: f64 = 0.8;
 /// Another worker is wanted if more of them have overloaded variants (section 4.2.3, rule 3).
 pub const OVERLOADED_MAX: f64 = 0.8;
-/// How often workers report (section 5).
-pub const REPORT_PERIOD: Span = Span::from_nanos(2_000_000_000);
 
 /// A variant on a hardware type, as it was registered and profiled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,9 +139,7 @@ pub struct Move {
 struct Worker {
     hardware: u32,
     eighths_free: u32,
-    utilisation: f64,
-    /// No variant here is slower than profiled.
-    is_calm: bool,
+    load: WorkerLoad,
     is_up: bool,
 }
 
@@ -160,6 +156,16 @@ struct Placed {
     each: Span,
 }
 
+/// Where a query would be served.
+#[derive(Clone, Copy, Debug)]
+struct Placement {
+    serve: Selected,
+    /// When it would be done.
+    done: Moment,
+    /// The variant's state there.
+    state: State,
+}
+
 #[derive(Clone, Debug)]
 struct Variant {
     registered: Registered,
@@ -167,15 +173,26 @@ struct Variant {
     placed: Vec<Placed>,
 }
 
-/// Whether a worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower than
-/// profiled.
-#[must_use]
-pub fn may_run_offline(utilisation: f64, is_calm: bool) -> bool {
-    is_calm && utilisation < OFFLINE_UTILISATION_MAX
+/// The load of a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerLoad {
+    /// Busy device time over all device time, 0 to 1.
+    pub utilisation: f64,
+    /// Whether no variant there is slower than profiled.
+    pub is_calm: bool,
 }
 
-/// Whether a variant that serves this part of its peak throughput, in batches that take this much longer than profiled, is
-/// disturbed by others (figure 4): it is slower than profiled though it is not overloaded.
+impl WorkerLoad {
+    /// Whether the worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower
+    /// than profiled.
+    #[must_use]
+    pub fn allows_offline(self) -> bool {
+        self.is_calm && self.utilisation < OFFLINE_UTILISATION_MAX
+    }
+}
+
+/// Whether others disturb a variant (figure 4): it is slower than profiled though it is not overloaded. `load` is its
+/// throughput over its peak throughput. `slowness` is the time of its batches over the profiled time.
 #[must_use]
 pub fn is_disturbed(load: f64, slowness: f64) -> bool {
     load < PEAK && slowness > DISTURBED
@@ -214,12 +231,13 @@ impl Selector {
 
     /// Adds a worker with these free eighths of devices. Returns its number.
     pub fn add_worker(&mut self, hardware: u32, eighths: u32) -> u32 {
-        self.workers.push(Worker { hardware, eighths_free: eighths, utilisation: 0.0, is_calm: true, is_up: true });
-        self.look_for_room(hardware);
+        let load = WorkerLoad { utilisation: 0.0, is_calm: true };
+        self.workers.push(Worker { hardware, eighths_free: eighths, load, is_up: true });
+        self.update_room(hardware);
         self.workers.len() as u32 - 1
     }
 
-    fn look_for_room(&mut self, hardware: u32) {
+    fn update_room(&mut self, hardware: u32) {
         let of_type = self.workers.iter().filter(|w| w.hardware == hardware && w.is_up);
         let most = of_type.map(|w| w.eighths_free).max().unwrap_or(0);
         let at = hardware as usize;
@@ -231,7 +249,7 @@ impl Selector {
     pub fn remove_worker(&mut self, worker: u32) {
         self.workers[worker as usize].is_up = false;
         self.variants.iter_mut().for_each(|v| v.placed.retain(|p| p.worker != worker));
-        self.look_for_room(self.workers[worker as usize].hardware);
+        self.update_room(self.workers[worker as usize].hardware);
     }
 
     /// A worker's report: its utilisation (0 to 1), its free eighths, and all variants that are loaded there.
@@ -266,9 +284,9 @@ impl Selector {
             }
         }
         let of = &mut self.workers[worker as usize];
-        (of.utilisation, of.eighths_free, of.is_calm) = (utilisation, eighths_free, is_calm);
+        (of.load, of.eighths_free) = (WorkerLoad { utilisation, is_calm }, eighths_free);
         let hardware = of.hardware;
-        self.look_for_room(hardware);
+        self.update_room(hardware);
     }
 
     /// The state of a variant on a worker.
@@ -288,9 +306,10 @@ impl Selector {
         let selected = match asked {
             Asked::Variant(variant) if variant as usize >= self.variants.len() => Selected::Unknown,
             Asked::Variant(variant) => {
-                let active = self.placed(now, variant, |p| p.state == State::Active);
-                let other = || self.load(variant).or_else(|| self.placed(now, variant, |_| true).map(|p| p.0));
-                active.map(|p| p.0).or_else(other).unwrap_or(Selected::NoRoom { variant })
+                let active = self.best_placement(now, variant, |p| p.state == State::Active);
+                let other =
+                    || self.place_to_load(variant).or_else(|| self.best_placement(now, variant, |_| true).map(|p| p.serve));
+                active.map(|p| p.serve).or_else(other).unwrap_or(Selected::NoRoom { variant })
             }
             Asked::Needs { application, accuracy, latency } => self.select_for(now, application, accuracy, latency),
         };
@@ -312,18 +331,18 @@ impl Selector {
         let in_time = |variant: u32| {
             let wait =
                 Span::from_nanos(latency.as_nanos() - self.variants[variant as usize].registered.inference.as_nanos());
-            self.placed(now, variant, |p| p.state == State::Active && p.free <= now + wait)
+            self.best_placement(now, variant, |p| p.state == State::Active && p.free <= now + wait)
         };
-        if let Some((serve, _)) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
-            return serve;
+        if let Some(placement) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
+            return placement.serve;
         }
         // Overloaded and disturbed variants are not taken while another variant can be loaded.
-        if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.load(v)) {
+        if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.place_to_load(v)) {
             return load;
         }
-        let loaded = by_price.iter().filter(fits).filter_map(|&v| self.placed(now, v, |_| true));
-        if let Some((serve, _)) = loaded.min_by_key(|(_, done)| *done) {
-            return serve;
+        let loaded = by_price.iter().filter(fits).filter_map(|&v| self.best_placement(now, v, |_| true));
+        if let Some(placement) = loaded.min_by_key(|p| (p.done, p.state)) {
+            return placement.serve;
         }
         match by_price.iter().find(fits) {
             Some(&variant) => Selected::NoRoom { variant },
@@ -331,9 +350,9 @@ impl Selector {
         }
     }
 
-    /// Where a variant is loaded in an acceptable state and will be done first, and when; among equals by state, then by
-    /// the load that was reported.
-    fn placed(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<(Selected, (Moment, State))> {
+    /// The accepted place of a variant where a query is done first; among equals by state, then by the load that was
+    /// reported.
+    fn best_placement(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<Placement> {
         let of = &self.variants[variant as usize];
         let order = |a: &&Placed, b: &&Placed| {
             let key = |p: &Placed| (p.free.max(now), p.state);
@@ -341,11 +360,10 @@ impl Selector {
         };
         let best = of.placed.iter().filter(|p| accepts(p)).min_by(order)?;
         let serve = Selected::Serve { variant, worker: best.worker, state: best.state };
-        Some((serve, (best.free.max(now) + of.registered.inference, best.state)))
+        Some(Placement { serve, done: best.free.max(now) + of.registered.inference, state: best.state })
     }
 
-    /// The variant that misses what is asked for by the smallest part: accuracy below, time above, each relative to what
-    /// was asked.
+    /// The variant that misses the needs by the smallest part: accuracy below, time above, each relative to the need.
     fn nearest(&self, among: &[u32], accuracy: f64, latency: Span) -> u32 {
         let asked = (latency.as_nanos() as f64).max(1.0);
         let miss = |v: u32| {
@@ -357,26 +375,26 @@ impl Selector {
         among.iter().copied().min_by(|&a, &b| miss(a).total_cmp(&miss(b))).expect("an application with variants")
     }
 
-    fn load(&self, variant: u32) -> Option<Selected> {
+    fn place_to_load(&self, variant: u32) -> Option<Selected> {
         let r = &self.variants[variant as usize].registered;
         if self.room.get(r.hardware as usize).is_none_or(|&room| room < r.eighths) {
             return None;
         }
-        let worker = self.roomy(r, None)?;
+        let worker = self.least_used_with_room(r, None)?;
         Some(Selected::Load { variant, worker })
     }
 
-    /// The least used worker with room for one more replica.
-    fn roomy(&self, r: &Registered, not: Option<u32>) -> Option<u32> {
+    /// The least used worker with room for one more replica, other than `not`.
+    fn least_used_with_room(&self, r: &Registered, not: Option<u32>) -> Option<u32> {
         let has_room = |(at, w): &(u32, &Worker)| {
             w.is_up && w.hardware == r.hardware && w.eighths_free >= r.eighths && Some(*at) != not
         };
         let least = (0..).zip(&self.workers).filter(has_room);
-        least.min_by(|a, b| a.1.utilisation.total_cmp(&b.1.utilisation)).map(|(at, _)| at)
+        least.min_by(|(_, a), (_, b)| a.load.utilisation.total_cmp(&b.load.utilisation)).map(|(at, _)| at)
     }
 
-    /// Disturbed replicas and where they should go (section 4, "mitigating performance degradation"): at most one for each
-    /// worker that they come from and go to, so that what was reported is still true when they move.
+    /// Disturbed replicas and where they should go (section 4, "mitigating performance degradation"). Each worker is the
+    /// source or the goal of at most one move, so that its report is still true when a replica moves.
     #[must_use]
     pub fn moves(&self) -> Vec<Move> {
         let mut is_touched = vec![false; self.workers.len()];
@@ -386,7 +404,7 @@ impl Selector {
                 let from = placed.worker;
                 let home = &self.workers[from as usize];
                 let stays = home.eighths_free >= of.registered.eighths;
-                let to = if stays { Some(from) } else { self.roomy(&of.registered, Some(from)) };
+                let to = if stays { Some(from) } else { self.least_used_with_room(&of.registered, Some(from)) };
                 let Some(to) = to.filter(|&to| !is_touched[from as usize] && !is_touched[to as usize]) else { continue };
                 is_touched[from as usize] = true;
                 is_touched[to as usize] = true;
@@ -396,11 +414,11 @@ impl Selector {
         moves
     }
 
-    /// Whether a worker may run offline queries now, by [`may_run_offline`].
+    /// Whether a worker may run offline queries now, by [`WorkerLoad::allows_offline`].
     #[must_use]
     pub fn runs_offline(&self, worker: u32) -> bool {
         let w = &self.workers[worker as usize];
-        w.is_up && may_run_offline(w.utilisation, w.is_calm)
+        w.is_up && w.load.allows_offline()
     }
 
     /// Hardware types of which another worker is wanted (section 4.2.3).
@@ -417,7 +435,7 @@ impl Selector {
         let is_overloaded = overloaded.len() as f64 > OVERLOADED_MAX * up().count() as f64;
         let wants = |&hardware: &u32| {
             let of_type = || up().filter(move |(_, w)| w.hardware == hardware);
-            let is_used = of_type().all(|(_, w)| w.utilisation > UTILISATION_MAX);
+            let is_used = of_type().all(|(_, w)| w.load.utilisation > UTILISATION_MAX);
             let is_disturbed = |v: &Variant| v.placed.iter().all(|p| p.state == State::Interfered);
             let mut loaded = self.variants.iter().filter(|v| v.registered.hardware == hardware && !v.placed.is_empty());
             let is_any = self.variants.iter().any(|v| v.registered.hardware == hardware && !v.placed.is_empty());

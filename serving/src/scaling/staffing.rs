@@ -13,6 +13,8 @@ pub struct Want {
     pub eighths: u64,
 }
 
+/// Example: two groups have one replica each and want five. With three free devices they get three and two.
+///
 /// Replicas of each group, at least the present number and at most the wanted one. Devices are given one at a time, to the
 /// group with the smallest part of its wanted replicas whose pool has room; among equals to the first. A pipeline is as
 /// fast as its slowest task, so one task gains nothing while another has too little.

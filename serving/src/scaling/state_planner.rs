@@ -27,7 +27,7 @@ pub const PATHS_MAX: usize = 1_024;
 /// `pard-oc`: a task is overloaded if queries queue for longer on average. The paper's thresholds are lost in our copy;
 /// this and the two steps below are those of the method that it takes over (DAGOR, SoCC'18).
 pub const OVERLOAD_QUEUEING: Span = Span::from_nanos(20_000_000);
-/// `pard-oc`: what is admitted after an overloaded period, in parts of what was before.
+/// `pard-oc`: the admitted part after an overloaded period, over the admitted part before.
 const ADMIT_LESS: f64 = 0.95;
 /// `pard-oc`: the same after another period.
 const ADMIT_MORE: f64 = 1.01;
@@ -60,6 +60,28 @@ pub struct Module {
     pub after: Vec<usize>,
 }
 
+/// The replicas of a group, or of a whole task, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Staffing {
+    /// Time of a full batch; of several groups the mean, weighted by throughput.
+    pub execution: Span,
+    /// Throughput of all replicas with full batches, in queries per second.
+    pub throughput_qps: f64,
+}
+
+impl Staffing {
+    /// Of several groups together. Without throughput the execution is zero.
+    pub fn together(groups: impl Iterator<Item = Self>) -> Self {
+        let (mut sum, mut throughput_qps) = (0.0, 0.0);
+        for group in groups {
+            throughput_qps += group.throughput_qps;
+            sum += group.execution.as_millis() * group.throughput_qps;
+        }
+        let mean_ms = if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 };
+        Self { execution: Span::from_millis(mean_ms), throughput_qps }
+    }
+}
+
 /// There are more than [`PATHS_MAX`] paths from some task to the end of the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {PATHS_MAX} paths from one task to the end")]
@@ -85,7 +107,7 @@ struct State {
     periods: usize,
     waits: Vec<Span>,
     next_wait: usize,
-    /// `pard-oc`: what the task itself would admit.
+    /// `pard-oc`: the part that the task itself would admit.
     level: f64,
     view: View,
     /// Each path to the end, without the task itself.
@@ -106,22 +128,29 @@ pub struct StatePlanner {
 }
 
 impl StatePlanner {
-    /// Whether stations under this policy need views, and whether these change.
+    /// Whether stations under this policy need views.
     #[must_use]
-    pub fn needs(dropping: Dropping) -> (bool, bool) {
-        match dropping {
-            Dropping::Naive | Dropping::LastTask | Dropping::PerTask | Dropping::Reroute | Dropping::Nexus => {
-                (false, false)
-            }
-            Dropping::ClipperPlusPlus | Dropping::PerTaskAhead | Dropping::RerouteAhead => (true, false),
-            _ => (true, true),
-        }
+    pub fn needs_views(dropping: Dropping) -> bool {
+        let is_served_without = matches!(
+            dropping,
+            Dropping::Naive | Dropping::LastTask | Dropping::PerTask | Dropping::Reroute | Dropping::Nexus
+        );
+        !is_served_without
+    }
+
+    /// Whether the views under this policy follow measurements, so that stations need monitors and views change with the
+    /// load. Other views only change with the plan.
+    #[must_use]
+    pub fn needs_measurements(dropping: Dropping) -> bool {
+        let has_fixed_views =
+            matches!(dropping, Dropping::ClipperPlusPlus | Dropping::PerTaskAhead | Dropping::RerouteAhead);
+        Self::needs_views(dropping) && !has_fixed_views
     }
 
     /// Whether stations under this policy keep their queue by remaining time.
     #[must_use]
     pub fn sorts(dropping: Dropping) -> bool {
-        Self::needs(dropping).1 && dropping != Dropping::PardFcfs
+        Self::needs_measurements(dropping) && dropping != Dropping::PardFcfs
     }
 
     /// Of a pipeline whose requests may take `slo` and whose hops take `network`. `modules` are in any order, without a
@@ -183,10 +212,11 @@ impl StatePlanner {
         self.states[module].view
     }
 
-    /// Sets the batch time and the throughput of a task's replicas, as in [`Module`].
-    pub fn staff(&mut self, module: usize, execution: Span, throughput_qps: f64) {
+    /// Sets the batch time and the throughput of a task's replicas, as in [`Module`]. Another view follows at the end of the
+    /// period.
+    pub fn staff(&mut self, module: usize, staffing: Staffing) {
         let of = &mut self.states[module].module;
-        (of.execution, of.throughput_qps) = (execution, throughput_qps);
+        (of.execution, of.throughput_qps) = (staffing.execution, staffing.throughput_qps);
     }
 
     /// Takes the measurements of a station of a task in this period, and clears its monitor.
@@ -258,8 +288,8 @@ impl StatePlanner {
     }
 
     /// The quantile of the sum of one batch wait of each task on a path, taken as independent (section 4.2). The paper
-    /// draws recent waits at random; here the draws are a lattice (a Kronecker sequence, a dimension for each task), which
-    /// is as even and the same in every run.
+    /// draws recent waits at random. Here the draws are a lattice (a Kronecker sequence with a dimension for each task),
+    /// which is as even and the same in every run.
     fn aggregated_wait(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
         draws.clear();
         draws.resize(DRAWS, 0);

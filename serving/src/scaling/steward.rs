@@ -8,7 +8,7 @@
 use crate::routing::most_accurate_first::UnknownGroup;
 use crate::routing::tables::{self, Server, Table};
 use crate::scaling::ladder::Ladder;
-use crate::scaling::outline::{Outline, PlannedGroup, staffed};
+use crate::scaling::outline::{Outline, PlannedGroup};
 use crate::scaling::state_planner::{self, StatePlanner, TooManyPaths};
 use crate::scaling::tuner::Tuner;
 use crate::station::dropper::View;
@@ -146,6 +146,15 @@ pub struct Steering {
     pub views: Vec<View>,
 }
 
+/// The queries of one group that ended, and the queries that they made. Older periods weigh less.
+#[derive(Clone, Debug)]
+struct SeenFanout {
+    /// Queries that ended.
+    queries: f64,
+    /// The queries that they made, for each child of the group's task.
+    children: Vec<f64>,
+}
+
 /// The steward of one pipeline.
 #[derive(Clone, Debug)]
 pub struct Steward {
@@ -154,8 +163,8 @@ pub struct Steward {
     /// By task: the part of its capacity that the plan uses. Tables use no more before all groups share the excess.
     fill: Vec<f64>,
     ready: Vec<u32>,
-    /// By group: ended queries and the queries that they made, with older periods weighing less.
-    seen: Vec<(f64, Vec<f64>)>,
+    /// By group.
+    seen: Vec<SeenFanout>,
     /// Requests in the present period.
     offered: u64,
     /// Requests of the youngest periods, the youngest first.
@@ -178,7 +187,8 @@ impl Steward {
         let tasks = outline.graph.children.len();
         let ready: Vec<u32> = outline.groups.iter().map(|g| g.replicas).collect();
         let states = outline.state_planner()?;
-        let seen = outline.groups.iter().map(|g| (0.0, vec![0.0; g.fanout.len()])).collect();
+        let unseen = |g: &PlannedGroup| SeenFanout { queries: 0.0, children: vec![0.0; g.fanout.len()] };
+        let seen = outline.groups.iter().map(unseen).collect();
         let mut steward = Self {
             states,
             fill: vec![1.0; tasks],
@@ -200,8 +210,8 @@ impl Steward {
         Ok(steward)
     }
 
-    /// Goes on from what the steward of the pipeline's former plan has seen: the load, and the fan-out of the groups that
-    /// both plans have. `was` says which group of the former plan each of this plan's is, by position.
+    /// Takes over from the steward of the pipeline's former plan the load, and the fan-out of the groups that both plans
+    /// have. `was` says which group of the former plan each of this plan's is, by position.
     pub fn inherit(&mut self, former: &Self, was: &[Option<usize>]) {
         if let (Some(scaler), Some(before)) = (&mut self.config.scaler, &former.config.scaler) {
             scaler.inherit(before);
@@ -212,8 +222,9 @@ impl Steward {
             self.average_qps = former.average_qps;
         }
         for (seen, was) in self.seen.iter_mut().zip(was) {
-            // The same variant makes the same children; what is not of this pipeline's shape any more is forgotten.
-            let before = was.and_then(|at| former.seen.get(at)).filter(|before| before.1.len() == seen.1.len());
+            // The same variant makes the same children. Counts of a pipeline of another shape are forgotten.
+            let is_alike = |before: &&SeenFanout| before.children.len() == seen.children.len();
+            let before = was.and_then(|at| former.seen.get(at)).filter(is_alike);
             before.inspect(|before| seen.clone_from(before));
         }
         self.period_end = former.period_end;
@@ -221,7 +232,7 @@ impl Steward {
     }
 
     /// The load that tables are made for, in requests per second: the mean of the last two periods, or the moving average
-    /// if that is larger; so it rises at once and falls slowly.
+    /// if that is larger. So it rises at once and falls slowly.
     #[must_use]
     pub fn demand_qps(&self) -> f64 {
         if self.recent.is_empty() {
@@ -242,9 +253,9 @@ impl Steward {
                 }
             }
             Input::Made { group, queries, children } => {
-                let (seen, made) = &mut self.seen[group];
-                *seen += queries as f64;
-                made.iter_mut().zip(children).for_each(|(sum, &count)| *sum += count as f64);
+                let seen = &mut self.seen[group];
+                seen.queries += queries as f64;
+                seen.children.iter_mut().zip(children).for_each(|(sum, &count)| *sum += count as f64);
             }
             Input::Measured { task, monitor } => match &mut self.states {
                 Some(states) => states.observe(task, monitor),
@@ -300,9 +311,9 @@ impl Steward {
         self.offered = 0;
         let rate_qps = offered as f64 * 1e3 / PERIOD.as_millis();
         self.average_qps += WEIGHT * (rate_qps - self.average_qps);
-        for (queries, children) in &mut self.seen {
-            *queries *= MEMORY;
-            children.iter_mut().for_each(|made| *made *= MEMORY);
+        for seen in &mut self.seen {
+            seen.queries *= MEMORY;
+            seen.children.iter_mut().for_each(|made| *made *= MEMORY);
         }
         if let Some(states) = &mut self.states {
             states.synchronise();
@@ -322,9 +333,9 @@ impl Steward {
 
     fn update_modules(&mut self, task: usize) {
         if let Some(states) = &mut self.states {
-            let (execution, throughput_qps) = staffed(&self.config.outline.groups, &self.ready, task);
-            if throughput_qps > 0.0 {
-                states.staff(task, execution, throughput_qps);
+            let staffing = self.config.outline.staffing(&self.ready, task);
+            if staffing.throughput_qps > 0.0 {
+                states.staff(task, staffing);
             }
         }
     }
@@ -341,7 +352,7 @@ impl Steward {
         let spare = |&g: &usize| left(g) > SLACK * full[g].capacity_qps;
         let mut backup: Vec<usize> = (0..full.len()).filter(spare).collect();
         backup.sort_by(|&a, &b| full[a].task.cmp(&full[b].task).then(full[b].accuracy.total_cmp(&full[a].accuracy)));
-        let is_same_backup = self.steering.backup.iter().map(|b| b.0 as usize).eq(backup.iter().copied());
+        let is_same_backup = self.steering.backup.iter().map(|&(group, _)| group as usize).eq(backup.iter().copied());
         if !is_same_backup || !are_alike(&routed.tables, &self.steering.tables) {
             self.is_new = true;
             self.steering.backup = backup.into_iter().map(|g| (g as u32, left(g))).collect();
@@ -356,14 +367,14 @@ impl Steward {
         let is_served: Vec<bool> = (0..self.fill.len())
             .map(|t| groups.iter().zip(&self.ready).any(|(g, &ready)| g.task == t && ready > 0))
             .collect();
-        let server = |((g, &ready), (queries, made)): ((&PlannedGroup, &u32), &(f64, Vec<f64>))| {
+        let server = |((g, &ready), seen): ((&PlannedGroup, &u32), &SeenFanout)| {
             let replicas = if is_served[g.task] { ready } else { g.replicas };
-            let mean = |(planned, made): (&f64, &f64)| (planned * PRIOR_QUERIES + made) / (PRIOR_QUERIES + queries);
+            let mean = |(planned, made): (&f64, &f64)| (planned * PRIOR_QUERIES + made) / (PRIOR_QUERIES + seen.queries);
             Server {
                 task: g.task,
                 accuracy: g.accuracy,
                 capacity_qps: g.replica_qps * f64::from(replicas),
-                fanout: g.fanout.iter().zip(made).map(mean).collect(),
+                fanout: g.fanout.iter().zip(&seen.children).map(mean).collect(),
             }
         };
         groups.iter().zip(&self.ready).zip(&self.seen).map(server).collect()
@@ -380,7 +391,9 @@ impl Steward {
 }
 
 fn are_alike(a: &[Table], b: &[Table]) -> bool {
-    let is_close = |(x, y): (&(u32, f64), &(u32, f64))| x.0 == y.0 && (x.1 - y.1).abs() <= SHARE_SLACK;
+    let is_close = |(&(group_a, share_a), &(group_b, share_b)): (&(u32, f64), &(u32, f64))| {
+        group_a == group_b && (share_a - share_b).abs() <= SHARE_SLACK
+    };
     let alike = |(a, b): (&Table, &Table)| {
         (a.from, a.to_task, a.entries.len()) == (b.from, b.to_task, b.entries.len())
             && a.entries.iter().zip(&b.entries).all(is_close)

@@ -1,8 +1,8 @@
 //! InferLine's tuner (SoCC'20, section 5): how many replicas does each task need for the present arrivals?
 //!
-//! An [`Envelope`] is what network calculus calls a traffic envelope: the largest number of arrivals in any window of a
-//! length, for several lengths at once. The [`Tuner`] compares the present windows with the envelope of the trace that the
-//! plan was made for. The same [`Windows`] count both, so bins round both alike.
+//! An [`Envelope`] is the traffic envelope of network calculus: the largest number of arrivals in any window of a length,
+//! for several lengths at once. The [`Tuner`] compares the present windows with the envelope of the trace that the plan was
+//! made for. The same [`Windows`] count both, so bins round both alike.
 
 use apportion_domain::{Moment, Span};
 use std::collections::VecDeque;
@@ -71,8 +71,8 @@ impl Windows {
         &self.counts
     }
 
-    /// `count` queries arrived in the bin of `now`, which is not before that of the last call. What is older than the
-    /// present bin counts for the present one.
+    /// `count` queries arrived in the bin of `now`, which is not before that of the last call. Older arrivals than the
+    /// present bin count for the present one.
     pub fn add(&mut self, now: Moment, count: u32) {
         self.advance(now);
         let at = (self.present % self.ring.len() as u64) as usize;
@@ -102,6 +102,8 @@ impl Windows {
 }
 
 /// The largest number of arrivals in any window of each length, of a whole trace.
+///
+/// Example: ten arrivals per second at equal gaps have the counts 1, 2 and 4 in windows of 0.1, 0.2 and 0.4 s.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope {
     service: Span,
@@ -250,7 +252,7 @@ impl Tuner {
 /// The largest rate of 5 s windows over the last 30 s: both are whole numbers of seconds, in which it counts.
 #[derive(Clone, Debug, Default)]
 struct Down {
-    /// By second, the oldest first: the horizon and what a window at its start looks back on.
+    /// By second, the oldest first: the horizon, and the seconds that a window at its start looks back on.
     seconds: VecDeque<u64>,
     /// The present second, whose count is the last.
     present: u64,
@@ -292,7 +294,7 @@ impl Down {
     fn rate_max_qps(&mut self, now: Moment) -> f64 {
         self.advance(now);
         let seconds = self.seconds.make_contiguous();
-        // While less than a window has been seen, what was seen counts for a whole one.
+        // While less than a window has been seen, the seen part counts for a whole one.
         let window = DOWN_WINDOW_SECONDS.min(seconds.len());
         let most = seconds.windows(window).map(|w| w.iter().sum::<u64>()).max().unwrap_or(0);
         most as f64 * 1e9 / DOWN_WINDOW.as_nanos() as f64

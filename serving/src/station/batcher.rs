@@ -17,8 +17,8 @@ pub enum Batcher {
         /// Largest batch, at least 1.
         batch_max: u32,
     },
-    /// A free server waits for a full batch, at most until the oldest query has waited for `delay`, and at most until the
-    /// last moment at which that query is still on time.
+    /// A free server waits for a full batch. It waits at most until the oldest query has waited for `delay`, and at most
+    /// until the last moment at which that query is still on time.
     WaitUntil {
         /// Largest batch, at least 1.
         batch_max: u32,

@@ -44,7 +44,7 @@ pub enum Priority {
     /// The query with the least time left: right while the load can be served.
     #[default]
     LowBudgetFirst,
-    /// The query with the most time left: right while the load exceeds what can be served.
+    /// The query with the most time left: right while the load exceeds the capacity.
     HighBudgetFirst,
 }
 

@@ -2,11 +2,11 @@
 
 use super::batcher::Batcher;
 use super::dropper::{ADMIT_ALL, DropReason, Dropper, View};
-use super::intake::{Intake, KindOf};
+use super::intake::{DroppedQuery, Intake, KindOf};
 use super::messages::{Input, Output, Wakeup};
 use super::monitor::Monitor;
 use super::queue::Waiting;
-use super::servers::{ServerState, Servers};
+use super::servers::{Removal, ServerState, Servers};
 use apportion_domain::{Moment, Span};
 
 /// One queue and the `n` identical servers that serve it, lowest number first.
@@ -110,7 +110,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// With queries of several kinds. Only queries of one kind share a batch.
     #[must_use]
-    pub fn apart(mut self, kind_of: KindOf<Q>) -> Self {
+    pub fn with_kinds(mut self, kind_of: KindOf<Q>) -> Self {
         assert!(self.intake.queue.is_empty(), "before the first query");
         self.intake.kind_of = Some(kind_of);
         self.choose_fast_paths();
@@ -219,7 +219,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             }
             self.is_starting = false;
         }
-        if let Some(&(query, reason)) = self.intake.dropped.get(self.reported) {
+        if let Some(&DroppedQuery { query, reason }) = self.intake.dropped.get(self.reported) {
             self.reported += 1;
             return Some(Output::Drop { query, reason });
         }
@@ -384,7 +384,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     #[cold]
     fn drop(&mut self, query: Q, reason: DropReason) {
-        self.intake.dropped.push((query, reason));
+        self.intake.dropped.push(DroppedQuery { query, reason });
         self.has_output = true;
     }
 
@@ -428,7 +428,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     fn remove_server(&mut self, server: u32) {
-        let (is_gone, forming) = self.servers.remove(server);
+        let Removal { is_gone, forming } = self.servers.remove(server);
         if is_gone {
             self.report_left(server);
         }

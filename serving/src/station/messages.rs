@@ -62,7 +62,7 @@ pub enum Input<Q> {
     Tick,
 }
 
-/// What a station asks of its driver.
+/// An instruction of a station to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output<Q> {
     /// A server starts a batch. Its members are [`super::Station::batch`].

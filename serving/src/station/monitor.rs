@@ -66,7 +66,7 @@ impl Monitor {
 
     /// Keeps the query that entered a batch, if queries are kept.
     #[inline]
-    pub fn note(&mut self, now: Moment, queued: Span, deadline: Moment) {
+    pub fn keep_entry(&mut self, now: Moment, queued: Span, deadline: Moment) {
         if let Some(kept) = &mut self.kept {
             kept.entries.push(Entry { at: now, queued, left: deadline.since(now) });
         }
@@ -87,9 +87,10 @@ impl Monitor {
         }
     }
 
-    /// A batch of `queries` queries takes `execution`. [`Monitor::start`] was called for each of them before.
+    /// Keeps the expected time of a batch for each of its `queries` queries, if queries are kept. [`Monitor::start`] was
+    /// called for each of them before.
     #[inline]
-    pub fn run(&mut self, execution: Span, queries: usize) {
+    pub fn keep_executions(&mut self, execution: Span, queries: usize) {
         if let Some(kept) = &mut self.kept {
             kept.executions.resize(kept.executions.len() + queries, execution);
         }

@@ -48,6 +48,15 @@ impl<Q> Server<Q> {
     }
 }
 
+/// A server that is to leave.
+#[derive(Debug)]
+pub(super) struct Removal<Q> {
+    /// Whether it has left: it ran no batch.
+    pub(super) is_gone: bool,
+    /// The members of its next batch.
+    pub(super) forming: Vec<Waiting<Q>>,
+}
+
 /// All servers that a station ever had, by number, and which of them are idle.
 #[derive(Clone, Debug)]
 pub(super) struct Servers<Q> {
@@ -107,8 +116,8 @@ impl<Q: Copy + PartialEq> Servers<Q> {
         self.idle.insert(server);
     }
 
-    /// A server is to leave. Returns whether it is gone at once, and the members of its next batch.
-    pub(super) fn remove(&mut self, server: u32) -> (bool, Vec<Waiting<Q>>) {
+    /// A server is to leave: at once, or after its batch.
+    pub(super) fn remove(&mut self, server: u32) -> Removal<Q> {
         let of_server = &mut self.all[server as usize];
         of_server.entered.clear();
         let forming = std::mem::take(&mut of_server.forming);
@@ -116,11 +125,11 @@ impl<Q: Copy + PartialEq> Servers<Q> {
             ServerState::Idle => {
                 of_server.state = ServerState::Gone;
                 self.idle.remove(server);
-                (true, forming)
+                Removal { is_gone: true, forming }
             }
             ServerState::Busy => {
                 of_server.state = ServerState::Draining;
-                (false, forming)
+                Removal { is_gone: false, forming }
             }
             ServerState::Draining | ServerState::Gone => panic!("server {server} was removed before"),
         }

@@ -50,14 +50,14 @@ impl<Q: Copy + PartialEq> Station<Q> {
             if let Some(monitor) = self.monitor.as_mut().filter(|_| !self.is_forming) {
                 for member in &members {
                     monitor.enter(now.since(member.arrived));
-                    monitor.note(now, now.since(member.arrived), member.deadline);
+                    monitor.keep_entry(now, now.since(member.arrived), member.deadline);
                     monitor.start(Span::ZERO);
                 }
             }
             self.servers.idle.remove(server);
             let execution = self.intake.service(size);
             if let Some(monitor) = &mut self.monitor {
-                monitor.run(execution, size);
+                monitor.keep_executions(execution, size);
             }
         }
         let ends = if self.is_forming && size > 0 { now + self.intake.service(size) } else { now };
@@ -136,7 +136,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         if let Some(monitor) = &mut self.monitor {
             for entered in &forming[before..] {
                 monitor.enter(now.since(entered.arrived));
-                monitor.note(now, now.since(entered.arrived), entered.deadline);
+                monitor.keep_entry(now, now.since(entered.arrived), entered.deadline);
             }
         }
         of_server.forming = forming;

@@ -28,7 +28,7 @@ fn the_next_batch_fills_while_one_runs() {
 }
 
 #[test]
-fn what_waits_centrally_enters_the_batch_that_starts_soonest() {
+fn centrally_waiting_queries_enter_the_batch_that_starts_soonest() {
     // Server 0 runs two queries until 20, server 1 one query until 13; 5, 6 and 7 fill server 1's next batch first.
     check(
         forming(2, 2, Dropper::Never),

@@ -45,7 +45,7 @@ fn a_central_queue_serves_its_servers_lowest_number_first() {
 }
 
 #[test]
-fn a_full_queue_drops_what_comes_and_keeps_what_waits() {
+fn a_full_queue_drops_new_queries_and_keeps_waiting_ones() {
     check(
         station(1, 4, Dropper::Never, 2),
         "

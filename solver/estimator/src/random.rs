@@ -90,9 +90,9 @@ fn by_series(x: f64) -> f64 {
     2.0 * z * sum
 }
 
-/// Natural logarithm of a positive normal number to within 2^-51 of the larger of 1 and its size: from a table, and for
-/// what is left, which is at most 2^-8, by the first terms of its series. It is the same on every machine, where the last
-/// bit of the C library's depends on the processor, and inlined it costs less.
+/// Natural logarithm of a positive normal number to within 2^-51 of the larger of 1 and its size. A table gives the
+/// logarithm of a number nearby. The first terms of the series give the rest, which is at most 2^-8. It is the same on
+/// every machine, where the last bit of the C library's depends on the processor, and inlined it costs less.
 #[inline(always)]
 fn ln(x: f64) -> f64 {
     const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_are_the_libraries_to_the_last_bits() {
+    fn logarithms_equal_the_librarys_but_for_the_last_bits() {
         let mut stream = Stream::new(1, "logarithms");
         let edges = (0..=53).flat_map(|n| [0.5f64.powi(n), 1.0 - 0.5f64.powi(n.max(1))]);
         let drawn: Vec<f64> = (0..500_000).map(|n| stream.positive() * 0.5f64.powi(n % 40)).collect();

@@ -92,13 +92,32 @@ pub struct GroupSeen {
     pub utilisation: f64,
 }
 
+/// Requests of one bin of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BinCount {
+    /// The start of the bin.
+    pub bin: Moment,
+    /// How many requests were offered in it.
+    pub count: u32,
+}
+
+impl BinCount {
+    /// Counts one request of `bin`, which is not before the last bin of `bins`.
+    pub(crate) fn add_one(bins: &mut Vec<Self>, bin: Moment) {
+        match bins.last_mut() {
+            Some(last) if last.bin == bin => last.count += 1,
+            _ => bins.push(Self { bin, count: 1 }),
+        }
+    }
+}
+
 /// The report of one period to one controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The end of the period; the report arrives [`Scenario::report_delay`] later.
     pub at: Moment,
-    /// By pipeline in the problem's order: the offered requests as (bin, count), in order, without empty bins.
-    pub arrivals: Vec<Vec<(Moment, u32)>>,
+    /// By pipeline in the problem's order: the offered requests by bin, in order, without empty bins.
+    pub arrivals: Vec<Vec<BinCount>>,
     /// All groups of the first plan, then those that later plans brought; positions stay.
     pub groups: Vec<GroupSeen>,
 }
@@ -118,9 +137,9 @@ pub struct Scenario<'a> {
     pub events: Vec<(Moment, Event)>,
     /// The controllers.
     pub controllers: Vec<Box<dyn Controller + 'a>>,
-    /// Whether each pipeline has a steward (the crate `serving`): once a second it recomputes the tables of
-    /// `most_accurate_first` from the load that was offered and the fan-out that was seen (Loki section 5.1), and the
-    /// module states (PARD section 4.1).
+    /// Whether each pipeline has a steward (the crate `serving`). Once a second it recomputes the tables of
+    /// `most_accurate_first` from the offered load and the seen fan-out (Loki section 5.1), and the module states (PARD
+    /// section 4.1).
     pub steward: bool,
     /// Keep the measurements of tasks of pipelines that PARD serves, query by query ([`modules`](crate::Replay::modules)).
     /// Only stations of the first plan are measured, and only without a steward. Memory grows with the trace.
@@ -129,9 +148,9 @@ pub struct Scenario<'a> {
     /// `steward` says. A later plan's ladder starts with the load that the former one has seen. Replicas that the former
     /// had added to groups of both plans stay until the new ladder decides.
     pub ladders: bool,
-    /// Whether stewards follow the tuner if a plan has no ladder, as agents do: on spare devices, never below the plan,
-    /// with a steady load of the plan's demand as the tuner's sample. Each pipeline then has a steward, whatever `steward`
-    /// says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
+    /// Whether stewards follow the tuner if a plan has no ladder, as agents do. The tuner uses spare devices and never goes
+    /// below the plan. Its sample is a steady load of the plan's demand. Each pipeline then has a steward, whatever
+    /// `steward` says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
     pub tuners: bool,
     /// From the end of a period to the controller, and to the steward.
     pub report_delay: Span,

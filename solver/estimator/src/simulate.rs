@@ -1,6 +1,6 @@
 //! How does a whole run go? Problem and plan are compiled, events follow each other, and the results are summed up.
 
-use crate::change::{ChangeResult, Changes};
+use crate::change::{ChangeResult, Changes, PolicySource};
 use crate::compile::CompiledPlan;
 use crate::error::SimulateError;
 use crate::input::options::SimulateOptions;
@@ -15,8 +15,8 @@ use apportion_serving::Late;
 /// request has an outcome. The same arguments give the same result.
 ///
 /// # Errors
-/// If the plan or the workload does not fit the problem, or asks for what is not simulated; if the run is too large, or cut
-/// short.
+/// If the plan or the workload does not fit the problem, or asks for a feature that is not simulated; if the run
+/// is too large, or cut short.
 pub fn simulate(
     problem: &Problem,
     plan: &Plan,
@@ -46,7 +46,8 @@ pub fn replay(
 ) -> Result<Replay, SimulateError> {
     let mut compiled = CompiledPlan::new(problem, plan, workload, options)?;
     let keeps_modules = scenario.modules;
-    let mut changes = Changes::new(problem, &mut compiled, scenario, options.serving.is_some())?;
+    let policies = if options.serving.is_some() { PolicySource::Caller } else { PolicySource::Plan };
+    let mut changes = Changes::new(problem, &mut compiled, scenario, policies)?;
     let mut state = compiled.into_state(options);
     state.has_changes = true;
     changes.prepare(&mut state)?;

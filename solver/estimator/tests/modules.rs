@@ -4,11 +4,12 @@ mod common;
 
 use apportion_domain::{Batching, Dropping, Queueing};
 use apportion_estimator::{Replay, Scenario, SimulateOptions, Workload, replay};
-use common::{arrivals, build, stage};
+use common::{Built, arrivals, build, stage};
 
+/// A run that keeps measurements, if `modules` says so.
 fn run(workload: &Workload, modules: bool) -> Replay {
     let stages = [stage(0, 1, 4, 10.0, 2.0), stage(0, 2, 4, 8.0, 1.0)];
-    let (problem, mut plan) = build(&stages, Queueing::PerReplica, 1.0, 200.0);
+    let Built { problem, mut plan } = build(&stages, Queueing::PerReplica, 1.0, 200.0);
     let serving = &mut plan.pipelines[0].serving;
     (serving.batching, serving.dropping) = (Batching::Forming, Dropping::Pard);
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };

@@ -14,7 +14,7 @@ use crate::wire::End;
 use apportion_domain::{Moment, Span};
 use apportion_serving::DropReason;
 use apportion_serving::replica::Input;
-use apportion_serving::selector::may_run_offline;
+use apportion_serving::selector::WorkerLoad;
 
 /// Offline queries that wait at one agent; more are shed.
 pub const OFFLINE_MAX: usize = 10_000;
@@ -65,7 +65,8 @@ impl Node {
         let ready = self.replicas.values().filter(|r| r.state == State::Ready);
         let busy: f64 = ready.map(|r| f64::from(r.load.busy_ppm) / 1e6 * r.group.share).sum();
         let devices = self.layout.devices.get(&self.agent).map_or(0, |(_, count)| *count).max(1);
-        may_run_offline(busy / f64::from(devices), self.replicas.values().all(|r| r.disturbed == 0))
+        let is_calm = self.replicas.values().all(|r| r.disturbed == 0);
+        WorkerLoad { utilisation: busy / f64::from(devices), is_calm }.allows_offline()
     }
 
     /// An offline query that its station has refused waits for another gap. False if it is none.

@@ -128,7 +128,7 @@ impl Controller for LadderController {
     }
 
     fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
-        seen.arrivals.iter().flatten().for_each(|&(at, count)| self.0.arrived(at, count));
+        seen.arrivals.iter().flatten().for_each(|a| self.0.arrived(a.bin, a.count));
         let Some(replicas) = self.0.decide(seen.at) else { return Vec::new() };
         seen.groups.iter().zip(replicas).map(|(group, &n)| (Span::ZERO, group.to_have(n))).collect()
     }

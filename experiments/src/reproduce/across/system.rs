@@ -65,7 +65,7 @@ impl Controller for System<'_> {
     }
 
     fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
-        let offered: u64 = seen.arrivals.iter().flatten().map(|&(_, count)| u64::from(count)).sum();
+        let offered: u64 = seen.arrivals.iter().flatten().map(|a| u64::from(a.count)).sum();
         let qps = offered as f64 * 1e3 / PERIOD.as_millis();
         self.ewma_qps += WEIGHT * (qps - self.ewma_qps);
         self.loads.push(qps);

@@ -3,19 +3,19 @@
 use super::deployment::Deployment;
 use super::schedule::ChangeEvent;
 use crate::error::SimulateError;
-use crate::scenario::{Controller, GroupSeen, Observation};
+use crate::scenario::{BinCount, Controller, GroupSeen, Observation};
 use crate::state::RunState;
 use apportion_domain::{Moment, Span};
 use apportion_serving::scaling::tuner::BIN_MIN;
 
-/// Resolution of the arrivals that controllers are told.
+/// Resolution of the arrivals in the reports of controllers.
 const BIN: Span = BIN_MIN;
 
-/// What happened since a controller's last report.
+/// Counts since a controller's last report.
 #[derive(Default)]
 struct SinceReport {
     /// Offered requests, by pipeline and bin.
-    arrivals: Vec<Vec<(Moment, u32)>>,
+    arrivals: Vec<Vec<BinCount>>,
     /// Busy time of each group up to the last report.
     busy: Vec<Span>,
 }
@@ -53,11 +53,7 @@ impl<'a> Controllers<'a> {
     pub fn count_arrival(&mut self, pipeline: usize, now: Moment) {
         let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
         for since in &mut self.since {
-            let log = &mut since.arrivals[pipeline];
-            match log.last_mut() {
-                Some((last, count)) if *last == bin => *count += 1,
-                _ => log.push((bin, 1)),
-            }
+            BinCount::add_one(&mut since.arrivals[pipeline], bin);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::scenario::OnFailure;
 use crate::state::query::{Dispatch, Query};
 use crate::state::serving::Dropped;
 use crate::state::{RunState, ServerId};
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, Partial, Span};
 use apportion_serving::{DropReason, Waiting};
 
 /// A task of a pipeline, by number.
@@ -25,7 +25,7 @@ impl TaskId {
     }
 }
 
-/// Carries out what happens to replicas.
+/// Lets replicas begin, leave, fail and return.
 pub struct Lifecycle<'s, 'a> {
     /// The run.
     pub run: &'s mut RunState,
@@ -71,7 +71,7 @@ impl<'a> Lifecycle<'_, 'a> {
         let mut lost = Vec::new();
         for server in of_group.servers(replica) {
             if self.run.serving.stations[station as usize].fail(server, &mut lost) {
-                self.run.stale.push(ServerId { station, server });
+                self.run.stale.add(ServerId { station, server });
             }
         }
         of_group.dead.push(DeadReplica { replica, is_known: false, quiet: None, lost, is_closed: false });
@@ -94,7 +94,7 @@ impl<'a> Lifecycle<'_, 'a> {
             return;
         }
         let task = TaskId::of(&self.deployment.replicas.groups[group]);
-        let (now, hop) = (self.run.now, self.run.hop(task.pipeline));
+        let (now, hop) = (self.run.now, self.run.hop_delay(task.pipeline));
         for at in 0..self.deployment.replicas.groups.len() {
             let of_group = &mut self.deployment.replicas.groups[at];
             if TaskId::of(of_group) != task {
@@ -146,7 +146,7 @@ impl<'a> Lifecycle<'_, 'a> {
         let run = &mut *self.run;
         let state = &run.pipelines[pipeline as usize];
         let is_dropped = run.requests.get_mut(query.request).drop_task.is_some();
-        if is_dropped && !state.partial {
+        if is_dropped && state.partial == Partial::Deny {
             let reason = DropReason::Cancelled;
             run.serving.dropped.push(Dropped { pipeline, at: task, task, query, reason });
             return;
@@ -182,7 +182,7 @@ impl<'a> Lifecycle<'_, 'a> {
                 self.resend_from_dead(at);
                 // Queries that were sent before may still arrive where no replica is.
                 let pipeline = self.group(at).pipeline;
-                let hop = self.run.hop(pipeline);
+                let hop = self.run.hop_delay(pipeline);
                 self.wait_for_transit(now + hop, hop);
             }
         }
@@ -210,7 +210,7 @@ impl<'a> Lifecycle<'_, 'a> {
             of_group.ready.len().checked_sub(1)
         };
         let Some(replica) = last.map(|at| of_group.ready.swap_remove(at)) else { return };
-        let hop = self.run.hop(of_group.pipeline);
+        let hop = self.run.hop_delay(of_group.pipeline);
         let quiet = self.run.now + hop;
         of_group.leaving.push(LeavingReplica { replica, quiet, departure });
         if departure == Departure::Close {

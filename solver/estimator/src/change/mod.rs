@@ -1,8 +1,9 @@
 //! What changes while a run goes on: which replicas serve, and under which plan?
 //!
-//! [`Changes`] takes what is due and hands it on. [`lifecycle`] carries out what happens to replicas, [`plan`] brings
-//! another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`time_series`] notes the results
-//! over time.
+//! Example: a plan comes at 40 s, its replicas load until 55 s, and the former plan's replicas then finish their queries.
+//! [`Changes`] takes the changes that are due and hands them on. [`lifecycle`] lets replicas begin, leave and fail,
+//! [`plan`] brings another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`time_series`]
+//! notes the results over time.
 
 mod controllers;
 mod deployment;
@@ -25,6 +26,7 @@ use crate::scenario::{Event, Scenario};
 use crate::state::{RunState, SlowReplica};
 use apportion_domain::{GroupName, Moment, Problem, Span};
 use controllers::Controllers;
+pub use deployment::PolicySource;
 use deployment::{ChangeCounts, Deployment};
 use lifecycle::Lifecycle;
 use plan::PlanSwitch;
@@ -49,8 +51,7 @@ pub struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Before the first event of a run that starts with this plan. `is_served_as_asked`: whether the caller chose the
-    /// policies.
+    /// Before the first event of a run that starts with this plan.
     ///
     /// # Errors
     /// If an event names a group that no plan assigns.
@@ -58,7 +59,7 @@ impl<'a> Changes<'a> {
         problem: &Problem,
         compiled: &mut CompiledPlan<'a>,
         mut scenario: Scenario<'a>,
-        is_served_as_asked: bool,
+        policies: PolicySource,
     ) -> Result<Self, SimulateError> {
         let replicas = Replicas::new(problem, compiled);
         let plans = std::mem::take(&mut compiled.compilers);
@@ -74,7 +75,7 @@ impl<'a> Changes<'a> {
         }
         schedule.push(series.window_end(), ChangeEvent::WindowEnd);
         let (stewards, counts) = (Vec::new(), ChangeCounts::default());
-        let deployment = Deployment { replicas, plans, stewards, schedule, scenario, is_served_as_asked, counts };
+        let deployment = Deployment { replicas, plans, stewards, schedule, scenario, policies, counts };
         Ok(Self { deployment, controllers, series, last_work: Moment::ZERO, failed: None })
     }
 
@@ -167,8 +168,7 @@ impl<'a> Changes<'a> {
             Event::Slow { replica, factor, until, .. } => {
                 if let Some(replica) = nth_ready(replica) {
                     let (station, servers) = (replica.station, group.servers(replica));
-                    run.slow.retain(|s| s.until > run.now);
-                    run.slow.push(SlowReplica { station, servers, factor, until });
+                    run.slow.add(run.now, SlowReplica { station, servers, factor, until });
                 }
             }
             Event::Fail { replica, .. } => {
@@ -188,7 +188,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// What the changes of a run came to.
+/// The results of the changes of a run.
 #[derive(Debug)]
 pub struct ChangeResult {
     /// The time series.

@@ -3,6 +3,7 @@
 use crate::compile::CompiledPlan;
 use crate::state::group::CompiledGroup;
 use crate::state::query::Query;
+use crate::state::serving::StartRank;
 use apportion_domain::{GroupName, Moment, Problem, Span};
 use apportion_serving::{Station, Waiting};
 
@@ -153,6 +154,11 @@ impl GroupReplicas {
         self.wanted == 0 && self.counted() == 0
     }
 
+    /// The place of its station number `at` in the order in which stations start.
+    pub fn rank(&self, at: usize) -> StartRank {
+        StartRank { pipeline: self.pipeline, task: self.task, position: self.position as u32, replica: at as u32 }
+    }
+
     /// Whether another group is of the same task.
     pub fn is_sibling(&self, other: &Self) -> bool {
         (self.pipeline, self.task) == (other.pipeline, other.task)
@@ -190,7 +196,8 @@ impl Replicas {
             let servers = |s: u32| (0..station(s).servers() as u32).step_by(group.slots as usize);
             let of_station = |&s: &u32| servers(s).map(move |server| Replica { station: s, server });
             let ready: Vec<Replica> = stations.iter().flat_map(of_station).collect();
-            let is_central = compiled.compilers[group.pipeline as usize].as_ref().is_some_and(|b| b.is_central());
+            let is_central =
+                compiled.compilers[group.pipeline as usize].as_ref().is_some_and(|compiler| compiler.is_central());
             let mut replicas = all.without_replicas(problem, group, at as u32, station(stations[0]).clone());
             replicas.is_central = is_central;
             replicas.numbered = ready.len() as u32 * group.slots;
@@ -265,7 +272,7 @@ impl Replicas {
 
     /// Eighths of devices that the wanted replicas leave free, by hardware; `None` without a limit.
     #[must_use]
-    pub fn room(&self) -> Vec<Option<u64>> {
+    pub fn free_eighths(&self) -> Vec<Option<u64>> {
         let mut room = self.devices.clone();
         for group in &self.groups {
             if let Some(room) = &mut room[group.hardware] {
@@ -278,7 +285,7 @@ impl Replicas {
     /// Whether one more replica of one of these groups would fit.
     #[must_use]
     pub fn has_spare(&self, groups: &[usize]) -> bool {
-        let room = self.room();
+        let room = self.free_eighths();
         let fits = |&at: &usize| room[self.groups[at].hardware].is_none_or(|room| room >= self.groups[at].eighths);
         groups.iter().any(fits)
     }

@@ -1,10 +1,11 @@
-//! The steward of one pipeline, and what the run knows about it.
+//! The steward of one pipeline, and the run's data about it.
 
+use crate::scenario::BinCount;
 use apportion_domain::{Moment, Span};
 use apportion_serving::scaling::tuner::BIN_MAX;
 use apportion_serving::{Steering, Steward, View};
 
-/// Resolution of the arrivals that a steward is told: the resolution of the agents' reports.
+/// Resolution of the arrivals in a steward's reports: the resolution of the agents' reports.
 const BIN: Span = BIN_MAX;
 
 /// The steward of one pipeline.
@@ -19,7 +20,7 @@ pub struct StewardState {
     /// Number of the pipeline's plan: a decision about a former plan has no effect.
     pub generation: u64,
     /// Requests that were offered since the last report, by bin.
-    pub offered: Vec<(Moment, u32)>,
+    pub offered: Vec<BinCount>,
     /// The views that stations were given last; empty before the first.
     pub views: Vec<View>,
     /// A decision that waits until no replica of the former plan stands in.
@@ -35,9 +36,6 @@ impl StewardState {
     /// A request was offered.
     pub fn count_arrival(&mut self, now: Moment) {
         let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
-        match self.offered.last_mut() {
-            Some((last, count)) if *last == bin => *count += 1,
-            _ => self.offered.push((bin, 1)),
-        }
+        BinCount::add_one(&mut self.offered, bin);
     }
 }

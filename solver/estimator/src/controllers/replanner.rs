@@ -1,14 +1,14 @@
 //! Which plan fits the offered load? A planner in the loop of a run answers: a closure from the load to a plan.
 
-use crate::scenario::{Controller, Event, Observation};
+use crate::scenario::{BinCount, Controller, Event, Observation};
 use apportion_domain::{Moment, Plan, Span};
 
-/// When and with what delay plans are made.
+/// When plans are made, and with which delay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplannerConfig {
     /// How often the load is looked at.
     pub period: Span,
-    /// What planning takes, on top of the delays of reports and commands ([`crate::Scenario`]).
+    /// The time that planning takes, on top of the delays of reports and commands ([`crate::Scenario`]).
     pub planning_delay: Span,
     /// Weight of the last period in the moving average, 0 to 1.
     pub smoothing: f64,
@@ -53,11 +53,11 @@ impl<F: FnMut(&Offered) -> Option<Plan>> Replanner<F> {
     fn offered(&mut self, seen: &Observation) -> Offered {
         const SECOND: u64 = 1_000_000_000;
         let seconds = self.config.period.as_millis() / 1e3;
-        let count = |bins: &Vec<(Moment, u32)>| bins.iter().map(|b| f64::from(b.1)).sum::<f64>();
+        let count = |bins: &Vec<BinCount>| bins.iter().map(|b| f64::from(b.count)).sum::<f64>();
         let qps: Vec<f64> = seen.arrivals.iter().map(|bins| count(bins) / seconds).collect();
-        let peak = |bins: &Vec<(Moment, u32)>| {
-            let of_second = bins.chunk_by(|a, b| a.0.as_nanos() / SECOND == b.0.as_nanos() / SECOND);
-            of_second.map(|bins| bins.iter().map(|b| f64::from(b.1)).sum()).fold(0.0, f64::max)
+        let peak = |bins: &Vec<BinCount>| {
+            let of_second = bins.chunk_by(|a, b| a.bin.as_nanos() / SECOND == b.bin.as_nanos() / SECOND);
+            of_second.map(|bins| bins.iter().map(|b| f64::from(b.count)).sum()).fold(0.0, f64::max)
         };
         if self.ewma_qps.is_empty() {
             self.ewma_qps.clone_from(&qps);

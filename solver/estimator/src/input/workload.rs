@@ -51,8 +51,8 @@ pub fn draw(trace: &Trace, process: ArrivalProcess, seed: u64, name: &str) -> Ve
 
 /// The arrivals of one trace, drawn lazily: a trace of rates costs no memory per query.
 ///
-/// Each process is a renewal process in operational time, the number of queries expected so far: gaps of mean 1 there are
-/// stretched by the rate in force, so that a gap may span seconds of different rates.
+/// Each process is a renewal process in operational time, which is the number of queries expected so far. Gaps have the
+/// mean 1 there, and the rate in force stretches them. So a gap may span seconds of different rates.
 #[derive(Clone, Debug)]
 pub struct Arrivals<'a> {
     source: Source<'a>,
@@ -64,7 +64,7 @@ enum Source<'a> {
     Drawn(Drawn<'a>),
 }
 
-/// How many arrivals are drawn at once: enough that what a draw needs stays in registers.
+/// Number of arrivals that are drawn at once: enough that the data of a draw stays in registers.
 const DRAWN_AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_rounded_as_floats_are() {
+    fn fast_rounding_equals_round_ties_even() {
         let halves = (0..2_000).map(|n| f64::from(n) / 2.0);
         let mut stream = Stream::new(1, "rounded");
         let drawn: Vec<f64> = (0..100_000).map(|n| stream.exponential() * 10f64.powi(n % 15)).collect();

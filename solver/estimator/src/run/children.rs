@@ -3,7 +3,7 @@
 use crate::random::Stream;
 use crate::state::drops::send_released;
 use crate::state::group::CompiledGroup;
-use crate::state::joins::{Joins, Scopes};
+use crate::state::joins::{Joins, MadeQuery, Scopes};
 use crate::state::pipeline::PipelineState;
 use crate::state::query::{Dispatch, NO_PICK, Query};
 use crate::state::serving::{Dropped, ServingState, StationInfo};
@@ -17,8 +17,8 @@ pub struct FinishedQuery {
     pub query: Query,
     /// The dispatch of its children.
     pub to: Dispatch,
-    /// Whether it may make queries.
-    pub makes: bool,
+    /// Whether it may make queries: not if its task is the last, or its request has lost another query.
+    pub may_make: bool,
 }
 
 /// The station where a query has finished.
@@ -46,12 +46,12 @@ impl Origin<'_> {
             let child = Query { router: self.info.router + at as u32, ..parent.query };
             let mut left = u64::from(count);
             while left > 0 {
-                let now = serving.bounds.count_made(left);
-                if now == 0 {
+                let allowed = serving.bounds.count_made(left);
+                if allowed == 0 {
                     return made;
                 }
-                (0..now).for_each(|_| self.send(serving, child, parent.to, edge.to));
-                left -= now;
+                (0..allowed).for_each(|_| self.send(serving, child, parent.to, edge.to));
+                left -= allowed;
             }
             made += u64::from(count);
             if let Some(of_edge) = serving.made.get_mut(child.router as usize) {
@@ -79,9 +79,9 @@ impl Origin<'_> {
         parent: FinishedQuery,
     ) -> u64 {
         let task = self.group.task_in_pipeline;
-        if !parent.makes {
-            scopes.ended(joins, parent.query.scope, task);
-            send_released(scopes, serving, (self.state, self.group.pipeline), self.now);
+        if !parent.may_make {
+            scopes.count_ended(joins, parent.query.scope, task);
+            send_released(scopes, serving, self.state, self.now);
             return 0;
         }
         let scope = scopes.enter(joins, task, parent.query.scope);
@@ -95,27 +95,28 @@ impl Origin<'_> {
             if let Some(of_edge) = serving.made.get_mut(self.info.router as usize + edge_at) {
                 *of_edge += u64::from(count);
             }
-            scopes.made(joins, scope, edge.to, count);
+            scopes.count_made(joins, scope, edge.to, count);
             made += u64::from(count);
         }
-        scopes.ended(joins, parent.query.scope, task);
-        send_released(scopes, serving, (self.state, self.group.pipeline), self.now);
+        scopes.count_ended(joins, parent.query.scope, task);
+        send_released(scopes, serving, self.state, self.now);
         let first = chosen.start;
         for at in chosen {
             let edge = &self.group.edges[at];
             let child = Query { router: self.info.router + at as u32, scope, pick: NO_PICK, ..parent.query };
             let mut left = u64::from(scopes.counts[at - first]);
             while left > 0 {
-                let now = serving.bounds.count_made(left);
-                if now == 0 {
+                let allowed = serving.bounds.count_made(left);
+                if allowed == 0 {
                     return made;
                 }
-                for _ in 0..now {
-                    if !(joins.waits(edge.to) && scopes.hold_if_waiting(joins, child, parent.to, (task, edge.to))) {
+                let made_query = MadeQuery { query: child, to: parent.to, maker: task, task: edge.to };
+                for _ in 0..allowed {
+                    if !(joins.waits(edge.to) && scopes.hold_if_waiting(joins, made_query)) {
                         self.send(serving, child, parent.to, edge.to);
                     }
                 }
-                left -= now;
+                left -= allowed;
             }
         }
         scopes.leave(scope);

@@ -33,12 +33,12 @@ pub fn sigma(median: Span, p99: Span) -> f64 {
     ratio.max(1.0).ln() / NORMAL_P99
 }
 
-/// A law and the number of the stream that it draws from.
+/// A distribution, and the stream that its draws come from.
 #[derive(Clone, Debug)]
 pub struct TimeVariation {
-    /// The law.
-    pub law: TimeDistribution,
-    /// The stream.
+    /// The distribution.
+    pub distribution: TimeDistribution,
+    /// The number of the stream.
     pub stream: u32,
 }
 
@@ -47,7 +47,7 @@ impl TimeVariation {
     #[cold]
     pub fn draw(&self, streams: &mut [Stream], size: u32, time: Span) -> Span {
         let stream = &mut streams[self.stream as usize];
-        let factor = match &self.law {
+        let factor = match &self.distribution {
             TimeDistribution::Lognormal(sigmas) => match sigmas.get(size as usize - 1).copied().unwrap_or(0.0) {
                 0.0 => return time,
                 sigma => (sigma * stream.normal()).exp(),

@@ -54,9 +54,9 @@ pub struct CompiledGroup {
 }
 
 impl CompiledGroup {
-    /// Whether each query makes exactly one query at the only child, and has no other effect on its request.
-    pub fn passes_on(edges: &[OutEdge], is_scored: bool) -> bool {
-        !is_scored && matches!(edges, [edge] if matches!(edge.fanout, Fanout::Fixed(1)))
+    /// Whether a query with these edges makes exactly one query at the only child.
+    pub fn makes_one_child(edges: &[OutEdge]) -> bool {
+        matches!(edges, [edge] if matches!(edge.fanout, Fanout::Fixed(1)))
     }
 
     /// The edges that a query takes.

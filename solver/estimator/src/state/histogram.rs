@@ -79,8 +79,8 @@ impl Histogram {
         if self.total == 0 { 0.0 } else { self.sum_ns as f64 / self.total as f64 / 1e6 }
     }
 
-    /// The smallest span that a part `p` of all spans does not exceed, in milliseconds, rounded up within its bin (at most
-    /// 0.1 %, never above the largest span); 0 without spans.
+    /// The smallest span that a part `p` of all spans does not exceed, in milliseconds; 0 without spans. It is rounded up
+    /// within its bin: by at most 0.1 %, and never above the largest span.
     pub fn percentile_ms(&self, p: f64) -> f64 {
         let rank = ((p * self.total as f64).ceil() as u64).max(1);
         let mut seen = 0;

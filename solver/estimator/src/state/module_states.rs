@@ -118,7 +118,7 @@ impl ModuleStates {
         self.due.front().map_or(self.period_end, |due| due.at.min(self.period_end))
     }
 
-    /// Ends the period if it ends now, and delivers what arrives now.
+    /// Ends the period if it ends now, and delivers the views that arrive now.
     pub fn act(&mut self, now: Moment, serving: &mut ServingState) {
         if self.period_end <= now {
             self.period_end = self.period_end + PERIOD;

@@ -38,6 +38,15 @@ pub struct NewRequest {
     pub deadline: Moment,
 }
 
+/// A request whose slot is free again.
+#[derive(Clone, Copy, Debug)]
+pub struct ClosedRequest<'a> {
+    /// The request.
+    pub request: &'a Request,
+    /// Its accuracy; `None` if nothing of it was scored.
+    pub accuracy: Option<f64>,
+}
+
 /// Sum and number of accuracies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Score {
@@ -70,7 +79,7 @@ impl Requests {
     #[inline(always)]
     pub fn open(&mut self, new: NewRequest) -> u32 {
         let NewRequest { pipeline, number, arrival, deadline } = new;
-        let slot = self.free.pop().unwrap_or_else(|| self.another());
+        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
         // Field by field: a struct that is put together first would be read again before it has arrived in memory.
         let request = &mut self.slots[slot as usize];
         request.number = number;
@@ -86,7 +95,7 @@ impl Requests {
 
     #[cold]
     #[inline(never)]
-    fn another(&mut self) -> u32 {
+    fn add_slot(&mut self) -> u32 {
         self.slots.push(Request {
             number: 0,
             pipeline: 0,
@@ -175,10 +184,10 @@ impl Requests {
         request.arrival
     }
 
-    /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over what ended there;
-    /// `None` if nothing did.
+    /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over the paths that
+    /// ended there; `None` if nothing did.
     #[inline]
-    pub fn close(&mut self, slot: u32, weights: &[f64]) -> (&Request, Option<f64>) {
+    pub fn close(&mut self, slot: u32, weights: &[f64]) -> ClosedRequest<'_> {
         let scores = &mut self.scores[slot as usize * self.width..][..=weights.len()];
         let accuracy = match scores {
             [_, only] if only.count == 1 => Some(only.sum),
@@ -187,7 +196,7 @@ impl Requests {
         };
         scores.fill(Score::default());
         self.free(slot);
-        (&self.slots[slot as usize], accuracy)
+        ClosedRequest { request: &self.slots[slot as usize], accuracy }
     }
 }
 

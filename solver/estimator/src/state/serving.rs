@@ -2,7 +2,7 @@
 
 use super::bounds::RunBounds;
 use super::network::Network;
-use super::paths::PathStep;
+use super::paths::{PathPoint, PathStep};
 use super::query::{Dispatch, NO_PICK, Query};
 use super::timers::StationTimers;
 use apportion_domain::{Moment, Span};
@@ -22,6 +22,28 @@ pub struct Dropped {
     pub query: Query,
     /// Why.
     pub reason: DropReason,
+}
+
+/// A queue that a query joined. The order is by station, then by moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JoinedQueue {
+    /// The station.
+    pub station: u32,
+    /// When.
+    pub at: Moment,
+}
+
+/// The place of a station in the order in which stations start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StartRank {
+    /// Its pipeline.
+    pub pipeline: u32,
+    /// Its task, in its pipeline.
+    pub task: u32,
+    /// The position of its group among the groups of its task.
+    pub position: u32,
+    /// Its position among the stations of its group.
+    pub replica: u32,
 }
 
 /// Room that a request's list of joined queues keeps for the next request of its slot.
@@ -44,7 +66,7 @@ pub struct StationInfo {
     pub server: u32,
 }
 
-/// All stations and what connects them.
+/// All stations, their routers, and the network between them.
 #[derive(Debug, Default)]
 pub struct ServingState {
     /// The stations of the first plan, in the order in which free replicas start (groups in order, replicas by index), then
@@ -52,8 +74,8 @@ pub struct ServingState {
     pub stations: Vec<Station<Query>>,
     /// The group and the numbers of each station.
     pub infos: Vec<StationInfo>,
-    /// The order in which stations start, once stations were added: by pipeline, task, position of the group, replica.
-    pub ranks: Vec<[u32; 4]>,
+    /// The order in which stations start, by station; empty while no station was added.
+    pub ranks: Vec<StartRank>,
     /// Routers, one for each sender and child task; `None` for a sender that never sends to the task.
     pub routers: Vec<Option<Router>>,
     /// Queries on their way.
@@ -64,7 +86,7 @@ pub struct ServingState {
     pub done: Vec<u64>,
     /// By request: the stations whose queues its queries joined, and when. So the other queries of a request that lost one
     /// are found without a search. Empty if no pipeline needs it.
-    pub joined: Vec<Vec<(u32, Moment)>>,
+    pub joined: Vec<Vec<JoinedQueue>>,
     /// The number of entries in `joined`.
     pub joined_count: usize,
     /// The bounds of the run.
@@ -102,7 +124,7 @@ impl ServingState {
     #[inline(always)]
     pub fn join(&mut self, now: Moment, station: u32, query: Query, deadline: Moment) {
         if let Some(joined) = self.joined.get_mut(query.request as usize) {
-            joined.push((station, now));
+            joined.push(JoinedQueue { station, at: now });
             self.joined_count += 1;
         }
         self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
@@ -122,7 +144,7 @@ impl ServingState {
     pub fn pass_on(&mut self, now: Moment, router: u32, stage: PathStep<'_>, queries: &[Waiting<Query>]) {
         let of_sender = self.routers[router as usize].as_mut().expect("a sender with children has a router");
         let child = |query: &Query, pick: u32| {
-            let (node, stages) = stage.pass(query);
+            let PathPoint { node, stages } = stage.pass(query);
             Query { request: query.request, scope: query.scope, node, stages, router, pick }
         };
         if let Some(Picked { target, slot }) = of_sender.only() {
@@ -132,7 +154,7 @@ impl ServingState {
         }
         for &Waiting { query, deadline, .. } in queries {
             let is_sent = self.send(now, None, child(&query, NO_PICK), Dispatch { deadline, behind: Span::ZERO });
-            debug_assert!(is_sent, "whoever is not behind is sent");
+            debug_assert!(is_sent, "a query that is not behind is sent");
         }
     }
 
@@ -152,9 +174,9 @@ impl ServingState {
                 Output::ServerGone { .. } => {}
             }
         }
-        let Some((at_moment, _)) = machine.poll_timeout() else { return };
-        if at_moment > now {
-            self.wakes.set(station, at_moment);
+        let Some((wanted, _)) = machine.poll_timeout() else { return };
+        if wanted > now {
+            self.wakes.set(station, wanted);
         } else {
             self.tick_now(station);
         }
@@ -254,7 +276,7 @@ impl ServingState {
         joined.sort_unstable();
         joined.dedup();
         self.bounds.count_work(joined.len() as u64);
-        for (station, arrived) in joined.drain(..) {
+        for JoinedQueue { station, at: arrived } in joined.drain(..) {
             self.stations[station as usize].handle(now, Input::CancelJoined { query, arrived, deadline });
             self.take_outputs(now, station, |_, _, _| {});
         }
@@ -296,7 +318,7 @@ impl ServingState {
         self.take_outputs(now, station, |_, _, _| {});
     }
 
-    /// A station is told of the module states.
+    /// A station gets new module states.
     pub fn set_view(&mut self, now: Moment, station: u32, view: View) {
         self.stations[station as usize].handle(now, Input::Steer { view });
         self.take_outputs(now, station, |_, _, _| {});
