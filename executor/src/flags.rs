@@ -26,24 +26,42 @@ pub struct BenchFlags {
     pub rate: Option<f64>,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Why the value of a flag is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    #[error("expected requests per second from 1 to 1000000")]
+    Rate,
+    #[error("expected a whole number from 1 to 16777216")]
+    Count,
+    #[error("expected seconds from 0.01 to 3600")]
+    Seconds,
+    #[error("expected a number from 0 to 1")]
+    Ratio,
+    /// This text after `remote=` is no URL of a server.
+    #[error("{0:?} is no server: expected http://host:port")]
+    Server(String),
+    #[error("expected onnx, emulated or remote=http://host:port")]
+    Backend,
+}
+
+fn rate(text: &str) -> Result<f64, FlagError> {
     let rate = text.parse().ok().filter(|r: &f64| (1.0..=1e6).contains(r));
-    rate.ok_or_else(|| "expected requests per second from 1 to 1000000".into())
+    rate.ok_or(FlagError::Rate)
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+fn at_least_one(text: &str) -> Result<usize, FlagError> {
     let count = text.parse().ok().filter(|n| (1..=1 << 24).contains(n));
-    count.ok_or_else(|| "expected a whole number from 1 to 16777216".into())
+    count.ok_or(FlagError::Count)
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> Result<f64, FlagError> {
     let seconds = text.parse().ok().filter(|s: &f64| (0.01..=3_600.0).contains(s));
-    seconds.ok_or_else(|| "expected seconds from 0.01 to 3600".into())
+    seconds.ok_or(FlagError::Seconds)
 }
 
-fn ratio(text: &str) -> Result<f64, String> {
+fn ratio(text: &str) -> Result<f64, FlagError> {
     let ratio = text.parse().ok().filter(|r: &f64| (0.0..=1.0).contains(r));
-    ratio.ok_or_else(|| "expected a number from 0 to 1".into())
+    ratio.ok_or(FlagError::Ratio)
 }
 
 /// Serves its part of the fleet's target on this machine's devices.
@@ -143,9 +161,9 @@ pub enum Way {
 }
 
 impl FromStr for Way {
-    type Err = String;
+    type Err = FlagError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, FlagError> {
         match text.split_once('=') {
             None if text == Kind::Local.name() => Ok(Self::Onnx),
             None if text == Kind::Emulated.name() => Ok(Self::Emulated),
@@ -153,9 +171,9 @@ impl FromStr for Way {
                 Ok(u) if u.scheme_str() == Some("http") && u.host().is_some() && u.query().is_none() => {
                     Ok(Self::Remote(url.into()))
                 }
-                _ => Err(format!("{url:?} is no server: expected http://host:port")),
+                _ => Err(FlagError::Server(url.to_owned())),
             },
-            _ => Err("expected onnx, emulated or remote=http://host:port".into()),
+            _ => Err(FlagError::Backend),
         }
     }
 }
@@ -178,7 +196,7 @@ mod tests {
         assert_eq!("emulated".parse(), Ok(Way::Emulated));
         assert_eq!("remote=http://gpu1:8000".parse(), Ok(Way::Remote("http://gpu1:8000".into())));
         for wrong in ["", "Emulated", "remote", "remote=", "remote=gpu1:8000", "remote=https://gpu1", "emulated=1"] {
-            assert!(wrong.parse::<Way>().expect_err(wrong).contains("expected"), "{wrong}");
+            assert!(wrong.parse::<Way>().expect_err(wrong).to_string().contains("expected"), "{wrong}");
         }
     }
 }

@@ -14,6 +14,7 @@ use apportion_executor::{addresses, parts, peers};
 use apportion_process::start_log;
 use clap::Parser;
 use flags::{BenchFlags, Flags, Way};
+use std::convert::Infallible;
 use std::error::Error;
 use std::fs::File;
 use std::io::Write;
@@ -60,8 +61,10 @@ fn devices(provider: Provider, count: u32) -> Devices {
     }
     let visible = std::env::var(VISIBLE_VARIABLE).ok();
     let opened = Devices::open(visible.as_deref(), count);
-    let opened = opened.inspect_err(|error| tracing::warn!(error, "memory and utilisation of the devices are not known"));
-    opened.unwrap_or_default()
+    opened.unwrap_or_else(|error| {
+        tracing::warn!(error = error.to_string(), "memory and utilisation of the devices are not known");
+        Devices::default()
+    })
 }
 
 /// What is wrong with so many devices on so many processors, if anything: a device of the processor is a thread that runs
@@ -249,7 +252,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let (events, until) = (handle.events.clone(), drained.clone());
     run_part(&mut running, &handle, "peers", async move {
         peers::listen(sockets.data, events, until).await;
-        Ok::<_, String>(())
+        Ok::<_, Infallible>(())
     });
     let (status, attended) = (handle.status.clone(), attend(identity, handle.clone(), stop.clone()));
     let mut attending = tokio::spawn(async move { status.run("control", attended).await });

@@ -107,7 +107,7 @@ impl Backend for EmulatedBackend {
     /// Each row makes one row of each output, or as many for each child as the profile says; the outputs `parent` and
     /// `child` say which are whose.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-        check_inputs(&self.signature.inputs, inputs).map_err(BackendError::Input)?;
+        check_inputs(&self.signature.inputs, inputs)?;
         let rows = inputs.first().map_or(0, Tensor::rows);
         let outputs = match &mut self.draws {
             None => self.signature.outputs.iter().map(|spec| output(spec, rows)).collect(),

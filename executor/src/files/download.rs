@@ -1,7 +1,8 @@
 //! How is one file downloaded? Its bytes are hashed as they are written. After a break the next try goes on.
 
 use super::Source;
-use super::disk::{FileError, hex, path_of};
+use super::disk::{hex, path_of};
+use super::error::{FetchError, FileError};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -80,7 +81,7 @@ impl Partial {
     /// Fetches the rest, and gives the whole file's place.
     pub async fn complete(&mut self, source: &Source, http: &reqwest::Client) -> Result<PathBuf, FileError> {
         let place = source.place(&self.digest);
-        let broke = |why: String| FileError::Fetch(place.clone(), why);
+        let broke = |why: FetchError| FileError::Fetch(place.clone(), why);
         let mut stream = source.open(http, &self.digest, self.bytes).await.map_err(broke)?;
         if stream.from() != self.bytes {
             self.restart()?;

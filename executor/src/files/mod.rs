@@ -6,12 +6,13 @@
 mod checked;
 mod disk;
 mod download;
+mod error;
 mod source;
 mod stream;
 mod worker;
 
-pub use disk::FileError;
 pub(crate) use disk::hex_digest;
+pub use error::{FetchError, FileError};
 pub use source::Source;
 pub use worker::TRIES_MAX;
 

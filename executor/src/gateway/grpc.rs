@@ -146,10 +146,10 @@ fn ready(gateway: &Gateway, message: ModelInferRequest, call: &Call, trace: Opti
     let view = gateway.view();
     let name = message.model_name.clone();
     let pipeline = find(&view, &name)?;
-    let asked = contents::read(message).map_err(Refusal::invalid)?;
-    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
-    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
-    check_wanted(&asked.outputs, &output_specs(pipeline)).map_err(Refusal::invalid)?;
+    let asked = contents::read(message)?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs)?;
+    inference::check_texts(&inputs, view.backend)?;
+    check_wanted(&asked.outputs, &output_specs(pipeline))?;
     let terms = Terms { trace, sender: call.sender, ..asked.settings.terms(call.timeout_ns) };
     let admitted = gateway.admit(&name, inputs, terms, 0)?;
     Ok(Ready { outputs: asked.outputs, raw: asked.raw, admitted, view })
@@ -159,7 +159,7 @@ async fn answer(gateway: &Gateway, name: &str, id: String, ready: Ready) -> Resu
     let Ready { view, outputs: wanted, raw, admitted } = ready;
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
-    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
+    let outputs = inference::outputs(&served.pieces, pipeline)?;
     let outputs = select(outputs, &wanted, raw)?.into_iter().map(|(tensor, _)| tensor).collect();
     let (outputs, raw_output_contents) = contents::write(outputs, raw);
     let outcome = if served.late { "late" } else { "ok" };

@@ -301,12 +301,12 @@ fn prepared(gateway: &Gateway, request: &HttpRequest, body: Bytes, trace: Option
     let body = coding::decoded(request, body, BODY_BYTES_MAX)?;
     let header = |name: &str| request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
     let length = header(HEADER_LENGTH);
-    let asked = json::read(&body, length.as_deref()).map_err(Refusal::invalid)?;
-    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
-    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
+    let asked = json::read(&body, length.as_deref())?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs)?;
+    inference::check_texts(&inputs, view.backend)?;
     let specs = output_specs(pipeline);
-    check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
-    json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
+    check_wanted(&asked.outputs, &specs)?;
+    json::check_forms(&asked.outputs, asked.settings.binary, &specs)?;
     let terms = Terms { trace, sender: sender(address(request)), ..asked.settings.terms(None) };
     // Tensors that came as bytes share the body, which is kept as long as they are.
     let kept = if length.is_some() { body.len() } else { 0 };
@@ -327,7 +327,7 @@ async fn answer(
     let name = named(request);
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
-    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
+    let outputs = inference::outputs(&served.pieces, pipeline)?;
     let outputs = select(outputs, &wanted, binary)?;
     let head = Head {
         name,
@@ -338,7 +338,7 @@ async fn answer(
         dropped: served.dropped,
         chosen: served.chosen.as_ref(),
     };
-    let (body, length) = json::write(&head, &outputs).map_err(Refusal::invalid)?;
+    let (body, length) = json::write(&head, &outputs)?;
     Ok((body, length, served.chosen.map(|c| c.variants)))
 }
 

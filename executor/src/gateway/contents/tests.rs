@@ -1,5 +1,6 @@
 use super::super::inference::inputs;
 use super::super::proto::model_infer_request::InferRequestedOutputTensor;
+use super::super::refusal::Refusal;
 use super::*;
 use apportion_node::tensor::{TensorSpec, holds};
 use proptest::prelude::*;
@@ -20,9 +21,14 @@ fn request(input: InferInputTensor, raw: &[&'static [u8]]) -> ModelInferRequest 
     ModelInferRequest { inputs: vec![input], raw_input_contents, ..ModelInferRequest::default() }
 }
 
-fn tensors(message: ModelInferRequest, datatype: Datatype) -> Result<Vec<Tensor>, String> {
+fn tensors(message: ModelInferRequest, datatype: Datatype) -> Result<Vec<Tensor>, Refusal> {
     let spec = TensorSpec { name: "x".into(), datatype, shape: vec![-1] };
-    inputs(read(message)?.inputs, &[spec])
+    Ok(inputs(read(message)?.inputs, &[spec])?)
+}
+
+/// The line that the client reads.
+fn refused(message: ModelInferRequest) -> String {
+    Refusal::from(read(message).err().expect("a refusal")).error
 }
 
 fn choice(value: ParameterChoice) -> InferParameter {
@@ -43,12 +49,12 @@ fn what_is_wrong_is_named_with_what_is_expected() {
         (request(input("INT32", &[1], None), &[&[1]]), Datatype::Int32, "1 bytes: expected 4"),
     ];
     for (message, datatype, expected) in cases {
-        let error = tensors(message, datatype).expect_err(expected);
+        let error = tensors(message, datatype).expect_err(expected).error;
         assert!(error.contains(expected), "{expected}: {error}");
     }
     let mut long = request(input("INT32", &[1], ints(&[1])), &[]);
     long.id = "i".repeat(ID_BYTES_MAX + 1);
-    assert!(read(long).err().expect("too long").contains("id: 1025"));
+    assert!(refused(long).contains("id: 1025"));
 }
 
 #[test]
@@ -62,15 +68,15 @@ fn parameters_and_outputs_are_read() {
     assert_eq!((read_back.outputs[0].name.as_str(), read_back.raw), ("o", true));
     let mut wrong = message.clone();
     wrong.parameters.insert("timeout".into(), choice(ParameterChoice::StringParam("soon".into())));
-    assert!(read(wrong).err().expect("a text").contains("microseconds"));
+    assert!(refused(wrong).contains("microseconds"));
     let mut wrong = message.clone();
     wrong.parameters.insert("mine".into(), InferParameter { parameter_choice: None });
-    assert!(read(wrong).err().expect("nothing").contains("mine has no value"));
+    assert!(refused(wrong).contains("mine has no value"));
     let mut wrong = message.clone();
     wrong.outputs[0].parameters.insert("classification".into(), choice(ParameterChoice::Int64Param(3)));
-    assert!(read(wrong).err().expect("classes").contains("output o: parameter classification"));
+    assert!(refused(wrong).contains("output o: parameter classification"));
     message.inputs[0].parameters.insert("shared_memory_region".into(), choice(ParameterChoice::StringParam("r".into())));
-    assert!(read(message).err().expect("shared").contains("input x: parameter shared_memory_region"));
+    assert!(refused(message).contains("input x: parameter shared_memory_region"));
 }
 
 proptest! {

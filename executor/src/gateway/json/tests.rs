@@ -1,5 +1,6 @@
 use super::super::inference::inputs;
 use super::*;
+use crate::causes::describe;
 use apportion_node::tensor::TensorSpec;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -14,7 +15,7 @@ fn body(json: &str, tail: &[u8]) -> (Bytes, String) {
 
 fn refused(json: &str, tail: &[u8]) -> String {
     let (body, length) = body(json, tail);
-    read(&body, Some(&length)).err().unwrap_or_else(|| panic!("not refused: {json}"))
+    read(&body, Some(&length)).err().map_or_else(|| panic!("not refused: {json}"), |e| describe(&e))
 }
 
 #[test]
@@ -57,9 +58,10 @@ fn what_is_wrong_is_named_with_what_is_expected() {
     assert!(refused(classes, &[]).contains("output o: parameter classification"));
     assert!(refused("{}", &[]).contains("inputs"));
     let sized = Bytes::from(sized("2"));
-    assert!(read(&sized, None).err().expect("no header").contains(HEADER_LENGTH));
+    let refused = |header: Option<&str>| describe(&read(&sized, header).err().expect("no length"));
+    assert!(refused(None).contains(HEADER_LENGTH));
     for length in ["x", "-1", "99999", "", "18446744073709551616"] {
-        assert!(read(&sized, Some(length)).err().expect(length).contains(HEADER_LENGTH), "{length}");
+        assert!(refused(Some(length)).contains(HEADER_LENGTH), "{length}");
     }
 }
 
@@ -67,7 +69,8 @@ fn what_is_wrong_is_named_with_what_is_expected() {
 fn outputs_without_a_json_form_are_refused_early() {
     let specs = [("h".to_string(), spec("h", Datatype::Fp16, &[-1])), ("y".to_string(), spec("y", Datatype::Fp32, &[-1]))];
     let want = |name: &str, binary| vec![Wanted { name: name.into(), binary }];
-    assert!(check_forms(&[], false, &specs).expect_err("all as JSON").contains("output h is FP16"));
+    let error = check_forms(&[], false, &specs).expect_err("all as JSON");
+    assert!(error.to_string().contains("output h is FP16"), "{error}");
     assert!(check_forms(&want("h", Some(false)), true, &specs).is_err());
     assert_eq!(check_forms(&[], true, &specs), Ok(()));
     assert_eq!(check_forms(&want("h", Some(true)), false, &specs), Ok(()));
@@ -115,7 +118,8 @@ fn an_answer_is_read_by_the_protocols_rules() {
     assert_eq!((&about["id"], &about["model_version"]), (&json!("i\"d"), &json!("3")));
     let (body, length) = write(&head, &outputs[..1]).expect("written");
     assert_eq!((client(&body, length).len(), length), (1, None));
-    assert!(write(&head, &[(outputs[1].0.clone(), false)]).expect_err("FP16").contains("binary"));
+    let error = write(&head, &[(outputs[1].0.clone(), false)]).expect_err("FP16");
+    assert!(error.to_string().contains("binary"), "{error}");
 }
 
 proptest! {
