@@ -1,6 +1,6 @@
 //! A test whose need is absent fails under continuous integration, unless the need is named.
 
-use apportion_needs::{LOG_VARIABLE, Need, SKIP_VARIABLE, Terms, counted, need};
+use apportion_needs::{LOG_VARIABLE, Need, NeedError, SKIP_VARIABLE, Terms, counted, need};
 use std::process::Command;
 
 /// The variable that tells this program that it is the child of `absent_needs_fail_in_a_process_of_their_own`.
@@ -45,7 +45,7 @@ fn zero_rows_are_a_failure() {
 fn child() {
     if std::env::var_os(CHILD).is_some() {
         assert_eq!(need::<()>(Need::Clients, Err("no index")), None);
-        assert_eq!(need(Need::Data, Ok::<_, &str>(7)), Some(7));
+        assert_eq!(need(Need::Data, Ok::<_, NeedError>(7)), Some(7));
         assert_eq!(counted(Need::Data, vec![1, 2, 3]).len(), 3);
     }
 }
