@@ -24,17 +24,20 @@ thread_local! {
 }
 
 /// Puts a thread's value back when it goes.
-struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
+struct Restore<T: Copy + 'static> {
+    key: &'static std::thread::LocalKey<Cell<T>>,
+    before: T,
+}
 
 impl<T: Copy> Restore<T> {
     fn set(key: &'static std::thread::LocalKey<Cell<T>>, value: T) -> Self {
-        Self(key, key.replace(value))
+        Self { key, before: key.replace(value) }
     }
 }
 
 impl<T: Copy> Drop for Restore<T> {
     fn drop(&mut self) {
-        self.0.set(self.1);
+        self.key.set(self.before);
     }
 }
 

@@ -92,11 +92,11 @@ impl Partial {
         while let Some(data) = stream.next().await.map_err(broke)? {
             self.add(&data)?;
         }
-        let actual = hex(&self.hasher.clone().finalize());
-        if actual != self.digest {
+        let found = hex(&self.hasher.clone().finalize());
+        if found != self.digest {
             // What was there may have been damaged: the next try begins anew.
             self.restart()?;
-            return Err(FileError::Digest(place, self.digest.clone(), actual));
+            return Err(FileError::Digest { place, expected: self.digest.clone(), found });
         }
         let whole = path_of(&self.directory, &self.digest);
         self.file.sync_all().map_err(self.disk())?;

@@ -14,8 +14,15 @@ pub enum FileError {
     #[error("{0}: {1}")]
     Fetch(String, FetchError),
     /// Its contents are not what they should be.
-    #[error("{0}: expected a file with sha256 {1}, got {2}")]
-    Digest(String, String, String),
+    #[error("{place}: expected a file with sha256 {expected}, got {found}")]
+    Digest {
+        /// Where it came from.
+        place: String,
+        /// Its sha256 by its name, in hexadecimal.
+        expected: String,
+        /// The sha256 of its contents.
+        found: String,
+    },
     /// Another agent runs with this state directory.
     #[error("{0}: another agent runs with this state directory: give this one another --state-dir")]
     Taken(PathBuf),

@@ -44,6 +44,15 @@ pub struct Known {
     pub name: String,
 }
 
+/// How often a missing file is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Once, and only if a source is known.
+    OneTry,
+    /// Until [`TRIES_MAX`] tries in a row brought nothing.
+    ManyTries,
+}
+
 /// The state directory.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -121,7 +130,7 @@ impl Files {
     /// # Errors
     /// [`FileError`] by cause.
     pub async fn get(&self, digest: &str) -> Result<PathBuf, Arc<FileError>> {
-        self.fetch(digest, true).await
+        self.fetch(digest, Patience::ManyTries).await
     }
 
     /// The same with one try, and none while nobody is known who has files.
@@ -129,12 +138,12 @@ impl Files {
     /// # Errors
     /// [`FileError`] by cause.
     pub async fn try_get(&self, digest: &str) -> Result<PathBuf, Arc<FileError>> {
-        self.fetch(digest, false).await
+        self.fetch(digest, Patience::OneTry).await
     }
 
-    async fn fetch(&self, digest: &str, is_patient: bool) -> Result<PathBuf, Arc<FileError>> {
+    async fn fetch(&self, digest: &str, patience: Patience) -> Result<PathBuf, Arc<FileError>> {
         let (reply, got) = oneshot::channel();
-        let job = Job::Get { digest: digest.to_owned(), is_patient, reply };
+        let job = Job::Get { digest: digest.to_owned(), is_patient: patience == Patience::ManyTries, reply };
         self.jobs.send(job).await.map_err(|_| Arc::new(FileError::Stopping))?;
         got.await.unwrap_or_else(|_| Err(Arc::new(FileError::Stopping)))
     }

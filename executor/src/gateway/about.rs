@@ -126,7 +126,7 @@ pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStati
         let duration = |count, ns| Some(StatisticDuration { count, ns });
         // Triton's sums are over requests: all queries of a batch take as long as it does.
         let ended = batches.sizes.iter().map(|(size, (count, ns))| (*size as u64 * count, *size as u64 * ns));
-        let (queries, compute_ns) = ended.fold((0, 0), |sum, (count, ns)| (sum.0 + count, sum.1 + ns));
+        let (queries, compute_ns) = ended.fold((0, 0), |(counts, times), (count, ns)| (counts + count, times + ns));
         let stats = InferStatistics {
             success: duration(entry.served.count, entry.served.ns),
             fail: duration(entry.failed.count, entry.failed.ns),

@@ -2,7 +2,7 @@
 
 use super::bodies::OPEN_BYTES_MAX;
 use super::connections::connections_max;
-use super::ledger::Ledger;
+use super::ledger::{Ending, Ledger};
 use super::limits::Limits;
 use super::refusal::{self, Refusal, Served, served};
 use crate::agent::{Handle, Request, View};
@@ -117,7 +117,7 @@ impl Gateway {
             let (pipeline, began) = (pipeline.to_owned(), Instant::now());
             Admitted { pipeline, inputs, terms, held, rows, began }
         });
-        admitted.inspect_err(|_| self.ledger.ended(pipeline, rows, false, Duration::ZERO))
+        admitted.inspect_err(|_| self.ledger.ended(pipeline, Ending::Failed, Duration::ZERO))
     }
 
     fn held(&self, inputs: &[Tensor], terms: Terms, kept: usize) -> Result<Held, Refusal> {
@@ -137,7 +137,7 @@ impl Gateway {
         let Ok(room) = self.room.clone().try_acquire_many_owned(rooms) else {
             return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
-        Ok((place, room, offline))
+        Ok(Held { _place: place, _room: room, _offline: offline })
     }
 
     /// Runs a request that has its place.
@@ -147,7 +147,8 @@ impl Gateway {
     pub(super) async fn serve(&self, admitted: Admitted) -> Result<Served, Refusal> {
         let Admitted { pipeline, inputs, terms, held, rows, began } = admitted;
         let answer = self.run(&pipeline, inputs, terms, held).await;
-        self.ledger.ended(&pipeline, rows, answer.is_ok(), began.elapsed());
+        let ending = if answer.is_ok() { Ending::Served { rows } } else { Ending::Failed };
+        self.ledger.ended(&pipeline, ending, began.elapsed());
         answer
     }
 
@@ -170,8 +171,14 @@ impl Gateway {
     }
 }
 
-/// A request's place, room for its inputs, and its place among the offline ones.
-pub(super) type Held = (OwnedSemaphorePermit, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+/// What a request holds at the gateway until the node has answered it.
+pub(super) struct Held {
+    _place: OwnedSemaphorePermit,
+    /// For its inputs.
+    _room: OwnedSemaphorePermit,
+    /// Its place among the offline requests, if it is one.
+    _offline: Option<OwnedSemaphorePermit>,
+}
 
 /// A request that has its place.
 pub(super) struct Admitted {

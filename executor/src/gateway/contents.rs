@@ -1,7 +1,7 @@
 //! How do the raw or typed contents of gRPC messages become tensors, and back?
 
 use super::error::{ElementsError, MessageError, OutputError, ParameterError};
-use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wanted};
+use super::inference::{Elements, Form, Given, ID_BYTES_MAX, Parameter, Settings, Wanted};
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::model_infer_response::InferOutputTensor;
 use super::proto::{InferParameter, InferTensorContents, ModelInferRequest, infer_parameter::ParameterChoice};
@@ -148,8 +148,8 @@ pub struct Request {
     pub inputs: Vec<Given<Data>>,
     /// The outputs that it asks for; none are all.
     pub outputs: Vec<Wanted>,
-    /// Whether its tensors are raw: so are then those of the answer.
-    pub raw: bool,
+    /// The form of its tensors, and of the answer's.
+    pub form: Form,
 }
 
 /// Reads a request.
@@ -162,8 +162,8 @@ pub fn read(message: ModelInferRequest) -> Result<Request, MessageError> {
     }
     let mut settings = Settings::default();
     each(&message.parameters, |name, value| settings.set(name, value))?;
-    let raw = !message.raw_input_contents.is_empty();
-    if raw && message.raw_input_contents.len() != message.inputs.len() {
+    let form = if message.raw_input_contents.is_empty() { Form::Typed } else { Form::Raw };
+    if form == Form::Raw && message.raw_input_contents.len() != message.inputs.len() {
         let (found, inputs) = (message.raw_input_contents.len(), message.inputs.len());
         return Err(MessageError::RawCount { found, inputs });
     }
@@ -183,12 +183,12 @@ pub fn read(message: ModelInferRequest) -> Result<Request, MessageError> {
     }
     let mut outputs = Vec::with_capacity(message.outputs.len());
     for output in message.outputs {
-        let mut wanted = Wanted { name: output.name, binary: None };
+        let mut wanted = Wanted { name: output.name, form: None };
         let set = each(&output.parameters, |name, value| wanted.set(name, value));
         set.map_err(|source| OutputError::Parameter { name: wanted.name.clone(), source })?;
         outputs.push(wanted);
     }
-    Ok(Request { settings, inputs, outputs, raw })
+    Ok(Request { settings, inputs, outputs, form })
 }
 
 fn each(
@@ -209,10 +209,13 @@ fn each(
     Ok(())
 }
 
-/// The outputs of an answer and, if they are sent raw, their bytes: raw if the request was, or if one has no other form.
+/// The outputs of an answer and, if they are sent raw, their bytes: raw if `form` says so, or if one has no other form.
 #[must_use]
-pub fn write(outputs: Vec<Tensor>, raw: bool) -> (Vec<InferOutputTensor>, Vec<Bytes>) {
-    let contents: Option<Vec<_>> = if raw { None } else { outputs.iter().map(typed).collect() };
+pub fn write(outputs: Vec<Tensor>, form: Form) -> (Vec<InferOutputTensor>, Vec<Bytes>) {
+    let contents: Option<Vec<_>> = match form {
+        Form::Typed => outputs.iter().map(typed).collect(),
+        Form::Raw => None,
+    };
     let (mut typed, mut raws) = (contents.map(Vec::into_iter), Vec::new());
     let mut written = Vec::with_capacity(outputs.len());
     for tensor in outputs {

@@ -129,7 +129,7 @@ struct Begun {
 struct Ready {
     view: View,
     outputs: Vec<inference::Wanted>,
-    raw: bool,
+    form: inference::Form,
     admitted: Admitted,
 }
 
@@ -152,16 +152,16 @@ fn ready(gateway: &Gateway, message: ModelInferRequest, call: &Call, trace: Opti
     check_wanted(&asked.outputs, &output_specs(pipeline))?;
     let terms = Terms { trace, sender: call.sender, ..asked.settings.terms(call.timeout_ns) };
     let admitted = gateway.admit(&name, inputs, terms, 0)?;
-    Ok(Ready { outputs: asked.outputs, raw: asked.raw, admitted, view })
+    Ok(Ready { outputs: asked.outputs, form: asked.form, admitted, view })
 }
 
 async fn answer(gateway: &Gateway, name: &str, id: String, ready: Ready) -> Result<ModelInferResponse, Refusal> {
-    let Ready { view, outputs: wanted, raw, admitted } = ready;
+    let Ready { view, outputs: wanted, form, admitted } = ready;
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
     let outputs = inference::outputs(&served.pieces, pipeline)?;
-    let outputs = select(outputs, &wanted, raw)?.into_iter().map(|(tensor, _)| tensor).collect();
-    let (outputs, raw_output_contents) = contents::write(outputs, raw);
+    let outputs = select(outputs, &wanted, form)?.into_iter().map(|selected| selected.tensor).collect();
+    let (outputs, raw_output_contents) = contents::write(outputs, form);
     let outcome = if served.late { "late" } else { "ok" };
     let parameter = |value| proto::InferParameter { parameter_choice: Some(value) };
     let latency_us = i64::try_from(served.latency_ns / 1_000).unwrap_or(i64::MAX);

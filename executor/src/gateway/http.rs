@@ -290,7 +290,7 @@ struct Ready {
     view: View,
     id: Option<String>,
     outputs: Vec<inference::Wanted>,
-    binary: bool,
+    form: inference::Form,
     admitted: Admitted,
 }
 
@@ -306,12 +306,12 @@ fn prepared(gateway: &Gateway, request: &HttpRequest, body: Bytes, trace: Option
     inference::check_texts(&inputs, view.backend)?;
     let specs = output_specs(pipeline);
     check_wanted(&asked.outputs, &specs)?;
-    json::check_forms(&asked.outputs, asked.settings.binary, &specs)?;
+    json::check_forms(&asked.outputs, asked.settings.form, &specs)?;
     let terms = Terms { trace, sender: sender(address(request)), ..asked.settings.terms(None) };
     // Tensors that came as bytes share the body, which is kept as long as they are.
     let kept = if length.is_some() { body.len() } else { 0 };
     let admitted = gateway.admit(name, inputs, terms, kept)?;
-    Ok(Ready { id: asked.id, outputs: asked.outputs, binary: asked.settings.binary, admitted, view })
+    Ok(Ready { id: asked.id, outputs: asked.outputs, form: asked.settings.form, admitted, view })
 }
 
 /// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said
@@ -323,12 +323,12 @@ async fn answer(
     trace: Option<Trace>,
 ) -> Result<(Vec<u8>, Option<usize>, Option<String>), Refusal> {
     let body = read(gateway, request, payload, BODY_BYTES_MAX).await?;
-    let Ready { view, id, outputs: wanted, binary, admitted } = prepared(gateway, request, body, trace)?;
+    let Ready { view, id, outputs: wanted, form, admitted } = prepared(gateway, request, body, trace)?;
     let name = named(request);
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
     let outputs = inference::outputs(&served.pieces, pipeline)?;
-    let outputs = select(outputs, &wanted, binary)?;
+    let outputs = select(outputs, &wanted, form)?;
     let head = Head {
         name,
         version: &version(&view),

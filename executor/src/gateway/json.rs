@@ -4,12 +4,12 @@
 //! `Inference-Header-Content-Length` says where the JSON ends, and `binary_data_size` says how long each tensor is.
 
 use super::error::{BodyError, ElementsError, OutputError, ParameterError, SourceError};
-use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, TENSORS_MAX, Wanted};
+use super::inference::{Elements, Form, Given, ID_BYTES_MAX, Parameter, Selected, Settings, TENSORS_MAX, Wanted};
 use super::numbers;
 use super::parameters::{Few, Parameters};
 use crate::open_inference::error::WriteError;
 use apportion_node::chooser::Chosen;
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, texts};
+use apportion_node::tensor::{Datatype, TensorSpec, texts};
 use apportion_node::wire::RANK_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -126,17 +126,18 @@ pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, Bo
     Ok(Request { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs.map_or_else(Vec::new, |few| few.0))? })
 }
 
-/// Checks that the outputs that are not asked for as bytes have a form in JSON; `binary` is what those are that do not say.
+/// Checks that the outputs that go in JSON have a form there. `default` is the form of those that do not say theirs.
 ///
 /// # Errors
 /// [`OutputError::NoForm`] with the first output that has none.
-pub fn check_forms(wanted: &[Wanted], binary: bool, specs: &[(String, TensorSpec)]) -> Result<(), OutputError> {
+pub fn check_forms(wanted: &[Wanted], default: Form, specs: &[(String, TensorSpec)]) -> Result<(), OutputError> {
     for (name, spec) in specs.iter().filter(|(_, spec)| !numbers::in_json(spec.datatype)) {
-        let bytes = match wanted.iter().find(|w| w.name == *name) {
-            Some(output) => output.binary.unwrap_or(binary),
-            None => binary || !wanted.is_empty(),
+        let is_typed = match wanted.iter().find(|w| w.name == *name) {
+            Some(output) => output.form.unwrap_or(default) == Form::Typed,
+            // It is sent only if the request names no outputs.
+            None => wanted.is_empty() && default == Form::Typed,
         };
-        if !bytes {
+        if is_typed {
             return Err(OutputError::NoForm { name: name.clone(), datatype: spec.datatype.name() });
         }
     }
@@ -157,7 +158,7 @@ fn take(tail: &mut Bytes, size: usize) -> Result<Bytes, SourceError> {
 
 fn wanted(outputs: Vec<Output>) -> Result<Vec<Wanted>, OutputError> {
     let want = |output: Output| {
-        let mut wanted = Wanted { name: output.name, binary: None };
+        let mut wanted = Wanted { name: output.name, form: None };
         match each(output.parameters, |name, value| wanted.set(name, value)) {
             Ok(()) => Ok(wanted),
             Err(source) => Err(OutputError::Parameter { name: wanted.name, source }),
@@ -223,7 +224,7 @@ pub struct Head<'a> {
 ///
 /// # Errors
 /// [`WriteError`] if an output has no form in JSON and is not asked for as bytes.
-pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Option<usize>), WriteError> {
+pub fn write(head: &Head<'_>, outputs: &[Selected]) -> Result<(Vec<u8>, Option<usize>), WriteError> {
     let mut parameters = json!({"outcome": head.outcome, "latency_us": head.latency_us});
     if head.dropped > 0 {
         parameters["dropped"] = head.dropped.into();
@@ -239,12 +240,12 @@ pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Op
     let mut body = start.to_string().into_bytes();
     body.pop(); // its last brace: the outputs go before it
     body.extend_from_slice(b",\"outputs\":[");
-    for (i, (tensor, binary)) in outputs.iter().enumerate() {
+    for (i, Selected { tensor, form }) in outputs.iter().enumerate() {
         if i > 0 {
             body.push(b',');
         }
         let mut about = json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape});
-        if *binary {
+        if *form == Form::Raw {
             about["parameters"] = json!({"binary_data_size": tensor.data.len()});
             body.extend_from_slice(about.to_string().as_bytes());
         } else {
@@ -257,8 +258,8 @@ pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Op
     }
     body.extend_from_slice(b"]}");
     let length = body.len();
-    let raw = outputs.iter().filter(|(_, binary)| *binary);
-    raw.clone().for_each(|(tensor, _)| body.extend_from_slice(&tensor.data));
+    let raw = outputs.iter().filter(|output| output.form == Form::Raw);
+    raw.clone().for_each(|output| body.extend_from_slice(&output.tensor.data));
     Ok((body, raw.peekable().peek().map(|_| length)))
 }
 

@@ -43,10 +43,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Tells `see` each field of a message: its number and what stands there.
-fn walk<'a>(
-    mut bytes: &'a [u8],
-    mut see: impl FnMut(u64, Value<'a>) -> Result<(), ScanError>,
-) -> Result<(), ScanError> {
+fn walk<'a>(mut bytes: &'a [u8], mut see: impl FnMut(u64, Value<'a>) -> Result<(), ScanError>) -> Result<(), ScanError> {
     let broken = || ScanError::Malformed;
     while !bytes.is_empty() {
         let (key, rest) = varint(bytes).ok_or_else(broken)?;

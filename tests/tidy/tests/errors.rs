@@ -8,5 +8,10 @@ fn no_result_has_a_text_as_its_error() {
     let sources = files(&["rs"]).into_iter().filter(|(path, _)| !GENERATED.contains(&path.as_str()));
     let of = |(path, text): (String, String)| text_errors(&text).into_iter().map(move |line| format!("{path}:{line}"));
     let found: Vec<String> = sources.flat_map(of).collect();
-    assert!(found.is_empty(), "{} errors are a String, not a thiserror enum (STYLE.md):\n{}", found.len(), found.join("\n"));
+    assert!(
+        found.is_empty(),
+        "{} errors are a String, not a thiserror enum (STYLE.md):\n{}",
+        found.len(),
+        found.join("\n")
+    );
 }

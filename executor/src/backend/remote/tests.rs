@@ -11,9 +11,8 @@ fn there(name: &str, datatype: &str, shape: &[i64]) -> Described {
 #[test]
 fn tensors_that_differ_from_the_plan_are_refused_by_name() {
     let planned = [spec("x", Datatype::Fp32, &[-1, 2])];
-    let check = |found: Vec<Described>| {
-        compare(Side::Input, &planned, &found).err().map(|e| e.to_string()).unwrap_or_default()
-    };
+    let check =
+        |found: Vec<Described>| compare(Side::Input, &planned, &found).err().map(|e| e.to_string()).unwrap_or_default();
     assert_eq!(check(vec![there("x", "FP32", &[-1, 2])]), "");
     assert_eq!(check(vec![there("x", "FP32", &[8, -1])]), "", "open sizes fit all");
     for (found, said) in [

@@ -65,7 +65,7 @@ fn parameters_and_outputs_are_read() {
     message.outputs.push(InferRequestedOutputTensor { name: "o".into(), ..Default::default() });
     let read_back = read(message.clone()).expect("valid");
     assert_eq!(read_back.settings, Settings { timeout_ns: Some(7_000), priority: 1, ..Settings::default() });
-    assert_eq!((read_back.outputs[0].name.as_str(), read_back.raw), ("o", true));
+    assert_eq!((read_back.outputs[0].name.as_str(), read_back.form), ("o", Form::Raw));
     let mut wrong = message.clone();
     wrong.parameters.insert("timeout".into(), choice(ParameterChoice::StringParam("soon".into())));
     assert!(refused(wrong).contains("microseconds"));
@@ -104,9 +104,9 @@ proptest! {
             let message = request(input(datatype.name(), &[count as i64], Some(contents)), &[]);
             let decoded = ModelInferRequest::decode(&message.encode_to_vec()[..]).expect("a message");
             prop_assert_eq!(tensors(decoded, datatype), Ok(vec![tensor.clone()]));
-            let (outputs, raws) = write(vec![tensor.clone()], false);
+            let (outputs, raws) = write(vec![tensor.clone()], Form::Typed);
             prop_assert!(raws.is_empty() && outputs[0].contents.is_some());
-            let (outputs, raws) = write(vec![tensor.clone()], true);
+            let (outputs, raws) = write(vec![tensor.clone()], Form::Raw);
             prop_assert!(outputs[0].contents.is_none());
             prop_assert_eq!(&raws[0], &tensor.data);
         }

@@ -73,7 +73,8 @@ fn one_clients_bad_rows_cost_its_neighbour_nothing() {
     world.fails = negatives;
     let (lost, others) = beside(&mut world, |n| (n % 10 == 0).then(|| row(3, -1.0)));
     assert_eq!((lost, others.len()), (0, 20));
-    let all_told = others.iter().all(|o| o.as_ref().is_err_and(|e| e.contains("task a: an index is out of range")));
+    let all_told =
+        others.iter().all(|o| o.as_ref().is_err_and(|e| e.to_string().contains("task a: an index is out of range")));
     assert!(all_told, "{others:?}");
     let counts = world.nodes.get_mut(&1).expect("it lives").take_counts();
     let batches = &counts.groups[&("p".into(), 1)];
