@@ -23,7 +23,7 @@ pub struct Seen {
     pub memory_used: Option<u64>,
     /// All of its memory, in bytes; none if it is not known.
     pub memory_total: Option<u64>,
-    /// Part of the last sample period (its driver's, up to 1 s) in which it ran anything, 0 to 1; none if it is not known.
+    /// Part of the driver's last sample period (up to 1 s) in which it ran anything, 0 to 1; none if it is not known.
     pub utilisation: Option<f64>,
 }
 

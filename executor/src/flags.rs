@@ -17,8 +17,8 @@ pub struct BenchFlags {
     /// Let processors sleep between requests, as an agent with that flag does
     #[arg(long)]
     pub save_power: bool,
-    /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime, whose library is found as
-    /// an agent finds it
+    /// Measure the hop of the example `digits` in this folder too. ONNX Runtime runs its variants; its library is found
+    /// as an agent finds it
     #[arg(long)]
     pub digits: Option<PathBuf>,
     /// Measure nothing but the hop, at this many requests per second
@@ -93,8 +93,8 @@ pub struct Flags {
     /// Where other agents come in
     #[arg(long, default_value = "127.0.0.1:0")]
     pub data: String,
-    /// The host that clients and other agents are told for all of these addresses, where it is not what the agent listens
-    /// on [default: what it listens on; for 0.0.0.0 this machine's address towards the control plane]
+    /// Host of these addresses as clients and other agents are told it [default: the host that the agent listens on; for
+    /// 0.0.0.0 this machine's address towards the control plane]
     #[arg(long, env = "APPORTION_ADVERTISE", value_parser = host)]
     pub advertise: Option<String>,
     /// HOST:PORT that clients are told, for example of a proxy
@@ -106,16 +106,16 @@ pub struct Flags {
     /// HOST:PORT that other agents are told
     #[arg(long, env = "APPORTION_ADVERTISE_DATA", value_parser = host_and_port)]
     pub advertise_data: Option<String>,
-    /// Model files, the last target and the agent's id; an agent that comes back here is the same one and comes back with
-    /// what it served
+    /// Folder of model files, the last target and the agent's id. An agent that starts there again is the same agent, and
+    /// serves its last target again
     #[arg(long)]
     pub state_dir: Option<PathBuf>,
-    /// How batches are run: `onnx` here, `emulated` from their profiles without any variant (answers are zeros), or
-    /// `remote=http://host:port` by a server of the Open Inference Protocol that has the variants under their names
+    /// How batches are run. `onnx`: here. `emulated`: from their profiles without any variant, and answers are zeros.
+    /// `remote=http://host:port`: by a server of the Open Inference Protocol that has the variants under their names
     #[arg(long, default_value = "onnx")]
     pub backend: Way,
-    /// What the backend `onnx` runs variants on: `cpu`, or `cuda`: the agent's devices are then CUDA's, by number, and what
-    /// cannot run there fails to load
+    /// Where the backend `onnx` runs variants: `cpu` or `cuda`. With `cuda` the agent's devices are CUDA's by number, and
+    /// a variant that cannot run there fails to load
     #[arg(long, default_value = "cpu")]
     pub provider: Provider,
     /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
@@ -140,8 +140,8 @@ pub struct Flags {
     /// Logs on stderr: `text`, or `json` with an object on each line
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub log_format: String,
-    /// Let processors sleep between requests at any load [default: they are kept awake while 1,000 events a second come,
-    /// where the agent may write to /dev/cpu_dma_latency; a hop takes less than half as long then]
+    /// Let processors sleep between requests at any load. Without it they stay awake while 1,000 events a second come, if
+    /// the agent may write to /dev/cpu_dma_latency. A hop then takes less than half as long
     #[arg(long)]
     pub save_power: bool,
     /// Record all that the agent's machines are told and do into this file, to replay it

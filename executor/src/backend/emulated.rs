@@ -15,7 +15,7 @@ const OPEN_DIMENSION: usize = 1;
 /// Most children that one row makes at one task.
 const CHILDREN_MAX: u32 = 65_536;
 
-/// A variant that is not there.
+/// A stand-in for a variant.
 pub struct EmulatedBackend {
     signature: Signature,
     /// How many children each row makes, if not one of each.
@@ -104,8 +104,8 @@ impl Backend for EmulatedBackend {
         &self.signature
     }
 
-    /// Each row makes one row of each output, or as many for each child as the profile says; the outputs `parent` and
-    /// `child` say which are whose.
+    /// Each row makes one row of each output, or as many for each child as the profile says. The outputs `parent` and
+    /// `child` name the row and the child of each.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         check_inputs(&self.signature.inputs, inputs)?;
         let rows = inputs.first().map_or(0, Tensor::rows);

@@ -36,13 +36,13 @@ impl OnnxBackend {
         runtime(library).map(drop)
     }
 
-    /// Loads ONNX Runtime from `library` (see [`super::find_library`]), unless this process has it, and the variant from
+    /// Loads ONNX Runtime from `library` (see [`super::find_library`]), unless this process has it. Loads the variant from
     /// `file`, and runs a row of zeros to see where its nodes run.
     ///
     /// # Errors
-    /// [`BackendError::Runtime`] if the library cannot be used. [`BackendError::Load`] if the file is no graph that follows
-    /// the convention: every input and output is a tensor whose first dimension is the rows, which is dynamic in inputs.
-    /// [`BackendError::Provider`] if the provider cannot be set up, or if it runs none of the graph.
+    /// [`BackendError::Runtime`] if the library cannot be used. [`BackendError::Load`] if the file does not follow the
+    /// convention: every input and output is a tensor, and its first dimension is the rows. That dimension is dynamic in
+    /// inputs. [`BackendError::Provider`] if the provider cannot be set up, or if it runs none of the graph.
     pub fn load(library: &Path, file: &Path, running: Running) -> Result<Self, BackendError> {
         let name = file.display().to_string();
         let fail = |detail: String| BackendError::Load { file: name.clone(), detail };

@@ -1,5 +1,6 @@
-//! Two agents as `apportion-agent` runs them, each with its loop in a thread of its own, and a target that they were given
-//! before they started: no control plane takes part.
+//! Which agents are measured? Two, as `apportion-agent` runs them, each with its loop in a thread of its own.
+//!
+//! They get their target before they start, so no control plane takes part.
 
 use super::BenchError;
 use crate::agent::{self, Handle, Options, Request};

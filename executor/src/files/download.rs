@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes written before the disk must have them: what the kernel may owe it, so that nobody else's write waits for all of
-/// a file.
+/// Bytes that the kernel may owe the disk. With more, another program's write could wait for a whole file.
 const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
 
 /// The digest of what a file holds from where it stands, and how many bytes that is. Others of this thread have their

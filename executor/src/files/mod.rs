@@ -75,8 +75,8 @@ impl Files {
         Ok(Self { directory: directory.to_path_buf(), jobs, source: Arc::new(source) })
     }
 
-    /// Takes the directory for this process, for as long as the file lives: two agents with one identity would take each
-    /// other's place in the fleet. Waits for a while for an agent that is about to end.
+    /// Takes the directory for this process, as long as the returned file lives. Two agents with one identity would take
+    /// each other's place in the fleet. It waits some seconds for an agent that is about to end.
     ///
     /// # Errors
     /// [`FileError::Taken`], [`FileError::Disk`].
@@ -133,7 +133,7 @@ impl Files {
         self.fetch(digest, Patience::ManyTries).await
     }
 
-    /// The same with one try, and none while nobody is known who has files.
+    /// The same with one try, and none while no source is known.
     ///
     /// # Errors
     /// [`FileError`] by cause.
@@ -148,7 +148,7 @@ impl Files {
         got.await.unwrap_or_else(|_| Err(Arc::new(FileError::Stopping)))
     }
 
-    /// Puts a model file here that nobody need fetch any more, and says its digest.
+    /// Puts a model file here, so that it need not be fetched. Returns its digest.
     ///
     /// # Errors
     /// [`FileError::Disk`].

@@ -43,7 +43,7 @@ pub fn metadata_json(m: &ModelMetadataResponse) -> Value {
     json!({"name": m.name, "versions": m.versions, "platform": m.platform, "inputs": inputs, "outputs": outputs})
 }
 
-/// What a pipeline says that it runs on: an agent whose answers are made up says so.
+/// The name of a pipeline's platform; an agent with emulated batches says so.
 fn platform(view: &View) -> String {
     match view.backend {
         Kind::Emulated => format!("{PLATFORM}_{}", view.backend.name()),
@@ -70,8 +70,8 @@ fn data_type(datatype: Datatype) -> DataType {
     }
 }
 
-/// A pipeline's configuration in Triton's terms. Its largest batch is 0: shapes are whole, with the rows as their first
-/// dimension, because an answer need not have as many rows as its request.
+/// A pipeline's configuration in Triton's terms. Its largest batch is 0, which means that shapes have the rows as their
+/// first dimension. An answer may have another number of rows than its request.
 ///
 /// # Errors
 /// If there is none of this name.
@@ -108,8 +108,8 @@ pub fn config_json(c: &ModelConfig) -> Value {
            "input": inputs, "output": outputs})
 }
 
-/// Statistics of one pipeline or of all, since this agent's start: requests at this gateway, and batches of this agent's
-/// replicas, whichever gateway their queries came from.
+/// Statistics of one pipeline or of all since this agent's start. They count requests at this gateway, and batches of this
+/// agent's replicas with the queries of any gateway.
 ///
 /// # Errors
 /// If there is none of this name.

@@ -71,7 +71,7 @@ fn takes_body(path: &str) -> bool {
     path.ends_with("/infer") || path == INDEX
 }
 
-/// Gives a connection its place, which it keeps until it ends; one for which there is none is closed.
+/// Gives a connection its place, which it keeps until it ends. A connection without a place is closed.
 fn place(connections: &Arc<Shares>, stream: &dyn Any, extensions: &mut Extensions) {
     let Some(stream) = stream.downcast_ref::<TcpStream>() else { return };
     let place = stream.peer_addr().ok().and_then(|from| admit(connections, from.ip()));
@@ -314,8 +314,8 @@ fn prepared(gateway: &Gateway, request: &HttpRequest, body: Bytes, trace: Option
     Ok(Ready { id: asked.id, outputs: asked.outputs, form: asked.settings.form, admitted, view })
 }
 
-/// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said
-/// what it needs.
+/// The body of the answer, and the length of its JSON if tensors follow. The variants that served come last, if the
+/// request said what it needs.
 async fn answer(
     gateway: &Gateway,
     request: &HttpRequest,

@@ -1,6 +1,6 @@
 //! How are inference bodies over HTTP read and written?
 //!
-//! A body is JSON. With the binary tensor extension, tensors follow the JSON as raw bytes:
+//! A body is JSON. With the binary tensor extension, tensors follow the JSON as raw bytes. The header
 //! `Inference-Header-Content-Length` says where the JSON ends, and `binary_data_size` says how long each tensor is.
 
 use super::error::{BodyError, ElementsError, OutputError, ParameterError, SourceError};

@@ -1,6 +1,6 @@
 //! How do the elements of a tensor become JSON, and back?
 //!
-//! Flat and nested arrays are read alike, and without a tree of values: the protocol's order is row-major, so nesting
+//! Flat and nested arrays are read alike, and without a tree of values. The protocol's order is row-major, so nesting
 //! adds nothing to the shape.
 
 use super::error::{ReadError, WriteError};

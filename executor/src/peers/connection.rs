@@ -24,9 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
-/// First bytes of a connection in both directions: an agent, and the version of what follows. 03 had no joins, 04 no
-/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica; 06 said too seldom that it
-/// lives, and senders were not kept apart.
+/// First bytes of a connection in both directions: they name an agent, and the version of the protocol that follows.
 const GREETING: [u8; 8] = *b"apport07";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
@@ -65,10 +63,10 @@ pub enum TalkError {
     #[error("the other agent hung up at the greeting: it may be older than version {} of the agents' protocol, or no agent \
              at all", version(&GREETING))]
     HungUp,
-    /// The other end is no agent.
+    /// The other end is another program.
     #[error("what is there is no agent")]
     Stranger,
-    /// What came is no message.
+    /// A message is malformed.
     #[error("what came is no message: {0}")]
     Garbage(String),
     /// A message has begun and does not go on.

@@ -103,8 +103,8 @@ fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiv
     }
 }
 
-/// Runs a batch here and now. A device that is held is an emulated one: it is busy from when the batch was started, and
-/// not only since this thread has woken, or it would be slower than its profile by that with every batch.
+/// Runs a batch here and now. A held device is an emulated one. It is busy from the moment at which the batch was started.
+/// Counted from the moment at which this thread woke, each batch would take longer than its profile.
 fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> ReplicaEvent {
     let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
