@@ -17,8 +17,8 @@ pub struct Advertised {
     pub data: Option<String>,
 }
 
-/// The addresses of an agent that listens there: those that are advertised, or else those that it is bound to. Where that
-/// is any of the machine's, the one that this machine has towards the control plane `join`.
+/// The addresses of an agent that is bound to `http`, `grpc` and `data`: the advertised ones, or else the bound ones. For
+/// an unspecified address such as 0.0.0.0, it is this machine's address towards the control plane `join`.
 #[must_use]
 pub fn reachable(advertised: &Advertised, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
     let of = |own: &Option<String>, bound: SocketAddr| match (own, &advertised.host) {

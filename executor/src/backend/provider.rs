@@ -63,13 +63,13 @@ pub struct Running {
 }
 
 impl Running {
-    /// On the CPU with so many threads.
+    /// On the CPU with this number of threads.
     #[must_use]
     pub const fn on_cpu(threads: usize) -> Self {
         Self { provider: Provider::Cpu, device: 0, threads }
     }
 
-    /// The providers that a session is given beside the CPU's, which it always has: those that cannot be set up are errors.
+    /// The providers of a session beside the CPU's, which it always has. One that cannot be set up is an error.
     pub(super) fn dispatches(self) -> Vec<ExecutionProviderDispatch> {
         match self.provider {
             Provider::Cpu => Vec::new(),

@@ -162,7 +162,7 @@ async fn serve(
     })();
     match started {
         Ok((handle, stopping)) => {
-            // Whoever started it waits for this.
+            // The starting thread waits for this.
             let _there = up.send(Ok(handle));
             stop.cancelled().await;
             stopping.stop(false).await;

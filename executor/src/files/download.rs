@@ -40,7 +40,7 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// What is there of a file, be it nothing.
+    /// Opens the part of a file that is here; it may be empty.
     pub async fn open(directory: &Path, digest: &str) -> Result<Self, FileError> {
         let path = directory.join(format!("{digest}.part"));
         let disk = |e| FileError::Disk(path.clone(), e);

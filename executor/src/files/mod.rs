@@ -158,7 +158,7 @@ impl Files {
         Ok(digest)
     }
 
-    /// The target that was obeyed last, with the number that the agent had; none if there is none that can be read.
+    /// The target that was obeyed last, with the number that the agent had; none without a file that can be read.
     #[must_use]
     pub fn last_target(&self) -> Option<(u64, v1::Target)> {
         let bytes = std::fs::read(self.directory.join(TARGET)).ok()?;

@@ -29,7 +29,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// Whether nobody is known.
+    /// Whether no source is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.join.is_empty() && self.url.is_empty()

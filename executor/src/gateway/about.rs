@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 /// What a pipeline takes and makes.
 ///
 /// # Errors
-/// If there is none of this name.
+/// [`Refusal`] if no pipeline has this name.
 pub fn metadata(view: &View, name: &str) -> Result<ModelMetadataResponse, Refusal> {
     let pipeline = find(view, name)?;
     let tensor = |name: &str, spec: &TensorSpec| {
@@ -74,7 +74,7 @@ fn data_type(datatype: Datatype) -> DataType {
 /// first dimension. An answer may have another number of rows than its request.
 ///
 /// # Errors
-/// If there is none of this name.
+/// [`Refusal`] if no pipeline has this name.
 pub fn config(view: &View, name: &str) -> Result<ModelConfig, Refusal> {
     let pipeline = find(view, name)?;
     let input = |s: &TensorSpec| ModelInput {
@@ -112,7 +112,7 @@ pub fn config_json(c: &ModelConfig) -> Value {
 /// agent's replicas with the queries of any gateway.
 ///
 /// # Errors
-/// If there is none of this name.
+/// [`Refusal`] if no pipeline has this name.
 pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStatistics>, Refusal> {
     let view = gateway.view();
     if let Some(name) = one {
@@ -184,7 +184,7 @@ pub fn statistics_json(all: &[ModelStatistics]) -> Value {
     json!({"model_stats": all.iter().map(one).collect::<Vec<_>>()})
 }
 
-/// All pipelines and whether they are ready; with `ready`, only those that are.
+/// All pipelines and whether they are ready; with `ready`, only the ready ones.
 #[must_use]
 pub fn index(view: &View, ready: bool) -> Vec<ModelIndex> {
     let one = |name: &String| {

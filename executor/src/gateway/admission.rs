@@ -18,9 +18,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// One of so many places is for offline requests.
+/// One place in this number is for offline requests.
 const OFFLINE_PARTS: usize = 4;
-/// In what the bytes are counted.
+/// Bytes of the unit in which inputs are counted.
 const ROOM_BYTES: usize = 1024;
 /// Why an agent is not ready.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +65,7 @@ impl Gateway {
         Self { handle, limits, places, room, offline, ledger: Arc::default(), connections, open_bytes }
     }
 
-    /// What is there now.
+    /// The present state of the agent's node.
     #[must_use]
     pub fn view(&self) -> View {
         self.handle.view.borrow().clone()
@@ -101,10 +101,10 @@ impl Gateway {
         self.serve(self.admit(pipeline, inputs, terms, 0)?).await
     }
 
-    /// Gives a request its place. Its inputs keep so many bytes of its body alive, or as many as they have.
+    /// Gives a request its place. Its inputs keep `kept` bytes of its body alive, or as many as they have.
     ///
     /// # Errors
-    /// If there is none.
+    /// [`Refusal::full`] if no place is free.
     pub(super) fn admit(
         &self,
         pipeline: &str,
@@ -224,7 +224,7 @@ impl Drop for Waiting {
 /// The pipeline of this name.
 ///
 /// # Errors
-/// If there is none: which there are.
+/// [`Refusal`] with the names of all pipelines.
 pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
     view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
         let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();

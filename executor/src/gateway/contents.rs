@@ -32,7 +32,7 @@ fn filled(contents: &InferTensorContents) -> Vec<(&'static str, usize)> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The field that holds elements of a datatype; none for those that come raw only.
+/// The field that holds elements of a datatype; none for a datatype that comes raw only.
 fn field(datatype: Datatype) -> Option<&'static str> {
     Some(match datatype {
         Datatype::Bool => "bool_contents",
@@ -109,7 +109,7 @@ impl Elements for Data {
     }
 }
 
-/// A tensor's elements as the typed field; none for those that go raw only.
+/// A tensor's elements as the typed field; none for a datatype that goes raw only.
 #[must_use]
 pub fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
     macro_rules! read {

@@ -24,7 +24,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Most requests of one stream that wait for their answers; the stream is not read on while there are so many.
+/// Most requests of one stream that wait for their answers. The stream is read on when one of them is answered.
 pub const STREAM_REQUESTS_MAX: usize = 256;
 /// Most calls at once of one connection; the client keeps others waiting.
 pub const CALLS_MAX: u32 = 1_024;

@@ -99,7 +99,7 @@ impl Parameter {
     }
 }
 
-/// What a request's parameters say. Those that are not known mean nothing here, as the protocol has it.
+/// The parameters of a request. Unknown parameters are ignored, as the protocol asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `timeout`: the answer is worth nothing after so long, in nanoseconds (the protocol's unit is the microsecond).
@@ -146,7 +146,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// What they mean to the agent; `call_ns` is what the call itself gives the request.
+    /// The same as the agent's terms. `call_ns` is the time that the call itself gives the request.
     #[must_use]
     pub fn terms(&self, call_ns: Option<u64>) -> Terms {
         let has_needs = self.accuracy_ppm_min.is_some() || self.latency_ns_max.is_some();
@@ -313,8 +313,8 @@ pub struct Selected {
     pub form: Form,
 }
 
-/// The outputs that a request asks for, in its order; all of them if it asks for none. `default` is the form of those
-/// that do not say theirs.
+/// The outputs that a request asks for, in its order; all of them if it asks for none. `default` is the form of an output
+/// that names none.
 ///
 /// # Errors
 /// [`Refusal`] if one of them is not there.

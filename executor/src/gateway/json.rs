@@ -126,7 +126,7 @@ pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, Bo
     Ok(Request { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs.map_or_else(Vec::new, |few| few.0))? })
 }
 
-/// Checks that the outputs that go in JSON have a form there. `default` is the form of those that do not say theirs.
+/// Checks that the outputs that go in JSON have a form there. `default` is the form of an output that names none.
 ///
 /// # Errors
 /// [`OutputError::NoForm`] with the first output that has none.

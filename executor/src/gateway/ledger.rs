@@ -35,9 +35,9 @@ pub struct Entry {
     pub failed: Sum,
     /// When the last one ended, in milliseconds of the Unix epoch.
     pub last_ms: u64,
-    /// Those that were served by duration: one for each of [`BUCKETS_S`], and those that took longer.
+    /// Served requests by duration: one count for each of [`BUCKETS_S`], and one for longer requests.
     pub durations: [u64; BUCKETS_S.len() + 1],
-    /// Requests without an answer, by cause; those that were never begun too.
+    /// Refused requests, by cause; requests that were never begun count too.
     pub refused: BTreeMap<Cause, u64>,
 }
 

@@ -124,7 +124,7 @@ async fn exchange_versions(mut stream: TcpStream) -> Result<TcpStream, TalkError
 pub(super) async fn send_messages(mut stream: TcpStream, messages: &mut Inbound) -> Result<(), TalkError> {
     let mut cutter = Cutter::default();
     let ended = cut_and_send(&mut stream, messages, &mut cutter).await;
-    // What was taken and not sent is lost with the connection: whoever waits for it notices its end.
+    // Messages that were taken and not sent are lost. Their receivers notice the end of the connection.
     messages.release_bytes(cutter.bytes());
     ended
 }
@@ -190,7 +190,7 @@ async fn receive_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, cl
     let mut greeting = GREETING;
     let greeted = async {
         stream.read_exact(&mut greeting).await?;
-        // Whoever greets in another version hears ours before the connection ends, and can say so.
+        // An agent of another version learns ours before the connection ends, and can name it in its log.
         stream.write_all(&GREETING).await
     };
     tokio::time::timeout(PATIENCE, greeted).await.map_err(|_| TalkError::Slow)??;
@@ -241,7 +241,7 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut c
     }
 }
 
-/// What is read of a message that has begun.
+/// Waits for more bytes of a message that has begun.
 async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<usize, TalkError> {
     Ok(tokio::time::timeout(STALL_MAX, read).await.map_err(|_| TalkError::Stalled)??)
 }

@@ -8,7 +8,7 @@ use crate::open_inference::error::ReadError;
 use reqwest::StatusCode;
 use std::fmt;
 
-/// The tensors that go to a variant, or those that come from it.
+/// The direction of a variant's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Input,
