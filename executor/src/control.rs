@@ -23,8 +23,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const REPORT_MS_MAX: u32 = 2_000;
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a stream may take until it is answered, and then until the agent is welcome: what is on the port may be
-/// something else.
+/// How long a stream may take until it is answered, and then until the agent is welcome. Another program may be on the
+/// port.
 const WELCOME_MAX: Duration = Duration::from_secs(10);
 /// Messages that wait for the stream.
 const OUTBOX_MAX: usize = 64;
@@ -57,7 +57,7 @@ pub struct Identity {
 /// Why an agent cannot be part of the fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The URL is none.
+    /// The URL is malformed.
     #[error("--join {0}: {1}")]
     Address(String, String),
     /// Refused for a reason that waiting does not mend, while there was nothing to serve.
@@ -86,12 +86,12 @@ fn name(reason: Reason) -> &'static str {
     }
 }
 
-/// Keeps the stream until `stop` is cancelled; then says that the agent leaves. An agent that has a target serves it,
-/// whatever the control plane says, and tries again: what refuses it may be another program on the port, or a service
-/// that is mended soon.
+/// Keeps the stream until `stop` is cancelled, then says that the agent leaves. An agent that has a target serves it even
+/// while the control plane refuses the agent, and tries again. The refusal may come from another program on the port, or
+/// from a service that is mended soon.
 ///
 /// # Errors
-/// [`ControlError`] if there is no point in trying again, and no target that could be served meanwhile.
+/// [`ControlError`] if another try cannot succeed and there is no target to serve.
 pub async fn attend(identity: Identity, handle: Handle, stop: CancellationToken) -> Result<(), ControlError> {
     let endpoint = Endpoint::from_shared(identity.join.clone())
         .map_err(|e| ControlError::Address(identity.join.clone(), e.to_string()))?
@@ -138,7 +138,8 @@ pub async fn attend(identity: Identity, handle: Handle, stop: CancellationToken)
     }
 }
 
-/// Half of it to all of it: agents that lost their service together do not come back together.
+/// A random part of the pause, from half of it to all of it. Agents that lost their service together then do not come back
+/// together.
 fn jittered(backoff: Duration) -> Duration {
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     backoff.mul_f64(0.5 + (random >> 11) as f64 / (1_u64 << 54) as f64)
@@ -240,7 +241,7 @@ async fn run_session(
                 return End::Left;
             }
         };
-        // Who takes nothing is told nothing more: another stream may be taken.
+        // A control plane that takes no messages needs another stream.
         if outbox.try_send(agent_message_of(say)).is_err() {
             return End::Again("the stream takes no more messages".into());
         }

@@ -14,6 +14,7 @@ use apportion_executor::{addresses, parts, peers};
 use apportion_process::start_log;
 use clap::Parser;
 use flags::{BenchFlags, Flags, Way};
+use std::convert::Infallible;
 use std::error::Error;
 use std::fs::File;
 use std::io::Write;
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Tensors are allocated by one thread and freed by another, many thousand times a second, and large ones must not cost
-/// fresh pages each time: the system's allocator gives them back to the system and takes them again.
+/// One thread allocates tensors and another frees them, many thousand times a second. The system's allocator gives large
+/// ones back to the system, so each would cost fresh pages.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// How long it then waits for its clients to hang up.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-/// Exit status of an agent that was started wrongly: to start it again changes nothing.
+/// Exit status of an agent with wrong flags: another start changes nothing.
 const WRONG: u8 = 2;
 /// Exit status of an agent that the control plane refuses while it has nothing to serve.
 const REFUSED: u8 = 3;
@@ -53,19 +54,20 @@ fn loader(way: Way, provider: Provider, library: Option<&Path>, threads: usize) 
     }
 }
 
-/// What can say how the devices are; what cannot is said once.
+/// The source of the devices' memory and utilisation. The log says once if there is none.
 fn devices(provider: Provider, count: u32) -> Devices {
     if provider != Provider::Cuda {
         return Devices::default();
     }
     let visible = std::env::var(VISIBLE_VARIABLE).ok();
     let opened = Devices::open(visible.as_deref(), count);
-    let opened = opened.inspect_err(|error| tracing::warn!(error, "memory and utilisation of the devices are not known"));
-    opened.unwrap_or_default()
+    opened.unwrap_or_else(|error| {
+        tracing::warn!(error = error.to_string(), "memory and utilisation of the devices are not known");
+        Devices::default()
+    })
 }
 
-/// What is wrong with so many devices on so many processors, if anything: a device of the processor is a thread that runs
-/// batches.
+/// A warning if the devices need more processors than there are: a device of the processor is a thread that runs batches.
 fn crowded(devices: u32, threads: usize, processors: usize) -> Option<String> {
     let each = if threads == 0 { processors } else { threads };
     let wanted = (devices as usize).saturating_mul(each);
@@ -98,7 +100,7 @@ fn main() {
                 status_of(error.as_ref())
             }
         };
-        // Whatever still runs, be it a variant that loads, ends here.
+        // All that still runs, for example a variant that loads, ends here.
         parts::end(status)
     })
 }
@@ -208,7 +210,7 @@ fn options(flags: &Flags, files: Files, name: &str) -> Result<Options, Box<dyn E
     if flags.pace {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
-    // An empty variable of the environment is as good as none.
+    // An empty variable of the environment counts as a missing one.
     let endpoint = flags.otlp_endpoint.as_ref().filter(|endpoint| !endpoint.is_empty());
     let tracer = endpoint.map(|at| Tracer::new(at, flags.trace_ratio, name)).transpose()?;
     let (pace, record, may_sleep) = (flags.pace, flags.record.clone(), flags.save_power);
@@ -249,7 +251,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let (events, until) = (handle.events.clone(), drained.clone());
     run_part(&mut running, &handle, "peers", async move {
         peers::listen(sockets.data, events, until).await;
-        Ok::<_, String>(())
+        Ok::<_, Infallible>(())
     });
     let (status, attended) = (handle.status.clone(), attend(identity, handle.clone(), stop.clone()));
     let mut attending = tokio::spawn(async move { status.run("control", attended).await });

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Of so many parts, one is for other addresses than the one that holds the most.
+/// One part in this number is for other addresses than the one that holds the most.
 const OTHERS_PARTS: usize = 8;
 /// The bits of an address of IPv6 that say its network: a client that has one address of a network has all of them.
 const NETWORK_V6: u128 = u128::MAX << 64;

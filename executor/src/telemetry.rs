@@ -83,7 +83,7 @@ impl Tracer {
     /// Sends spans to this OTLP endpoint over gRPC. `ratio` of the requests that do not say whether they are sampled are.
     ///
     /// # Errors
-    /// [`TelemetryError`] by cause; that nobody listens there is none, spans are then lost.
+    /// [`TelemetryError`] by cause. An endpoint where no collector listens is no error: spans are then lost.
     pub fn new(endpoint: &str, ratio: f64, agent: &str) -> Result<Arc<Self>, TelemetryError> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("telemetry").enable_all().build()?;

@@ -2,7 +2,7 @@
 
 use crate::backend::{Kind, Loader, Provider};
 use crate::devices::Devices;
-use crate::files::{Files, Source};
+use crate::files::{FileError, Files, Source};
 use crate::status::Status;
 use crate::telemetry::Tracer;
 use apportion_node::layout::Layout;
@@ -27,7 +27,7 @@ pub enum Command {
     Target(Box<v1::Target>),
     /// The file of a replica is there, or cannot be fetched; none if its backend needs no file. By the number of its
     /// loading.
-    File(u64, Result<Option<PathBuf>, String>),
+    File(u64, Result<Option<PathBuf>, Arc<FileError>>),
     /// Send the counts since the last report.
     Report(oneshot::Sender<v1::Report>),
     /// Send the number of unfinished requests and queries.

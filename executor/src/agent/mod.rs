@@ -239,8 +239,8 @@ impl Loop {
 
     fn handle_command(&mut self, command: Command) {
         match command {
-            // Until a target of that control plane is obeyed, the agent is who it was: what welcomes it may know nothing
-            // of the fleet that it serves in.
+            // The agent keeps its number until it obeys a target of that control plane. A control plane may welcome it
+            // without knowing its fleet.
             Command::Welcome(agent, source) => {
                 self.welcomed = Some(agent);
                 self.options.files.set_source(source);

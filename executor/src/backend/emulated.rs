@@ -15,7 +15,7 @@ const OPEN_DIMENSION: usize = 1;
 /// Most children that one row makes at one task.
 const CHILDREN_MAX: u32 = 65_536;
 
-/// A variant that is not there.
+/// A stand-in for a variant.
 pub struct EmulatedBackend {
     signature: Signature,
     /// How many children each row makes, if not one of each.
@@ -63,8 +63,8 @@ impl Draws {
             let chosen = self.one_of.as_ref().map(|ratios| Self::draw(&mut self.stream, ratios.iter().copied()));
             for child in chosen.map_or(0..self.counts.len(), |at| at..at + 1) {
                 let counts = &self.counts[child];
-                let at = Self::draw(&mut self.stream, counts.iter().map(|c| c.1));
-                let made = counts.get(at).map_or(0, |c| c.0.min(CHILDREN_MAX)) as usize;
+                let at = Self::draw(&mut self.stream, counts.iter().map(|(_, probability)| *probability));
+                let made = counts.get(at).map_or(0, |(made, _)| (*made).min(CHILDREN_MAX)) as usize;
                 parents.extend(std::iter::repeat_n(row as i64, made));
                 children.extend(std::iter::repeat_n(child as i64, made));
             }
@@ -104,10 +104,10 @@ impl Backend for EmulatedBackend {
         &self.signature
     }
 
-    /// Each row makes one row of each output, or as many for each child as the profile says; the outputs `parent` and
-    /// `child` say which are whose.
+    /// Each row makes one row of each output, or as many for each child as the profile says. The outputs `parent` and
+    /// `child` name the row and the child of each.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-        check_inputs(&self.signature.inputs, inputs).map_err(BackendError::Input)?;
+        check_inputs(&self.signature.inputs, inputs)?;
         let rows = inputs.first().map_or(0, Tensor::rows);
         let outputs = match &mut self.draws {
             None => self.signature.outputs.iter().map(|spec| output(spec, rows)).collect(),
@@ -226,6 +226,6 @@ mod tests {
         assert!(refused(&odd).contains("output y has the shape [4]"));
         let mut backend = EmulatedBackend::new(&wanted(&[(1, 0)])).expect("a stand-in");
         let wrong = Tensor { name: "z".into(), ..batch(1) };
-        assert!(matches!(backend.run(&[wrong]), Err(BackendError::Input(e)) if e.contains("the inputs are x")));
+        assert!(matches!(backend.run(&[wrong]), Err(BackendError::Input(e)) if e.to_string().contains("the inputs are x")));
     }
 }

@@ -1,5 +1,6 @@
 //! What does every way to run batches offer, and why can it fail?
 
+use super::error::BatchError;
 use apportion_node::layout::{Group, Task};
 use apportion_node::tensor::{Tensor, TensorSpec};
 use std::path::PathBuf;
@@ -68,8 +69,8 @@ pub enum BackendError {
         source: Box<BackendError>,
     },
     /// A batch does not fit the signature.
-    #[error("{0}")]
-    Input(String),
+    #[error(transparent)]
+    Input(#[from] BatchError),
     /// The run failed.
     #[error("the batch failed: {0}")]
     Run(String),

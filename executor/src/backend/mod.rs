@@ -2,6 +2,7 @@
 
 mod batch;
 mod emulated;
+pub mod error;
 mod interface;
 mod library;
 mod loader;

@@ -33,8 +33,8 @@ pub(super) fn measure(folder: &Path, options: &Options) -> Result<Vec<Figure>, B
         let loaded = OnnxBackend::load(&library, &file, Running::on_cpu(1));
         let loaded = loaded.map_err(|e| BenchError::Digits(format!("{}: {e}", file.display())))?;
         let told = |specs: &[TensorSpec]| specs.iter().map(v1::TensorSpec::from).collect::<Vec<_>>();
-        let specs = (told(&loaded.signature().inputs), told(&loaded.signature().outputs));
-        tasks.push(v1::TaskTarget { name: task.into(), inputs: specs.0, outputs: specs.1, ..Default::default() });
+        let (inputs, outputs) = (told(&loaded.signature().inputs), told(&loaded.signature().outputs));
+        tasks.push(v1::TaskTarget { name: task.into(), inputs, outputs, ..Default::default() });
     }
     let inputs = [canvas(&folder.join("validation/image.npy"), &tasks[0].inputs[0])?];
     let pipelines = vec![pipeline(NEAR, 1, [1, 1], &tasks, &models), pipeline(FAR, 3, [1, 2], &tasks, &models)];

@@ -4,7 +4,7 @@ use apportion_domain::nearest_rank;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is measured.
+/// How the benchmark measures.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long each figure is measured.

@@ -26,7 +26,7 @@ pub fn run(options: &Options, mut begins: impl FnMut(&str)) -> Result<Vec<Figure
     let pair = pair::Pair::start(options.may_sleep)?;
     begins("the time of a hop");
     if let Some(rate) = options.rate {
-        return hop::added(&pair, "as asked", rate, ("-", hop::TWICE_PLAIN), options.each);
+        return hop::added(&pair, "as asked", rate, hop::AIMS, options.each);
     }
     let mut figures = hop::measure(&pair, options.each)?;
     begins("large tensors");

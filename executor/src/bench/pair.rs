@@ -1,5 +1,6 @@
-//! Two agents as `apportion-agent` runs them, each with its loop in a thread of its own, and a target that they were given
-//! before they started: no control plane takes part.
+//! Which agents are measured? Two, as `apportion-agent` runs them, each with its loop in a thread of its own.
+//!
+//! They get their target before they start, so no control plane takes part.
 
 use super::BenchError;
 use crate::agent::{self, Handle, Options, Request};
@@ -85,10 +86,11 @@ impl Pair {
                 files.add(model).map_err(disk)?;
             }
             let (loader, may_sleep) = (setup.loader.clone(), setup.may_sleep);
+            let options = Options { loader, pace: false, files, record: None, tracer: None, may_sleep };
             let (up, started) = std::sync::mpsc::channel();
             let stopped = stop.clone();
             threads.push(std::thread::spawn(move || {
-                actix_web::rt::System::new().block_on(serve(sockets, (loader, files, may_sleep), up, stopped));
+                actix_web::rt::System::new().block_on(serve(sockets, options, up, stopped));
             }));
             handles.push(started.recv().map_err(|_| BenchError::Agents("an agent did not start".into()))??);
         }
@@ -142,14 +144,14 @@ fn disk(error: FileError) -> BenchError {
 
 async fn serve(
     sockets: Sockets,
-    (loader, files, may_sleep): (Loader, Files, bool),
+    options: Options,
     up: std::sync::mpsc::Sender<std::io::Result<Handle>>,
     stop: CancellationToken,
 ) {
     let started = (|| {
         let data = tokio::net::TcpListener::from_std(sockets.data)?;
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)?;
-        let handle = agent::start(Options { loader, pace: false, files, record: None, tracer: None, may_sleep });
+        let handle = agent::start(options);
         let gateway = Gateway::new(handle.clone());
         tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
         tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), stop.clone()));
@@ -160,7 +162,7 @@ async fn serve(
     })();
     match started {
         Ok((handle, stopping)) => {
-            // Whoever started it waits for this.
+            // The starting thread waits for this.
             let _there = up.send(Ok(handle));
             stop.cancelled().await;
             stopping.stop(false).await;

@@ -56,7 +56,7 @@ impl Http {
                 let server = HttpServer::new(app).workers(WORKERS).tcp_nodelay(true).disable_signals().listen(listener);
                 match server.map(HttpServer::run) {
                     Ok(server) => {
-                        // Whoever started it waits for this.
+                        // The starting thread waits for this.
                         let _there = up.send(Ok(server.handle()));
                         if let Err(error) = server.await {
                             tracing::error!(%error, "the plain server ended");

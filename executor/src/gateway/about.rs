@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 /// What a pipeline takes and makes.
 ///
 /// # Errors
-/// If there is none of this name.
+/// [`Refusal`] if no pipeline has this name.
 pub fn metadata(view: &View, name: &str) -> Result<ModelMetadataResponse, Refusal> {
     let pipeline = find(view, name)?;
     let tensor = |name: &str, spec: &TensorSpec| {
@@ -43,7 +43,7 @@ pub fn metadata_json(m: &ModelMetadataResponse) -> Value {
     json!({"name": m.name, "versions": m.versions, "platform": m.platform, "inputs": inputs, "outputs": outputs})
 }
 
-/// What a pipeline says that it runs on: an agent whose answers are made up says so.
+/// The name of a pipeline's platform; an agent with emulated batches says so.
 fn platform(view: &View) -> String {
     match view.backend {
         Kind::Emulated => format!("{PLATFORM}_{}", view.backend.name()),
@@ -70,11 +70,11 @@ fn data_type(datatype: Datatype) -> DataType {
     }
 }
 
-/// A pipeline's configuration in Triton's terms. Its largest batch is 0: shapes are whole, with the rows as their first
-/// dimension, because an answer need not have as many rows as its request.
+/// A pipeline's configuration in Triton's terms. Its largest batch is 0, which means that shapes have the rows as their
+/// first dimension. An answer may have another number of rows than its request.
 ///
 /// # Errors
-/// If there is none of this name.
+/// [`Refusal`] if no pipeline has this name.
 pub fn config(view: &View, name: &str) -> Result<ModelConfig, Refusal> {
     let pipeline = find(view, name)?;
     let input = |s: &TensorSpec| ModelInput {
@@ -108,11 +108,11 @@ pub fn config_json(c: &ModelConfig) -> Value {
            "input": inputs, "output": outputs})
 }
 
-/// Statistics of one pipeline or of all, since this agent's start: requests at this gateway, and batches of this agent's
-/// replicas, whichever gateway their queries came from.
+/// Statistics of one pipeline or of all since this agent's start. They count requests at this gateway, and batches of this
+/// agent's replicas with the queries of any gateway.
 ///
 /// # Errors
-/// If there is none of this name.
+/// [`Refusal`] if no pipeline has this name.
 pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStatistics>, Refusal> {
     let view = gateway.view();
     if let Some(name) = one {
@@ -126,7 +126,7 @@ pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStati
         let duration = |count, ns| Some(StatisticDuration { count, ns });
         // Triton's sums are over requests: all queries of a batch take as long as it does.
         let ended = batches.sizes.iter().map(|(size, (count, ns))| (*size as u64 * count, *size as u64 * ns));
-        let (queries, compute_ns) = ended.fold((0, 0), |sum, (count, ns)| (sum.0 + count, sum.1 + ns));
+        let (queries, compute_ns) = ended.fold((0, 0), |(counts, times), (count, ns)| (counts + count, times + ns));
         let stats = InferStatistics {
             success: duration(entry.served.count, entry.served.ns),
             fail: duration(entry.failed.count, entry.failed.ns),
@@ -184,7 +184,7 @@ pub fn statistics_json(all: &[ModelStatistics]) -> Value {
     json!({"model_stats": all.iter().map(one).collect::<Vec<_>>()})
 }
 
-/// All pipelines and whether they are ready; with `ready`, only those that are.
+/// All pipelines and whether they are ready; with `ready`, only the ready ones.
 #[must_use]
 pub fn index(view: &View, ready: bool) -> Vec<ModelIndex> {
     let one = |name: &String| {

@@ -2,7 +2,7 @@
 
 use super::bodies::OPEN_BYTES_MAX;
 use super::connections::connections_max;
-use super::ledger::Ledger;
+use super::ledger::{Ending, Ledger};
 use super::limits::Limits;
 use super::refusal::{self, Refusal, Served, served};
 use crate::agent::{Handle, Request, View};
@@ -18,9 +18,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// One of so many places is for offline requests.
+/// One place in this number is for offline requests.
 const OFFLINE_PARTS: usize = 4;
-/// In what the bytes are counted.
+/// Bytes of the unit in which inputs are counted.
 const ROOM_BYTES: usize = 1024;
 /// Why an agent is not ready.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +65,7 @@ impl Gateway {
         Self { handle, limits, places, room, offline, ledger: Arc::default(), connections, open_bytes }
     }
 
-    /// What is there now.
+    /// The present state of the agent's node.
     #[must_use]
     pub fn view(&self) -> View {
         self.handle.view.borrow().clone()
@@ -101,10 +101,10 @@ impl Gateway {
         self.serve(self.admit(pipeline, inputs, terms, 0)?).await
     }
 
-    /// Gives a request its place. Its inputs keep so many bytes of its body alive, or as many as they have.
+    /// Gives a request its place. Its inputs keep `kept` bytes of its body alive, or as many as they have.
     ///
     /// # Errors
-    /// If there is none.
+    /// [`Refusal::full`] if no place is free.
     pub(super) fn admit(
         &self,
         pipeline: &str,
@@ -117,7 +117,7 @@ impl Gateway {
             let (pipeline, began) = (pipeline.to_owned(), Instant::now());
             Admitted { pipeline, inputs, terms, held, rows, began }
         });
-        admitted.inspect_err(|_| self.ledger.ended(pipeline, rows, false, Duration::ZERO))
+        admitted.inspect_err(|_| self.ledger.ended(pipeline, Ending::Failed, Duration::ZERO))
     }
 
     fn held(&self, inputs: &[Tensor], terms: Terms, kept: usize) -> Result<Held, Refusal> {
@@ -137,7 +137,7 @@ impl Gateway {
         let Ok(room) = self.room.clone().try_acquire_many_owned(rooms) else {
             return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
-        Ok((place, room, offline))
+        Ok(Held { _place: place, _room: room, _offline: offline })
     }
 
     /// Runs a request that has its place.
@@ -147,7 +147,8 @@ impl Gateway {
     pub(super) async fn serve(&self, admitted: Admitted) -> Result<Served, Refusal> {
         let Admitted { pipeline, inputs, terms, held, rows, began } = admitted;
         let answer = self.run(&pipeline, inputs, terms, held).await;
-        self.ledger.ended(&pipeline, rows, answer.is_ok(), began.elapsed());
+        let ending = if answer.is_ok() { Ending::Served { rows } } else { Ending::Failed };
+        self.ledger.ended(&pipeline, ending, began.elapsed());
         answer
     }
 
@@ -170,8 +171,14 @@ impl Gateway {
     }
 }
 
-/// A request's place, room for its inputs, and its place among the offline ones.
-pub(super) type Held = (OwnedSemaphorePermit, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+/// What a request holds at the gateway until the node has answered it.
+pub(super) struct Held {
+    _place: OwnedSemaphorePermit,
+    /// For its inputs.
+    _room: OwnedSemaphorePermit,
+    /// Its place among the offline requests, if it is one.
+    _offline: Option<OwnedSemaphorePermit>,
+}
 
 /// A request that has its place.
 pub(super) struct Admitted {
@@ -217,7 +224,7 @@ impl Drop for Waiting {
 /// The pipeline of this name.
 ///
 /// # Errors
-/// If there is none: which there are.
+/// [`Refusal`] with the names of all pipelines.
 pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
     view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
         let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();

@@ -1,5 +1,6 @@
 //! How are the messages of the gRPC service decoded? They are scanned first ([`super::prescan`]).
 
+use super::error::ScanError;
 use super::{prescan, proto};
 use crate::refused::Bound;
 use bytes::Buf;
@@ -14,15 +15,15 @@ pub trait Scanned {
     /// Whether it may be decoded.
     ///
     /// # Errors
-    /// What there is too much of, in words.
-    fn scan(bytes: &[u8]) -> Result<(), String> {
+    /// [`ScanError`] by cause.
+    fn scan(bytes: &[u8]) -> Result<(), ScanError> {
         let _any = bytes;
         Ok(())
     }
 }
 
 impl Scanned for proto::ModelInferRequest {
-    fn scan(bytes: &[u8]) -> Result<(), String> {
+    fn scan(bytes: &[u8]) -> Result<(), ScanError> {
         prescan::request(bytes).map(|_| ())
     }
 }
@@ -30,9 +31,9 @@ impl Scanned for proto::ModelInferRequest {
 macro_rules! small {
     ($($message:ident),*) => {$(
         impl Scanned for proto::$message {
-            fn scan(bytes: &[u8]) -> Result<(), String> {
-                let (given, most) = (bytes.len(), prescan::PLAIN_BYTES_MAX);
-                if given <= most { Ok(()) } else { Err(format!("the message has {given} bytes: expected at most {most}")) }
+            fn scan(bytes: &[u8]) -> Result<(), ScanError> {
+                let (found, bytes_max) = (bytes.len(), prescan::PLAIN_BYTES_MAX);
+                if found <= bytes_max { Ok(()) } else { Err(ScanError::Large { found, bytes_max }) }
             }
         }
     )*};
@@ -87,7 +88,7 @@ impl<U: Message + Default + Scanned> Decoder for ScannedDecoder<U> {
         }
         U::scan(from.chunk()).map_err(|error| {
             Bound::Parts.count();
-            Status::invalid_argument(error)
+            Status::invalid_argument(error.to_string())
         })?;
         U::decode(from).map(Some).map_err(|error| Status::invalid_argument(format!("the message is none: {error}")))
     }

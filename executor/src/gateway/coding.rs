@@ -13,12 +13,12 @@ use std::io::{self, Read, Write};
 
 /// Answers that are shorter go as they are: they fit into a packet.
 pub const COMPRESSED_BYTES_MIN: usize = 1_400;
-/// Answers that are longer are compressed where nobody waits for the thread.
+/// Longer answers are compressed on a thread of their own pool, so that other requests do not wait.
 const QUICK_BYTES_MAX: usize = 64 * 1024;
 
-/// So many bytes may always come of a compressed body.
+/// A compressed body may always become this many bytes.
 pub const INFLATED_BYTES_FREE: usize = 4 * 1024 * 1024;
-/// Beyond them, so many times its own: a body that becomes larger would cost more work than its sender had with it.
+/// Beyond them, it may become this many times its own size. A larger one would cost more work here than at its sender.
 pub const INFLATED_RATIO_MAX: usize = 64;
 
 /// How a body is compressed.
@@ -39,8 +39,7 @@ pub enum Inflated {
     TooLarge(String),
 }
 
-/// The body as it was before it was compressed; it may then have so many bytes, and no more than [`INFLATED_RATIO_MAX`]
-/// allows.
+/// The body without its compression. It may have `bytes_max` bytes, and no more than [`INFLATED_RATIO_MAX`] allows.
 ///
 /// # Errors
 /// [`Inflated`].
@@ -65,7 +64,7 @@ pub fn inflate(body: &[u8], packed: Packed, bytes_max: usize) -> Result<Vec<u8>,
     }))
 }
 
-/// The body as it was before the client compressed it, if it did; it may then have so many bytes.
+/// The body without the client's compression, if it has one. It may have `bytes_max` bytes.
 ///
 /// # Errors
 /// A refusal if it is compressed in another way, is damaged or is too large.

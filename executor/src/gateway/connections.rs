@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Most connections of clients at one gateway, over HTTP and gRPC together, if the system lets the process have a third
-/// more files; one address may have seven eighths of them.
+/// Most connections of clients at one gateway, over HTTP and gRPC together. One address may have seven eighths of them.
+/// The process needs a third more files.
 pub const CONNECTIONS_MAX: usize = 8_192;
 /// How long a client may take for the first bytes of HTTP/2, and over HTTP/1 for the head of a request.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ fn open_files(limits: &str) -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// A place for a connection from there; none, and counted, if there are too many.
+/// A place for a connection from this address. Without a free place it returns none and counts the refusal.
 #[must_use]
 pub fn admit(connections: &Arc<Shares>, address: IpAddr) -> Option<Share> {
     let share = connections.take(address, 1);

@@ -24,7 +24,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Most requests of one stream that wait for their answers; the stream is not read on while there are so many.
+/// Most requests of one stream that wait for their answers. The stream is read on when one of them is answered.
 pub const STREAM_REQUESTS_MAX: usize = 256;
 /// Most calls at once of one connection; the client keeps others waiting.
 pub const CALLS_MAX: u32 = 1_024;
@@ -129,7 +129,7 @@ struct Begun {
 struct Ready {
     view: View,
     outputs: Vec<inference::Wanted>,
-    raw: bool,
+    form: inference::Form,
     admitted: Admitted,
 }
 
@@ -146,22 +146,22 @@ fn ready(gateway: &Gateway, message: ModelInferRequest, call: &Call, trace: Opti
     let view = gateway.view();
     let name = message.model_name.clone();
     let pipeline = find(&view, &name)?;
-    let asked = contents::read(message).map_err(Refusal::invalid)?;
-    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
-    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
-    check_wanted(&asked.outputs, &output_specs(pipeline)).map_err(Refusal::invalid)?;
+    let asked = contents::read(message)?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs)?;
+    inference::check_texts(&inputs, view.backend)?;
+    check_wanted(&asked.outputs, &output_specs(pipeline))?;
     let terms = Terms { trace, sender: call.sender, ..asked.settings.terms(call.timeout_ns) };
     let admitted = gateway.admit(&name, inputs, terms, 0)?;
-    Ok(Ready { outputs: asked.outputs, raw: asked.raw, admitted, view })
+    Ok(Ready { outputs: asked.outputs, form: asked.form, admitted, view })
 }
 
 async fn answer(gateway: &Gateway, name: &str, id: String, ready: Ready) -> Result<ModelInferResponse, Refusal> {
-    let Ready { view, outputs: wanted, raw, admitted } = ready;
+    let Ready { view, outputs: wanted, form, admitted } = ready;
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
-    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
-    let outputs = select(outputs, &wanted, raw)?.into_iter().map(|(tensor, _)| tensor).collect();
-    let (outputs, raw_output_contents) = contents::write(outputs, raw);
+    let outputs = inference::outputs(&served.pieces, pipeline)?;
+    let outputs = select(outputs, &wanted, form)?.into_iter().map(|selected| selected.tensor).collect();
+    let (outputs, raw_output_contents) = contents::write(outputs, form);
     let outcome = if served.late { "late" } else { "ok" };
     let parameter = |value| proto::InferParameter { parameter_choice: Some(value) };
     let latency_us = i64::try_from(served.latency_ns / 1_000).unwrap_or(i64::MAX);

@@ -71,7 +71,7 @@ fn takes_body(path: &str) -> bool {
     path.ends_with("/infer") || path == INDEX
 }
 
-/// Gives a connection its place, which it keeps until it ends; one for which there is none is closed.
+/// Gives a connection its place, which it keeps until it ends. A connection without a place is closed.
 fn place(connections: &Arc<Shares>, stream: &dyn Any, extensions: &mut Extensions) {
     let Some(stream) = stream.downcast_ref::<TcpStream>() else { return };
     let place = stream.peer_addr().ok().and_then(|from| admit(connections, from.ip()));
@@ -290,7 +290,7 @@ struct Ready {
     view: View,
     id: Option<String>,
     outputs: Vec<inference::Wanted>,
-    binary: bool,
+    form: inference::Form,
     admitted: Admitted,
 }
 
@@ -301,21 +301,21 @@ fn prepared(gateway: &Gateway, request: &HttpRequest, body: Bytes, trace: Option
     let body = coding::decoded(request, body, BODY_BYTES_MAX)?;
     let header = |name: &str| request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
     let length = header(HEADER_LENGTH);
-    let asked = json::read(&body, length.as_deref()).map_err(Refusal::invalid)?;
-    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
-    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
+    let asked = json::read(&body, length.as_deref())?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs)?;
+    inference::check_texts(&inputs, view.backend)?;
     let specs = output_specs(pipeline);
-    check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
-    json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
+    check_wanted(&asked.outputs, &specs)?;
+    json::check_forms(&asked.outputs, asked.settings.form, &specs)?;
     let terms = Terms { trace, sender: sender(address(request)), ..asked.settings.terms(None) };
     // Tensors that came as bytes share the body, which is kept as long as they are.
     let kept = if length.is_some() { body.len() } else { 0 };
     let admitted = gateway.admit(name, inputs, terms, kept)?;
-    Ok(Ready { id: asked.id, outputs: asked.outputs, binary: asked.settings.binary, admitted, view })
+    Ok(Ready { id: asked.id, outputs: asked.outputs, form: asked.settings.form, admitted, view })
 }
 
-/// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said
-/// what it needs.
+/// The body of the answer, and the length of its JSON if tensors follow. The variants that served come last, if the
+/// request said what it needs.
 async fn answer(
     gateway: &Gateway,
     request: &HttpRequest,
@@ -323,12 +323,12 @@ async fn answer(
     trace: Option<Trace>,
 ) -> Result<(Vec<u8>, Option<usize>, Option<String>), Refusal> {
     let body = read(gateway, request, payload, BODY_BYTES_MAX).await?;
-    let Ready { view, id, outputs: wanted, binary, admitted } = prepared(gateway, request, body, trace)?;
+    let Ready { view, id, outputs: wanted, form, admitted } = prepared(gateway, request, body, trace)?;
     let name = named(request);
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
-    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
-    let outputs = select(outputs, &wanted, binary)?;
+    let outputs = inference::outputs(&served.pieces, pipeline)?;
+    let outputs = select(outputs, &wanted, form)?;
     let head = Head {
         name,
         version: &version(&view),
@@ -338,7 +338,7 @@ async fn answer(
         dropped: served.dropped,
         chosen: served.chosen.as_ref(),
     };
-    let (body, length) = json::write(&head, &outputs).map_err(Refusal::invalid)?;
+    let (body, length) = json::write(&head, &outputs)?;
     Ok((body, length, served.chosen.map(|c| c.variants)))
 }
 

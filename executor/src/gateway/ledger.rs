@@ -35,10 +35,22 @@ pub struct Entry {
     pub failed: Sum,
     /// When the last one ended, in milliseconds of the Unix epoch.
     pub last_ms: u64,
-    /// Those that were served by duration: one for each of [`BUCKETS_S`], and those that took longer.
+    /// Served requests by duration: one count for each of [`BUCKETS_S`], and one for longer requests.
     pub durations: [u64; BUCKETS_S.len() + 1],
-    /// Requests without an answer, by cause; those that were never begun too.
+    /// Refused requests, by cause; requests that were never begun count too.
     pub refused: BTreeMap<Cause, u64>,
+}
+
+/// How a request that was begun has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was served, with this number of rows.
+    Served {
+        /// Rows of the request.
+        rows: usize,
+    },
+    /// It has an error for an answer.
+    Failed,
 }
 
 /// All of them.
@@ -55,17 +67,18 @@ impl Ledger {
     }
 
     /// A request that was begun has ended.
-    pub fn ended(&self, pipeline: &str, rows: usize, served: bool, took: Duration) {
+    pub fn ended(&self, pipeline: &str, ending: Ending, took: Duration) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.change(pipeline, |entry| {
             entry.last_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            if served {
-                entry.rows += rows as u64;
-                entry.served.add(took);
-                let seconds = took.as_secs_f64();
-                entry.durations[BUCKETS_S.partition_point(|bound| *bound < seconds)] += 1;
-            } else {
-                entry.failed.add(took);
+            match ending {
+                Ending::Served { rows } => {
+                    entry.rows += rows as u64;
+                    entry.served.add(took);
+                    let seconds = took.as_secs_f64();
+                    entry.durations[BUCKETS_S.partition_point(|bound| *bound < seconds)] += 1;
+                }
+                Ending::Failed => entry.failed.add(took),
             }
         });
     }
@@ -90,9 +103,9 @@ mod tests {
     #[test]
     fn requests_are_counted_once_and_strangers_share_one_entry() {
         let ledger = Ledger::default();
-        ledger.ended("p", 3, true, Duration::from_millis(1));
-        ledger.ended("p", 2, true, Duration::from_secs(60));
-        ledger.ended("p", 9, false, Duration::from_secs(1));
+        ledger.ended("p", Ending::Served { rows: 3 }, Duration::from_millis(1));
+        ledger.ended("p", Ending::Served { rows: 2 }, Duration::from_secs(60));
+        ledger.ended("p", Ending::Failed, Duration::from_secs(1));
         ledger.refused("p", Cause::Late);
         ["x", "y"].iter().for_each(|name| ledger.refused(name, Cause::Unknown));
         let entries = ledger.entries();

@@ -11,6 +11,7 @@ pub mod codec;
 mod coding;
 pub mod connections;
 pub mod contents;
+pub mod error;
 pub mod grpc;
 pub mod http;
 pub mod inference;

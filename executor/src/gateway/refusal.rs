@@ -1,6 +1,9 @@
 //! Why has a request no result? HTTP and gRPC share one list of causes.
 
 use super::bodies::{BODY_GRACE_MAX, BODY_RATE_MIN};
+use super::error::{BodyError, InputError, MessageError, OutputError, PiecesError};
+use crate::causes::describe;
+use crate::open_inference::error::WriteError;
 use apportion_node::chooser::Chosen;
 use apportion_node::node::request::{Answer, Piece};
 use apportion_serving::dropper::DropReason;
@@ -167,6 +170,24 @@ impl Refusal {
     pub fn line(&self) -> String {
         let more = self.reason.as_ref().filter(|reason| !self.error.ends_with(reason.as_str()));
         more.map_or_else(|| self.error.clone(), |reason| format!("{}: {reason}", self.error))
+    }
+}
+
+// Errors of a client's request: the client reads them with their causes in one line.
+macro_rules! invalid {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Refusal {
+            fn from(error: $error) -> Self {
+                Self::invalid(describe(&error))
+            }
+        }
+    )*};
+}
+invalid!(BodyError, MessageError, InputError, OutputError, WriteError);
+
+impl From<PiecesError> for Refusal {
+    fn from(error: PiecesError) -> Self {
+        Self::failed(describe(&error))
     }
 }
 

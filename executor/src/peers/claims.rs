@@ -11,11 +11,19 @@ use std::time::{Duration, Instant};
 /// An agent of which nothing was heard for so long may have another connection: three of its announcements are missing.
 pub const SILENT_MAX: Duration = Duration::from_secs(3);
 
-/// All of them, at one agent.
+/// The connection that speaks for an agent.
+#[derive(Debug)]
+struct Speaker {
+    connection: u64,
+    /// When it was last heard.
+    heard: Instant,
+}
+
+/// All claims at one agent.
 #[derive(Debug, Default)]
 pub struct Claims {
-    /// By agent: its connection, and when that was last heard.
-    held: Mutex<HashMap<u64, (u64, Instant)>>,
+    /// By agent.
+    held: Mutex<HashMap<u64, Speaker>>,
     connections: std::sync::atomic::AtomicU64,
 }
 
@@ -46,11 +54,11 @@ impl Claim {
         // The control plane has given it another number.
         self.release();
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_other = |(_, heard): &(u64, Instant)| now.saturating_duration_since(*heard) < SILENT_MAX;
+        let is_other = |speaker: &Speaker| now.saturating_duration_since(speaker.heard) < SILENT_MAX;
         if held.get(&agent).is_some_and(is_other) {
             return false;
         }
-        held.insert(agent, (self.connection, now));
+        held.insert(agent, Speaker { connection: self.connection, heard: now });
         self.agent = Some(agent);
         true
     }
@@ -67,8 +75,8 @@ impl Claim {
         let Some(agent) = self.agent else { return true };
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.get_mut(&agent) {
-            Some((connection, heard)) if *connection == self.connection => {
-                *heard = now;
+            Some(speaker) if speaker.connection == self.connection => {
+                speaker.heard = now;
                 true
             }
             _ => false,
@@ -78,7 +86,7 @@ impl Claim {
     fn release(&mut self) {
         let Some(agent) = self.agent.take() else { return };
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.get(&agent).is_some_and(|(connection, _)| *connection == self.connection) {
+        if held.get(&agent).is_some_and(|speaker| speaker.connection == self.connection) {
             held.remove(&agent);
         }
     }

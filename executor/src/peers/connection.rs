@@ -24,9 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
-/// First bytes of a connection in both directions: an agent, and the version of what follows. 03 had no joins, 04 no
-/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica; 06 said too seldom that it
-/// lives, and senders were not kept apart.
+/// First bytes of a connection in both directions: they name an agent, and the version of the protocol that follows.
 const GREETING: [u8; 8] = *b"apport07";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
@@ -65,10 +63,10 @@ pub enum TalkError {
     #[error("the other agent hung up at the greeting: it may be older than version {} of the agents' protocol, or no agent \
              at all", version(&GREETING))]
     HungUp,
-    /// The other end is no agent.
+    /// The other end is another program.
     #[error("what is there is no agent")]
     Stranger,
-    /// What came is no message.
+    /// A message is malformed.
     #[error("what came is no message: {0}")]
     Garbage(String),
     /// A message has begun and does not go on.
@@ -126,7 +124,7 @@ async fn exchange_versions(mut stream: TcpStream) -> Result<TcpStream, TalkError
 pub(super) async fn send_messages(mut stream: TcpStream, messages: &mut Inbound) -> Result<(), TalkError> {
     let mut cutter = Cutter::default();
     let ended = cut_and_send(&mut stream, messages, &mut cutter).await;
-    // What was taken and not sent is lost with the connection: whoever waits for it notices its end.
+    // Messages that were taken and not sent are lost. Their receivers notice the end of the connection.
     messages.release_bytes(cutter.bytes());
     ended
 }
@@ -192,7 +190,7 @@ async fn receive_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, cl
     let mut greeting = GREETING;
     let greeted = async {
         stream.read_exact(&mut greeting).await?;
-        // Whoever greets in another version hears ours before the connection ends, and can say so.
+        // An agent of another version learns ours before the connection ends, and can name it in its log.
         stream.write_all(&GREETING).await
     };
     tokio::time::timeout(PATIENCE, greeted).await.map_err(|_| TalkError::Slow)??;
@@ -243,7 +241,7 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut c
     }
 }
 
-/// What is read of a message that has begun.
+/// Waits for more bytes of a message that has begun.
 async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<usize, TalkError> {
     Ok(tokio::time::timeout(STALL_MAX, read).await.map_err(|_| TalkError::Stalled)??)
 }

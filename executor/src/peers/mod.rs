@@ -31,8 +31,8 @@ struct Link {
     address: String,
     outbox: Outbound,
     stop: CancellationToken,
-    /// Whether the agent is in the target: one that is not keeps its connection as long as it lasts, because requests of
-    /// its gateway may still be on their way, and is not dialled again.
+    /// Whether the agent is in the target. Another agent keeps its connection as long as it lasts, because requests of its
+    /// gateway may still be on their way. It is not dialled again.
     wanted: Arc<AtomicBool>,
     dialling: JoinHandle<()>,
 }

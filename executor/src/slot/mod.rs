@@ -88,11 +88,11 @@ fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiv
     let mut backend = match contained(|| loader.load(wanted)) {
         Ok(Ok(backend)) => backend,
         Ok(Err(error)) => return report(ReplicaEvent::Failed(describe(&error))),
-        Err(words) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {words}"))),
+        Err(panic) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {panic}"))),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
     let warm = contained(|| backend.run(&zeros));
-    if let Err(error) = warm.unwrap_or_else(|words| Err(BackendError::Run(format!("the backend panicked: {words}")))) {
+    if let Err(error) = warm.unwrap_or_else(|panic| Err(BackendError::Run(format!("the backend panicked: {panic}")))) {
         // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
         tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
     }
@@ -103,14 +103,14 @@ fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiv
     }
 }
 
-/// Runs a batch here and now. A device that is held is an emulated one: it is busy from when the batch was started, and
-/// not only since this thread has woken, or it would be slower than its profile by that with every batch.
+/// Runs a batch here and now. A held device is an emulated one. It is busy from the moment at which the batch was started.
+/// Counted from the moment at which this thread woke, each batch would take longer than its profile.
 fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> ReplicaEvent {
     let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
     let result = match contained(|| backend.run(&batch.inputs)) {
         Ok(result) => result.map_err(|e| BatchFault { why: e.to_string(), is_of_batch: e.is_of_batch() }),
-        Err(words) => Err(BatchFault::of_batch(format!("the backend panicked: {words}"))),
+        Err(panic) => Err(BatchFault::of_batch(format!("the backend panicked: {panic}"))),
     };
     wait_until(start + batch.hold);
     ReplicaEvent::BatchEnded(result, start.elapsed())

@@ -1,8 +1,10 @@
-//! Which rules hold for all sources and documents? Arrows between crates, pure crates, words, sizes, complete documents.
+//! Which rules hold for all sources and documents? Arrows between crates, pure crates, words, sizes, typed errors, complete
+//! documents.
 //!
 //! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. Tests of
 //! behaviour never belong here. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
 
+pub mod errors;
 pub mod prose;
 pub mod repeats;
 pub mod shape;

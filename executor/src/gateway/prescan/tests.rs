@@ -24,7 +24,7 @@ fn oracle(request: &ModelInferRequest) -> Taken {
 #[test]
 fn thirty_million_empty_inputs_are_refused_after_a_few_thousand() {
     let bomb: Vec<u8> = [0x2a, 0x00].repeat(30_000_000);
-    assert!(request(&bomb).expect_err("a bomb").contains("fewer inputs"));
+    assert!(request(&bomb).expect_err("a bomb").to_string().contains("fewer inputs"));
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn each_kind_of_bomb_is_refused() {
         ("raw inputs", many(&[0x3a, 0x00]), "fewer inputs"),
         ("a long name", field(1, &vec![b'x'; 2_000_000]), "fewer inputs"),
         ("an unknown field", field(9, &vec![0; 2_000_000]), "fewer inputs"),
-        ("a group", vec![0x2b, 0x2c], "none of protobuf's"),
-        ("half a message", vec![0x2a, 0x05, 0x00], "none of protobuf's"),
+        ("a group", vec![0x2b, 0x2c], "malformed"),
+        ("half a message", vec![0x2a, 0x05, 0x00], "malformed"),
     ];
     for (name, bytes, expected) in bombs {
-        let error = request(&bytes).expect_err(name);
+        let error = request(&bytes).expect_err(name).to_string();
         assert!(error.contains(expected), "{name}: {error}");
     }
 }

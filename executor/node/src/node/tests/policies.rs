@@ -163,7 +163,7 @@ fn what_waits_elsewhere_is_cancelled_by_the_first_drop() {
     let mut answers: Vec<_> = (0..3).map(|n| world.ask(1, "p", &[n as f32])).collect();
     world.pass(10 * MS);
     for answer in &mut answers {
-        assert!(outcome(answer).expect_err("dropped").contains("task c: deadline"));
+        assert!(outcome(answer).expect_err("dropped").to_string().contains("task c: deadline"));
     }
     let running = world.nodes[&2].replicas().map(Replica::len).sum::<usize>();
     assert_eq!(running, 1, "only what runs is left");

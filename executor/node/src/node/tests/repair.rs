@@ -37,8 +37,8 @@ fn the_next_plan_serves_queries_parked_since_the_loss() {
     world.apply_target(&plan(2, (3, 3)));
     ask(&mut world, 200, &mut answers);
     world.pass(500 * MS);
-    let failures: Vec<String> = answers.iter().filter_map(|a| outcome(a).err()).collect();
-    assert_eq!(failures, Vec::<String>::new());
+    let failures: Vec<Missed> = answers.iter().filter_map(|a| outcome(a).err()).collect();
+    assert_eq!(failures, []);
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn a_dropped_querys_span_has_the_reason() {
     world.trace = Some(TRACE);
     let late = world.ask(1, "p", &[3.0]);
     world.pass(300 * MS);
-    assert!(outcome(&late).expect_err("dropped").contains("Dropped"));
+    assert!(outcome(&late).expect_err("dropped").to_string().contains("Dropped"));
     let [(1, span)] = &world.spans[..] else { panic!("{:?}", world.spans) };
     assert!(matches!(&span.what, What::Visit(v) if v.batch.is_none()) && span.error.is_some(), "{span:?}");
     drop(quiet);

@@ -19,7 +19,7 @@ fn plan(generation: u64, group: u64, replicas: &[(u64, u64)]) -> v1::Target {
 }
 
 /// Asks every millisecond for so long; the answers that were not in time, and the fewest replicas that were up at any time.
-fn load(world: &mut World, ms: u64) -> (Vec<String>, usize) {
+fn load(world: &mut World, ms: u64) -> (Vec<Missed>, usize) {
     let mut answers = Vec::new();
     let mut fewest = usize::MAX;
     for n in 0..ms {
@@ -109,7 +109,7 @@ fn requests_before_the_first_ready_replica_are_refused() {
     world.pass(MS);
     let early = world.ask(1, "p", &[1.0]);
     world.pass(MS);
-    assert!(outcome(&early).expect_err("refused").contains("NotReady"));
+    assert!(outcome(&early).expect_err("refused").to_string().contains("NotReady"));
 }
 
 proptest! {

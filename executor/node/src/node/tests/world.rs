@@ -8,7 +8,7 @@ use crate::tensor::concatenate;
 use crate::trace::Trace;
 use apportion_protocol::v1;
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 pub const MS: u64 = 1_000_000;
 /// How long a message takes.
@@ -319,11 +319,22 @@ pub fn served(mut target: v1::Target, batching: &str, dropping: &str) -> v1::Tar
     target
 }
 
-/// What an answer has come to: its numbers in order if it is one and in time, else why not.
-pub fn outcome(answer: &Receiver<Answer>) -> Result<Vec<f32>, String> {
+/// Why a request has no numbers.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum Missed {
+    /// It has another answer, or a late one.
+    #[error("{0:?}")]
+    Answered(Answer),
+    /// It has no answer yet.
+    #[error("{0}")]
+    Unanswered(TryRecvError),
+}
+
+/// The numbers of a request's answer in their order, if it came in time.
+pub fn outcome(answer: &Receiver<Answer>) -> Result<Vec<f32>, Missed> {
     match answer.try_recv() {
         Ok(Answer::Done { pieces, late: false, .. }) => Ok(pieces.iter().flat_map(|p| values(&p.outputs[0])).collect()),
-        Ok(other) => Err(format!("{other:?}")),
-        Err(error) => Err(error.to_string()),
+        Ok(other) => Err(Missed::Answered(other)),
+        Err(error) => Err(Missed::Unanswered(error)),
     }
 }
