@@ -28,6 +28,7 @@ const SAMPLE_SECONDS: u64 = 30;
 /// Root seed of that load.
 const SEED: u64 = 1;
 
+/// The search for the step of one rate.
 struct StepSearch<'a> {
     problem: &'a Problem,
     pipeline: &'a Pipeline,
@@ -58,11 +59,11 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
         if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
             continue;
         }
-        let alone = problem.changed(|draft| {
+        let of_pipeline = problem.changed(|draft| {
             draft.pipelines = vec![p.clone()];
             draft.deployed.clear();
         });
-        let Ok(alone) = alone else { continue };
+        let Ok(of_pipeline) = of_pipeline else { continue };
         let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
         let first = if p.survive > 0 { 0 } else { -count };
         let rates: Vec<f64> = (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
@@ -77,7 +78,7 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
-        let (steps, stopped) = steps_within(&alone, &of_part, rates, &least, steady, limits);
+        let FoundSteps { steps, stopped } = find_steps(&of_pipeline, &of_part, rates, &least, steady, limits);
         // A ladder that ends before the demand is of no use at the demand.
         let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
         if let Some(why) = stopped {
@@ -163,42 +164,51 @@ pub fn steps(
     workload: impl Fn(f64) -> Workload,
 ) -> Vec<Step> {
     let limits = Limits::new(Arc::new(Duration::default));
-    steps_within(problem, plan, rates_qps, least, workload, &limits).0
+    find_steps(problem, plan, rates_qps, least, workload, &limits).steps
 }
 
-/// The same within limits. The second result is why the limits ended it before the last rate.
-fn steps_within(
+/// Steps of a ladder.
+struct FoundSteps {
+    steps: Vec<Step>,
+    /// Why the limits ended the ladder before its last rate.
+    stopped: Option<StopReason>,
+}
+
+/// The same as [`steps`], within limits.
+fn find_steps(
     problem: &Problem,
     plan: &Plan,
     rates_qps: impl IntoIterator<Item = f64>,
     least: &[u32],
     workload: impl Fn(f64) -> Workload,
     limits: &Limits,
-) -> (Vec<Step>, Option<StopReason>) {
+) -> FoundSteps {
     let mut steps: Vec<Step> = Vec::new();
-    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return (steps, None) };
+    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else {
+        return FoundSteps { steps, stopped: None };
+    };
     for rate_qps in rates_qps {
         let least = steps.last().map_or(least, |s| &s.replicas);
         let fewest = StepSearch::new(problem, plan, workload(rate_qps), limits).and_then(|search| {
-            let fewest = search.fewest(rate_qps, least)?;
-            Ok(fewest.filter(|replicas| fits(problem, &search.with(replicas))))
+            let fewest = search.find_fewest_replicas(rate_qps, least)?;
+            Ok(fewest.filter(|replicas| fits(problem, &search.plan_with(replicas))))
         });
         match fewest {
             Ok(Some(replicas)) => steps.push(Step { rate_qps, replicas }),
             Ok(None) if rate_qps < pipeline.demand_qps => {}
             Ok(None) => break,
-            Err(stopped) => return (steps, Some(stopped)),
+            Err(stopped) => return FoundSteps { steps, stopped: Some(stopped) },
         }
     }
-    (steps, None)
+    FoundSteps { steps, stopped: None }
 }
 
 impl StepSearch<'_> {
     /// The fewest replicas that hold the rate; `None` if no number does. The error is why the search ended early.
-    fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
+    fn find_fewest_replicas(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
         let assignments = &self.plan.pipelines[0].assignments;
         let busy = |replicas: &[u32]| -> Vec<f64> {
-            let one = |(a, &n): (&apportion_domain::Assignment, &u32)| {
+            let one = |(a, &n): (&Assignment, &u32)| {
                 a.utilisation * f64::from(a.replicas) * rate_qps / (self.pipeline.demand_qps * f64::from(n))
             };
             assignments.iter().zip(replicas).map(one).collect()
@@ -231,14 +241,22 @@ impl StepSearch<'_> {
         Ok(Some(replicas))
     }
 
-    fn with(&self, replicas: &[u32]) -> Plan {
+    /// The plan with these replicas.
+    fn plan_with(&self, replicas: &[u32]) -> Plan {
         let mut plan = self.plan.clone();
         plan.pipelines[0].assignments.iter_mut().zip(replicas).for_each(|(a, &n)| a.replicas = n);
         plan
     }
 
+    /// Whether these replicas meet the percentile. The error is why there is no verdict.
     fn holds(&self, replicas: &[u32]) -> Result<bool, StopReason> {
-        match replay::check_percentiles(self.problem, &self.with(replicas), &self.workload, self.misses_max, self.limits) {
+        match replay::check_percentiles(
+            self.problem,
+            &self.plan_with(replicas),
+            &self.workload,
+            self.misses_max,
+            self.limits,
+        ) {
             Verdict::Holds => Ok(true),
             Verdict::Misses => Ok(false),
             Verdict::Unknown(stopped) => Err(stopped),

@@ -52,7 +52,7 @@ impl Program {
     pub fn new(problem: &ScalingProblem) -> Self {
         Self {
             totals: problem.resources.values().copied().collect(),
-            covers: problem.applications.iter().map(|a| cover(problem, a)).collect(),
+            covers: problem.applications.iter().map(|a| application_numbers(problem, a)).collect(),
         }
     }
 
@@ -134,7 +134,8 @@ pub(crate) fn fits(used: f64, total: f64) -> bool {
     used <= total + SLACK * total.abs().max(1.0)
 }
 
-fn cover(problem: &ScalingProblem, application: &Application) -> ApplicationNumbers {
+/// The numbers of one application.
+fn application_numbers(problem: &ScalingProblem, application: &Application) -> ApplicationNumbers {
     let needed = application.needed_qps();
     let kind = |v: &apportion_domain::ScalingVariant| VariantNumbers {
         qps: v.saturation_qps,
