@@ -3,6 +3,7 @@
 //! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. Tests of
 //! behaviour never belong here. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
 
+pub mod booleans;
 pub mod prose;
 pub mod repeats;
 pub mod shape;
