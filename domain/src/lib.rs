@@ -4,8 +4,8 @@
 //! receives an invalid one. What never does: async, input and output, clocks, randomness, SQL, HTTP, JSON, solver types,
 //! policies.
 //!
-//! Units are last in the name of a field: `_ms` is milliseconds, `_qps` queries per second, `_mib` mebibytes. `_per_hour` is
-//! an amount of the currency of `price_per_hour` per hour. The event clock, [`Moment`] and [`Span`], counts whole
+//! Units are last in the name of a field: `_ms` is milliseconds, `_qps` queries per second, `_mib` mebibytes. `_per_hour`
+//! is an amount of the currency of `price_per_hour` per hour. The event clock, [`Moment`] and [`Span`], counts whole
 //! nanoseconds.
 //!
 //! The commonest addition is a field of a pipeline. Add it to the struct in [`pipeline`] with its default and range. Check

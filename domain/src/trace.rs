@@ -7,8 +7,8 @@ use crate::{Invalid, Moment};
 pub enum Trace {
     /// The moment of each query, in order.
     Arrivals(Vec<Moment>),
-    /// `(second, queries per second)`, by increasing second. A second that is not listed has no queries. The estimator's
-    /// workload draws the arrivals.
+    /// `(second, queries per second)`, by increasing second. A second that is not listed has no queries. The workload of
+    /// the estimator draws the arrivals.
     Rates(Vec<(u64, f64)>),
 }
 
@@ -19,8 +19,8 @@ impl Trace {
     /// A trace of single arrivals.
     ///
     /// # Errors
-    /// The first row (counted from 0, as pointer `/row`) that is before the row above it. An empty trace, and a trace of more
-    /// than [`TRACE_ROWS_MAX`] rows.
+    /// The first row (counted from 0, as pointer `/row`) that is before the row above it. An empty trace, and a trace of
+    /// more than [`TRACE_ROWS_MAX`] rows.
     pub fn arrivals(moments: Vec<Moment>) -> Result<Self, Invalid> {
         if moments.is_empty() || moments.len() > TRACE_ROWS_MAX {
             return Err(Invalid::new("", format!("{} rows", moments.len()), format!("1 to {TRACE_ROWS_MAX} arrivals")));
@@ -37,8 +37,8 @@ impl Trace {
     /// A trace of rates: `(second, queries per second)`.
     ///
     /// # Errors
-    /// The first row (counted from 0, as pointer `/row`) whose rate is not a finite number of at least 0, or whose second does
-    /// not increase. An empty trace, and a trace of more than [`TRACE_ROWS_MAX`] rows.
+    /// The first row (counted from 0, as pointer `/row`) whose rate is not a finite number of at least 0, or whose second
+    /// does not increase. An empty trace, and a trace of more than [`TRACE_ROWS_MAX`] rows.
     pub fn rates(rows: Vec<(u64, f64)>) -> Result<Self, Invalid> {
         if rows.is_empty() || rows.len() > TRACE_ROWS_MAX {
             return Err(Invalid::new("", format!("{} rows", rows.len()), format!("1 to {TRACE_ROWS_MAX} seconds")));

@@ -182,8 +182,8 @@ impl Pipeline {
         self.draft.queue_factor * latency_ms + self.draft.network_ms
     }
 
-    /// Accuracy of one path, 0 to 1: by the table, or else by the model. Under `task_mean` it is the mean over the stages of
-    /// the path.
+    /// Accuracy of one path, 0 to 1: by the table, or else by the model. Under `task_mean` it is the mean over the stages
+    /// of the path.
     #[must_use]
     pub fn path_accuracy(&self, path: &[(TaskIndex, VariantIndex)]) -> f64 {
         if let Some(entry) = self.draft.path_accuracy.iter().find(|e| e.path == path) {

@@ -8,8 +8,8 @@
 //! [`apportion_domain::SLACK`], relative above 1: budgets sit exactly on profile values.
 //!
 //! The commonest addition is a rule. Add its name to [`rules`], and a fixture that it must reject to `tests/rejects.rs`.
-//! The check goes where its evidence is: names and devices in `groups`, traffic in `traffic`, time in `latency`, sums that
-//! the plan claims in `claims`, scaling plans in `scaling`.
+//! The check goes to the module of its evidence. Names are in `groups`, traffic in `traffic`, time in `latency`, devices
+//! and claimed sums in `claims`, scaling plans in `scaling`.
 
 mod claims;
 mod compare;

@@ -95,8 +95,8 @@ impl Part {
     }
 }
 
-/// U(g, b) for each batch size of a group: what carries the largest load, beside what may be lost, or what
-/// `min_replicas` asks for; within the devices that there are. No plan is better for having more.
+/// U(g, b) for each batch size of a group: enough replicas for the largest load after losses, and at least `min_replicas`.
+/// The existing devices limit them. More replicas never make a plan better.
 fn replicas_max(problem: &Problem, pipeline: &Pipeline, sets: &Sets, g: usize) -> Vec<f64> {
     let group: &Group = &sets.groups[g];
     let load_qps = sets.ending_at(g).map(|p| sets.prefixes[p].load_qps).fold(0.0, f64::max);

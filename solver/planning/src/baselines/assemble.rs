@@ -31,8 +31,8 @@ fn reach(pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<f64> {
     multiply_from_root(pipeline, groups, |edge, variant| if pipeline.fanout(edge, variant) > 0.0 { 1.0 } else { 0.0 })
 }
 
-/// By task, the product of a factor over all edges from the root. At each edge it is the mean factor of the parent's groups,
-/// by traffic.
+/// By task, the product of a factor over all edges from the root. At each edge it is the mean factor of the parent's
+/// groups, by traffic.
 fn multiply_from_root(
     pipeline: &Pipeline,
     groups: &[BaselineGroup],

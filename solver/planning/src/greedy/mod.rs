@@ -1,7 +1,8 @@
 //! Which plan does InferLine's greedy planner find on the estimator (section 4.3, Algorithms 1 and 2)?
 //!
-//! Algorithm 1 ([`mod@initialise`]): every task runs its most accurate variant with its smallest batch and one replica, on the
-//! fastest hardware. Replicas are added at the throughput bottleneck until the estimator meets the percentile on the load.
+//! Algorithm 1 ([`mod@initialise`]): every task runs its most accurate variant with its smallest batch and one replica, on
+//! the fastest hardware. Replicas are added at the throughput bottleneck until the estimator meets the percentile on the
+//! load.
 //!
 //! Algorithm 2 ([`mod@minimise`]): the actions are *double the batch*, *remove a replica* and *change the hardware*. The
 //! feasible action that saves most is taken, until none is left. The paper orders hardware by speed and price alike.

@@ -1,11 +1,11 @@
 //! Which scaling actions does the greedy heuristic of INFaaS section 4.2.2 take? One application after the other.
 //!
-//! *Scaling up*: the running replicas cannot serve the load with its slack. The cheaper of two actions is taken, by the
-//! objective of the integer programme: replicate a running variant, or upgrade to a variant of the same architecture with
-//! a higher throughput. Each has as many replicas as the load needs. The paper leaves open whether an upgrade keeps the
-//! running replicas, so both are tried. If neither fits into the resources, replicas are added one by one where load is
-//! cheapest. *Scaling down*: the running replicas are enough. The action that saves most is taken, until none saves
-//! anything: remove replicas, or downgrade a variant to a cheaper one.
+//! *Scaling up*: the running replicas cannot serve the load with its slack. There are two actions: replicate a running
+//! variant, or upgrade to a variant of the same architecture with a higher throughput. Each has as many replicas as the
+//! load needs. The action that is cheaper by the objective of the integer programme is taken. The paper leaves open whether
+//! an upgrade keeps the running replicas, so both are tried. If neither fits into the resources, replicas are added one by
+//! one where load is cheapest. *Scaling down*: the running replicas are enough. The action that saves most is taken, until
+//! none saves anything: remove replicas, or downgrade a variant to a cheaper one.
 //!
 //! The paper runs this on each worker at intervals, and waits for a load latency before it scales down. Here it runs once,
 //! over all applications in the order of the file. First all applications scale down, which frees resources. Then the

@@ -2,9 +2,9 @@
 //!
 //! It is the fallback of the search, and its oracle.
 //!
-//! Columns: `k` kept and `a` added replicas of each variant, integers, `0 <= k <= N`, `0 <= a`; `a` only where the
-//! latency is within the SLO (constraint 2: a variant that is too slow may stay or go, never grow). Constraint 4,
-//! `N + delta >= 0`, is the lower bound of `k`.
+//! The columns are integers: `k` kept and `a` added replicas of each variant, `0 <= k <= N` and `0 <= a`. A variant has `a`
+//! only if its latency is within the SLO. So a variant that is too slow may stay or be unloaded, but not grow
+//! (constraint 2). Constraint 4, `N + delta >= 0`, is the lower bound of `k`.
 
 use super::program::{Counts, Program, REPLICAS_MAX};
 use apportion_mip::Limits;

@@ -1,9 +1,9 @@
 //! Which replicas cover the load of one application most cheaply, at given prices of the resources?
 //!
-//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a
-//! covering knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by
-//! price for each query per second; what is still missing costs at least what it costs at the items left, taken in that
-//! order in fractions.
+//! At prices `u` a kept replica costs `C + u R`, and an added replica `C (1 + lambda T_load) + u R`. This is a covering
+//! knapsack with at most two items for each variant: the kept replicas first, then the added ones. A depth-first search
+//! takes items by their price for each query per second. The missing load has a bound: its price if the remaining items
+//! are taken in that order, in fractions.
 
 use super::program::{ApplicationNumbers, Counts};
 use apportion_mip::Limits;

@@ -110,8 +110,8 @@ fn left_out(count: usize, why: &str) -> String {
     format!("{count} alternatives and prices that take a search each: {why}")
 }
 
-/// All variations: one more device of each counted type, one more currency unit of budget, 10 ms more for each
-/// pipeline, and every other variant and hardware type for each task of the plan.
+/// All variations. The prices are one more device of each counted type, 1 per hour more budget, and [`MORE_MS`] more for
+/// each pipeline. The alternatives are every other variant and hardware type for each task of the plan.
 fn list_variations(problem: &Problem, plan: &Plan) -> Vec<Variation> {
     let counted = (0..problem.hardware.len()).map(HardwareIndex).filter(|&h| problem.hardware_at(h).count.is_some());
     let mut all: Vec<Variation> = counted.map(Variation::Count).collect();

@@ -6,9 +6,8 @@
 //! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`,
 //! `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
 //!
-//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem, whose optimum is that
-//! of the Lagrangian dual: the duals `lambda_h` of the device rows are the prices at which pipelines are asked for new
-//! columns.
+//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem. Its optimum is that of the
+//! Lagrangian dual. The duals `lambda_h` of the device rows are the prices at which the pipelines give new columns.
 
 use super::sub::{Column, is_no_worse};
 use apportion_mip::Limits;

@@ -57,8 +57,8 @@ pub(crate) fn usable_groups(
     groups
 }
 
-/// The least time in which a pipeline can answer, in milliseconds, at any load and with any number of replicas. The error is a task that
-/// fits into no memory.
+/// The least time in which a pipeline can answer, in milliseconds, at any load and with any number of replicas. The error
+/// is a task that fits into no memory.
 pub(crate) fn least_latency_ms(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
     let pipeline = problem.pipeline(index);
     let optional = optional_tasks(pipeline);
