@@ -130,7 +130,8 @@ pub fn solve_linear(formulation: &Formulation, limits: &Limits) -> Option<Linear
     })
 }
 
-/// Solves a formulation without columns; `None` if there are columns. HiGHS reports "empty" for it, whatever its rows say.
+/// Solves a formulation without columns; `None` if there are columns. HiGHS reports "empty" for it without a look at its
+/// rows.
 fn solve_without_columns(formulation: &Formulation) -> Option<Solved> {
     if !formulation.columns.is_empty() {
         return None;

@@ -1,10 +1,11 @@
 //! Which plan does each planner give, with its ladders?
 
 use crate::baselines::{coarse, hardware_only, proteus};
+use crate::greedy;
+use crate::ladder::{self, PlanWithLadders};
 use crate::options::{PlanOptions, Planner};
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
-use crate::{greedy, ladder};
 use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOu
     let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
     let outcome = outcome.map(|plan| {
-        let (plan, left_out) = ladder::with_ladders(problem, plan, up_to, &limits);
+        let PlanWithLadders { plan, left_out } = ladder::with_ladders(problem, plan, up_to, &limits);
         report.explanation.left_out.extend(left_out);
         plan
     });

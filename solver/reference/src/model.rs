@@ -1,4 +1,4 @@
-//! The variables of a programme, and the sums that several constraints and objectives are made of.
+//! Which variables does a programme have? The sums for several constraints and objectives are here too.
 //!
 //! | in the algebra | here | meaning |
 //! |---|---|---|
@@ -129,7 +129,7 @@ impl<'a> Model<'a> {
         sum(self.parts.iter().flat_map(|part| part.replicas.iter().flatten()).map(|&x| (1.0, x)))
     }
 
-    /// `sum of price(h) d(h)`: what the devices cost per hour.
+    /// `sum of price(h) d(h)`: the cost of the devices per hour.
     pub fn cost(&self) -> Expression {
         sum(self.problem.hardware.iter().zip(&self.devices).map(|(h, &d)| (h.price_per_hour, d)))
     }

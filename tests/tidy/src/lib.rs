@@ -26,7 +26,7 @@ pub fn root() -> PathBuf {
 }
 
 /// All files of the repository with one of these extensions, as (path from the root, text), sorted. Hidden folders, build
-/// outputs and what is not UTF-8 are left out.
+/// outputs and files that are not UTF-8 are left out.
 ///
 /// # Panics
 /// If a folder cannot be read.

@@ -61,7 +61,7 @@ impl<'a> Visit<'a> for Functions {
 /// Path of a module in its crate; the crate itself is the empty path.
 pub type Module = Vec<String>;
 
-/// The modules of a crate and what each uses.
+/// The modules of a crate, and the modules that each of them uses.
 #[derive(Debug, Default)]
 pub struct Crate {
     /// Modules that a module names in its imports and paths, each with one line that does so. Tests are left out.
@@ -121,7 +121,7 @@ impl Crate {
         Some(module)
     }
 
-    /// Pairs of modules (the upper one first) where the lower one uses what its own ancestor defines.
+    /// Pairs of modules (the upper one first) where the lower module uses an item of its own ancestor.
     #[must_use]
     pub fn upward(&self) -> Vec<(Module, Module, usize)> {
         let pairs = self.uses.iter().flat_map(|(from, used)| used.iter().map(move |(to, line)| (to, from, *line)));
@@ -215,7 +215,7 @@ impl Paths {
 
     fn add_leaf(&mut self, before: &[String], name: &syn::Ident, exported: &syn::Ident, import: Import) {
         let path = if name == "self" { before.to_vec() } else { [before, &[name.to_string()]].concat() };
-        // A module re-exports what its children have without `self`.
+        // A module re-exports the items of its children without `self`.
         let is_export = import == Import::Exported;
         let local = is_export && !["crate", "self", "super", "std"].contains(&path[0].as_str());
         let path = if local { [vec!["self".to_owned()], path].concat() } else { path };

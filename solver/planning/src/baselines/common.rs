@@ -66,7 +66,7 @@ pub(super) fn largest_part<T>(
         match plan_for(middle) {
             Ok(Some(plan)) => best = LargestPart { part: middle, plan },
             Ok(None) => high = middle,
-            // what was found is good enough to go on with
+            // the largest part so far is good enough
             Err(_) => break,
         }
     }

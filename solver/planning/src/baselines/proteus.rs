@@ -231,7 +231,7 @@ fn plan_each_task(
     Ok(Some(problem.pipelines.iter().map(of_pipeline).collect()))
 }
 
-/// The groups of a task's own plan; without traffic, the first takes what may come.
+/// The groups of a task's own plan. Without traffic, the first group gets all queries that may come.
 fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &PipelinePlan) -> Vec<BaselineGroup> {
     let idle = part.assignments.iter().all(|a| a.traffic_share <= 0.0);
     let group = |(i, a): (usize, &apportion_domain::Assignment)| {
@@ -257,8 +257,8 @@ struct BusiestGroup {
     group: usize,
 }
 
-/// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A
-/// budget is a wish for fewer: then they stay unused.
+/// Gives unused devices to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. With a
+/// budget they stay unused.
 fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &Limits) {
     if problem.objective.budget_per_hour.is_some() {
         return;

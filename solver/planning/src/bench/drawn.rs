@@ -73,7 +73,7 @@ impl Draw {
 /// Draws a problem.
 ///
 /// # Panics
-/// If the shape asks for what no problem may have (no pipelines, no hardware, an accuracy above 1).
+/// If no valid problem has the shape: no pipelines, no hardware, or an accuracy above 1.
 #[must_use]
 pub fn problem(seed: u64, shape: &Shape) -> Problem {
     let mut draw = Draw::new(seed);

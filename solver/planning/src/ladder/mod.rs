@@ -46,13 +46,20 @@ impl<'a> StepSearch<'a> {
     }
 }
 
+/// A plan with ladders.
+pub(crate) struct PlanWithLadders {
+    pub plan: Plan,
+    /// A sentence for each ladder that the limits cut short.
+    pub left_out: Vec<String>,
+}
+
 /// Adds a ladder to each pipeline of a plan, from its demand divided by `up_to` to `up_to` times its demand.
 ///
 /// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each
 /// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
-/// no ladder. The second result has a sentence for each ladder that the limits cut short. A ladder that does not reach
-/// the demand is left out; another ends at its last searched rate.
-pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> (Plan, Vec<String>) {
+/// no ladder. The limits may cut a ladder short: it ends at its last searched rate, or it is left out if it does not reach
+/// the demand.
+pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> PlanWithLadders {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
         let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
@@ -79,22 +86,21 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
         let FoundSteps { steps, stopped } = find_steps(&of_pipeline, &of_part, rates, &least, steady, limits);
-        // A ladder that ends before the demand is of no use at the demand.
-        let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        let reaches_demand = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
         if let Some(why) = stopped {
             let had = steps
                 .last()
-                .filter(|_| is_of_use)
+                .filter(|_| reaches_demand)
                 .map_or_else(|| "is left out".into(), |s| format!("ends at {:.1}", s.rate_qps));
             left_out.push(format!("the ladder of {:?} up to {last_qps:.1} queries/s {had}: {why}", part.name));
         }
-        part.ladder = if is_of_use { steps } else { Vec::new() };
+        part.ladder = if reaches_demand { steps } else { Vec::new() };
     }
-    (plan, left_out)
+    PlanWithLadders { plan, left_out }
 }
 
-/// Cost per hour of a pipeline's part of a plan at a rate, with the replicas of its ladder's step. Beyond the last step it
-/// grows in proportion. `None` without a ladder.
+/// Cost per hour of a pipeline's part of a plan at a rate in queries per second, with the replicas of its ladder's step.
+/// Beyond the last step it grows in proportion. `None` without a ladder.
 #[must_use]
 pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
     let of = |replicas: &[u32]| -> f64 {
@@ -150,7 +156,8 @@ pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
     plan.pipelines.iter().map(|part| price_at(problem, part, part.demand_qps)).sum()
 }
 
-/// A step for each of these rising rates, for a problem of one pipeline and its plan. `workload` makes the load of a rate.
+/// A step for each of these rising rates in queries per second, for a problem of one pipeline and its plan. `workload`
+/// makes the load of a rate.
 ///
 /// No group has fewer replicas than `least`, and replicas never fall from one step to the next. The ladder ends before the
 /// first rate that no number of replicas holds, or that needs too many devices. Below the demand such a rate is left out:
@@ -337,7 +344,7 @@ mod tests {
         let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
         let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
             let (outcome, _) = crate::plan(&problem, &options(planner, None));
-            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).0)
+            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).plan)
         });
         let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
         assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");

@@ -65,7 +65,7 @@ impl Greedy<'_> {
         self.counts[i] = counts;
     }
 
-    /// Whether an application may run these replicas beside what the others run. Using no more than now is always allowed.
+    /// Whether an application may run these replicas beside those of the others. It may always use as much as now.
     fn has_room(&self, i: usize, counts: &[u32]) -> bool {
         let cover = self.application(i);
         self.program.totals.iter().enumerate().all(|(t, &total)| {

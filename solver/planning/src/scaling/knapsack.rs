@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(Ended));
     }
 
-    /// Every vector of counts up to what one variant alone would need.
+    /// Every vector of counts up to the need of one variant alone.
     fn all(cover: &ApplicationNumbers) -> Vec<Vec<u32>> {
         let mut all = vec![Vec::new()];
         for kind in &cover.kinds {

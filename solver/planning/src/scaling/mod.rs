@@ -41,7 +41,7 @@ pub use explain::GREEDY;
 
 /// Plans a scaling problem. Returns the outcome and a report on the run.
 ///
-/// The exact planner proves optima to the last bit of a float, whatever the gap. The gap only decides what counts as
+/// The exact planner proves optima to the last bit of a float, for every gap. The gap only decides which plan counts as
 /// optimal if the time limit ends the proof.
 pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome, PlanningReport) {
     let program = Program::new(problem);

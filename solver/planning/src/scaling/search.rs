@@ -292,7 +292,7 @@ mod tests {
         Limits::new(Arc::new(|| Duration::ZERO))
     }
 
-    /// The least price over all counts up to what one variant alone would need.
+    /// The least price over all counts up to the need of one variant alone.
     fn brute_force(program: &Program) -> Option<f64> {
         fn below(program: &Program, counts: &mut Counts, at: (usize, usize), best: &mut Option<f64>) {
             let (i, v) = at;

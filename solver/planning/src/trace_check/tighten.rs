@@ -34,7 +34,7 @@ pub(super) fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, 
         let own = &mut next.parts[i];
         for (t, task) in pipeline.tasks.iter().enumerate() {
             own.headroom[t] *= peak;
-            // the worst task is always tightened: the percentile was missed, whatever the budgets say
+            // the worst task is always tightened, because the percentile was missed even if all budgets hold
             if ratios[t] <= 1.0 && ratios[t] < worst {
                 continue;
             }

@@ -79,7 +79,7 @@ pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> 
 fn demand_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<SweepRange, NoRange> {
     let servable = |demand: f64| match sweep.problem_at(problem, demand) {
         Ok(at) => is_feasible(&at, &limits(options)),
-        // beyond what a problem file can say
+        // the demand is too large for a problem file
         Err(_) => Ok(false),
     };
     let present = sweep.present(problem).filter(|d| *d > 0.0).unwrap_or(1.0);
@@ -122,7 +122,8 @@ fn is_feasible(problem: &Problem, limits: &Limits) -> Result<bool, NoRange> {
     }
 }
 
-/// From the smallest SLO that is possible at any load to where every batch is admitted, but at most four times the SLO.
+/// From the smallest possible SLO, at any load, to an SLO that admits every batch size. The last value is at most
+/// [`SLO_FACTOR`] times the SLO.
 fn slo_range(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Result<SweepRange, NoRange> {
     let Ok(smallest) = least_latency_ms(problem, p) else {
         return Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits(options))));
@@ -140,7 +141,7 @@ fn slo_range(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Resu
     Ok(SweepRange { from, to: loosest.min(most).max(from) })
 }
 
-/// From a little less than the cheapest plan costs to a little more than the best one does.
+/// From 90 % of the cost of the cheapest plan to 110 % of the cost of the best plan.
 fn budget_range(problem: &Problem, options: &PlanOptions) -> Result<SweepRange, NoRange> {
     let free = problem.changed(|d| d.objective.budget_per_hour = None).expect("no budget makes no problem invalid");
     let cheapest = free.changed(|d| d.objective.mode = Mode::MinCost).expect("a mode makes no problem invalid");
@@ -149,7 +150,7 @@ fn budget_range(problem: &Problem, options: &PlanOptions) -> Result<SweepRange, 
     Ok(SweepRange { from: 0.9 * least, to: 1.1 * most })
 }
 
-/// From one device (none, if that is enough) to what the best plan takes of an unlimited number.
+/// From one device, or none if no device is needed, to one more than the best plan takes of an unlimited number.
 fn count_range(problem: &Problem, h: HardwareIndex, options: &PlanOptions) -> Result<SweepRange, NoRange> {
     let free = problem.changed(|d| d.hardware[h.get()].count = None).expect("no count makes no problem invalid");
     let plan = best_plan(&free, options)?;

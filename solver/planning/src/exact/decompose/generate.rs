@@ -47,7 +47,7 @@ struct BoundAtPrices {
 }
 
 impl JointProblem<'_> {
-    /// Adds columns until some of them fit together, whatever their cost.
+    /// Adds columns until some of them fit together, at any cost.
     pub fn find_fitting_columns(&mut self) -> PhaseEnd {
         self.run_phase(MasterGoal::Shortage)
     }

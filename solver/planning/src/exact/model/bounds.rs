@@ -1,4 +1,4 @@
-//! Which bound holds without a search? The sum of what each task alone can reach at best.
+//! Which bound holds without a search? The sum of the best values that each task can reach alone.
 
 use super::groups::{Group, usable_groups};
 use super::tightening::Tightening;
@@ -12,7 +12,7 @@ pub(crate) fn is_maximised(problem: &Problem, step: Option<ObjectiveStep>) -> bo
 }
 
 /// The bound of a mode and step: the highest accuracy of any path, or a sum over tasks. Each task counts the cost of its
-/// least load at its best throughput, whatever the latency.
+/// least load at its best throughput, at any latency.
 pub(crate) fn bound(problem: &Problem, tightening: &Tightening, step: Option<ObjectiveStep>) -> f64 {
     if is_maximised(problem, step) {
         let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();

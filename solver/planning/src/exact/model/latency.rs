@@ -1,4 +1,4 @@
-//! When do the tasks of a pipeline finish, given what each of them charges?
+//! When do the tasks of a pipeline finish, given the charge of each task?
 
 use apportion_domain::{Edge, LatencyRule, Pipeline, VariantIndex};
 

@@ -11,7 +11,7 @@ use super::latency::makes_no_queries;
 use apportion_domain::{AccuracyModel, Edge, LatencyRule, Pipeline, StopReason, TaskIndex, VariantIndex};
 use apportion_mip::Limits;
 
-/// Most nodes of one pipeline's trie: about what HiGHS takes as columns within seconds.
+/// Most nodes of one pipeline's trie: about as many columns as HiGHS reads within seconds.
 pub(crate) const TRIE_NODES_MAX: usize = 20_000;
 
 /// Most nodes of all tries of one problem: some hundred bytes each.

@@ -122,7 +122,7 @@ pub(crate) fn plan_by_local_search(
 }
 
 impl LocalSearch<'_> {
-    /// For each task the variant that `worth` ranks highest among those that can run.
+    /// For each task, the variant that `worth` ranks highest. Only variants that can run are ranked.
     fn highest_ranked(&self, worth: impl Fn(usize, TaskIndex, VariantIndex) -> f64) -> Option<Variants> {
         let of_task = |p: usize, t: TaskIndex| {
             let pipeline = &self.problem.pipelines[p];

@@ -51,7 +51,7 @@ pub(crate) struct ModeSearch<'a> {
     pub limits: &'a Limits,
 }
 
-/// The integers of the last stage, with what is known about the mode's objective.
+/// The integers of the last stage, with the value and the bound of the mode's objective.
 pub(crate) struct LastStage {
     pub choice: Choice,
     pub step: Option<ObjectiveStep>,
