@@ -1,11 +1,12 @@
-//! The nouns that every other crate uses.
+//! Which nouns do all other crates use? Problems, pipelines, profiles, plans, estimates and outcomes.
 //!
-//! What belongs here: the nouns of planning and serving (problems, pipelines, profiles, plans, estimates, outcomes), each
-//! parsed and validated on construction, so that no planner and no agent ever meets an invalid one. What never does: async,
-//! I/O, clocks, randomness, SQL, HTTP, JSON, solver types, policies.
+//! What belongs here: the nouns of planning and serving. Each is validated when it is made, so no planner and no agent
+//! receives an invalid one. What never does: async, input and output, clocks, randomness, SQL, HTTP, JSON, solver types,
+//! policies.
 //!
-//! Units: a field whose name ends in `_ms` is in milliseconds, `_qps` in queries per second, `_per_hour` in the currency of
-//! `price_per_hour` per hour, `_mib` in mebibytes; the event clock is [`Moment`] and [`Span`], whole nanoseconds.
+//! Units are last in the name of a field: `_ms` is milliseconds, `_qps` queries per second, `_mib` mebibytes. `_per_hour`
+//! is an amount of the currency of `price_per_hour` per hour. The event clock, [`Moment`] and [`Span`], counts whole
+//! nanoseconds.
 //!
 //! The commonest addition is a field of a pipeline. Add it to the struct in [`pipeline`] with its default and range. Check
 //! the range in `Pipeline::new`, with the pointer at which the problem file has it. Then read it in `api/wire`.
@@ -38,8 +39,8 @@ pub use outcome::{
 };
 pub use pipeline::{AccuracyModel, Edge, Partial, PathAccuracy, Pipeline, PipelineDraft, Route, Task, TaskKind};
 pub use plan::{
-    Assignment, BackupEntry, Fence, Flow, Generation, GroupName, LadderStep, PipelinePlan, Plan, PlanChange, Routing,
-    RoutingEntry, RoutingTable,
+    Assignment, BackupEntry, Fence, Flow, Generation, GroupName, GroupSize, LadderStep, PipelinePlan, Plan, PlanChange,
+    Routing, RoutingEntry, RoutingTable,
 };
 pub use problem::{Deployed, LatencyRule, Mode, Objective, Problem, ProblemDraft};
 pub use profile::{Profile, ProfileRow};

@@ -1,4 +1,4 @@
-//! How long one batch of a variant takes on each hardware type.
+//! How long does one batch of a variant take on each hardware type?
 
 use crate::{HardwareIndex, Share, Span};
 
@@ -11,9 +11,9 @@ pub struct ProfileRow {
     pub share: Share,
     /// Queries in the batch, at least 1.
     pub batch: u32,
-    /// Median time of the whole batch, above 0.
+    /// Median time of the whole batch in milliseconds, above 0.
     pub latency_ms: f64,
-    /// 99th percentile of the same, at least the median.
+    /// 99th percentile of the same, in milliseconds, at least the median.
     pub p99_ms: Option<f64>,
 }
 
@@ -65,16 +65,17 @@ impl Profile {
         self.rows.chunk_by(|a, b| (a.hardware, a.share) == (b.hardware, b.share)).map(|c| (c[0].hardware, c[0].share))
     }
 
-    /// Median time of a batch of `size` queries: linear between measured sizes, the smallest's below it, and above the
-    /// largest along the last segment's slope (at least flat). `None` if nothing was measured there.
+    /// Median time of a batch of `size` queries; `None` if nothing was measured there.
     ///
-    /// The interpolation is done in nanoseconds and rounds half to even.
+    /// Between measured sizes it is linear. Below the smallest size it is the time of the smallest size. Above the largest
+    /// size it follows the slope of the last segment, and never falls. The interpolation is in nanoseconds and rounds half
+    /// to even.
     #[must_use]
     pub fn service(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<Span> {
         interpolate(self.on(hardware, share), size, |r| r.latency_ms)
     }
 
-    /// The 99th percentile's time, interpolated in the same way; rows without one count with their median.
+    /// The 99th percentile of the same time, interpolated in the same way. A row without it counts with its median.
     #[must_use]
     pub fn service_p99(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<Span> {
         interpolate(self.on(hardware, share), size, |r| r.p99_ms.unwrap_or(r.latency_ms))

@@ -1,4 +1,4 @@
-//! The event clock: whole nanoseconds, so that events order totally and runs repeat.
+//! How does the event clock count? In whole nanoseconds, so events have a total order and runs repeat.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -44,7 +44,7 @@ fn swept(problem: &Problem, sweep: Sweep, points: usize) -> Vec<FrontierPoint> {
 /// Planning each point alone, which is slow and obvious, gives the same status and value; every plan is clean.
 fn agrees_with_planning_alone(problem: &Problem, sweep: Sweep, points: &[FrontierPoint]) {
     for point in points {
-        let at = sweep.at(problem, point.value).expect("a valid value");
+        let at = sweep.problem_at(problem, point.value).expect("a valid value");
         let (alone, report) = plan(&at, &options());
         let place = format!("{} {}", sweep.name(), point.value);
         assert_eq!(point.status, alone.status(), "{place}");
@@ -141,7 +141,7 @@ fn all_demands_together_keep_their_proportions() {
     second.demand_qps = 20.0;
     let second = apportion_domain::Pipeline::new(second, &chain.hardware, "/pipelines/1").expect("valid");
     let both = chain.changed(|d| d.pipelines.push(second)).expect("valid");
-    let at = Sweep::Demand(None).at(&both, 160.0).expect("valid");
+    let at = Sweep::Demand(None).problem_at(&both, 160.0).expect("valid");
     let demands: Vec<f64> = at.pipelines.iter().map(|p| p.demand_qps).collect();
     assert_eq!(demands, [120.0, 40.0]);
     assert_eq!(Sweep::Demand(None).present(&both), Some(80.0));
@@ -173,6 +173,6 @@ fn a_problem_that_no_value_helps_has_no_range() {
             other => panic!("{}: {other:?}", sweep.name()),
         }
     }
-    let (from, _) = default_range(&hopeless, Sweep::Slo(P), &options()).expect("a larger SLO helps");
-    assert_eq!(from, 14.0, "2 x (4 + 3) ms");
+    let range = default_range(&hopeless, Sweep::Slo(P), &options()).expect("a larger SLO helps");
+    assert_eq!(range.from, 14.0, "2 x (4 + 3) ms");
 }

@@ -2,7 +2,7 @@
 
 use crate::args::Format;
 use crate::plan::scaling;
-use apportion_domain::PlanChange;
+use apportion_domain::{GroupSize, PlanChange};
 use apportion_support::exit::{Exit, Failure, Outcome};
 use apportion_support::input;
 use apportion_support::output::{self, Table, number};
@@ -48,7 +48,7 @@ fn other_kind(file: &str, expected: &str, found: &str) -> Failure {
 }
 
 fn change_json(c: &PlanChange) -> Value {
-    let side = |s: Option<(u32, u32)>| s.map(|(replicas, batch)| json!({"replicas": replicas, "batch": batch}));
+    let side = |s: Option<GroupSize>| s.map(|s| json!({"replicas": s.replicas, "batch": s.batch}));
     json!({
         "pipeline": c.pipeline, "task": c.group.task, "variant": c.group.variant, "hardware": c.group.hardware,
         "share": c.group.share.value(), "from": side(c.from), "to": side(c.to),
@@ -56,8 +56,8 @@ fn change_json(c: &PlanChange) -> Value {
 }
 
 fn table(changes: &[PlanChange]) -> String {
-    let side = |s: Option<(u32, u32)>| match s {
-        Some((replicas, batch)) => format!("{replicas} x batch {batch}"),
+    let side = |s: Option<GroupSize>| match s {
+        Some(GroupSize { replicas, batch }) => format!("{replicas} x batch {batch}"),
         None => "-".to_owned(),
     };
     let mut table = Table::new(&["pipeline", "task", "variant", "hardware", "share", "before", "after"]);

@@ -26,6 +26,14 @@ const TRIALS_MAX: usize = 6;
 /// Largest distance from an integer that counts as integral.
 const INTEGRAL: f64 = 1e-7;
 
+/// The best solution so far.
+struct BestSolution {
+    cost: f64,
+    /// By column.
+    values: Vec<f64>,
+}
+
+/// The state of one search.
 struct Tree<'a> {
     formulation: &'a Formulation,
     integers: Vec<usize>,
@@ -35,8 +43,7 @@ struct Tree<'a> {
     limits: &'a Limits,
     /// Nodes between two checks of the limits.
     check_every: usize,
-    /// Cost and values of the best solution.
-    best: Option<(f64, Vec<f64>)>,
+    best: Option<BestSolution>,
     /// Only solutions that cost less are searched for.
     cutoff: f64,
     /// Least cost bound of all nodes that were pruned because of the cutoff.
@@ -86,10 +93,10 @@ pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &Limits) 
     match (tree.ending, tree.best) {
         (Some(Ending::Failed), _) => None,
         (Some(ending), best) => {
-            let cost = best.as_ref().map_or(f64::INFINITY, |b| b.0);
-            Some(Solved { ending, values: best.map(|b| b.1), cost, bound: f64::NEG_INFINITY })
+            let cost = best.as_ref().map_or(f64::INFINITY, |b| b.cost);
+            Some(Solved { ending, values: best.map(|b| b.values), cost, bound: f64::NEG_INFINITY })
         }
-        (None, Some((cost, values))) => {
+        (None, Some(BestSolution { cost, values })) => {
             Some(Solved { ending: Ending::Optimal, values: Some(values), cost, bound: tree.pruned_bound.min(cost) })
         }
         (None, None) => {
@@ -104,6 +111,7 @@ impl Tree<'_> {
         if self.whole_costs { cost - 1.0 + 1e-6 } else { cost - (self.gap * cost.abs()).max(1e-9) }
     }
 
+    /// Records the cost bound of a node that was pruned because of the cutoff.
     fn record_pruned(&mut self, cost: f64) {
         self.pruned_bound = self.pruned_bound.min(cost);
     }
@@ -118,6 +126,7 @@ impl Tree<'_> {
         self.depth -= 1;
     }
 
+    /// Explores the subtree of an optimal tableau.
     fn explore(&mut self, mut at: Tableau) {
         loop {
             if self.ending.is_some() {
@@ -173,9 +182,9 @@ impl Tree<'_> {
             return false;
         }
         let cost: f64 = values.iter().zip(&self.formulation.costs).map(|(v, c)| v * c).sum();
-        if cost < self.best.as_ref().map_or(f64::INFINITY, |b| b.0).min(self.cutoff) {
+        if cost < self.best.as_ref().map_or(f64::INFINITY, |b| b.cost).min(self.cutoff) {
             self.cutoff = self.cutoff.min(self.cutoff_below(cost));
-            self.best = Some((cost, values));
+            self.best = Some(BestSolution { cost, values });
         }
         let is_done = cost <= at.cost + 1e-9 || at.cost >= self.cutoff;
         if is_done && cost > at.cost + 1e-9 {
@@ -209,11 +218,11 @@ impl Tree<'_> {
 
     /// Tries columns and branches on the best one; `None` if nothing is left below the node.
     fn branch_on_best_column(&mut self, at: &mut Tableau) -> Option<Next> {
-        let mut fractional: Vec<(f64, usize)> = Vec::new();
+        let mut fractional: Vec<FractionalColumn> = Vec::new();
         for &c in &self.integers {
             let distance = (at.value_of(c) - at.value_of(c).round()).abs();
             if distance > INTEGRAL {
-                fractional.push((distance, c));
+                fractional.push(FractionalColumn { column: c, distance });
             }
         }
         if fractional.is_empty() {
@@ -221,15 +230,15 @@ impl Tree<'_> {
             self.ending = Some(Ending::Failed);
             return None;
         }
-        fractional.sort_by(|a, b| b.0.total_cmp(&a.0));
+        fractional.sort_by(|a, b| b.distance.total_cmp(&a.distance));
         fractional.truncate(TRIALS_MAX);
-        let mut best: Option<(f64, Trial, Trial)> = None;
-        for (_, c) in fractional {
+        let mut best: Option<BranchTrial> = None;
+        for FractionalColumn { column: c, .. } in fractional {
             let (lower, upper) = at.bounds_of(c);
             let floor = at.value_of(c).floor();
-            let down = self.trial(at, c, lower, floor);
-            let up = self.trial(at, c, floor + 1.0, upper);
-            match (down.alive, up.alive) {
+            let down = self.try_bounds(at, c, lower, floor);
+            let up = self.try_bounds(at, c, floor + 1.0, upper);
+            match (down.is_alive, up.is_alive) {
                 (false, false) => return None,
                 (false, true) => return self.continue_on(at, up),
                 (true, false) => return self.continue_on(at, down),
@@ -237,16 +246,17 @@ impl Tree<'_> {
             }
             let gain = |t: &Trial| (t.tableau.cost - at.cost).max(1e-7);
             let score = gain(&down) * gain(&up);
-            if best.as_ref().is_none_or(|(most, _, _)| score > *most) {
-                best = Some((score, down, up));
+            if best.as_ref().is_none_or(|b| score > b.score) {
+                best = Some(BranchTrial { score, down, up });
             }
         }
-        let (_, down, up) = best?;
+        let BranchTrial { down, up, .. } = best?;
         let (first, second) = if down.tableau.cost <= up.tableau.cost { (down, up) } else { (up, down) };
         Some(Next::Branch(self.complete(first), self.complete(second)))
     }
 
-    fn trial(&mut self, at: &Tableau, c: usize, lower: f64, upper: f64) -> Trial {
+    /// A node with narrower bounds of one column, after a few pivots.
+    fn try_bounds(&mut self, at: &Tableau, c: usize, lower: f64, upper: f64) -> Trial {
         let mut tableau = at.clone();
         tableau.narrow_bounds(c, lower, upper);
         let end = tableau.reoptimise(self.cutoff, TRIAL_PIVOTS_MAX);
@@ -254,8 +264,8 @@ impl Tree<'_> {
             self.record_pruned(tableau.cost);
         }
         Trial {
-            alive: matches!(end, End::Optimal | End::PivotLimit),
-            optimal: end == End::Optimal,
+            is_alive: matches!(end, End::Optimal | End::PivotLimit),
+            is_optimal: end == End::Optimal,
             tableau: Box::new(tableau),
         }
     }
@@ -270,7 +280,7 @@ impl Tree<'_> {
     /// Pivots a trial to its optimum; `None` if nothing is left below it.
     fn complete(&mut self, trial: Trial) -> Option<Box<Tableau>> {
         let mut tableau = trial.tableau;
-        if trial.optimal {
+        if trial.is_optimal {
             return Some(tableau);
         }
         match tableau.reoptimise(self.cutoff, PIVOTS_MAX) {
@@ -288,12 +298,27 @@ impl Tree<'_> {
     }
 }
 
+/// An integer column with a fractional value.
+struct FractionalColumn {
+    column: usize,
+    /// Distance of the value from the nearest integer.
+    distance: f64,
+}
+
+/// Both sides of a branch on one column.
+struct BranchTrial {
+    /// Product of the gains in cost of both sides.
+    score: f64,
+    down: Trial,
+    up: Trial,
+}
+
 /// A node after a few pivots.
 struct Trial {
     /// Whether the node may contain a better solution.
-    alive: bool,
+    is_alive: bool,
     /// Whether its tableau is optimal.
-    optimal: bool,
+    is_optimal: bool,
     tableau: Box<Tableau>,
 }
 

@@ -130,7 +130,8 @@ pub fn solve_linear(formulation: &Formulation, limits: &Limits) -> Option<Linear
     })
 }
 
-/// Solves a formulation without columns; `None` if there are columns. HiGHS reports "empty" for it, whatever its rows say.
+/// Solves a formulation without columns; `None` if there are columns. HiGHS reports "empty" for it without a look at its
+/// rows.
 fn solve_without_columns(formulation: &Formulation) -> Option<Solved> {
     if !formulation.columns.is_empty() {
         return None;
@@ -143,6 +144,7 @@ fn solve_without_columns(formulation: &Formulation) -> Option<Solved> {
     })
 }
 
+/// The formulation in the form that HiGHS reads.
 fn to_row_problem(formulation: &Formulation) -> RowProblem {
     let mut problem = RowProblem::default();
     let columns: Vec<Col> = formulation
@@ -157,6 +159,7 @@ fn to_row_problem(formulation: &Formulation) -> RowProblem {
     problem
 }
 
+/// Sets the options of HiGHS. Whether HiGHS accepts them all.
 fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
     let mut ok = solver.try_set_option("output_flag", false).is_ok();
     ok &= solver.try_set_option("threads", 1).is_ok();
@@ -178,34 +181,51 @@ fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
 struct CallbackState<'a> {
     limits: &'a Limits,
     reported_goal: Option<ReportedGoal>,
-    /// Cost and bound of the last report.
-    last_reported: Cell<(f64, f64)>,
+    last_reported: Cell<Progress>,
     /// Payload of a panic of the clock or the listener.
     panic_payload: Cell<Option<Box<dyn Any + Send>>>,
 }
 
+/// How far a search is, as HiGHS says it.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Cost of the best solution.
+    cost: f64,
+    /// No solution costs less.
+    bound: f64,
+}
+
+impl Progress {
+    /// Before the first report. It differs from every report of HiGHS.
+    const NONE: Self = Self { cost: f64::NAN, bound: f64::NAN };
+
+    /// Whether two reports have the same bits.
+    fn is_same(self, other: Self) -> bool {
+        self.cost.to_bits() == other.cost.to_bits() && self.bound.to_bits() == other.bound.to_bits()
+    }
+}
+
 impl<'a> CallbackState<'a> {
     fn new(limits: &'a Limits, reported_goal: Option<ReportedGoal>) -> Self {
-        Self { limits, reported_goal, last_reported: Cell::new((f64::NAN, f64::NAN)), panic_payload: Cell::new(None) }
+        Self { limits, reported_goal, last_reported: Cell::new(Progress::NONE), panic_payload: Cell::new(None) }
     }
 
-    /// Reports cost and bound to the listener, if they differ from the last report.
-    fn report(&self, cost: f64, bound: f64) {
+    /// Reports progress to the listener, if it differs from the last report.
+    fn report(&self, now: Progress) {
         let Some(ReportedGoal { name, factor }) = self.reported_goal else { return };
-        let (known, now) = (self.last_reported.get(), (cost, bound));
-        if known.0.to_bits() != now.0.to_bits() || known.1.to_bits() != now.1.to_bits() {
+        if !self.last_reported.get().is_same(now) {
             self.last_reported.set(now);
-            self.limits.report_progress(name, factor * cost, factor * bound);
+            self.limits.report_progress(name, factor * now.cost, factor * now.bound);
         }
     }
 
-    /// Whether HiGHS must stop. `found` holds the costs of the best solution and of the bound.
+    /// Whether HiGHS must stop. `progress` is that of a branch and bound.
     ///
     /// A panic of the caller's clock or listener must not unwind into C++. So it stops the solve, and continues after it.
-    fn must_stop(&self, found: Option<(f64, f64)>) -> bool {
+    fn must_stop(&self, progress: Option<Progress>) -> bool {
         let report_and_check = || {
-            if let Some((cost, bound)) = found {
-                self.report(cost, bound);
+            if let Some(progress) = progress {
+                self.report(progress);
             }
             self.limits.exceeded()
         };
@@ -282,8 +302,8 @@ unsafe extern "C" fn interrupt(
     unsafe {
         let state = &*data.cast::<CallbackState<'_>>();
         let is_mip = kind == highs_sys::kHighsCallbackMipInterrupt as c_int && !out.is_null();
-        let found = is_mip.then(|| ((*out).mip_primal_bound, (*out).mip_dual_bound));
-        if state.must_stop(found) {
+        let progress = is_mip.then(|| Progress { cost: (*out).mip_primal_bound, bound: (*out).mip_dual_bound });
+        if state.must_stop(progress) {
             (*input).user_interrupt = 1;
         }
     }
@@ -297,14 +317,24 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
+    /// The kind of all columns of a programme.
+    #[derive(Clone, Copy)]
+    enum Columns {
+        Integer,
+        Continuous,
+    }
+
     /// A transport programme with `n` sources and `n` sinks. It is dense, so simplex needs many steps.
-    fn transport(n: usize, integer: bool) -> Formulation {
+    fn transport(n: usize, columns: Columns) -> Formulation {
         let mut f = Formulation::default();
         let cost = |i: usize, j: usize| ((i * 7919 + j * 104_729 + i * j * 31) % 97 + 1) as f64;
         let flow: Vec<Vec<ColumnId>> = (0..n)
             .map(|i| {
                 let of = |j: usize| {
-                    let column = if integer { f.integer(0.0, 9.0) } else { f.continuous(0.0, 9.0) };
+                    let column = match columns {
+                        Columns::Integer => f.integer(0.0, 9.0),
+                        Columns::Continuous => f.continuous(0.0, 9.0),
+                    };
                     f.add_cost(column, cost(i, j));
                     column
                 };
@@ -329,7 +359,7 @@ mod tests {
     #[test]
     fn solving_a_linear_programme_reads_the_clock() {
         let (limits, calls) = clock_after(u32::MAX, Duration::default);
-        let solved = solve_linear(&transport(40, false), &limits).expect("an optimum");
+        let solved = solve_linear(&transport(40, Columns::Continuous), &limits).expect("an optimum");
         assert!(solved.cost > 0.0 && solved.duals.len() == 80);
         // one call before the solve, one for the option; all further calls come from the callback
         assert!(calls.load(Ordering::Relaxed) > 4, "{calls:?}");
@@ -351,17 +381,17 @@ mod tests {
     #[test]
     fn a_linear_programme_stops_at_its_deadline() {
         let (limits, _) = clock_after(4, || Duration::from_secs(7_200));
-        assert!(solve_linear(&transport(40, false), &limits).is_none());
+        assert!(solve_linear(&transport(40, Columns::Continuous), &limits).is_none());
     }
 
     #[test]
     fn a_panic_of_the_clock_leaves_the_solve() {
-        for integer in [false, true] {
+        for columns in [Columns::Continuous, Columns::Integer] {
             let (limits, _) = clock_after(4, || panic!("the clock is broken"));
-            let formulation = transport(40, integer);
-            let solve = || match integer {
-                true => drop(solve(&formulation, Settings::mip(0.0), &limits, None)),
-                false => drop(solve_linear(&formulation, &limits)),
+            let formulation = transport(40, columns);
+            let solve = || match columns {
+                Columns::Integer => drop(solve(&formulation, Settings::mip(0.0), &limits, None)),
+                Columns::Continuous => drop(solve_linear(&formulation, &limits)),
             };
             let payload = catch_unwind(AssertUnwindSafe(solve)).expect_err("a panic");
             assert_eq!(payload.downcast_ref::<&str>(), Some(&"the clock is broken"));
@@ -371,7 +401,7 @@ mod tests {
     #[test]
     fn a_moved_solver_keeps_its_callback_state() {
         let (limits, calls) = clock_after(u32::MAX, Duration::default);
-        let formulation = transport(30, false);
+        let formulation = transport(30, Columns::Continuous);
         let new_solver = |_| InterruptibleSolver::new(&formulation, Settings::mip(0.0), &limits).expect("a solver");
         // the growing vector moves all solvers
         let mut solvers: Vec<InterruptibleSolver<'_>> = (0..9).map(new_solver).collect();

@@ -1,4 +1,4 @@
-//! Mixed-integer linear programmes: how are they stated, and how are they solved?
+//! How are mixed-integer linear programmes stated and solved?
 //!
 //! What belongs here: programmes as data ([`Formulation`]), the two solvers for them, and the limits of a run
 //! ([`Limits`]). What never does: pipelines, plans, or the meaning of a column. The callers know those.

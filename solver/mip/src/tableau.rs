@@ -25,6 +25,22 @@ pub enum End {
     PivotLimit,
 }
 
+/// A row whose basic variable leaves the basis.
+struct LeavingRow {
+    row: usize,
+    /// The violated bound: the variable's value after the pivot.
+    target: f64,
+}
+
+/// A column that may enter the basis.
+struct EnteringColumn {
+    column: usize,
+    /// Its reduced cost over its pivot.
+    ratio: f64,
+    /// Absolute value of its pivot.
+    size: f64,
+}
+
 /// The tableau `x_basic = value - T x_nonbasic` of a formulation, minimising.
 #[derive(Clone)]
 pub struct Tableau {
@@ -92,7 +108,7 @@ impl Tableau {
         Some(tableau)
     }
 
-    /// Bounds of a variable.
+    /// Lower and upper bound of a variable.
     pub fn bounds_of(&self, variable: usize) -> (f64, f64) {
         (self.lower[variable], self.upper[variable])
     }
@@ -143,26 +159,26 @@ impl Tableau {
             if self.cost >= cutoff {
                 return End::Cutoff;
             }
-            let Some((row, target)) = self.leaving_row() else { return End::Optimal };
+            let Some(LeavingRow { row, target }) = self.leaving_row() else { return End::Optimal };
             let Some(column) = self.entering_column(row, target) else { return End::Infeasible };
             self.pivot(row, column, target);
         }
         End::PivotLimit
     }
 
-    /// The row that violates its bounds most, with the violated bound.
-    fn leaving_row(&self) -> Option<(usize, f64)> {
+    /// The row that violates its bounds most; `None` if no row does.
+    fn leaving_row(&self) -> Option<LeavingRow> {
         let mut worst = FEASIBLE;
         let mut found = None;
         for (r, (&value, &variable)) in self.values.iter().zip(&self.basis).enumerate() {
             let (lower, upper) = (self.lower[variable], self.upper[variable]);
             if lower - value > worst {
                 worst = lower - value;
-                found = Some((r, lower));
+                found = Some(LeavingRow { row: r, target: lower });
             }
             if value - upper > worst {
                 worst = value - upper;
-                found = Some((r, upper));
+                found = Some(LeavingRow { row: r, target: upper });
             }
         }
         found
@@ -172,7 +188,7 @@ impl Tableau {
     fn entering_column(&self, row: usize, target: f64) -> Option<usize> {
         let rises = self.values[row] < target;
         let entries = &self.entries[row * self.columns..(row + 1) * self.columns];
-        let mut best: Option<(f64, f64, usize)> = None;
+        let mut best: Option<EnteringColumn> = None;
         for (c, &entry) in entries.iter().enumerate() {
             let size = entry.abs();
             let variable = self.nonbasic[c];
@@ -185,15 +201,16 @@ impl Tableau {
                 continue;
             }
             let ratio = self.reduced[c].abs() / size;
-            let better =
-                best.is_none_or(|(least, largest, _)| ratio < least - 1e-12 || (ratio < least + 1e-12 && size > largest));
-            if better {
-                best = Some((ratio, size, c));
+            let is_better =
+                best.as_ref().is_none_or(|b| ratio < b.ratio - 1e-12 || (ratio < b.ratio + 1e-12 && size > b.size));
+            if is_better {
+                best = Some(EnteringColumn { column: c, ratio, size });
             }
         }
-        best.map(|(_, _, c)| c)
+        best.map(|b| b.column)
     }
 
+    /// Exchanges the basic variable of a row and the non-basic variable of a column.
     fn pivot(&mut self, row: usize, column: usize, target: f64) {
         let n = self.columns;
         let pivot = self.entries[row * n + column];

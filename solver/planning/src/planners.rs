@@ -1,10 +1,11 @@
 //! Which plan does each planner give, with its ladders?
 
 use crate::baselines::{coarse, hardware_only, proteus};
+use crate::greedy;
+use crate::ladder::{self, PlanWithLadders};
 use crate::options::{PlanOptions, Planner};
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
-use crate::{greedy, ladder};
 use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
 use std::sync::Arc;
 
@@ -21,19 +22,19 @@ pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningR
     if !has_rival {
         return with_ladders(problem, options, up_to);
     }
-    let exact = with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
-    let Some(plan) = exact.0.plan().filter(|_| !options.limits().exceeded()) else { return exact };
+    let (exact, exact_report) = with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
+    let Some(plan) = exact.plan().filter(|_| !options.limits().exceeded()) else { return (exact, exact_report) };
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
     let time_limit = options.limits().time_left();
     let rival = PlanOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
-    let greedy = with_ladders(problem, &rival, up_to);
+    let (greedy, greedy_report) = with_ladders(problem, &rival, up_to);
     let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
     // A plan without ladders has a price at its demand only.
     let has_ladders = |plan: &&Plan| plan.pipelines.iter().all(|part| !part.ladder.is_empty());
-    let is_cheaper = greedy.0.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
+    let is_cheaper = greedy.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
     // A plan without an estimate is not known to hold.
-    if is_cheaper && greedy.1.estimate.is_some() { greedy } else { exact }
+    if is_cheaper && greedy_report.estimate.is_some() { (greedy, greedy_report) } else { (exact, exact_report) }
 }
 
 /// The plan of one planner, with ladders.
@@ -41,7 +42,7 @@ fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOu
     let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
     let outcome = outcome.map(|plan| {
-        let (plan, left_out) = ladder::with_ladders(problem, plan, up_to, &limits);
+        let PlanWithLadders { plan, left_out } = ladder::with_ladders(problem, plan, up_to, &limits);
         report.explanation.left_out.extend(left_out);
         plan
     });

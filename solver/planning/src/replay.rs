@@ -21,7 +21,7 @@ pub(crate) struct ReplayFailure {
 }
 
 impl ReplayFailure {
-    fn of(error: &SimulateError, limits: &Limits) -> Self {
+    fn new(error: &SimulateError, limits: &Limits) -> Self {
         tracing::warn!(%error, "the plan could not be replayed");
         let stopped = match error {
             SimulateError::Cut(Cut::Stopped) => Some(limits.stop_reason_or_time_limit()),
@@ -59,13 +59,14 @@ pub(crate) fn default_workload(problem: &Problem) -> Workload {
 }
 
 /// The stop condition of a simulation that runs within these limits.
-fn stop_of(limits: &Limits) -> Stop {
+fn stop_condition(limits: &Limits) -> Stop {
     let limits = limits.without_listener();
     Stop::when(move || limits.exceeded())
 }
 
-fn options(limits: &Limits) -> SimulateOptions {
-    SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), stop: stop_of(limits), ..SimulateOptions::default() }
+/// The options of a replay within these limits.
+fn replay_options(limits: &Limits) -> SimulateOptions {
+    SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), stop: stop_condition(limits), ..SimulateOptions::default() }
 }
 
 /// Replays a plan to its end. The error is why the replay ended early.
@@ -75,7 +76,7 @@ pub(crate) fn replay(
     workload: &Workload,
     limits: &Limits,
 ) -> Result<Simulation, ReplayFailure> {
-    simulate(problem, plan, workload, &options(limits)).map_err(|error| ReplayFailure::of(&error, limits))
+    simulate(problem, plan, workload, &replay_options(limits)).map_err(|error| ReplayFailure::new(&error, limits))
 }
 
 /// Requests of a workload that may miss, over all pipelines. If more miss, at least one pipeline misses its percentile.
@@ -122,11 +123,11 @@ pub(crate) fn check_percentiles(
     misses_max: u64,
     limits: &Limits,
 ) -> Verdict {
-    let options = SimulateOptions { misses_max: Some(misses_max), ..options(limits) };
+    let options = SimulateOptions { misses_max: Some(misses_max), ..replay_options(limits) };
     match simulate(problem, plan, workload, &options) {
         Ok(run) if percentile_misses(problem, &run.pipelines).iter().all(|&miss| miss <= 0.0) => Verdict::Holds,
         Ok(_) | Err(SimulateError::Cut(Cut::Missed { .. })) => Verdict::Misses,
-        Err(error) => ReplayFailure::of(&error, limits).stopped.map_or(Verdict::Misses, Verdict::Unknown),
+        Err(error) => ReplayFailure::new(&error, limits).stopped.map_or(Verdict::Misses, Verdict::Unknown),
     }
 }
 

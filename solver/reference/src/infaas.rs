@@ -64,8 +64,8 @@ pub fn solve_scaling(problem: &ScalingProblem, settings: &Settings) -> Result<Op
     }))
 }
 
-/// The most replicas that are worth loading: what the load needs of this variant alone, and none where it is slower
-/// than its SLO.
+/// The most useful replicas to load: enough for the load with this variant alone. It is 0 if the variant is slower than its
+/// SLO.
 fn delta_max(application: &Application, variant: &ScalingVariant) -> f64 {
     let useful = (application.needed_qps() / variant.saturation_qps).ceil() - f64::from(variant.running);
     if application.may_grow(variant) { useful.max(0.0) } else { 0.0 }

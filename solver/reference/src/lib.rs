@@ -1,4 +1,4 @@
-//! The planners' programmes, written in `good_lp` as plainly as the algebra: the slow, obvious version of the exact
+//! How do the planners' programmes look in `good_lp`, as plain as the algebra? The slow, obvious version of the exact
 //! planner.
 //!
 //! What belongs here: one short file for each mode and one for each latency rule. Each constraint stands with its
@@ -46,7 +46,7 @@ pub use solver::{Settings, Solver};
 /// Solves a problem in its mode, under its latency rule, at the demands of its pipelines.
 ///
 /// # Errors
-/// If the problem is too large, the time limit struck, or the solver failed: nothing is known then.
+/// If the problem is too large, the time limit is reached, or the solver failed. Then nothing is proven.
 pub fn solve(problem: &Problem, settings: &Settings) -> Result<Answer, ReferenceError> {
     let programme = Programme { problem, settings };
     let found = match problem.objective.mode {

@@ -1,4 +1,4 @@
-//! The variables of a programme, and the sums that several constraints and objectives are made of.
+//! Which variables does a programme have? The sums for several constraints and objectives are here too.
 //!
 //! | in the algebra | here | meaning |
 //! |---|---|---|
@@ -95,8 +95,8 @@ impl Part {
     }
 }
 
-/// U(g, b) for each batch size of a group: what carries the largest load, beside what may be lost, or what
-/// `min_replicas` asks for; within the devices that there are. No plan is better for having more.
+/// U(g, b) for each batch size of a group: enough replicas for the largest load after losses, and at least `min_replicas`.
+/// The existing devices limit them. More replicas never make a plan better.
 fn replicas_max(problem: &Problem, pipeline: &Pipeline, sets: &Sets, g: usize) -> Vec<f64> {
     let group: &Group = &sets.groups[g];
     let load_qps = sets.ending_at(g).map(|p| sets.prefixes[p].load_qps).fold(0.0, f64::max);
@@ -129,7 +129,7 @@ impl<'a> Model<'a> {
         sum(self.parts.iter().flat_map(|part| part.replicas.iter().flatten()).map(|&x| (1.0, x)))
     }
 
-    /// `sum of price(h) d(h)`: what the devices cost per hour.
+    /// `sum of price(h) d(h)`: the cost of the devices per hour.
     pub fn cost(&self) -> Expression {
         sum(self.problem.hardware.iter().zip(&self.devices).map(|(h, &d)| (h.price_per_hour, d)))
     }

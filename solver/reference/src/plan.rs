@@ -1,4 +1,4 @@
-//! From replicas to a plan: the shares of the paths are solved once more, and everything gets its name.
+//! How do replicas become a plan? The shares of the paths are solved again, and groups get their names.
 
 use crate::answer::ReferenceError;
 use crate::choice::Choice;
@@ -11,7 +11,7 @@ use good_lp::constraint;
 const SHARE_MIN: f64 = 1e-9;
 
 impl Programme<'_> {
-    /// The plan of a choice. (27) `x(g, b)` is what was chosen, and the accuracy is as high as its replicas allow.
+    /// The plan of a choice. (27) `x(g, b)` is the chosen number, and the accuracy is as high as these replicas allow.
     pub fn plan(self, choice: &Choice) -> Result<Plan, ReferenceError> {
         let mut model = self.model()?;
         for (part, chosen) in model.parts.iter().zip(&choice.replicas) {

@@ -1,4 +1,4 @@
-//! The index sets of one pipeline: groups, their batch sizes, and the prefixes that queries may take.
+//! Which index sets does a pipeline have? Groups, their batch sizes, and the prefixes of paths of queries.
 
 use crate::answer::{PREFIXES_MAX, ReferenceError};
 use apportion_domain::{
@@ -10,7 +10,7 @@ use apportion_domain::{
 pub struct BatchSize {
     /// Queries in the batch.
     pub batch: u32,
-    /// e(g, b) in milliseconds: what a query spends at the group, waiting and network included.
+    /// e(g, b) in milliseconds: the time of a query at the group, with waiting and network.
     pub charge_ms: f64,
     /// q(g, b): queries per second of one replica.
     pub qps: f64,

@@ -1,4 +1,4 @@
-//! The solvers, and how a programme is handed to one: the only file of this crate that names HiGHS.
+//! How is a programme given to a solver? This is the only file of the crate that names HiGHS.
 
 use crate::answer::ReferenceError;
 use crate::choice::Choice;
@@ -84,7 +84,7 @@ pub struct Optimum {
 }
 
 impl<'a> Programme<'a> {
-    /// The variables and constraints of the problem under its latency rule: what all stages have in common.
+    /// The variables and constraints of the problem under its latency rule. All stages have them.
     pub fn model(self) -> Result<Model<'a>, ReferenceError> {
         let mut model = Model::new(self.problem)?;
         model.add_allocation();

@@ -4,6 +4,7 @@
 //! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. Tests of
 //! behaviour never belong here. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
 
+pub mod booleans;
 pub mod errors;
 pub mod prose;
 pub mod repeats;
@@ -27,7 +28,7 @@ pub fn root() -> PathBuf {
 }
 
 /// All files of the repository with one of these extensions, as (path from the root, text), sorted. Hidden folders, build
-/// outputs and what is not UTF-8 are left out.
+/// outputs and files that are not UTF-8 are left out.
 ///
 /// # Panics
 /// If a folder cannot be read.

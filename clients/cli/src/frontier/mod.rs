@@ -33,7 +33,7 @@ pub fn run(args: &FrontierArgs) -> Outcome {
         time_limit: Some(args.time_limit),
         ..PlanOptions::new(Arc::new(move || start.elapsed()))
     };
-    let (from, to) = match range(args, &problem, sweep, &options)? {
+    let range = match range(args, &problem, sweep, &options)? {
         Ok(range) => range,
         Err(NoRange::Infeasible(shortfalls)) => {
             let why = shortfalls.iter().map(blame).collect::<Vec<_>>().join("; ");
@@ -45,7 +45,7 @@ pub fn run(args: &FrontierArgs) -> Outcome {
             return Ok(Exit::NoAnswer);
         }
     };
-    let values = frontier::values(sweep, (from, to), args.points as usize);
+    let values = frontier::values(sweep, range, args.points as usize);
     let bar = bar(values.len() as u64, "{bar:40} {pos}/{len} points ({elapsed})");
     let points = frontier::frontier(&problem, sweep, &values, &options, &|| bar.inc(1));
     bar.finish_and_clear();

@@ -58,7 +58,7 @@ pub(crate) fn report_infeasible(problem: &Problem, options: &PlanOptions) -> (Pl
 pub(crate) fn report_unknown(options: &PlanOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
     let mut report = empty_report(options);
     report.seconds = (options.elapsed)().as_secs_f64();
-    // a cancelled run reports the cancellation, whatever else went wrong
+    // a cancelled run reports the cancellation before any other reason
     let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { stopped };
     (PlanOutcome::Unknown { stopped }, report)
 }

@@ -1,6 +1,6 @@
 //! Many pipelines compete for the devices of one cluster. How long does the division take, and how good is the proof?
 
-use super::drawn::{Draw, Shape, problem as drawn_problem};
+use super::drawn::{Draw, Shape, ShapeHardware, problem as drawn_problem};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::modes::{SearchResult, search};
@@ -48,7 +48,7 @@ pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64)
             tasks_max: 3,
             variants_max: 5,
             batches: 6,
-            hardware: vec![(1.0, Some(devices), 1.0)],
+            hardware: vec![ShapeHardware { price_per_hour: 1.0, count: Some(devices), speed: 1.0 }],
             halves: false,
             demand_qps: PROBE_QPS,
             min_accuracy: None,
@@ -61,7 +61,7 @@ pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64)
     let total: f64 = parts.iter().sum();
     let pipeline = |(p, part): (usize, &f64)| {
         let template = &templates[p % templates.len()];
-        let demand_qps = demand(template, &hardware, part / total * f64::from(devices));
+        let demand_qps = tight_demand(template, &hardware, part / total * f64::from(devices));
         let weight = 1.0 + draw.below(3) as f64;
         let changed = template.changed(std::slice::from_ref(&hardware), |d| {
             d.name = format!("{}-{p}", template.name);
@@ -76,8 +76,9 @@ pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64)
     Problem::new(draft).expect("pipelines of valid problems on one kind of device")
 }
 
-/// The demand at which a pipeline wants [`WANTED`] times these devices for its highest accuracy.
-fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
+/// The demand in queries per second at which a pipeline wants [`WANTED`] times these devices for its highest
+/// accuracy.
+fn tight_demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
     let draft = ProblemDraft {
         hardware: vec![hardware.clone()],
         pipelines: vec![pipeline.with_demand(PROBE_QPS)],

@@ -17,8 +17,8 @@ pub struct Shape {
     pub variants_max: usize,
     /// Batch sizes 1, 2, 4, ...: how many of them.
     pub batches: u32,
-    /// Hardware: `(price per hour, count, speed)`.
-    pub hardware: Vec<(f64, Option<u32>, f64)>,
+    /// Hardware types, at least one.
+    pub hardware: Vec<ShapeHardware>,
     /// Whether every variant also runs on half a device.
     pub halves: bool,
     /// Mean demand in queries per second.
@@ -27,6 +27,17 @@ pub struct Shape {
     pub min_accuracy: Option<f64>,
     /// Mode, rule and budget.
     pub objective: Objective,
+}
+
+/// A hardware type of drawn problems.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShapeHardware {
+    /// Price of a device per hour.
+    pub price_per_hour: f64,
+    /// Devices that exist; `None` is unlimited.
+    pub count: Option<u32>,
+    /// Factor on the speed of all variants.
+    pub speed: f64,
 }
 
 /// A small generator of numbers (a linear congruence; Knuth's constants), so that a failure is repeated from its seed.
@@ -42,6 +53,7 @@ impl Draw {
         draw
     }
 
+    /// The next 31 bits of the stream.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
@@ -61,7 +73,7 @@ impl Draw {
 /// Draws a problem.
 ///
 /// # Panics
-/// If the shape asks for what no problem may have (no pipelines, no hardware, an accuracy above 1).
+/// If no valid problem has the shape: no pipelines, no hardware, or an accuracy above 1.
 #[must_use]
 pub fn problem(seed: u64, shape: &Shape) -> Problem {
     let mut draw = Draw::new(seed);
@@ -69,10 +81,10 @@ pub fn problem(seed: u64, shape: &Shape) -> Problem {
         .hardware
         .iter()
         .enumerate()
-        .map(|(h, &(price_per_hour, count, _))| Hardware {
+        .map(|(h, shape)| Hardware {
             name: format!("hardware{h}"),
-            price_per_hour,
-            count,
+            price_per_hour: shape.price_per_hour,
+            count: shape.count,
             memory_mib: None,
         })
         .collect();
@@ -136,11 +148,11 @@ fn task(draw: &mut Draw, index: usize, shape: &Shape) -> Task {
 /// A batch of b takes `latency * (a + (1 - a) b)`, with a device's own a.
 fn rows(draw: &mut Draw, latency: f64, shape: &Shape) -> Vec<ProfileRow> {
     let mut rows = Vec::new();
-    for (h, &(_, _, speed)) in shape.hardware.iter().enumerate() {
+    for (h, hardware) in shape.hardware.iter().enumerate() {
         let fixed = draw.between(0.2, 0.6);
         for b in 0..shape.batches {
             let batch = 1_u32 << b;
-            let latency_ms = latency / speed * (fixed + (1.0 - fixed) * f64::from(batch));
+            let latency_ms = latency / hardware.speed * (fixed + (1.0 - fixed) * f64::from(batch));
             let row = |share: Share, latency_ms: f64| ProfileRow {
                 hardware: HardwareIndex(h),
                 share,

@@ -28,6 +28,7 @@ const SAMPLE_SECONDS: u64 = 30;
 /// Root seed of that load.
 const SEED: u64 = 1;
 
+/// The search for the step of one rate.
 struct StepSearch<'a> {
     problem: &'a Problem,
     pipeline: &'a Pipeline,
@@ -45,24 +46,31 @@ impl<'a> StepSearch<'a> {
     }
 }
 
+/// A plan with ladders.
+pub(crate) struct PlanWithLadders {
+    pub plan: Plan,
+    /// A sentence for each ladder that the limits cut short.
+    pub left_out: Vec<String>,
+}
+
 /// Adds a ladder to each pipeline of a plan, from its demand divided by `up_to` to `up_to` times its demand.
 ///
 /// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each
 /// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
-/// no ladder. The second result has a sentence for each ladder that the limits cut short. A ladder that does not reach
-/// the demand is left out; another ends at its last searched rate.
-pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> (Plan, Vec<String>) {
+/// no ladder. The limits may cut a ladder short: it ends at its last searched rate, or it is left out if it does not reach
+/// the demand.
+pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> PlanWithLadders {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
         let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
         if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
             continue;
         }
-        let alone = problem.changed(|draft| {
+        let of_pipeline = problem.changed(|draft| {
             draft.pipelines = vec![p.clone()];
             draft.deployed.clear();
         });
-        let Ok(alone) = alone else { continue };
+        let Ok(of_pipeline) = of_pipeline else { continue };
         let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
         let first = if p.survive > 0 { 0 } else { -count };
         let rates: Vec<f64> = (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
@@ -77,23 +85,22 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
-        let (steps, stopped) = steps_within(&alone, &of_part, rates, &least, steady, limits);
-        // A ladder that ends before the demand is of no use at the demand.
-        let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        let FoundSteps { steps, stopped } = find_steps(&of_pipeline, &of_part, rates, &least, steady, limits);
+        let reaches_demand = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
         if let Some(why) = stopped {
             let had = steps
                 .last()
-                .filter(|_| is_of_use)
+                .filter(|_| reaches_demand)
                 .map_or_else(|| "is left out".into(), |s| format!("ends at {:.1}", s.rate_qps));
             left_out.push(format!("the ladder of {:?} up to {last_qps:.1} queries/s {had}: {why}", part.name));
         }
-        part.ladder = if is_of_use { steps } else { Vec::new() };
+        part.ladder = if reaches_demand { steps } else { Vec::new() };
     }
-    (plan, left_out)
+    PlanWithLadders { plan, left_out }
 }
 
-/// Cost per hour of a pipeline's part of a plan at a rate, with the replicas of its ladder's step. Beyond the last step it
-/// grows in proportion. `None` without a ladder.
+/// Cost per hour of a pipeline's part of a plan at a rate in queries per second, with the replicas of its ladder's step.
+/// Beyond the last step it grows in proportion. `None` without a ladder.
 #[must_use]
 pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
     let of = |replicas: &[u32]| -> f64 {
@@ -149,7 +156,8 @@ pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
     plan.pipelines.iter().map(|part| price_at(problem, part, part.demand_qps)).sum()
 }
 
-/// A step for each of these rising rates, for a problem of one pipeline and its plan. `workload` makes the load of a rate.
+/// A step for each of these rising rates in queries per second, for a problem of one pipeline and its plan. `workload`
+/// makes the load of a rate.
 ///
 /// No group has fewer replicas than `least`, and replicas never fall from one step to the next. The ladder ends before the
 /// first rate that no number of replicas holds, or that needs too many devices. Below the demand such a rate is left out:
@@ -163,42 +171,51 @@ pub fn steps(
     workload: impl Fn(f64) -> Workload,
 ) -> Vec<Step> {
     let limits = Limits::new(Arc::new(Duration::default));
-    steps_within(problem, plan, rates_qps, least, workload, &limits).0
+    find_steps(problem, plan, rates_qps, least, workload, &limits).steps
 }
 
-/// The same within limits. The second result is why the limits ended it before the last rate.
-fn steps_within(
+/// Steps of a ladder.
+struct FoundSteps {
+    steps: Vec<Step>,
+    /// Why the limits ended the ladder before its last rate.
+    stopped: Option<StopReason>,
+}
+
+/// The same as [`steps`], within limits.
+fn find_steps(
     problem: &Problem,
     plan: &Plan,
     rates_qps: impl IntoIterator<Item = f64>,
     least: &[u32],
     workload: impl Fn(f64) -> Workload,
     limits: &Limits,
-) -> (Vec<Step>, Option<StopReason>) {
+) -> FoundSteps {
     let mut steps: Vec<Step> = Vec::new();
-    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return (steps, None) };
+    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else {
+        return FoundSteps { steps, stopped: None };
+    };
     for rate_qps in rates_qps {
         let least = steps.last().map_or(least, |s| &s.replicas);
         let fewest = StepSearch::new(problem, plan, workload(rate_qps), limits).and_then(|search| {
-            let fewest = search.fewest(rate_qps, least)?;
-            Ok(fewest.filter(|replicas| fits(problem, &search.with(replicas))))
+            let fewest = search.find_fewest_replicas(rate_qps, least)?;
+            Ok(fewest.filter(|replicas| fits(problem, &search.plan_with(replicas))))
         });
         match fewest {
             Ok(Some(replicas)) => steps.push(Step { rate_qps, replicas }),
             Ok(None) if rate_qps < pipeline.demand_qps => {}
             Ok(None) => break,
-            Err(stopped) => return (steps, Some(stopped)),
+            Err(stopped) => return FoundSteps { steps, stopped: Some(stopped) },
         }
     }
-    (steps, None)
+    FoundSteps { steps, stopped: None }
 }
 
 impl StepSearch<'_> {
     /// The fewest replicas that hold the rate; `None` if no number does. The error is why the search ended early.
-    fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
+    fn find_fewest_replicas(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
         let assignments = &self.plan.pipelines[0].assignments;
         let busy = |replicas: &[u32]| -> Vec<f64> {
-            let one = |(a, &n): (&apportion_domain::Assignment, &u32)| {
+            let one = |(a, &n): (&Assignment, &u32)| {
                 a.utilisation * f64::from(a.replicas) * rate_qps / (self.pipeline.demand_qps * f64::from(n))
             };
             assignments.iter().zip(replicas).map(one).collect()
@@ -231,14 +248,22 @@ impl StepSearch<'_> {
         Ok(Some(replicas))
     }
 
-    fn with(&self, replicas: &[u32]) -> Plan {
+    /// The plan with these replicas.
+    fn plan_with(&self, replicas: &[u32]) -> Plan {
         let mut plan = self.plan.clone();
         plan.pipelines[0].assignments.iter_mut().zip(replicas).for_each(|(a, &n)| a.replicas = n);
         plan
     }
 
+    /// Whether these replicas meet the percentile. The error is why there is no verdict.
     fn holds(&self, replicas: &[u32]) -> Result<bool, StopReason> {
-        match replay::check_percentiles(self.problem, &self.with(replicas), &self.workload, self.misses_max, self.limits) {
+        match replay::check_percentiles(
+            self.problem,
+            &self.plan_with(replicas),
+            &self.workload,
+            self.misses_max,
+            self.limits,
+        ) {
             Verdict::Holds => Ok(true),
             Verdict::Misses => Ok(false),
             Verdict::Unknown(stopped) => Err(stopped),
@@ -319,7 +344,7 @@ mod tests {
         let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
         let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
             let (outcome, _) = crate::plan(&problem, &options(planner, None));
-            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).0)
+            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).plan)
         });
         let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
         assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");

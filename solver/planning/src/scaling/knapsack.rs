@@ -1,9 +1,9 @@
 //! Which replicas cover the load of one application most cheaply, at given prices of the resources?
 //!
-//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a
-//! covering knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by
-//! price for each query per second; what is still missing costs at least what it costs at the items left, taken in that
-//! order in fractions.
+//! At prices `u` a kept replica costs `C + u R`, and an added replica `C (1 + lambda T_load) + u R`. This is a covering
+//! knapsack with at most two items for each variant: the kept replicas first, then the added ones. A depth-first search
+//! takes items by their price for each query per second. The missing load has a bound: its price if the remaining items
+//! are taken in that order, in fractions.
 
 use super::program::{ApplicationNumbers, Counts};
 use apportion_mip::Limits;
@@ -83,7 +83,7 @@ pub(crate) struct Knapsack {
 }
 
 /// The least price of the missing load, by items taken in order and in fractions.
-fn fractional(items: &[Item], mut missing: f64) -> f64 {
+fn price_of_fractions(items: &[Item], mut missing: f64) -> f64 {
     let mut price = 0.0;
     for item in items {
         let room = item.qps * f64::from(item.most);
@@ -97,7 +97,8 @@ fn fractional(items: &[Item], mut missing: f64) -> f64 {
 }
 
 impl Knapsack {
-    fn load(&mut self, cover: &ApplicationNumbers, prices: &[f64]) -> f64 {
+    /// Lists the items of an application at these prices, the cheapest query per second first. Returns the load to cover.
+    fn load_items(&mut self, cover: &ApplicationNumbers, prices: &[f64]) -> f64 {
         self.items.clear();
         for (kind, k) in cover.kinds.iter().enumerate() {
             let resources: f64 = k.uses.iter().zip(prices).map(|(r, u)| r * u).sum();
@@ -127,7 +128,7 @@ impl Knapsack {
         prices: &[f64],
         limits: &Limits,
     ) -> Result<Option<LoadCover>, Ended> {
-        let needed = self.load(cover, prices);
+        let needed = self.load_items(cover, prices);
         let mut best = std::mem::take(&mut self.best);
         best.clear();
         best.resize(self.items.len(), 0);
@@ -138,15 +139,15 @@ impl Knapsack {
             ControlFlow::Continue(priced)
         };
         let steps = &mut Steps::new(limits);
-        let ended = descend(&self.items, &mut self.counts, Position::start(needed), f64::INFINITY, steps, &mut visit);
-        let choice = least.is_finite().then(|| choice(&self.items, cover, &best, least));
+        let ended = visit_covers(&self.items, &mut self.counts, Position::start(needed), f64::INFINITY, steps, &mut visit);
+        let choice = least.is_finite().then(|| cover_of_items(&self.items, cover, &best, least));
         self.best = best;
         if ended.is_break() { Err(Ended) } else { Ok(choice) }
     }
 
     /// All covers below a price that need every replica. No listed cover is dominated by another in price and in the use of
     /// every resource. `None` if there are too many, or if the limits end the search.
-    pub fn within(
+    pub fn list_covers(
         &mut self,
         cover: &ApplicationNumbers,
         prices: &[f64],
@@ -154,7 +155,7 @@ impl Knapsack {
         limits: &Limits,
     ) -> Option<Vec<LoadCover>> {
         let ListLimits { price_below: limit, covers_max: most } = list;
-        let needed = self.load(cover, prices);
+        let needed = self.load_items(cover, prices);
         let mut found = Vec::new();
         let items = &self.items;
         let mut steps = 0_usize;
@@ -162,11 +163,12 @@ impl Knapsack {
             steps += 1;
             let spare = items.iter().zip(counts).any(|(item, &n)| n > 0 && missing + item.qps <= 0.0);
             if !spare {
-                found.push(choice(items, cover, counts, priced));
+                found.push(cover_of_items(items, cover, counts, priced));
             }
             if found.len() > most || steps > 16 * most { ControlFlow::Break(()) } else { ControlFlow::Continue(limit) }
         };
-        let ended = descend(items, &mut self.counts, Position::start(needed), limit, &mut Steps::new(limits), &mut visit);
+        let ended =
+            visit_covers(items, &mut self.counts, Position::start(needed), limit, &mut Steps::new(limits), &mut visit);
         ended.is_continue().then(|| undominated(found))
     }
 }
@@ -190,7 +192,7 @@ impl Position {
 
 /// Visits the covers below a position. A visit returns the price that further covers must stay below. A break comes from a
 /// visit, or from the limit of steps.
-fn descend(
+fn visit_covers(
     items: &[Item],
     counts: &mut [u32],
     at: Position,
@@ -212,12 +214,12 @@ fn descend(
         }
         let (missing, price) = (missing - f64::from(n) * item.qps, price + f64::from(n) * item.price);
         // fewer of this item means more of dearer items, so the bound only rises
-        let bound = price + if missing > 0.0 { fractional(&items[j + 1..], missing) } else { 0.0 };
+        let bound = price + if missing > 0.0 { price_of_fractions(&items[j + 1..], missing) } else { 0.0 };
         if bound >= limit && missing > 0.0 {
             break;
         }
         counts[j] = n;
-        limit = match descend(items, counts, Position { item: j + 1, missing, price }, limit, steps, visit) {
+        limit = match visit_covers(items, counts, Position { item: j + 1, missing, price }, limit, steps, visit) {
             ControlFlow::Continue(limit) => limit,
             ended => {
                 counts[j] = 0;
@@ -229,7 +231,7 @@ fn descend(
     ControlFlow::Continue(limit)
 }
 
-fn choice(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: f64) -> LoadCover {
+fn cover_of_items(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: f64) -> LoadCover {
     let mut counts = vec![0; cover.kinds.len()];
     for (item, &n) in items.iter().zip(of_items) {
         counts[item.kind] += n;
@@ -280,7 +282,7 @@ mod tests {
         assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(Ended));
     }
 
-    /// Every vector of counts up to what one variant alone would need.
+    /// Every vector of counts up to the need of one variant alone.
     fn all(cover: &ApplicationNumbers) -> Vec<Vec<u32>> {
         let mut all = vec![Vec::new()];
         for kind in &cover.kinds {
@@ -329,7 +331,7 @@ mod tests {
                 let Ok(Some(best)) = knapsack.cheapest(cover, &prices, &unlimited()) else { continue };
                 let limit = best.priced * 1.4 + 0.1;
                 let listed = knapsack
-                    .within(cover, &prices, ListLimits { price_below: limit, covers_max: 100_000 }, &unlimited())
+                    .list_covers(cover, &prices, ListLimits { price_below: limit, covers_max: 100_000 }, &unlimited())
                     .expect("few");
                 for n in all(cover).iter().filter(|n| priced(cover, &prices, n) < limit - 1e-9) {
                     let no_worse = |c: &LoadCover| {

@@ -41,21 +41,22 @@ pub use explain::GREEDY;
 
 /// Plans a scaling problem. Returns the outcome and a report on the run.
 ///
-/// The exact planner proves optima to the last bit of a float, whatever the gap. The gap only decides what counts as
+/// The exact planner proves optima to the last bit of a float, for every gap. The gap only decides which plan counts as
 /// optimal if the time limit ends the proof.
 pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome, PlanningReport) {
     let program = Program::new(problem);
     let limits = options.limits();
     let (outcome, mut report) = match options.planner {
-        Planner::Greedy => heuristic(problem, &program, options, &limits),
+        Planner::Greedy => plan_by_heuristic(problem, &program, options, &limits),
         // baselines place pipelines, and a scaling problem has none: callers refuse them by name
-        _ => exact(problem, &program, options, &limits),
+        _ => plan_exactly(problem, &program, options, &limits),
     };
     report.seconds = (options.elapsed)().as_secs_f64();
     (outcome, report)
 }
 
-fn exact(
+/// Plans with the exact search.
+fn plan_exactly(
     problem: &ScalingProblem,
     program: &Program,
     options: &PlanOptions,
@@ -65,7 +66,7 @@ fn exact(
     let greedy = greedy::counts(program, &limits.for_finishing()).ok();
     let (counts, bound, stopped) = match search::minimise(program, greedy.as_ref(), limits) {
         MinimumResult::Found { counts, bound, stopped } => (counts, bound, stopped),
-        MinimumResult::Infeasible => return infeasible(problem, program, report, limits),
+        MinimumResult::Infeasible => return report_infeasible(problem, program, report, limits),
         MinimumResult::Unknown(stopped) => return (ScalingOutcome::Unknown { stopped }, report),
     };
     let counts = prefer_running(program, counts);
@@ -89,7 +90,8 @@ fn exact(
     (outcome, report)
 }
 
-fn heuristic(
+/// Plans with the heuristic of INFaaS section 4.2.2.
+fn plan_by_heuristic(
     problem: &ScalingProblem,
     program: &Program,
     options: &PlanOptions,
@@ -99,7 +101,7 @@ fn heuristic(
     let Ok(counts) = greedy::counts(program, &limits.for_finishing()) else {
         // without a plan the heuristic proves nothing, so the exact search decides whether there is a plan
         return match search::minimise(program, None, limits) {
-            MinimumResult::Infeasible => infeasible(problem, program, report, limits),
+            MinimumResult::Infeasible => report_infeasible(problem, program, report, limits),
             _ => (ScalingOutcome::Unknown { stopped: limits.stop_reason().unwrap_or(StopReason::Finished) }, report),
         };
     };
@@ -112,7 +114,8 @@ fn heuristic(
     (ScalingOutcome::Feasible { plan, stopped: StopReason::Finished }, report)
 }
 
-fn infeasible(
+/// Outcome and report of an infeasible problem.
+fn report_infeasible(
     problem: &ScalingProblem,
     program: &Program,
     mut report: PlanningReport,
@@ -123,8 +126,8 @@ fn infeasible(
     (ScalingOutcome::Infeasible { shortfalls }, report)
 }
 
-/// The running replicas, if they are as good as the new plan. So planning again after a plan changes nothing. (After a plan
-/// was carried out, staying is optimal by the triangle inequality of load costs, but other plans may tie.)
+/// The running replicas, if they are as good as the new plan. So planning again after a plan changes nothing. After a plan
+/// was carried out, staying is optimal by the triangle inequality of load costs. But other plans may be as good.
 fn prefer_running(program: &Program, counts: Counts) -> Counts {
     let running = program.running();
     let (stay, found) = (program.price(&running), program.price(&counts));

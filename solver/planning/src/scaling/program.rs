@@ -1,8 +1,8 @@
 //! What does one replica of each variant serve, cost and use? A scaling problem as numbers by index, for searches.
 //!
-//! With `n = N + delta` replicas after the actions, `k = min(n, N)` of them kept and `a = max(n - N, 0)` added, the
-//! objective of INFaaS section 4.2.1 is `sum C k + C (1 + lambda T_load) a - sum C N`: two linear prices for each
-//! variant, the lower one first, and a constant.
+//! After the actions a variant has `n = N + delta` replicas: `k = min(n, N)` kept and `a = max(n - N, 0)` added. The
+//! objective of INFaaS section 4.2.1 is then `sum C k + C (1 + lambda T_load) a - sum C N`. So each variant has two linear
+//! prices, the lower one first, and there is a constant.
 
 use apportion_domain::{Application, SLACK, ScalingAction, ScalingPlan, ScalingProblem};
 
@@ -52,7 +52,7 @@ impl Program {
     pub fn new(problem: &ScalingProblem) -> Self {
         Self {
             totals: problem.resources.values().copied().collect(),
-            covers: problem.applications.iter().map(|a| cover(problem, a)).collect(),
+            covers: problem.applications.iter().map(|a| application_numbers(problem, a)).collect(),
         }
     }
 
@@ -134,7 +134,8 @@ pub(crate) fn fits(used: f64, total: f64) -> bool {
     used <= total + SLACK * total.abs().max(1.0)
 }
 
-fn cover(problem: &ScalingProblem, application: &Application) -> ApplicationNumbers {
+/// The numbers of one application.
+fn application_numbers(problem: &ScalingProblem, application: &Application) -> ApplicationNumbers {
     let needed = application.needed_qps();
     let kind = |v: &apportion_domain::ScalingVariant| VariantNumbers {
         qps: v.saturation_qps,

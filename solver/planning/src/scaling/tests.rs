@@ -1,5 +1,5 @@
-//! The planner as its callers see it, on drawn problems: every plan is clean, the heuristic is never better, planning again
-//! changes nothing, and every relaxation does what it says.
+//! The planner on drawn problems. Every plan is clean, and the heuristic is never better. Planning again changes nothing,
+//! and every relaxation gives a plan.
 
 use super::drawn::{Draw, problem};
 use super::plan;

@@ -19,6 +19,7 @@ use apportion_mip::Limits;
 pub(crate) const ROUNDS_MAX: u32 = 8;
 /// Most rounds spent on a better plan once one holds.
 const REFINEMENTS_MAX: u32 = 3;
+
 /// A plan with its replay.
 struct Replayed {
     candidate: Candidate,
@@ -68,7 +69,7 @@ pub(crate) fn plan_on_trace(
                     }
                     Err(no) => return report::report_plan(problem, options, *candidate, Err(no), progress.rounds),
                 };
-                progress.rounds.push(record(problem, round, &tightening, &candidate, &simulation));
+                progress.rounds.push(round_of(problem, round, &tightening, &candidate, &simulation));
                 let replayed = Replayed { candidate: *candidate, simulation, tightening: tightening.clone() };
                 progress.record_replay(problem, replayed);
             }
@@ -136,6 +137,7 @@ impl Progress {
     }
 }
 
+/// By how much the worst pipeline misses its percentile, as a share of the requests: 0 if the plan holds.
 fn worst_miss(problem: &Problem, simulation: &Simulation) -> f64 {
     replay::percentile_misses(problem, &simulation.pipelines).into_iter().fold(0.0, f64::max)
 }
@@ -143,20 +145,28 @@ fn worst_miss(problem: &Problem, simulation: &Simulation) -> f64 {
 /// Whether plan `a` is kept instead of `b`, if both hold: cheaper or more accurate, then fewer replicas.
 fn is_better(problem: &Problem, a: &Candidate, b: &Candidate) -> bool {
     let value = |c: &Candidate| c.objective.value.unwrap_or(f64::NEG_INFINITY);
-    let score = |c: &Candidate| -> (f64, f64) {
-        match (problem.objective.mode, c.objective.step) {
-            (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => (1.0, -value(c)),
-            (Mode::HardwareThenAccuracy, _) => (0.0, value(c)),
-            (Mode::MaxAccuracy, _) => (0.0, value(c)),
-            (Mode::MinCost, _) => (0.0, -value(c)),
-        }
+    let is_hardware_step = |c: &Candidate| {
+        problem.objective.mode == Mode::HardwareThenAccuracy && c.objective.step == Some(ObjectiveStep::Hardware)
     };
-    let (left, right) = (score(a), score(b));
-    let order = left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1));
-    order.then(b.plan.replicas().cmp(&a.plan.replicas())).is_gt()
+    // more is better: accuracy, or else minus the replicas or minus the cost
+    let worth = |c: &Candidate| match problem.objective.mode {
+        Mode::HardwareThenAccuracy if is_hardware_step(c) => -value(c),
+        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => value(c),
+        Mode::MinCost => -value(c),
+    };
+    let by_step = is_hardware_step(a).cmp(&is_hardware_step(b));
+    let by_worth = worth(a).total_cmp(&worth(b));
+    by_step.then(by_worth).then(b.plan.replicas().cmp(&a.plan.replicas())).is_gt()
 }
 
-fn record(problem: &Problem, round: u32, tightening: &Tightening, candidate: &Candidate, simulation: &Simulation) -> Round {
+/// The report of one round.
+fn round_of(
+    problem: &Problem,
+    round: u32,
+    tightening: &Tightening,
+    candidate: &Candidate,
+    simulation: &Simulation,
+) -> Round {
     let mut headroom = Vec::new();
     let mut charge_ms = Vec::new();
     for (pipeline, part) in problem.pipelines.iter().zip(&tightening.parts) {

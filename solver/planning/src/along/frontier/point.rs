@@ -74,7 +74,7 @@ impl FrontierPoint {
 }
 
 /// Updates the status after a plan or a bound has changed.
-pub(super) fn settle(point: &mut FrontierPoint, gap: f64) {
+pub(super) fn update_status(point: &mut FrontierPoint, gap: f64) {
     if point.objective.gap().is_some_and(|g| g <= gap) {
         point.status = PlanStatus::Optimal;
         point.stopped = None;

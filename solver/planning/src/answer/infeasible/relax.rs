@@ -25,6 +25,15 @@ const WIDTH: f64 = 1e-6;
 /// Most halvings and doublings.
 const STEPS_MAX: usize = 60;
 
+/// The values that a bisection tries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// Whole numbers.
+    Whole,
+    /// Real numbers.
+    Real,
+}
+
 /// Searches for relaxations of one problem.
 pub(super) struct RelaxationSearch<'a> {
     problem: &'a Problem,
@@ -58,33 +67,34 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// The value nearest to the present one that makes a plan possible. `None` if no value does, or if the time is up.
-    pub fn least(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+    pub fn nearest_feasible(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
         if let Some(steps) = limit.steps(self.problem) {
             return self.first_step(limit, &steps, limits);
         }
         if !self.works(limit, limit.loosest(self.problem), limits) {
             return None;
         }
-        let hint = self.hint(limit, limits);
-        let whole = matches!(limit, ProblemValue::Count(_));
+        let hint = self.value_by_formulation(limit, limits);
+        let values = if matches!(limit, ProblemValue::Count(_)) { Values::Whole } else { Values::Real };
         let safe = |value: f64, by: f64| match limit {
             ProblemValue::Count(_) => value,
             ProblemValue::Demand(_) | ProblemValue::Floor(_) => value * (1.0 - by),
             _ => value * (1.0 + by),
         };
         let confirmed = hint.and_then(|hint| {
-            let values = SAFE.iter().map(|&by| safe(hint, by));
-            values.into_iter().find(|&value| self.works(limit, value, limits))
+            let mut candidates = SAFE.iter().map(|&by| safe(hint, by));
+            candidates.find(|&value| self.works(limit, value, limits))
         });
         match confirmed {
             // under rule `path` no formulation minimises the SLO, so its value is only an upper end
-            Some(value) if self.by_tasks() || !matches!(limit, ProblemValue::Slo(_)) => Some(value),
-            Some(value) => self.bisect(limit, value, whole, limits),
-            None => self.bisect(limit, self.some_end(limit, hint, limits)?, whole, limits),
+            Some(value) if self.uses_task_budgets() || !matches!(limit, ProblemValue::Slo(_)) => Some(value),
+            Some(value) => self.bisect(limit, value, values, limits),
+            None => self.bisect(limit, self.feasible_end(limit, hint, limits)?, values, limits),
         }
         .filter(|&value| value > 0.0 || !matches!(limit, ProblemValue::Demand(_)))
     }
 
+    /// Whether the problem with this value has a plan. Also `false` if the search ends without an answer.
     fn works(&self, limit: ProblemValue, value: f64, limits: &Limits) -> bool {
         limit.set(self.problem, value).and_then(|changed| self.is_feasible(&changed, limits)) == Some(true)
     }
@@ -102,19 +112,20 @@ impl<'a> RelaxationSearch<'a> {
         Some(steps[works])
     }
 
-    fn by_tasks(&self) -> bool {
+    /// Whether the latency rule is `task_budget`.
+    fn uses_task_budgets(&self) -> bool {
         self.problem.objective.latency_rule == LatencyRule::TaskBudget
     }
 
     /// The value that the formulation gives.
-    fn hint(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+    fn value_by_formulation(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
         let now = limit.now(self.problem);
         let free = limit.loosest(self.problem);
-        let solve = |value: f64, goal: Goal| self.value(&limit.set(self.problem, value)?, goal, limits);
+        let solve = |value: f64, goal: Goal| self.goal_value(&limit.set(self.problem, value)?, goal, limits);
         match limit {
             ProblemValue::Count(h) => Some((solve(free, Goal::Devices(h))? - 1e-6).ceil()),
             ProblemValue::Demand(p) => Some(-now * solve(now, Goal::Demand(p))?),
-            ProblemValue::Slo(p) if self.by_tasks() => Some(free * solve(free, Goal::Slo(p))?),
+            ProblemValue::Slo(p) if self.uses_task_budgets() => Some(free * solve(free, Goal::Slo(p))?),
             ProblemValue::Floor(p) => Some(-solve(free, Goal::AccuracyOf(p))?),
             ProblemValue::Budget => solve(free, Goal::Cost),
             ProblemValue::Slo(_) | ProblemValue::Memory(_) | ProblemValue::MinReplicas(..) | ProblemValue::Survive(_) => {
@@ -132,7 +143,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// The value of a goal on a changed problem.
-    fn value(&self, changed: &Problem, goal: Goal, limits: &Limits) -> Option<f64> {
+    fn goal_value(&self, changed: &Problem, goal: Goal, limits: &Limits) -> Option<f64> {
         let space = Space::new(changed, &Tightening::none(changed), limits).ok()?;
         match solve_stage(changed, &space, Stage::new(goal), GAP, limits, None) {
             StageResult::Found { value, stopped: None, .. } => Some(value),
@@ -141,7 +152,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// A finite value that works, as the start of a bisection.
-    fn some_end(&self, limit: ProblemValue, hint: Option<f64>, limits: &Limits) -> Option<f64> {
+    fn feasible_end(&self, limit: ProblemValue, hint: Option<f64>, limits: &Limits) -> Option<f64> {
         let free = limit.loosest(self.problem);
         if free.is_finite() {
             return Some(free);
@@ -160,11 +171,12 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// Between the value now, which fails, and one that works.
-    fn bisect(&self, limit: ProblemValue, mut works: f64, whole: bool, limits: &Limits) -> Option<f64> {
+    fn bisect(&self, limit: ProblemValue, mut works: f64, values: Values, limits: &Limits) -> Option<f64> {
+        let is_whole = values == Values::Whole;
         let mut fails = limit.now(self.problem);
         for _ in 0..STEPS_MAX {
             let width = (works - fails).abs();
-            if (whole && width <= 1.0) || width <= WIDTH * works.abs().max(1e-9) {
+            if (is_whole && width <= 1.0) || width <= WIDTH * works.abs().max(1e-9) {
                 break;
             }
             if limits.exceeded() {
@@ -172,7 +184,7 @@ impl<'a> RelaxationSearch<'a> {
                 break;
             }
             let middle = 0.5 * (fails + works);
-            let middle = if whole { middle.floor() } else { middle };
+            let middle = if is_whole { middle.floor() } else { middle };
             if self.works(limit, middle, limits) { works = middle } else { fails = middle }
         }
         Some(works)

@@ -5,7 +5,7 @@
 //! are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn towards
 //! the best prices so far (Wentges 1997).
 
-use super::joint::JointProblem;
+use super::joint::{JointProblem, PriceBound};
 use super::master::MasterGoal;
 use super::sub::{PricedColumn, PricedQuestion};
 use crate::exact::model::goal::Goal;
@@ -33,12 +33,21 @@ pub(super) enum PhaseEnd {
 
 /// Result of one round of prices.
 struct RoundResult {
+    /// A bound on every joint plan.
     bound: f64,
+    /// New columns.
     new: usize,
 }
 
+/// Prices with their bound.
+struct BoundAtPrices {
+    bound: f64,
+    /// Price of a device of each hardware type.
+    lambda: Vec<f64>,
+}
+
 impl JointProblem<'_> {
-    /// Adds columns until some of them fit together, whatever their cost.
+    /// Adds columns until some of them fit together, at any cost.
     pub fn find_fitting_columns(&mut self) -> PhaseEnd {
         self.run_phase(MasterGoal::Shortage)
     }
@@ -50,12 +59,12 @@ impl JointProblem<'_> {
 
     fn run_phase(&mut self, goal: MasterGoal) -> PhaseEnd {
         let is_shortage = goal == MasterGoal::Shortage;
-        // (bound, prices) of the best round
-        let mut center: Option<(f64, Vec<f64>)> = None;
+        // the round of the highest bound
+        let mut center: Option<BoundAtPrices> = None;
         let mut pull = 0.0;
         for round in 0..ROUNDS_MAX {
             let Some(duals) = self.master.relax(goal, self.limits) else { return PhaseEnd::Stopped };
-            let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.0);
+            let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.bound);
             let best = if is_shortage { best } else { best.max(self.bound) };
             tracing::debug!(round, ?goal, value = duals.value, bound = best, lambda = ?duals.lambda, "columns");
             if is_shortage && duals.value <= 1e-9 {
@@ -65,15 +74,15 @@ impl JointProblem<'_> {
                 return PhaseEnd::Solved;
             }
             let lambda = match &center {
-                Some((_, at)) => duals.lambda.iter().zip(at).map(|(l, c)| pull * c + (1.0 - pull) * l).collect(),
+                Some(center) => duals.lambda.iter().zip(&center.lambda).map(|(l, c)| pull * c + (1.0 - pull) * l).collect(),
                 None => duals.lambda,
             };
             let Some(found) = self.price_pipelines(&lambda, goal) else { return PhaseEnd::Infeasible };
             if is_shortage && found.bound > SHORTAGE_MIN {
                 return PhaseEnd::Infeasible;
             }
-            if center.as_ref().is_none_or(|c| found.bound > c.0) {
-                center = Some((found.bound, lambda));
+            if center.as_ref().is_none_or(|c| found.bound > c.bound) {
+                center = Some(BoundAtPrices { bound: found.bound, lambda });
             }
             if !is_shortage {
                 self.bound = self.bound.max(found.bound);
@@ -108,7 +117,7 @@ impl JointProblem<'_> {
         if is_shortage {
             shared.cost.iter_mut().for_each(|c| *c = 0.0);
         }
-        let mut bound = shared.least(lambda);
+        let mut bound = shared.lagrangian_min(lambda);
         let mut new = 0;
         for (p, answer) in answers.into_iter().enumerate() {
             if answer.bound == f64::INFINITY {
@@ -116,7 +125,7 @@ impl JointProblem<'_> {
             }
             bound += answer.bound;
             if !is_shortage {
-                self.cuts[p].push((lambda.to_vec(), answer.bound));
+                self.cuts[p].push(PriceBound { prices: lambda.to_vec(), cost_min: answer.bound });
             }
             new += usize::from(answer.column.is_some_and(|c| self.master.add(p, c)));
         }

@@ -74,7 +74,7 @@ impl JointProblem<'_> {
         }
         for p in 0..self.subs.len() {
             let Some(room) = self.room(&whole, p) else { continue };
-            let column = self.cheaper(&self.subs[p], whole.columns[p].clone(), Some(&room));
+            let column = self.break_ties_of_column(&self.subs[p], whole.columns[p].clone(), Some(&room));
             let mut columns = whole.columns.clone();
             columns[p] = column;
             whole = self.joined(columns).unwrap_or(whole);
@@ -83,7 +83,7 @@ impl JointProblem<'_> {
     }
 
     /// A plan of the same accuracy that costs less or has fewer replicas, or else this plan.
-    pub fn cheaper(&self, sub: &Subproblem, column: Column, room: Option<&Room>) -> Column {
+    pub fn break_ties_of_column(&self, sub: &Subproblem, column: Column, room: Option<&Room>) -> Column {
         let Some(second) = self.second.filter(|_| self.goal == Goal::Accuracy) else { return column };
         let shared = &self.master.shared;
         let zero = vec![0.0; shared.price.len()];

@@ -1,6 +1,6 @@
 //! Which plans and bounds of a joint problem are known while its pipelines are solved one by one?
 
-use super::master::{Master, Shared};
+use super::master::{Combination, Master, Shared};
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::space::{PipelineSpace, Space};
@@ -30,10 +30,19 @@ pub(super) struct JointProblem<'a> {
     pub master: Master,
     /// No joint plan costs less.
     pub bound: f64,
-    /// By pipeline, every proven pair (prices, least cost at these prices).
-    pub cuts: Vec<Vec<(Vec<f64>, f64)>>,
+    /// Every proven bound, by pipeline.
+    pub cuts: Vec<Vec<PriceBound>>,
     /// Most columns of a whole formulation that closes the gap.
     pub finish_max: usize,
+}
+
+/// A proven bound of one pipeline at given prices of devices.
+#[derive(Clone, Debug)]
+pub(super) struct PriceBound {
+    /// Price of a device of each hardware type.
+    pub prices: Vec<f64>,
+    /// No plan of the pipeline costs less at these prices.
+    pub cost_min: f64,
 }
 
 /// A plan for every pipeline.
@@ -44,8 +53,8 @@ pub(super) struct JointPlan {
     pub value: f64,
 }
 
-/// Number of columns that make the whole formulation hard.
-pub(super) fn size(space: &Space) -> usize {
+/// Number of columns that make the whole formulation hard: its integers and points.
+pub(super) fn hard_columns(space: &Space) -> usize {
     let of = |p: &PipelineSpace| {
         p.groups.iter().map(|g| 1 + g.points.len()).sum::<usize>() + p.levels.iter().map(Vec::len).sum::<usize>()
     };
@@ -53,6 +62,7 @@ pub(super) fn size(space: &Space) -> usize {
 }
 
 impl<'a> JointProblem<'a> {
+    /// Takes a problem apart for a goal; `None` if the goal cannot be split by pipeline.
     pub(super) fn new(
         problem: &'a Problem,
         space: &'a Space,
@@ -105,6 +115,7 @@ impl<'a> JointProblem<'a> {
         })
     }
 
+    /// Reports the best plan and the bound to the listener of `progress`.
     pub(super) fn report_progress(&self, progress: &Limits, best: Option<&JointPlan>) {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         if let Some(ReportedGoal { name, factor }) = goal.reported() {
@@ -117,7 +128,7 @@ impl<'a> JointProblem<'a> {
         let finishing = self.limits.for_finishing();
         let (gap, limits) =
             if self.limits.exceeded() { (LATE_GAP.max(self.gap), &finishing) } else { (0.1 * self.gap, self.limits) };
-        let (chosen, value) = self.master.combine(gap, limits)?;
+        let Combination { chosen, value } = self.master.combine(gap, limits)?;
         let columns = chosen.iter().zip(&self.master.columns).map(|(&c, known)| known[c].clone()).collect();
         Some(JointPlan { columns, value })
     }
@@ -134,6 +145,7 @@ impl<'a> JointProblem<'a> {
         whole.value - self.bound <= self.gap * whole.value.abs() + 1e-9
     }
 
+    /// The result of the stage. A proven plan has no reason to have stopped.
     pub(super) fn to_result(&self, whole: JointPlan, stopped: Option<StopReason>) -> StageResult {
         let stopped = stopped.filter(|_| !self.is_proven(&whole));
         let choice = Choice { groups: whole.columns.into_iter().map(|c| c.groups).collect() };
@@ -141,7 +153,7 @@ impl<'a> JointProblem<'a> {
     }
 
     /// A choice of the whole formulation, by pipeline.
-    pub(super) fn whole(&self, choice: Choice, value: f64) -> JointPlan {
+    pub(super) fn plan_of_choice(&self, choice: Choice, value: f64) -> JointPlan {
         let column = |(sub, groups): (&Subproblem, &Vec<GroupChoice>)| {
             let devices = sub.devices(groups);
             Column { groups: groups.clone(), goal: 0.0, devices }

@@ -35,7 +35,7 @@ use apportion_domain::{Problem, StopReason};
 use apportion_mip::highs::{self, Settings};
 use apportion_mip::{Ending, Limits};
 use generate::PhaseEnd;
-use joint::{FINISH_MAX, JointPlan, JointProblem, size};
+use joint::{FINISH_MAX, JointPlan, JointProblem, PriceBound, hard_columns};
 use rayon::prelude::*;
 use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
 
@@ -45,9 +45,10 @@ const PIPELINES_MIN: usize = 3;
 const WHOLE_MAX: usize = 4_000;
 /// Most nodes of the whole formulation that closes a gap.
 const FINISH_NODES_MAX: i32 = 20_000;
+
 /// Whether a problem is taken apart.
-fn applies(space: &Space) -> bool {
-    space.parts.len() >= PIPELINES_MIN || (space.parts.len() == 2 && size(space) > WHOLE_MAX)
+fn is_taken_apart(space: &Space) -> bool {
+    space.parts.len() >= PIPELINES_MIN || (space.parts.len() == 2 && hard_columns(space) > WHOLE_MAX)
 }
 
 /// Solves one stage over several pipelines, and breaks its ties by `second`. `None` if the whole formulation is better.
@@ -59,11 +60,11 @@ pub(crate) fn solve_apart(
     gap: f64,
     limits: &Limits,
 ) -> Option<StageResult> {
-    if !applies(space) {
+    if !is_taken_apart(space) {
         return None;
     }
     // a small problem is solved as closely as one whole formulation would be
-    let gap = if size(space) <= FINISH_MAX { STAGE_GAP_SHARE * gap } else { gap };
+    let gap = if hard_columns(space) <= FINISH_MAX { STAGE_GAP_SHARE * gap } else { gap };
     let quiet = limits.without_listener();
     Some(JointProblem::new(problem, space, goal, second, gap, &quiet)?.solve(limits))
 }
@@ -71,11 +72,11 @@ pub(crate) fn solve_apart(
 impl JointProblem<'_> {
     /// Solves the stage. `progress` receives the progress; the questions to single pipelines are not reported.
     fn solve(&mut self, progress: &Limits) -> StageResult {
-        let alone = match self.solve_separately() {
-            Ok(alone) => alone,
+        let separate = match self.solve_separately() {
+            Ok(separate) => separate,
             Err(answer) => return answer,
         };
-        if let Some(whole) = &alone
+        if let Some(whole) = &separate
             && self.is_proven(whole)
         {
             return self.to_result(whole.clone(), None);
@@ -89,15 +90,15 @@ impl JointProblem<'_> {
         if ended == PhaseEnd::Infeasible {
             return StageResult::Infeasible;
         }
-        let mut best = better(alone, self.best_combination());
+        let mut best = cheaper_plan(separate, self.best_combination());
         self.report_progress(progress, best.as_ref());
         best = match shares::refine(self, best.as_ref()) {
-            Some(refined) => better(best, Some(refined)),
+            Some(refined) => cheaper_plan(best, Some(refined)),
             None => best.map(|whole| self.improve(whole)),
         };
         self.report_progress(progress, best.as_ref());
         if !best.as_ref().is_some_and(|whole| self.is_proven(whole))
-            && size(self.space) <= self.finish_max
+            && hard_columns(self.space) <= self.finish_max
             && !self.limits.exceeded()
         {
             match self.solve_whole(best.as_ref()) {
@@ -105,7 +106,7 @@ impl JointProblem<'_> {
                 Some(StageResult::Found { choice, value, bound, stopped }) => {
                     self.bound = self.bound.max(bound);
                     if best.as_ref().is_none_or(|b| value < b.value) {
-                        let whole = self.whole(choice, value);
+                        let whole = self.plan_of_choice(choice, value);
                         return self.to_result(whole, stopped);
                     }
                 }
@@ -131,7 +132,7 @@ impl JointProblem<'_> {
                 return Err(StageResult::Infeasible);
             }
             bound += answer.bound;
-            self.cuts[p].push((cost.clone(), answer.bound));
+            self.cuts[p].push(PriceBound { prices: cost.clone(), cost_min: answer.bound });
             if let Some(column) = answer.column {
                 self.master.add(p, column.clone());
                 columns.push(column);
@@ -141,6 +142,7 @@ impl JointProblem<'_> {
         Ok((columns.len() == self.subs.len()).then(|| self.joined(columns)).flatten())
     }
 
+    /// The best plan of one pipeline that has all devices to itself.
     fn solve_one(&self, sub: &Subproblem) -> PricedColumn {
         let prices = &self.master.shared.cost;
         if self.goal == Goal::Accuracy
@@ -166,7 +168,7 @@ impl JointProblem<'_> {
             gap: self.gap,
         };
         let answer = sub.solve(question, self.limits);
-        let column = answer.column.map(|column| self.cheaper(sub, column, None));
+        let column = answer.column.map(|column| self.break_ties_of_column(sub, column, None));
         PricedColumn { column, ..answer }
     }
 
@@ -220,7 +222,7 @@ impl JointProblem<'_> {
 }
 
 /// The cheaper of two plans.
-fn better(a: Option<JointPlan>, b: Option<JointPlan>) -> Option<JointPlan> {
+fn cheaper_plan(a: Option<JointPlan>, b: Option<JointPlan>) -> Option<JointPlan> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.value < a.value { b } else { a }),
         (a, b) => a.or(b),

@@ -58,6 +58,7 @@ impl Goal {
 }
 
 impl<'a> Stage<'a> {
+    /// A stage with a goal and without conditions.
     pub fn new(goal: Goal) -> Self {
         Self { goal, budgets: None, accuracy_min: None, prices: None, free: None }
     }
@@ -67,7 +68,8 @@ impl<'a> Stage<'a> {
         self.goal == Goal::Replicas && self.prices.is_none()
     }
 
-    pub fn within(self, budgets: &'a [f64]) -> Self {
+    /// The same stage within these budgets.
+    pub fn within_budgets(self, budgets: &'a [f64]) -> Self {
         Self { budgets: Some(budgets), ..self }
     }
 }

@@ -57,9 +57,9 @@ pub(crate) fn usable_groups(
     groups
 }
 
-/// The least time in which a pipeline can answer, at any load and with any number of replicas. The error is a task that
-/// fits into no memory.
-pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
+/// The least time in which a pipeline can answer, in milliseconds, at any load and with any number of replicas. The error
+/// is a task that fits into no memory.
+pub(crate) fn least_latency_ms(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
     let pipeline = problem.pipeline(index);
     let optional = optional_tasks(pipeline);
     let groups = all_groups(problem, index, &Tightening::none(problem));
@@ -70,6 +70,7 @@ pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, Ta
     }
 }
 
+/// Every group of a pipeline that fits into memory.
 fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) -> Vec<Group> {
     let pipeline = problem.pipeline(index);
     let mut groups = Vec::new();
@@ -80,7 +81,7 @@ fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) 
                     continue;
                 }
                 let extra = tightening.parts[index.0].charge_ms[t];
-                let points = frontier(pipeline, variant.profile.on(hardware, share), extra);
+                let points = undominated_points(pipeline, variant.profile.on(hardware, share), extra);
                 let runs = problem.deployed.iter().find(|d| {
                     (d.pipeline, d.task.get(), d.variant.get(), d.hardware, d.share) == (index, t, v, hardware, share)
                 });
@@ -103,7 +104,7 @@ fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) 
 }
 
 /// The points that no other point beats. Latency and throughput both increase along them.
-fn frontier(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<Point> {
+fn undominated_points(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<Point> {
     let point = |r: &ProfileRow| Point {
         batch: r.batch,
         latency_ms: r.latency_ms,

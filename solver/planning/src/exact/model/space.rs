@@ -1,6 +1,6 @@
 //! What may a plan consist of? The groups that can meet the SLO, their operating points, and the paths of queries.
 
-use super::covers::{CoversError, LateCombination, PathView, covers};
+use super::covers::{CoversError, LateCombination, PathView, late_combinations};
 use super::groups::{Group, usable_groups};
 use super::tightening::Tightening;
 use super::trie::{TRIE_NODES_ALL_MAX, Trie, TrieError, TrieInputs};
@@ -148,7 +148,7 @@ impl Space {
                 headroom,
             };
             if rule == LatencyRule::Path {
-                part.covers = covers(pipeline, &part.path_view(), limits)?;
+                part.covers = late_combinations(pipeline, &part.path_view(), limits)?;
             }
             parts.push(part);
         }

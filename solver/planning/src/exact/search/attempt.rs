@@ -49,14 +49,15 @@ pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limi
     match search {
         SearchResult::Unknown(stopped) => Attempt::Unknown(stopped),
         SearchResult::Infeasible => Attempt::Infeasible,
-        SearchResult::Found(found) => match candidate(problem, tightening, &found, took) {
+        SearchResult::Found(found) => match check_solution(problem, tightening, &found, took) {
             Ok(candidate) => Attempt::Plan(Box::new(candidate)),
             Err(stopped) => Attempt::Unknown(stopped),
         },
     }
 }
 
-fn candidate(
+/// The plan of a solution. The error is why it is not a candidate.
+fn check_solution(
     problem: &Problem,
     tightening: &Tightening,
     found: &BestFound,

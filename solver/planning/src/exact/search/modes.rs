@@ -51,7 +51,7 @@ pub(crate) struct ModeSearch<'a> {
     pub limits: &'a Limits,
 }
 
-/// The integers of the last stage, with what is known about the mode's objective.
+/// The integers of the last stage, with the value and the bound of the mode's objective.
 pub(crate) struct LastStage {
     pub choice: Choice,
     pub step: Option<ObjectiveStep>,
@@ -61,6 +61,7 @@ pub(crate) struct LastStage {
 }
 
 impl ModeSearch<'_> {
+    /// Searches in the stages of the mode.
     fn search_exactly(&self) -> SearchResult {
         // Every plan needs a space, also that of the local search. So it is made even in the last of the time.
         let space = match Space::new(self.problem, self.tightening, &self.limits.for_finishing()) {
@@ -73,9 +74,9 @@ impl ModeSearch<'_> {
             }
         };
         let found = match self.problem.objective.mode {
-            Mode::HardwareThenAccuracy => self.hardware_then_accuracy(space),
-            Mode::MinCost => self.stages(space, Goal::CostAndSwitching, None),
-            Mode::MaxAccuracy => self.stages(space, Goal::Accuracy, Some(Goal::Cost)),
+            Mode::HardwareThenAccuracy => self.search_hardware_then_accuracy(space),
+            Mode::MinCost => self.search_stages(space, Goal::CostAndSwitching, None),
+            Mode::MaxAccuracy => self.search_stages(space, Goal::Accuracy, Some(Goal::Cost)),
         };
         match found {
             SearchResult::Found(found) => SearchResult::Found(Box::new(prefer_deployed(self.problem, *found, self.limits))),
@@ -83,7 +84,8 @@ impl ModeSearch<'_> {
         }
     }
 
-    fn hardware_then_accuracy(&self, space: Space) -> SearchResult {
+    /// Loki: the fewest replicas of the most accurate variants, or else the highest accuracy.
+    fn search_hardware_then_accuracy(&self, space: Space) -> SearchResult {
         let &Self { problem, tightening, gap, limits } = self;
         if let Ok(best) = Space::of_most_accurate(problem, tightening, &limits.for_finishing()) {
             let result = match enumerate::fewest_replicas(problem, &best, &limits.for_finishing()) {
@@ -107,12 +109,12 @@ impl ModeSearch<'_> {
             }
             Some(StageResult::Infeasible) => SearchResult::Infeasible,
             Some(StageResult::Unknown(reason)) => SearchResult::Unknown(reason),
-            None => self.stages(space, Goal::Accuracy, Some(Goal::Replicas)),
+            None => self.search_stages(space, Goal::Accuracy, Some(Goal::Replicas)),
         }
     }
 
     /// Solves `goal` first, and then `second` among the plans of the same accuracy.
-    fn stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
+    fn search_stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
         let &Self { problem, gap, limits, .. } = self;
         let apart = decompose::solve_apart(problem, &space, goal, second, gap, limits);
         // the decomposition has broken the ties already

@@ -27,8 +27,9 @@ pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &Limi
         (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => value <= found.value,
         (Mode::HardwareThenAccuracy, _) => value >= found.value - slack && choice.replicas() <= found.choice.replicas(),
         (Mode::MaxAccuracy, _) => {
-            let costs = (cost(problem, &found.space, &choice), cost(problem, &found.space, &found.choice));
-            value >= found.value - slack && costs.0 <= costs.1 + slack
+            let deployed_cost = cost(problem, &found.space, &choice);
+            let found_cost = cost(problem, &found.space, &found.choice);
+            value >= found.value - slack && deployed_cost <= found_cost + slack
         }
         (Mode::MinCost, _) => value <= found.value + slack,
     };

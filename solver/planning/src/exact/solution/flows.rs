@@ -1,7 +1,7 @@
 //! How much traffic does each path carry, given the integers of a plan?
 
 use super::choice::{Choice, GroupChoice, capacity};
-use crate::exact::model::covers::in_time;
+use crate::exact::model::covers::nodes_in_time;
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{LatencyRule, Problem, StopReason};
 use apportion_mip::highs::{self, Settings};
@@ -38,7 +38,7 @@ fn part_flows(
         LatencyRule::TaskBudget => vec![true; part.trie.nodes.len()],
         LatencyRule::Path => {
             let points: Vec<_> = groups.iter().map(|c| (c.replicas > 0).then_some(c.point)).collect();
-            in_time(problem.pipeline(part.index), &part.path_view(), &points)
+            nodes_in_time(problem.pipeline(part.index), &part.path_view(), &points)
         }
     };
     let flow: Vec<_> = part

@@ -4,13 +4,14 @@ use super::choice::Choice;
 use crate::exact::model::space::Space;
 use apportion_domain::{ObjectiveStep, StopReason};
 
-/// A choice with what is proven about it.
+/// A choice with its value and its proven bound.
 #[derive(Clone, Debug)]
 pub(crate) struct BestFound {
     pub space: Space,
     pub choice: Choice,
     /// Shares by pipeline and trie node.
     pub flows: Vec<Vec<f64>>,
+    /// The step of `hardware_then_accuracy`.
     pub step: Option<ObjectiveStep>,
     pub value: f64,
     pub bound: f64,

@@ -39,7 +39,8 @@ pub(crate) fn devices_if_applicable(problem: &Problem, space: &Space) -> Option<
     (alike && single && plain).then(|| problem.hardware_at(first.hardware).count.map_or(f64::INFINITY, f64::from))
 }
 
-fn points(part: &PipelineSpace, budgets: &[f64]) -> Vec<Option<usize>> {
+/// The operating point of each group within these budgets.
+fn points_within(part: &PipelineSpace, budgets: &[f64]) -> Vec<Option<usize>> {
     part.groups.iter().map(|g| g.best_within(budgets[g.task.get()])).collect()
 }
 
@@ -54,7 +55,7 @@ pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits)
         return None;
     }
     let mut best: Option<(u64, Choice)> = None;
-    for budgets in budgets::maximal(pipeline, part, limits)? {
+    for budgets in budgets::list_maximal(pipeline, part, limits)? {
         let mut groups = vec![GroupChoice::default(); part.groups.len()];
         for node in &part.trie.nodes {
             let g = part.by_variant[node.task.get()][node.variant.get()][0];
@@ -121,7 +122,7 @@ pub(crate) fn search_highest_accuracy(
             stopped = Some(reason);
             break;
         }
-        let stage = Stage::new(Goal::Accuracy).within(&candidate.budgets);
+        let stage = Stage::new(Goal::Accuracy).within_budgets(&candidate.budgets);
         match solve_stage(problem, space, stage, gap, limits, best.map(|a| -a)) {
             StageResult::Found { choice, value, bound: own, stopped: why } => {
                 bound = bound.max((-own).min(candidate.accuracy_max));
@@ -156,11 +157,11 @@ pub(crate) fn budget_candidates(
     limits: &Limits,
 ) -> Option<Vec<Candidate>> {
     let mut candidates = Vec::new();
-    for budgets in budgets::maximal(problem.pipeline(part.index), part, limits)? {
+    for budgets in budgets::list_maximal(problem.pipeline(part.index), part, limits)? {
         if limits.exceeded() {
             return None;
         }
-        let Some(envelope) = Envelope::new(part, &points(part, &budgets)) else { continue };
+        let Some(envelope) = Envelope::new(part, &points_within(part, &budgets)) else { continue };
         if let Some(accuracy_max) = envelope.accuracy_at(devices) {
             candidates.push(Candidate { budgets, envelope, accuracy_max });
         }
@@ -185,7 +186,7 @@ pub(crate) fn reduce_replicas(
         if workers.is_none_or(|w| (w - 1e-6).ceil() >= fewest) {
             continue;
         }
-        let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within(&candidate.budgets) };
+        let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within_budgets(&candidate.budgets) };
         match solve_stage(problem, space, stage, 0.0, limits, Some(fewest)) {
             StageResult::Found { choice: other, .. } if other.replicas() < choice.replicas() => choice = other,
             StageResult::Unknown(StopReason::TimeLimit | StopReason::Cancelled) => break,

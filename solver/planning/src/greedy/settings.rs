@@ -1,13 +1,7 @@
-//! Which plan, cost and load follow from the settings of all tasks during one greedy search?
+//! Which cost, load and time follow from the settings of all tasks? By arithmetic, without simulation.
 
-use super::verdicts::VerdictCache;
 use crate::exact::model::latency::finish_times;
-use crate::replay;
-use apportion_domain::{
-    HardwareIndex, LatencyRule, PipelineIndex, Problem, ProfileRow, Share, StopReason, TaskIndex, VariantIndex,
-};
-use apportion_estimator::Workload;
-use apportion_mip::Limits;
+use apportion_domain::{HardwareIndex, LatencyRule, PipelineIndex, Problem, ProfileRow, Share, TaskIndex, VariantIndex};
 
 /// The setting of one task of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,32 +15,21 @@ pub(super) struct TaskSetting {
     pub replicas: u32,
 }
 
-pub(super) struct GreedySearch<'a> {
+/// The numbers that follow from settings of one problem.
+#[derive(Clone, Copy)]
+pub(super) struct SettingArithmetic<'a> {
     pub problem: &'a Problem,
-    pub workload: &'a Workload,
-    pub limits: &'a Limits,
-    /// Requests that may miss, over all pipelines. If more do, at least one pipeline misses its percentile.
-    pub misses_max: u64,
-    pub verdicts: VerdictCache,
 }
 
-impl<'a> GreedySearch<'a> {
-    /// The error is why the workload cannot be judged on.
-    pub fn new(problem: &'a Problem, workload: &'a Workload, limits: &'a Limits) -> Result<Self, StopReason> {
-        let misses_max = replay::misses_max(problem, workload, limits)?;
-        Ok(Self { problem, workload, limits, misses_max, verdicts: VerdictCache::default() })
-    }
-}
-
-impl GreedySearch<'_> {
+impl SettingArithmetic<'_> {
     /// Fewest replicas of a task.
-    pub(super) fn least(&self, s: &TaskSetting) -> u32 {
+    pub fn replicas_min(&self, s: &TaskSetting) -> u32 {
         let pipeline = self.problem.pipeline(s.pipeline);
         pipeline.task(s.task).min_replicas.max(1 + pipeline.survive)
     }
 
     /// The most accurate variant of a task on the hardware and share that run its smallest batch fastest.
-    pub(super) fn fastest(&self, p: PipelineIndex, t: TaskIndex) -> Option<TaskSetting> {
+    pub fn fastest_setting(&self, p: PipelineIndex, t: TaskIndex) -> Option<TaskSetting> {
         let pipeline = self.problem.pipeline(p);
         let mut best: Option<(f64, TaskSetting)> = None;
         for v in pipeline.most_accurate(t) {
@@ -66,23 +49,25 @@ impl GreedySearch<'_> {
         best.map(|(_, setting)| setting)
     }
 
-    pub(super) fn row(&self, s: &TaskSetting) -> &ProfileRow {
+    /// The measured row of a setting.
+    pub fn profile_row(&self, s: &TaskSetting) -> &ProfileRow {
         let variant = self.problem.pipeline(s.pipeline).variant(s.task, s.variant);
         variant.profile.row(s.hardware, s.share, s.batch).expect("settings hold measured batches only")
     }
 
-    /// Time of the longest path through the graph: one batch at every task, with the waiting of the queue factor.
-    pub(super) fn service_ms(&self, p: PipelineIndex, settings: &[TaskSetting]) -> f64 {
+    /// Time of the longest path through the graph, in milliseconds: one batch at every task, with the waiting of the queue
+    /// factor.
+    pub fn service_ms(&self, p: PipelineIndex, settings: &[TaskSetting]) -> f64 {
         let pipeline = self.problem.pipeline(p);
         let mut charges = vec![0.0; pipeline.tasks.len()];
         for s in settings.iter().filter(|s| s.pipeline == p) {
-            charges[s.task.get()] = pipeline.hop_charge_ms(self.row(s).latency_ms);
+            charges[s.task.get()] = pipeline.hop_charge_ms(self.profile_row(s).latency_ms);
         }
         finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max)
     }
 
     /// Queries per second at a setting.
-    pub(super) fn load(&self, s: &TaskSetting, settings: &[TaskSetting]) -> f64 {
+    pub fn load_qps(&self, s: &TaskSetting, settings: &[TaskSetting]) -> f64 {
         let pipeline = self.problem.pipeline(s.pipeline);
         let mut load = pipeline.demand_qps;
         let mut task = s.task;
@@ -94,7 +79,8 @@ impl GreedySearch<'_> {
         load
     }
 
-    pub(super) fn within_devices(&self, settings: &[TaskSetting]) -> bool {
+    /// Whether there are enough devices of each type.
+    pub fn within_devices(&self, settings: &[TaskSetting]) -> bool {
         let mut eighths = vec![0_u64; self.problem.hardware.len()];
         for s in settings {
             eighths[s.hardware.get()] += u64::from(s.replicas) * u64::from(s.share.eighths());
@@ -103,7 +89,8 @@ impl GreedySearch<'_> {
         counts.into_iter().all(|(h, e)| h.count.is_none_or(|count| e.div_ceil(8) <= u64::from(count)))
     }
 
-    pub(super) fn cost(&self, settings: &[TaskSetting]) -> f64 {
+    /// Price of the used shares of devices, per hour.
+    pub fn cost_per_hour(&self, settings: &[TaskSetting]) -> f64 {
         let mut eighths = vec![0_u64; self.problem.hardware.len()];
         for s in settings {
             eighths[s.hardware.get()] += u64::from(s.replicas) * u64::from(s.share.eighths());
