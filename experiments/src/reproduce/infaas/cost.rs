@@ -96,11 +96,10 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         title: "Choosing the variant by the load against fixed variants",
         source: "INFaaS, sections 6.1 and 6.2",
         method: format!(
-            "One application with variants for a CPU and two GPUs of invented profiles, SLO {SLO_MS:.0} ms, replicas that \
-             load in {LOAD_MS:.0} ms. \
-             Every contender replans each 10 s for least cost by plans that hold on a sample of their demand, with the \
-             least headroom that keeps misses at {} on one seed; figures are of the \
-             next. A fixed variant may only change its replicas and batch.",
+            "One application with variants for a CPU and two GPUs of invented profiles, SLO {SLO_MS:.0} ms, replicas \
+             that load in {LOAD_MS:.0} ms. Every contender plans again each 10 s for least cost, by plans that hold on \
+             a sample of their demand. It uses the least headroom that keeps misses at {} on one seed; figures are of \
+             the next. A fixed variant may only change its replicas and batch.",
             percent(MISSES_MAX)
         ),
         claims: vec![claim(best, n, &factors)],
@@ -128,9 +127,8 @@ fn claim(best: usize, n: usize, factors: &[f64]) -> Claim {
             optional(factors.iter().copied().reduce(f64::max))
         ),
         verdict: Verdict::of(best == n),
-        why: "The cheapest plan for the present load is not the cheapest over a load that changes: whole GPUs have room \
-              to spare that a \
-              row of CPUs has not, and choosing again means loading again."
+        why: "The cheapest plan for the present load is not the cheapest over a load that changes. Whole GPUs have room \
+              to spare that several CPUs do not have, and each new choice loads replicas again."
             .into(),
     }
 }
