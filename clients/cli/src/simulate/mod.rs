@@ -43,8 +43,8 @@ pub struct SimulateArgs {
     #[arg(long)]
     requests: Option<String>,
     /// The scaler of replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa`
-    /// (Kubernetes, by utilisation), `ray-serve`, or `coarse` (whole pipelines, once they are overloaded: the baseline of
-    /// InferLine's evaluation).
+    /// (Kubernetes, by utilisation), `ray-serve`, or `coarse`. `coarse` scales whole pipelines once they are overloaded; it
+    /// is the baseline of InferLine's evaluation.
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
     /// The load that the plan was made for, as --trace. The tuner compares arrivals with it. Without one: the demand, for
@@ -95,7 +95,7 @@ enum Autoscaler {
 }
 
 /// Runs the simulation. The replay is there if the run has scalers, a steward or windows.
-fn simulated(
+fn run_simulation(
     args: &SimulateArgs,
     problem: &Problem,
     plan: &Plan,
@@ -178,7 +178,7 @@ pub fn run(args: &SimulateArgs) -> Outcome {
     let plan = with_serving_arguments(input::read_plan_for(&problem, &args.plan)?, args);
     let workload = args.workload.read(&problem)?;
     let progress = spinner("simulating");
-    let result = simulated(args, &problem, &plan, &workload);
+    let result = run_simulation(args, &problem, &plan, &workload);
     progress.finish_and_clear();
     let (simulation, replay) = result?;
     if let (Some(file), Some(replay)) = (&args.windows, &replay) {
