@@ -200,8 +200,8 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, labels: AxisL
         let line = PathElement::new([(present, y.start), (present, y.end)], FAINT.stroke_width(1));
         chart.draw_series([line]).map_err(plot_error)?;
     }
-    for (step, run) in runs(points, panel) {
-        chart.draw_series(LineSeries::new(run, color(step).stroke_width(2))).map_err(plot_error)?;
+    for Line { step, points } in lines(points, panel) {
+        chart.draw_series(LineSeries::new(points, color(step).stroke_width(2))).map_err(plot_error)?;
     }
     let shown = points.iter().filter_map(|p| Some(((p.value, (panel.value)(p)?), p)));
     let dots = shown.map(|(at, p)| {
@@ -216,22 +216,30 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, labels: AxisL
     Ok(())
 }
 
-/// Unbroken runs of points with a plan. If the step changes, the new run starts at the last point of the old one.
-fn runs(points: &[FrontierPoint], panel: &Panel) -> Vec<(Step, Vec<(f64, f64)>)> {
-    let mut runs: Vec<(Step, Vec<(f64, f64)>)> = Vec::new();
+/// An unbroken line of points with a plan.
+struct Line {
+    /// The step of its plans.
+    step: Step,
+    /// The varied value and the panel's value.
+    points: Vec<(f64, f64)>,
+}
+
+/// The lines of a panel. If the step changes, the new line starts at the last point of the old one.
+fn lines(points: &[FrontierPoint], panel: &Panel) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
     let mut before: Option<(f64, f64)> = None;
     for p in points {
         let here = (panel.value)(p).map(|y| (p.value, y));
         if let Some(at) = here {
-            match (before, runs.last_mut()) {
-                (Some(_), Some((step, run))) if *step == p.step() => run.push(at),
-                (Some(from), _) => runs.push((p.step(), vec![from, at])),
-                (None, _) => runs.push((p.step(), vec![at])),
+            match (before, lines.last_mut()) {
+                (Some(_), Some(line)) if line.step == p.step() => line.points.push(at),
+                (Some(from), _) => lines.push(Line { step: p.step(), points: vec![from, at] }),
+                (None, _) => lines.push(Line { step: p.step(), points: vec![at] }),
             }
         }
         before = here;
     }
-    runs
+    lines
 }
 
 /// Rectangles where there is no plan, from half-way to the neighbour on each side.
