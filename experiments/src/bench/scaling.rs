@@ -8,22 +8,30 @@ use apportion_support::output::{self, Table, number};
 use apportion_support::progress::spinner;
 use std::time::Duration;
 
+/// Scaling problems with a common name.
+pub struct ProblemSet {
+    /// The name, for the table.
+    pub name: String,
+    /// The problems.
+    pub problems: Vec<ScalingProblem>,
+}
+
 /// Prints the figures of these problems and of generated ones.
 ///
 /// # Errors
 /// If stdout cannot be written.
-pub fn run(mut problems: Vec<(String, Vec<ScalingProblem>)>) -> Result<(), Failure> {
+pub fn run(mut sets: Vec<ProblemSet>) -> Result<(), Failure> {
     let (applications, variants) = (bench::APPLICATIONS, bench::VARIANTS);
     for (kind, room) in [("", 1.0), (", tight resources", bench::TIGHT)] {
         let generated = |seed| bench::scaling_problem(applications, variants, room, seed);
         let name = format!("{applications} applications of {variants} variants{kind}");
-        problems.push((name, (1..=bench::PROBLEMS).map(generated).collect()));
+        sets.push(ProblemSet { name, problems: (1..=bench::PROBLEMS).map(generated).collect() });
     }
     let clock = wall_clock();
     let head =
         ["scaling problem", "solved", "median ms", "worst ms", "HiGHS median ms", "worst", "greedy ms", "greedy gap %"];
     let mut table = Table::new(&head);
-    for (name, problems) in &problems {
+    for ProblemSet { name, problems } in &sets {
         let bar = spinner(&format!("solving {name}"));
         let rows: Vec<_> = problems.iter().map(|p| bench::scaling_row(p, &clock)).collect();
         bar.finish_and_clear();

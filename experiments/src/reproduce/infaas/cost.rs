@@ -42,14 +42,21 @@ fn application(hardware: Option<usize>) -> Result<Problem, Failure> {
     })
 }
 
-fn loads(lab: &Lab) -> Vec<(&'static str, Vec<f64>)> {
+/// A load with a name.
+struct NamedLoad {
+    name: &'static str,
+    /// Rates by second.
+    rates: Vec<f64>,
+}
+
+fn loads(lab: &Lab) -> Vec<NamedLoad> {
     let seconds = lab.full_or_quick(300, 12);
     let wave = |s: usize| 155.0 - 145.0 * (s as f64 / 100.0 * std::f64::consts::TAU).cos();
     vec![
-        ("low: 4 queries/s", vec![4.0; seconds]),
-        ("medium: 60 queries/s", vec![60.0; seconds]),
-        ("high: 600 queries/s", vec![600.0; seconds]),
-        ("between 10 and 300 queries/s", (0..seconds).map(wave).collect()),
+        NamedLoad { name: "low: 4 queries/s", rates: vec![4.0; seconds] },
+        NamedLoad { name: "medium: 60 queries/s", rates: vec![60.0; seconds] },
+        NamedLoad { name: "high: 600 queries/s", rates: vec![600.0; seconds] },
+        NamedLoad { name: "between 10 and 300 queries/s", rates: (0..seconds).map(wave).collect() },
     ]
 }
 
@@ -62,7 +69,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         whole.hardware.iter().map(|h| format!("fixed: {}", h.name)).chain(["chosen by load".into()]).collect();
     let mut series: Vec<Series> = names.iter().map(|n| Series { name: n.clone(), points: vec![] }).collect();
     let (mut places, mut factors, mut best) = (Vec::new(), Vec::new(), 0);
-    for (load, rates) in loads(lab) {
+    for NamedLoad { name: load, rates } in loads(lab) {
         let mut costs: Vec<Option<f64>> = Vec::new();
         for (i, name) in names.iter().enumerate() {
             lab.show_step(format!("infaas-cost: {name}, {load}"));

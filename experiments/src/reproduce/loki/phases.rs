@@ -15,7 +15,20 @@ const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
 /// Length of the points of the time series.
 const POINT_SECONDS: usize = 10;
 
-/// Points of a run over time: missed in percent, accuracy, replicas.
+/// The figures that are plotted over time.
+const TITLES: [PlotTitle; 3] = [
+    PlotTitle { title: "missed root requests", unit: "missed (%)" },
+    PlotTitle { title: "accuracy of answers", unit: "accuracy" },
+    PlotTitle { title: "replicas that serve", unit: "replicas" },
+];
+
+/// The title and the vertical axis of a plot.
+struct PlotTitle {
+    title: &'static str,
+    unit: &'static str,
+}
+
+/// Points of a run over time, in the order of [`TITLES`].
 fn over_time(run: &Replay) -> [Vec<(f64, f64)>; 3] {
     let mut points: [Vec<(f64, f64)>; 3] = Default::default();
     let requests_at = |at: usize| {
@@ -101,12 +114,10 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
 
 /// One plot for each of the series of [`over_time`].
 fn plots_of(shape: &Shape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = Plot> {
-    const TITLES: [(&str, &str); 3] =
-        [("missed root requests", "missed (%)"), ("accuracy of answers", "accuracy"), ("replicas that serve", "replicas")];
-    TITLES.into_iter().zip(lines).map(|((title, y), series)| Plot {
-        title: format!("{}: {title}", shape.name),
+    TITLES.into_iter().zip(lines).map(|(of, series)| Plot {
+        title: format!("{}: {}", shape.name, of.title),
         x: "time (s)".into(),
-        y: y.into(),
+        y: of.unit.into(),
         series,
         places: vec![],
     })
