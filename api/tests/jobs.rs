@@ -2,7 +2,7 @@
 
 mod support;
 
-use apportion_api::store::jobs::{self, Offer};
+use apportion_api::store::jobs::{self, Offer, SolveTime};
 use apportion_api::store::{PgConnection, plans};
 use apportion_wire::PlanState;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn one_job() -> (String, tempfile::TempDir, Uuid) {
     let mut db = connect(&url).await;
     let options = json!({"planner": "milp", "gap": 1e-4, "time_limit_s": 60.0});
     plans::insert(&mut db, id, &problem(20.0), &options, chrono::Utc::now()).await.expect("a row");
-    jobs::enqueue(&mut db, id, false).await.expect("a row");
+    jobs::enqueue(&mut db, id, SolveTime::Usual).await.expect("a row");
     (url, dir, id)
 }
 
@@ -227,7 +227,7 @@ async fn a_service_that_stops_puts_its_plan_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plans_that_take_long_starve_no_other() {
+async fn long_plans_leave_places_to_others() {
     let s = service().await;
     let mut hard = Vec::new();
     for _ in 0..12 {

@@ -36,5 +36,5 @@ pub use labels::LabelsError;
 pub use measure::{Clock, MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{Loader, Measured, MeasuredTask, MeasuredVariant, Progress, onnx_loader, profile_pipeline};
-pub use stats::{ProfilePoint, fit};
-pub use validate::MeasuredPath;
+pub use stats::{BatchTimes, ProfilePoint, fit_profile};
+pub use validate::{MeasuredPath, Stage};

@@ -11,6 +11,16 @@ pub struct Row {
     pub at: Vec<f64>,
 }
 
+/// A label and a row that match.
+struct Pair {
+    /// The Euclidean distance of their positions.
+    distance: f64,
+    /// Position of the label.
+    label: usize,
+    /// Position of the row.
+    row: usize,
+}
+
 /// Counts the pairs of a label and a row with equal values that lie at most `within` apart; `None`: at any distance.
 ///
 /// Each label and each row is in one pair at most. The nearest pairs come first; ties are in the order of the labels, then
@@ -22,16 +32,17 @@ pub fn count_matches(labels: &[Label], rows: &[Row], within: Option<f64>) -> usi
         for (r, row) in rows.iter().enumerate() {
             let distance = distance(&label.at, &row.at);
             if row.value == label.value && within.is_none_or(|w| distance <= w) {
-                pairs.push((distance, l, r));
+                pairs.push(Pair { distance, label: l, row: r });
             }
         }
     }
-    pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    let in_order = |a: &Pair, b: &Pair| (a.label, a.row).cmp(&(b.label, b.row));
+    pairs.sort_by(|a, b| a.distance.total_cmp(&b.distance).then(in_order(a, b)));
     let (mut labels_used, mut rows_used) = (vec![false; labels.len()], vec![false; rows.len()]);
     let mut count = 0;
-    for (_, l, r) in pairs {
-        if !labels_used[l] && !rows_used[r] {
-            (labels_used[l], rows_used[r]) = (true, true);
+    for Pair { label, row, .. } in pairs {
+        if !labels_used[label] && !rows_used[row] {
+            (labels_used[label], rows_used[row]) = (true, true);
             count += 1;
         }
     }

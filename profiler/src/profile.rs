@@ -114,10 +114,10 @@ pub fn profile_pipeline(
     let progress = Progress { done: 0, total: 2 * variants + tree.runs, what: String::new() };
     let mut steps = Steps { progress, report };
 
-    let (mut backends, loaded) = load_all(files, load, &mut steps)?;
+    let LoadedVariants { mut backends, load_ms } = load_all(files, load, &mut steps)?;
     let signatures: Vec<Signature> = backends.iter().map(|b| b[0].signature().clone()).collect();
     check_maps(files, &tree, &signatures)?;
-    let (examples, labels) = read_validation(files, &signatures[tree.root], options.examples_max)?;
+    let ExampleSet { examples, labels } = read_validation(files, &signatures[tree.root], options.examples_max)?;
 
     let mut after_run = |path: String| steps.step(format!("validated {path}"));
     let validator = Validator::new(files, &tree, &labels, &mut after_run);
@@ -128,8 +128,8 @@ pub fn profile_pipeline(
 
     let timing = Timing { files, tree: &tree, validation: &validation, memory, options };
     let mut tasks = Vec::with_capacity(files.tasks.len());
-    for (t, (signature, loaded)) in signatures.into_iter().zip(&loaded).enumerate() {
-        let variants = timing.time_task(t, &mut backends[t], loaded, &mut steps)?;
+    for (t, (signature, load_ms)) in signatures.into_iter().zip(&load_ms).enumerate() {
+        let variants = timing.time_task(t, &mut backends[t], load_ms, &mut steps)?;
         let Signature { inputs, outputs } = signature;
         tasks.push(MeasuredTask { name: files.tasks[t].name.clone(), inputs, outputs, variants });
     }
@@ -138,17 +138,20 @@ pub fn profile_pipeline(
 
 type Backends = Vec<Vec<Box<dyn Backend>>>;
 
-fn load_all(
-    files: &PipelineFiles,
-    load: &Loader<'_>,
-    steps: &mut Steps<'_>,
-) -> Result<(Backends, Vec<Vec<f64>>), ProfileError> {
+/// All variants, loaded; both by task, then variant.
+struct LoadedVariants {
+    backends: Backends,
+    /// The time that loading took, in milliseconds.
+    load_ms: Vec<Vec<f64>>,
+}
+
+fn load_all(files: &PipelineFiles, load: &Loader<'_>, steps: &mut Steps<'_>) -> Result<LoadedVariants, ProfileError> {
     let (mut backends, mut load_ms) = (Backends::new(), Vec::new());
     for (t, task) in files.tasks.iter().enumerate() {
         let (mut of_task, mut times) = (Vec::<Box<dyn Backend>>::new(), Vec::new());
         for (v, variant) in task.variants.iter().enumerate() {
             let fault = |source| variant_error(files, t, v, source);
-            let (backend, time_ms) = load_one(&variant.file, load).map_err(fault)?;
+            let LoadedVariant { backend, time_ms } = load_variant(&variant.file, load).map_err(fault)?;
             if let Some(first) = of_task.first().filter(|b| b.signature() != backend.signature()) {
                 let detail = format!(
                     "its tensors {:?} differ from {:?} of {}; variants of a task stand in for each other",
@@ -165,11 +168,18 @@ fn load_all(
         backends.push(of_task);
         load_ms.push(times);
     }
-    Ok((backends, load_ms))
+    Ok(LoadedVariants { backends, load_ms })
 }
 
-/// A variant, and the median of the milliseconds that loading it took.
-fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, f64), BackendError> {
+/// A loaded variant.
+struct LoadedVariant {
+    backend: Box<dyn Backend>,
+    /// The median of the times that loading took, in milliseconds.
+    time_ms: f64,
+}
+
+/// Loads a variant several times.
+fn load_variant(file: &Path, load: &Loader<'_>) -> Result<LoadedVariant, BackendError> {
     let mut times = Vec::with_capacity(LOADS);
     let mut backend = None;
     for _ in 0..LOADS {
@@ -178,7 +188,7 @@ fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, f64), B
         backend = Some(load(file)?);
         times.push(before.elapsed().as_secs_f64() * 1e3);
     }
-    Ok((backend.expect("loaded at least once"), percentile(&times, 0.5)))
+    Ok(LoadedVariant { backend: backend.expect("loaded at least once"), time_ms: percentile(&times, 0.5) })
 }
 
 fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: BackendError) -> ProfileError {
@@ -243,12 +253,15 @@ fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signatu
     }
 }
 
-/// The first examples and their labels.
-fn read_validation(
-    files: &PipelineFiles,
-    root: &Signature,
-    examples_max: usize,
-) -> Result<(Vec<Tensor>, Vec<Vec<Label>>), ProfileError> {
+/// The first examples of a validation set.
+struct ExampleSet {
+    /// Each input of the root, with a row for each example.
+    examples: Vec<Tensor>,
+    /// The labels of each example.
+    labels: Vec<Vec<Label>>,
+}
+
+fn read_validation(files: &PipelineFiles, root: &Signature, examples_max: usize) -> Result<ExampleSet, ProfileError> {
     let set = &files.validation;
     let file = || set.labels.display().to_string();
     let bad_labels = |detail: String| ProfileError::LabelsMismatch { file: file(), detail };
@@ -281,7 +294,7 @@ fn read_validation(
     if let Some(at) = set.matching.at.as_ref().filter(|_| labels.iter().flatten().any(|l| l.at.is_empty())) {
         return Err(bad_labels(format!("the labels have no \"at\" to compare output {at} with")));
     }
-    Ok((examples, labels))
+    Ok(ExampleSet { examples, labels })
 }
 
 /// The parts of the measurements that all tasks share.
@@ -325,7 +338,7 @@ impl Timing<'_> {
         let largest = self.options.batches.last().map_or(1, |&batch| batch as usize);
         let batch: Vec<Tensor> = samples.iter().map(|s| cycle(s, 0, largest)).collect();
         let memory_mib = (self.memory)(&task.variants[v].file, &batch)?;
-        let through = |path: &&MeasuredPath| path.path.iter().any(|(t, v)| *t == task.name && v == name);
+        let through = |path: &&MeasuredPath| path.path.iter().any(|s| s.task == task.name && s.variant == *name);
         let accuracy = validation.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
         let counts = distribution(&validation.counts[t][v]);
         let children = self.tree.out_edges[t].iter().map(|&e| self.files.edges[e].to.clone());

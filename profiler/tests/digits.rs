@@ -109,7 +109,7 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
 }
 
 #[test]
-fn a_multiple_and_fewer_examples_are_heeded() {
+fn the_options_multiple_and_examples_take_effect() {
     let Some(library) = library() else { return };
     let load = onnx_loader(library, Running::on_cpu(1));
     let run = |multiple, examples_max| {

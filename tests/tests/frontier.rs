@@ -76,7 +76,7 @@ fn never_better_where_harder(sweep: Sweep, points: &[FrontierPoint], score: impl
 }
 
 #[test]
-fn points_are_what_planning_for_each_alone_gives() {
+fn a_point_equals_the_plan_for_it_alone() {
     let traffic = example("traffic.yaml");
     let chain = example("chain.json");
     for (problem, sweep) in [
@@ -95,7 +95,7 @@ fn points_are_what_planning_for_each_alone_gives() {
 }
 
 #[test]
-fn more_demand_never_raises_accuracy_and_a_larger_slo_never_costs_more() {
+fn frontiers_are_monotonic_in_demand_and_slo() {
     let traffic = example("traffic.yaml");
     let points = swept(&traffic, Sweep::Demand(Some(P)), 24);
     never_better_where_harder(Sweep::Demand(Some(P)), &points, |p| p.accuracy.expect("of a plan"));

@@ -79,7 +79,7 @@ fn plans_of_the_check_loop_hold_on_their_trace() {
 }
 
 #[test]
-fn a_trace_that_no_plan_can_meet_gives_the_best_plan_and_says_so() {
+fn the_best_plan_answers_a_trace_that_none_meets() {
     let problem = digits(200.0, "hardware_then_accuracy");
     // four and a half times the demand: more than six devices serve
     let workload = Workload::default_for(&digits(900.0, "hardware_then_accuracy"));

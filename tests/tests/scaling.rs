@@ -75,7 +75,7 @@ fn every_scaling_sample_has_the_expected_answer() {
 }
 
 #[test]
-fn relaxing_the_file_of_an_infeasible_sample_makes_a_plan_and_half_of_it_does_not() {
+fn a_sample_needs_all_of_its_relaxation() {
     for row in rows(Some("infeasible")) {
         let (_, file) = solve(&problem(&row.name, &row.tree), Planner::Milp);
         let relaxations: Vec<_> = file.explanation.shortfalls.iter().filter_map(|s| s.relax.as_ref()).collect();

@@ -28,7 +28,7 @@ pub async fn run(app: App) {
             tracing::warn!(rows = unsaved.dropped, "arrivals were dropped: the database stored none for too long");
         }
         match store_all(&app, &unsaved).await {
-            Ok(()) => app.parts.sign(Part::Records),
+            Ok(()) => app.parts.note_alive(Part::Records),
             // The database refuses one record; the others must not wait for it.
             Err(store::Error::Database(error)) => {
                 tracing::warn!(%error, "records of agents are stored one by one");

@@ -4,8 +4,8 @@
 
 use crate::app::{App, now};
 use crate::decide::fleet::{Agent, Fleet};
-use crate::decide::placement::{Placement, Shortage, place_replicas};
-use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted};
+use crate::decide::placement::{Placement, PlacementOutcome, Shortage, place_replicas};
+use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted_groups};
 use crate::documents;
 use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
 use apportion_domain::{Fence, Generation, PipelinePlan};
@@ -161,12 +161,13 @@ async fn apply_in(
     if proposal.replaces.is_some_and(|g| g != current.generation) {
         return Err(ApplyError::Stale(current.generation));
     }
-    let (plans, parts) = load_parts(tx, proposal).await?;
+    let PlanParts { plans, parts } = load_parts(tx, proposal).await?;
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
     let facts = load_facts(&specs, proposal.specs)?;
     let fleet = load_fleet(tx, members).await?;
     let before = placement_before(&current, proposal.specs, &fleet);
-    let (placement, shortages) = place_replicas(&before, &wanted(&parts, &facts)?, &fleet.devices());
+    let placed = place_replicas(&before, &wanted_groups(&parts, &facts)?, &fleet.devices());
+    let PlacementOutcome { placement, shortages } = placed;
     let is_emptied = fleet.is_empty() && !before.replicas.is_empty();
     if !shortages.is_empty() && (proposal.missing_devices == MissingDevices::Refused || is_emptied) {
         return Err(ApplyError::Devices(shortages));
@@ -267,20 +268,36 @@ fn check_tensors(facts: &PipelineFacts) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The parts of the plans, one for each pipeline, and the plans that contribute any.
-async fn load_parts(tx: &mut PgConnection, proposal: &Proposal) -> Result<(Vec<Uuid>, Vec<PipelinePlan>), ApplyError> {
-    let mut parts: Vec<(Uuid, PipelinePlan)> = Vec::new();
-    for &id in &proposal.plans {
-        for part in load_plan(tx, id).await? {
+/// The part of a stored plan that serves one pipeline.
+#[derive(Clone, Debug)]
+pub struct PlanPart {
+    /// The stored plan.
+    pub plan: Uuid,
+    /// Its part.
+    pub part: PipelinePlan,
+}
+
+/// The parts of a proposal's plans.
+struct PlanParts {
+    /// The plans that contribute a part.
+    plans: Vec<Uuid>,
+    /// Their parts, one for each pipeline.
+    parts: Vec<PipelinePlan>,
+}
+
+async fn load_parts(tx: &mut PgConnection, proposal: &Proposal) -> Result<PlanParts, ApplyError> {
+    let mut parts: Vec<PlanPart> = Vec::new();
+    for &plan in &proposal.plans {
+        for part in load_plan(tx, plan).await? {
             if proposal.duplicates == Duplicates::LastWins {
-                parts.retain(|(_, earlier)| earlier.name != part.name);
+                parts.retain(|earlier| earlier.part.name != part.name);
             }
-            parts.push((id, part));
+            parts.push(PlanPart { plan, part });
         }
     }
-    let mut ids = proposal.plans.clone();
-    ids.retain(|id| parts.iter().any(|(of, _)| of == id));
-    Ok((ids, parts.into_iter().map(|(_, part)| part).collect()))
+    let mut plans = proposal.plans.clone();
+    plans.retain(|plan| parts.iter().any(|p| p.plan == *plan));
+    Ok(PlanParts { plans, parts: parts.into_iter().map(|p| p.part).collect() })
 }
 
 /// The pipelines of one stored plan.

@@ -33,7 +33,7 @@ pub async fn run(app: App) {
         }
         let written = tokio::time::timeout(WRITE_MAX, write_heartbeats(&app, &mut connection, at, judgement)).await;
         match written.unwrap_or(Err(store::Error::PoolTimedOut)) {
-            Ok(()) => app.parts.sign(Part::Heartbeats),
+            Ok(()) => app.parts.note_alive(Part::Heartbeats),
             Err(error) => {
                 tracing::warn!(%error, "heartbeats could not be written");
                 connection = None;

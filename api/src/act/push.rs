@@ -34,7 +34,7 @@ async fn follow_announcements(app: &App) -> store::Result<()> {
     listener.listen(store::target::CHANNEL).await?;
     loop {
         refresh(app).await?;
-        app.parts.sign(Part::Push);
+        app.parts.note_alive(Part::Push);
         // The target is read again, with or without an announcement.
         let _elapsed = tokio::time::timeout(POLL_EVERY, listener.recv()).await;
     }

@@ -3,7 +3,7 @@
 //! The `replan` settings of a pipeline say for which objective it is planned, and whether its plans have a ladder.
 //! [`crate::decide::replacement`] decides about the plan in force.
 
-use super::apply::{ApplyError, Duplicates, MissingDevices, Proposal, Specs, apply_to, load_plan};
+use super::apply::{ApplyError, Duplicates, MissingDevices, PlanPart, Proposal, Specs, apply_to, load_plan};
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::decide::replacement::{Candidate, Choice, Costs, at_demand, choose, describe_plan, replay_qps};
@@ -69,16 +69,16 @@ enum RoundError {
 /// # Errors
 /// The database's, or another target came first.
 pub async fn run_round(app: &App, fleet: &Fleet, wishes: &[Wish], round: &Round) -> Result<Vec<String>, ApplyError> {
-    let (in_force, generation) = parts_in_force(app).await?;
-    let hardware = free_hardware(app, fleet, &in_force, wishes).await?;
+    let InForce { parts, generation } = parts_in_force(app).await?;
+    let hardware = free_hardware(app, fleet, &parts, wishes).await?;
     let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
     let size = |w: &Wish| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
     let sizes: Vec<_> = wishes.iter().map(size).collect();
     let mut replaced = Vec::new();
-    let mut plans: Vec<Uuid> = unique_plans(&in_force);
-    for (wish, part) in wishes.iter().zip(divide(&counts, &sizes)) {
-        let current = in_force.iter().find(|(_, p)| p.name == wish.spec.name).map(|(_, p)| p);
-        let planned = plan_pipeline(wish, share_of(&hardware, &part), current, round).await;
+    let mut plans: Vec<Uuid> = unique_plans(&parts);
+    for (wish, devices) in wishes.iter().zip(divide(&counts, &sizes)) {
+        let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
+        let planned = plan_pipeline(wish, share_of(&hardware, &devices), current, round).await;
         let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
         store_decision(app, wish, &verdict, round).await?;
         if let (Verdict::Replace(made), OnBetterPlan::Apply) = (verdict, wish.on_better_plan) {
@@ -106,42 +106,48 @@ fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>) -> Vec<Ha
     shares.filter(|h| h.count.unwrap_or(0) > 0).collect()
 }
 
-/// The parts of the target in force with their plans, and its generation.
-async fn parts_in_force(app: &App) -> Result<(Vec<(Uuid, PipelinePlan)>, i64), ApplyError> {
+/// The target in force.
+struct InForce {
+    /// The parts of its plans, one for each pipeline.
+    parts: Vec<PlanPart>,
+    generation: i64,
+}
+
+async fn parts_in_force(app: &App) -> Result<InForce, ApplyError> {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;
-    let mut parts: Vec<(Uuid, PipelinePlan)> = Vec::new();
-    for id in target.plans {
-        for part in load_plan(&mut db, id).await? {
-            parts.retain(|(_, earlier)| earlier.name != part.name);
-            parts.push((id, part));
+    let mut parts: Vec<PlanPart> = Vec::new();
+    for plan in target.plans {
+        for part in load_plan(&mut db, plan).await? {
+            parts.retain(|earlier| earlier.part.name != part.name);
+            parts.push(PlanPart { plan, part });
         }
     }
-    Ok((parts, target.generation))
+    Ok(InForce { parts, generation: target.generation })
 }
 
 /// The plans of these parts, each once.
-fn unique_plans(parts: &[(Uuid, PipelinePlan)]) -> Vec<Uuid> {
-    let mut ids: Vec<Uuid> = Vec::new();
-    for (id, _) in parts {
-        if !ids.contains(id) {
-            ids.push(*id);
+fn unique_plans(parts: &[PlanPart]) -> Vec<Uuid> {
+    let mut plans: Vec<Uuid> = Vec::new();
+    for part in parts {
+        if !plans.contains(&part.plan) {
+            plans.push(part.plan);
         }
     }
-    ids
+    plans
 }
 
 /// Live hardware with its registered prices, without the devices of pipelines that this round does not replan.
 async fn free_hardware(
     app: &App,
     fleet: &Fleet,
-    in_force: &[(Uuid, PipelinePlan)],
+    in_force: &[PlanPart],
     wishes: &[Wish],
 ) -> Result<Vec<HardwareSpec>, ApplyError> {
     let mut db = app.pool.acquire().await?;
     let mut counts = fleet.counts();
     let is_planned = |name: &str| wishes.iter().any(|w| w.on_better_plan == OnBetterPlan::Apply && w.spec.name == name);
-    let others = in_force.iter().filter(|(_, part)| !is_planned(&part.name)).map(|(_, part)| part.clone()).collect();
+    let others = in_force.iter().map(|p| &p.part).filter(|part| !is_planned(&part.name)).cloned().collect();
     for (name, held) in (Plan { pipelines: others, cost_per_hour: 0.0 }).devices() {
         if let Some(count) = counts.get_mut(name) {
             *count = count.saturating_sub(held as u32);

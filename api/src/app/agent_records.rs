@@ -177,6 +177,6 @@ mod tests {
         let mut unsaved = Unsaved::default();
         (0..ARRIVALS_MAX as i64 + 3).for_each(|second| unsaved.add_arrivals(&row(second, 1)));
         assert_eq!((unsaved.arrivals.len(), unsaved.dropped), (ARRIVALS_MAX, 3));
-        assert_eq!(unsaved.arrivals.first_key_value().map(|(key, _)| key.0), Some(3));
+        assert_eq!(unsaved.arrivals.values().next().map(|row| row.second), Some(3));
     }
 }

@@ -106,13 +106,13 @@ impl Default for Parts {
 
 impl Parts {
     /// Notes a sign of life of a part.
-    pub fn sign(&self, part: Part) {
+    pub fn note_alive(&self, part: Part) {
         self.signs.lock().unwrap_or_else(PoisonError::into_inner).insert(part, Instant::now());
     }
 
     /// The parts without a sign of life for [`SIGN_MAX`], each with the time since its last one.
     #[must_use]
-    pub fn silent(&self, at: Instant) -> Vec<(Part, Duration)> {
+    pub fn silent(&self, at: Instant) -> BTreeMap<Part, Duration> {
         let signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
         let since = signs.iter().map(|(part, sign)| (*part, at.saturating_duration_since(*sign)));
         since.filter(|(_, since)| *since > SIGN_MAX).collect()
@@ -196,9 +196,9 @@ mod tests {
     #[test]
     fn a_part_without_a_sign_of_life_is_named() {
         let parts = Parts::default();
-        parts.sign(Part::Push);
+        parts.note_alive(Part::Push);
         let now = Instant::now();
-        assert_eq!(parts.silent(now), []);
+        assert_eq!(parts.silent(now), BTreeMap::new());
         let later = parts.silent(now + 2 * SIGN_MAX);
         assert_eq!(later.iter().map(|(part, _)| *part).collect::<Vec<_>>(), [Part::Push]);
     }

@@ -39,6 +39,15 @@ pub enum Disruption {
     Full,
 }
 
+/// One agent of the fleet, as the database knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentStatus {
+    /// Its number.
+    pub number: u64,
+    /// Its state.
+    pub state: AgentState,
+}
+
 /// The agents of the next target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
@@ -61,8 +70,8 @@ pub struct Membership {
 
 impl Membership {
     /// Decides which agents are members now. `before` are the members so far: the agents of the target in force.
-    pub fn decide(&mut self, at: Instant, agents: &[(u64, AgentState)], before: &BTreeSet<u64>) -> Members {
-        let with = |state| agents.iter().filter(move |a| a.1 == state).map(|a| a.0);
+    pub fn decide(&mut self, at: Instant, agents: &[AgentStatus], before: &BTreeSet<u64>) -> Members {
+        let with = |state| agents.iter().filter(move |a| a.state == state).map(|a| a.number);
         let live: BTreeSet<u64> = with(AgentState::Live).collect();
         let lost: BTreeSet<u64> = with(AgentState::Lost).filter(|number| before.contains(number)).collect();
         if live.is_empty() {
@@ -141,7 +150,8 @@ mod tests {
 
         /// The members after a decision at this second.
         fn decide(&mut self, second: f64) -> Vec<u64> {
-            let agents: Vec<_> = self.agents.iter().map(|(number, state)| (*number, *state)).collect();
+            let status = |(&number, &state)| AgentStatus { number, state };
+            let agents: Vec<_> = self.agents.iter().map(status).collect();
             let at = self.begin + Duration::from_secs_f64(second);
             let before = self.members.agents.clone();
             self.members = self.membership.decide(at, &agents, &before);
@@ -231,7 +241,7 @@ mod tests {
     #[test]
     fn agents_lost_before_the_first_target_are_no_members() {
         let mut membership = Membership::default();
-        let agents = [(1, AgentState::Lost), (2, AgentState::Left)];
+        let agents = [(1, AgentState::Lost), (2, AgentState::Left)].map(|(number, state)| AgentStatus { number, state });
         assert_eq!(membership.decide(Instant::now(), &agents, &BTreeSet::new()), Members::default());
     }
 

@@ -117,7 +117,7 @@ pub fn choose(
         };
     }
     let new = candidate.plan;
-    let beyond = || beyond_ladder(problem, current, new, keep_qps(wish, problem));
+    let beyond = || choose_beyond_ladder(problem, current, new, keep_qps(wish, problem));
     match problem.objective.mode {
         Mode::MinCost
             if is_by_ladder(problem, current)
@@ -128,8 +128,8 @@ pub fn choose(
         Mode::MinCost if candidate.attainment < asked => {
             Choice::keep(format!("the plan in force still holds and the new one attains {:.4}", candidate.attainment))
         }
-        Mode::MinCost => by_cost(wish, problem, current, new),
-        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => by_closeness(wish, problem, current, new),
+        Mode::MinCost => choose_by_cost(wish, problem, current, new),
+        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => choose_by_closeness(wish, problem, current, new),
     }
 }
 
@@ -143,7 +143,7 @@ pub fn at_demand(current: &PipelinePlan, problem: &Problem) -> Plan {
 }
 
 /// The choice if the ladder in force does not reach the demand, or needs more devices than there are.
-fn beyond_ladder(problem: &Problem, current: &PipelinePlan, new: &PipelinePlan, qps: f64) -> Option<Choice> {
+fn choose_beyond_ladder(problem: &Problem, current: &PipelinePlan, new: &PipelinePlan, qps: f64) -> Option<Choice> {
     let plan = Plan { pipelines: vec![ladder::at_rate(current, qps)], cost_per_hour: 0.0 };
     if !ladder::fits(problem, &plan) {
         return Some(Choice::replace(format!("there are fewer devices than the ladder in force asks for at {qps:.1}/s")));
@@ -155,7 +155,7 @@ fn beyond_ladder(problem: &Problem, current: &PipelinePlan, new: &PipelinePlan, 
     is_short.then(|| Choice::replace(why()))
 }
 
-fn by_cost(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &PipelinePlan) -> Choice {
+fn choose_by_cost(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &PipelinePlan) -> Choice {
     let price = |part| move |qps| ladder::price_at(problem, part, qps);
     let compared = wish.loads.compare(price(current), price(new));
     let costs = Costs::from(compared);
@@ -173,7 +173,7 @@ fn by_cost(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &Pipelin
 }
 
 /// Compares accuracy, and replicas where the objective saves them.
-fn by_closeness(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &PipelinePlan) -> Choice {
+fn choose_by_closeness(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &PipelinePlan) -> Choice {
     let replicas = |part: &PipelinePlan| part.assignments.iter().map(|a| f64::from(a.replicas)).sum::<f64>();
     let counts = problem.objective.mode == Mode::HardwareThenAccuracy;
     let is_accurate = current.accuracy >= new.accuracy * (1.0 - CLOSE_ENOUGH);

@@ -76,7 +76,7 @@ pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: we
     // Two uploads of one file write to two places. The last one to end moves the same bytes.
     let partial = Partial(path.with_extension(format!("{}.part", uuid::Uuid::now_v7())));
     tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
-    let (digest, bytes) = receive(&mut payload, &partial.0).await?;
+    let Received { digest, bytes } = receive(&mut payload, &partial.0).await?;
     if digest != sha256 {
         return Err(Refusal::value("", format!("these {bytes} bytes have digest {digest}")));
     }
@@ -97,7 +97,15 @@ impl Drop for Partial {
     }
 }
 
-async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Result<(String, u64), Refusal> {
+/// A file that was received completely.
+struct Received {
+    /// Its SHA-256 in lower-case hexadecimal.
+    digest: String,
+    /// Its size in bytes.
+    bytes: u64,
+}
+
+async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Result<Received, Refusal> {
     let mut file = tokio::fs::File::create(partial).await.map_err(disk)?;
     let (mut hasher, mut bytes) = (Sha256::new(), 0_u64);
     while let Some(chunk) = payload.next().await {
@@ -110,7 +118,7 @@ async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Resul
         file.write_all(&chunk).await.map_err(disk)?;
     }
     file.sync_all().await.map_err(disk)?;
-    Ok((hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(), bytes))
+    Ok(Received { digest: hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(), bytes })
 }
 
 /// A file's bytes, or one range of them.

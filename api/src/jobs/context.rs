@@ -47,7 +47,7 @@ impl JobContext {
     }
 
     /// Notes that this process solves a plan.
-    pub(super) fn own(&self, plan: Uuid) -> OwnPlan<'_> {
+    pub(super) fn note_own_plan(&self, plan: Uuid) -> OwnPlan<'_> {
         self.lock_own().insert(plan);
         OwnPlan { context: self, plan }
     }

@@ -53,7 +53,7 @@ enum Conclusion {
 
 /// Solves a plan and stores the outcome.
 pub(super) async fn execute(context: Arc<JobContext>, job: JobRow, row: Box<PlanRow>, place: Place) {
-    let _own = context.own(job.plan);
+    let _own = context.note_own_plan(job.plan);
     match solve_watched(&context, &job, &row, place).await {
         Conclusion::Leave => tracing::warn!(plan = %job.plan, "another worker has this job by now"),
         Conclusion::PutBack => put_back(&context, &job).await,

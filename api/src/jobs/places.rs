@@ -4,6 +4,7 @@
 //! limit above the default begins in a long place. So slow plans fill the quick places only if more of them come at once
 //! than there are long places. Then each of them is held for the default limit at most.
 
+use crate::store::jobs::SolveTime;
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -79,10 +80,10 @@ impl Free {
         self.long.is_some()
     }
 
-    /// Takes a place for a plan: a long one if the plan may take long, else a quick one, else a long one. `None`: none
-    /// fits.
-    pub(super) fn take(self, is_long: bool) -> Option<Place> {
-        let quick = self.quick.filter(|_| !is_long);
+    /// Takes a place for a plan. A plan that may take long gets a long place. Any other plan gets a quick place, or a long
+    /// one if no quick one is free. `None`: none fits.
+    pub(super) fn take(self, solve_time: SolveTime) -> Option<Place> {
+        let quick = self.quick.filter(|_| solve_time == SolveTime::Usual);
         let is_quick = quick.is_some();
         let permit = quick.or(self.long)?;
         Some(Place(Arc::new(Mutex::new(Held { _permit: permit, is_quick }))))
@@ -96,16 +97,17 @@ mod tests {
     #[test]
     fn long_plans_never_fill_the_quick_places() {
         let places = Places::with_counts(2, 1);
-        let take = |is_long| places.free().and_then(|free| free.take(is_long));
-        let (first, long) = (take(false).expect("a quick place"), take(true).expect("a long place"));
-        assert!(take(true).is_none(), "the one long place is taken");
-        let second = take(false).expect("the other quick place");
+        let take = |solve_time| places.free().and_then(|free| free.take(solve_time));
+        let first = take(SolveTime::Usual).expect("a quick place");
+        let long = take(SolveTime::Long).expect("a long place");
+        assert!(take(SolveTime::Long).is_none(), "the one long place is taken");
+        let second = take(SolveTime::Usual).expect("the other quick place");
         assert!(places.free().is_none());
         places.move_to_long(&first);
         assert!(places.free().is_none(), "it keeps its quick place");
         drop(long);
         places.move_to_long(&first);
-        let quick = take(false).expect("the first one's place");
+        let quick = take(SolveTime::Usual).expect("the first one's place");
         assert!(places.free().is_none());
         let clone = second.clone();
         drop(second);

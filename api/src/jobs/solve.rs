@@ -5,6 +5,7 @@
 
 use super::counts;
 use crate::decide::replacement::Replayed;
+use crate::store::jobs::SolveTime;
 use apportion_domain::{Plan, PlanOutcome, Problem, Trace};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
@@ -33,39 +34,48 @@ const SEED: u64 = 1;
 #[serde(deny_unknown_fields)]
 pub struct PlanOptions {
     /// `milp` (default), `greedy`, or a baseline: `hardware-only`, `proteus`, `cg-mean`, `cg-peak`.
-    #[serde(default = "milp")]
+    #[serde(default = "default_planner")]
     pub planner: String,
     /// Relative gap at which a plan counts as optimal, 0 to 1; default 1e-4.
-    #[serde(default = "gap")]
+    #[serde(default = "default_gap")]
     pub gap: f64,
     /// Limit on the time spent solving, above 0, at most 3600; default 60.
-    #[serde(default = "time_limit_s")]
+    #[serde(default = "default_time_limit_s")]
     pub time_limit_s: f64,
     /// An uploaded trace that the plan must hold on, the same for each pipeline; default: Poisson at the demand, 60 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Uuid>,
-    /// Also find the replicas for other loads, over and below the demand by so many times, 1 to 100: agents then follow
-    /// them instead of InferLine's tuner; default: not.
+    /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100.
+    /// Agents then follow them instead of InferLine's tuner; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,
-    /// What the ladder's rates are divided by; default 1.
+    /// The divisor of the ladder's rates; default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder_headroom: Option<f64>,
 }
 
-fn milp() -> String {
-    "milp".into()
+fn default_planner() -> String {
+    Planner::default().name().to_owned()
 }
-fn gap() -> f64 {
+
+fn default_gap() -> f64 {
     1e-4
 }
-fn time_limit_s() -> f64 {
+
+fn default_time_limit_s() -> f64 {
     TIME_LIMIT_S
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { planner: milp(), gap: gap(), time_limit_s: time_limit_s(), trace: None, ladder: None, ladder_headroom: None }
+        Self {
+            planner: default_planner(),
+            gap: default_gap(),
+            time_limit_s: default_time_limit_s(),
+            trace: None,
+            ladder: None,
+            ladder_headroom: None,
+        }
     }
 }
 
@@ -76,10 +86,10 @@ impl PlanOptions {
         Duration::from_secs_f64(self.time_limit_s.clamp(0.0, TIME_LIMIT_S_MAX))
     }
 
-    /// Whether a plan may take long, and must leave places to other plans.
+    /// How much time the solver may take: long if the limit is above the default.
     #[must_use]
-    pub fn is_long(&self) -> bool {
-        self.time_limit_s > TIME_LIMIT_S
+    pub fn solve_time(&self) -> SolveTime {
+        if self.time_limit_s > TIME_LIMIT_S { SolveTime::Long } else { SolveTime::Usual }
     }
 
     /// The options that are out of their bounds.

@@ -33,7 +33,7 @@ pub async fn run(app: App) {
     let mut jobs = JoinSet::new();
     let mut pauses = Pauses::default();
     while !context.app.is_stopping() {
-        context.app.parts.sign(Part::Jobs);
+        context.app.parts.note_alive(Part::Jobs);
         while let Some(ended) = jobs.try_join_next() {
             resume_panic(ended);
         }
@@ -48,7 +48,7 @@ pub async fn run(app: App) {
         let pause = match attempt(&context, claim(&context, &free)).await {
             Ok(Claimed::Plan(job, row)) => {
                 pauses = Pauses::default();
-                let place = free.take(job.long).expect("the claim asked for what is free");
+                let place = free.take(job.solve_time).expect("the claim asked for what is free");
                 jobs.spawn(execute(context.clone(), job, row, place));
                 continue;
             }

@@ -255,11 +255,20 @@ pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: Outcome<'_>, at: T
     Ok(())
 }
 
-/// The request digest and the plan of an idempotency key. The key is locked until the transaction ends.
+/// An idempotency key that was used already.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct KeyRow {
+    /// The digest of its request.
+    pub request: String,
+    /// The plan of its request.
+    pub plan: Uuid,
+}
+
+/// The row of an idempotency key. The key is locked until the transaction ends.
 ///
 /// # Errors
 /// The database's.
-pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<(String, Uuid)>> {
+pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<KeyRow>> {
     sqlx::query("select pg_advisory_xact_lock(hashtext('key:' || $1))").bind(key).execute(&mut *db).await?;
     sqlx::query_as("select request, plan from idempotency where key = $1").bind(key).fetch_optional(db).await
 }

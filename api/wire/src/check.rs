@@ -19,7 +19,7 @@ pub(crate) fn read<T: DeserializeOwned>(
     record: &'static Record,
 ) -> Result<T, BadInput> {
     let mut check = Check { kind, problems: Vec::new() };
-    check.value(&tree, Shape::Record(record), "");
+    check.check_value(&tree, Shape::Record(record), "");
     if !check.problems.is_empty() {
         return Err(BadInput { file: file.to_owned(), problems: check.problems });
     }
@@ -36,7 +36,7 @@ struct Check {
 }
 
 impl Check {
-    fn value(&mut self, value: &Value, shape: Shape, at: &str) {
+    fn check_value(&mut self, value: &Value, shape: Shape, at: &str) {
         match (shape, value) {
             (Shape::Any, _)
             | (Shape::Text, Value::String(_))
@@ -53,27 +53,27 @@ impl Check {
             }
             (Shape::List(item), Value::Array(items)) => {
                 for (i, value) in items.iter().enumerate() {
-                    self.value(value, *item, &format!("{at}/{i}"));
+                    self.check_value(value, *item, &format!("{at}/{i}"));
                 }
             }
             (Shape::Table(item), Value::Object(entries)) => {
                 for (key, value) in entries {
-                    self.value(value, *item, &format!("{at}/{}", escape(key)));
+                    self.check_value(value, *item, &format!("{at}/{}", escape(key)));
                 }
             }
-            (Shape::Distribution, Value::Object(entries)) => self.distribution(entries, at),
-            (Shape::Record(record), Value::Object(entries)) => self.record(entries, record, at),
+            (Shape::Distribution, Value::Object(entries)) => self.check_distribution(entries, at),
+            (Shape::Record(record), Value::Object(entries)) => self.check_record(entries, record, at),
             (shape, v) => self.problems.push(Invalid::new(at, shown(v), self.describe(shape))),
         }
     }
 
-    fn record(&mut self, entries: &Map<String, Value>, record: &Record, at: &str) {
+    fn check_record(&mut self, entries: &Map<String, Value>, record: &Record, at: &str) {
         let kind = self.kind;
         let known = || record.keys.iter().filter(move |key| key.is_known(kind));
         for (name, value) in entries {
             let place = format!("{at}/{}", escape(name));
             match known().find(|key| key.name == name) {
-                Some(key) => self.keyed(value, key, &place),
+                Some(key) => self.check_key(value, key, &place),
                 None => {
                     let expected = near_named("key", name, known().map(|key| key.name));
                     self.problems.push(Invalid::new(place, format!("unknown key {name:?}"), expected));
@@ -86,19 +86,19 @@ impl Check {
     }
 
     /// Checks the value of a key.
-    fn keyed(&mut self, value: &Value, key: &Key, at: &str) {
+    fn check_key(&mut self, value: &Value, key: &Key, at: &str) {
         if !(value.is_null() && key.is_nullable(self.kind)) {
-            self.value(value, key.shape, at);
+            self.check_value(value, key.shape, at);
         }
     }
 
-    fn distribution(&mut self, entries: &Map<String, Value>, at: &str) {
+    fn check_distribution(&mut self, entries: &Map<String, Value>, at: &str) {
         for (key, item) in entries {
             let place = format!("{at}/{}", escape(key));
             if key.parse::<u32>().ok().is_none_or(|n| n.to_string() != *key) {
                 self.problems.push(Invalid::new(&place, format!("{key:?}"), "a whole number of at least 0 as key"));
             }
-            self.value(item, Shape::Number, &place);
+            self.check_value(item, Shape::Number, &place);
         }
     }
 

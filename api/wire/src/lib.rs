@@ -5,7 +5,7 @@
 //!
 //! The commonest addition is a key of a file. Add it to its record in [`spec`] (or [`plan`]) and to the conversion in
 //! [`convert`] (or [`plan_read`]). Then write the JSON Schemas again: `APPORTION_WRITE=1 cargo test -p apportion-wire
-//! --test schemas`.
+//! --test schemas`. The test `files_page` of `apportion-tidy` writes the tables of the documents from them.
 
 pub mod bad_input;
 mod check;

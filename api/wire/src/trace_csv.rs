@@ -3,6 +3,7 @@
 
 use crate::bad_input::{BadInput, clipped, near_named};
 use crate::profile_csv::field;
+use crate::states::TraceKind;
 use apportion_domain::{Invalid, Moment, Trace};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -220,8 +221,8 @@ pub(crate) fn decimal_millis(nanos: u64) -> String {
 /// The figures of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceSummary {
-    /// `arrivals` or `rates`.
-    pub form: String,
+    /// The rows: arrivals or rates.
+    pub form: TraceKind,
     /// Rows.
     pub rows: u64,
     /// Time from the origin to the last arrival, or to the end of the last second.
@@ -253,14 +254,18 @@ pub fn summarise(trace: &Trace) -> TraceSummary {
         }
     };
     let (form, rows, duration_s, gap_cv) = match trace {
-        Trace::Rates(rows) => ("rates", rows.len(), rows.last().map_or(0.0, |r| (r.0 + 1) as f64), None),
+        Trace::Rates(rows) => {
+            let end = rows.last().map_or(0.0, |(second, _)| (second + 1) as f64);
+            (TraceKind::Rates, rows.len(), end, None)
+        }
         Trace::Arrivals(moments) => {
             let end = moments.last().map_or(0.0, |m| m.as_millis() / 1e3);
-            ("arrivals", moments.len(), end, gap_cv(moments))
+            (TraceKind::Arrivals, moments.len(), end, gap_cv(moments))
         }
     };
-    let queries: f64 = seconds.iter().map(|s| s.1).sum();
-    let whole = seconds.last().map_or(1, |s| s.0 + 1);
+    let counts = || seconds.iter().map(|&(_, count)| count);
+    let queries: f64 = counts().sum();
+    let whole = seconds.last().map_or(1, |(second, _)| second + 1);
     let parts = whole.min(PROFILE_PARTS_MAX as u64);
     let start_of = |part: u64| (u128::from(part) * u128::from(whole)).div_ceil(u128::from(parts)) as u64;
     let mut profile = vec![0.0; parts as usize];
@@ -269,12 +274,12 @@ pub fn summarise(trace: &Trace) -> TraceSummary {
         profile[part as usize] += count / (start_of(part + 1) - start_of(part)) as f64;
     }
     TraceSummary {
-        form: form.to_owned(),
+        form,
         rows: rows as u64,
         duration_s,
         queries,
         mean_qps: if duration_s > 0.0 { queries / duration_s } else { 0.0 },
-        peak_qps: seconds.iter().map(|s| s.1).fold(0.0, f64::max),
+        peak_qps: counts().fold(0.0, f64::max),
         gap_cv,
         profile,
     }

@@ -44,7 +44,7 @@ pub enum BenchCommand {
     /// A new target for a large fleet: the time until every agent has acknowledged it.
     Push(PushArgs),
     /// Two agents on this machine with variants that take no time: the cost of a hop, large tensors, and requests per
-    /// second at the ingress, each beside the simplest way to do the same.
+    /// second at the ingress. Beside each stands the simplest program that does the same.
     #[command(disable_help_flag = true)]
     Agent(AgentArgs),
 }

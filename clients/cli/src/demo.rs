@@ -20,8 +20,8 @@ pub struct FleetArgs {
     /// Devices of each agent.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     devices: u32,
-    /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores;
-    /// without it 10, or the multiple that the free processors and the objective ask for.
+    /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores.
+    /// Without it: 10, or the multiple that the free processors and the objective need.
     #[arg(long)]
     multiple: Option<f64>,
     /// The pipeline to deploy; it must name a validation set.

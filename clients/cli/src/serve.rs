@@ -34,8 +34,8 @@ pub struct ServeArgs {
     /// Token that agents must show; without it, the one in DATA_DIR/token, which is made if it is missing.
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// The URL by which agents reach HTTP, for example that of a proxy or a cache before it: they fetch model files there,
-    /// with the token as bearer [default: they fetch them over the address by which they join].
+    /// The URL by which agents reach HTTP, for example that of a proxy or a cache. They fetch model files there, with the
+    /// token as bearer [default: the address by which they join].
     #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = args::http_url)]
     advertise_http: Option<String>,
     /// Logs on stderr: `text`, or `json` with an object on each line.

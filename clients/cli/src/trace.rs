@@ -105,7 +105,7 @@ fn generate(args: &GenerateArgs) -> Outcome {
     let trace = match args.form {
         Form::Rates => Trace::rates(rates).map_err(refused)?,
         Form::Arrivals => {
-            let queries: f64 = rates.iter().map(|r| r.1).sum();
+            let queries: f64 = rates.iter().map(|(_, qps)| qps).sum();
             if queries > ARRIVALS_MAX {
                 let expected = format!("at most {ARRIVALS_MAX} arrivals");
                 return Err(BadInput::one("trace generate", "--qps", format!("{queries} arrivals"), expected).into());

@@ -136,7 +136,7 @@ fn seconds_of(trace: &Trace) -> u64 {
     const NANOS: u64 = 1_000_000_000;
     match trace {
         Trace::Arrivals(moments) => moments.last().map_or(1, |m| m.as_nanos().div_ceil(NANOS).max(1)),
-        Trace::Rates(rows) => rows.last().map_or(1, |r| r.0 + 1),
+        Trace::Rates(rows) => rows.last().map_or(1, |(second, _)| second + 1),
     }
 }
 

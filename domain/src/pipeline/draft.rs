@@ -142,6 +142,31 @@ pub struct PipelineDraft {
     pub edges: Vec<Edge>,
 }
 
+impl Default for PipelineDraft {
+    /// The defaults of a file's optional keys. Name, demand, SLO and tasks have no default:
+    /// [`super::Pipeline::new`] refuses a draft without them.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            demand_qps: 0.0,
+            slo_ms: 0.0,
+            percentile: 99.0,
+            queue_factor: 2.0,
+            network_ms: 0.0,
+            weight: 1.0,
+            min_accuracy: None,
+            accuracy_model: AccuracyModel::default(),
+            path_accuracy: Vec::new(),
+            leaf_weights: BTreeMap::new(),
+            survive: 0,
+            partial: Partial::default(),
+            serving: ServingWishes::default(),
+            tasks: Vec::new(),
+            edges: Vec::new(),
+        }
+    }
+}
+
 /// Escapes one token of a JSON pointer (RFC 6901).
 #[must_use]
 pub fn escape(token: &str) -> String {

@@ -6,7 +6,7 @@ use crate::live::estimate::{RUNS, poisson_arrivals};
 use crate::live::figures::{Compared, Figures, RequestResult, longest_ms};
 use crate::live::fleet::{Fleet, FleetSettings, HARDWARE, MULTIPLE};
 use crate::live::load::{Load, Progress, RequestOutcome, SentRequest};
-use crate::live::plans::{fetch_plan, problem_in};
+use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
 use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result, ensure};
 use apportion_domain::{Plan, Problem, Trace};
@@ -66,20 +66,20 @@ async fn measure(settings: &FidelitySettings) -> Result<Vec<Row>> {
     let file = settings.fleet.pipeline_file()?;
     let spec = ValidationSet::read(&file)?;
     let fleet = Fleet::start(&settings.fleet).await?;
-    let ingresses = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
+    let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile(&file, settings.fleet.multiple.unwrap_or(MULTIPLE)).await?;
     let problem = problem_in(&fleet.service.request_plan(&spec.name, 1.0).await?)?;
     let devices = settings.fleet.agents * settings.fleet.devices;
     let demand_qps = DEMAND * capacity_of_most_accurate_qps(&problem, &spec.name, HARDWARE, devices)?;
-    let id = fleet.deploy(&spec.name, demand_qps, &ingresses).await?;
-    let (problem, plan) = fetch_plan(&fleet.service, &id).await?;
+    let id = fleet.deploy(&spec.name, demand_qps, &agents).await?;
+    let FetchedPlan { problem, plan } = fetch_plan(&fleet.service, &id).await?;
     let requests = Arc::new(spec.requests()?);
     let mut rows = Vec::new();
     for (at, part) in (0..).zip(LOADS) {
         let qps = part * demand_qps;
         print_progress(&format!("{qps:.1} queries/s for {} s: {part} times the plan's demand", settings.seconds));
         let load = Load {
-            ingresses: ingresses.iter().map(|(_, address)| address.clone()).collect(),
+            ingresses: agents.iter().map(|agent| agent.ingress_http.clone()).collect(),
             pipeline: spec.name.clone(),
             requests: requests.clone(),
             arrivals: poisson_arrivals(rates(qps, settings.seconds), settings.seed + at)?,

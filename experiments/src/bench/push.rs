@@ -10,6 +10,7 @@ use crate::live::fleet::{Fleet, FleetSettings, HARDWARE};
 use anyhow::{Context, Result, ensure};
 use apportion_support::exit::Failure;
 use apportion_support::output::{self, Table, number};
+use apportion_wire::AgentState;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,8 @@ async fn wait_until_recorded(fleet: &Fleet, generation: u64) -> Result<()> {
     loop {
         let agents = fleet.service.get("/v1/agents").await?;
         let agents = agents.as_array().context("no list of agents")?;
-        let lacks = |a: &&Value| a["ack"]["generation"].as_u64() != Some(generation) || a["state"] != "live";
+        let lacks =
+            |a: &&Value| a["ack"]["generation"].as_u64() != Some(generation) || a["state"] != AgentState::Live.name();
         let lacking = agents.iter().filter(lacks).count();
         if lacking == 0 {
             return Ok(());
@@ -105,7 +107,9 @@ fn chain_pipeline() -> Value {
 }
 
 fn chain_profiles() -> Value {
-    let row = |task: &&str| json!({"task": task, "variant": "v", "hardware": HARDWARE, "batch": 1, "latency_ms": 1e3 / REPLICA_QPS});
+    let latency_ms = 1e3 / REPLICA_QPS;
+    let row =
+        |task: &&str| json!({"task": task, "variant": "v", "hardware": HARDWARE, "batch": 1, "latency_ms": latency_ms});
     let variant = |task: &&str| json!({"task": task, "variant": "v", "accuracy": 1.0});
     json!({"rows": TASKS.iter().map(row).collect::<Vec<_>>(), "variants": TASKS.iter().map(variant).collect::<Vec<_>>()})
 }

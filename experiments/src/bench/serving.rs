@@ -147,20 +147,28 @@ pub fn choice_times(load: f64) -> ChoiceTimes {
     ChoiceTimes { choice_us: choice_ns(load) / 1e3, search_us: brute_us }
 }
 
-/// The cheapest variant that fits, on the first machine that has it: every variant and every machine is tried.
+/// A variant on a machine.
+struct FoundReplica {
+    /// Price of one query.
+    price: f64,
+    variant: usize,
+    machine: usize,
+}
+
+/// The cheapest variant that fits and the first machine that has it: every variant and every machine is tried.
 fn search_everything(registered: &[Registered], placed: &[Vec<usize>], asked: Asked) -> Option<(usize, usize)> {
     let Asked::Needs { accuracy, latency, .. } = asked else { return None };
-    let mut best: Option<(f64, usize, usize)> = None;
+    let mut best: Option<FoundReplica> = None;
     for (variant, r) in registered.iter().enumerate() {
         for (machine, replicas) in placed.iter().enumerate() {
             let serves = replicas.contains(&variant);
             let price = r.price / r.peak_qps;
-            if serves && r.accuracy >= accuracy && r.inference <= latency && best.is_none_or(|b| price < b.0) {
-                best = Some((price, variant, machine));
+            if serves && r.accuracy >= accuracy && r.inference <= latency && best.as_ref().is_none_or(|b| price < b.price) {
+                best = Some(FoundReplica { price, variant, machine });
             }
         }
     }
-    best.map(|(_, variant, machine)| (variant, machine))
+    best.map(|found| (found.variant, found.machine))
 }
 
 fn choice_ns(load: f64) -> f64 {

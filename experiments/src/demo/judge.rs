@@ -84,9 +84,9 @@ pub fn describe_use(seen: &ProcessorUse, slowness: &DeviceSlowness) -> String {
     let ProcessorUse { processors, own, waiting, others, .. } = seen;
     let fair = if is_disturbed(seen) { "more" } else { "no more" };
     format!(
-        "of {processors:.0} processors the demo used {own:.2} ({:.2} were set aside for it) and other work {others:.2}, \
-         {fair} than the {:.2} \
-         that leave a run undisturbed; {waiting:.2} threads of the demo waited for a processor on average",
+        "of {processors:.0} processors the demo used {own:.2} ({:.2} were set aside for it). Other work used \
+         {others:.2}, {fair} than the {:.2} that leave a run undisturbed. {waiting:.2} threads of the demo waited for a \
+         processor on average",
         slowness.allowed,
         OTHERS_MAX * processors,
     )

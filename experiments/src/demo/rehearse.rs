@@ -3,13 +3,14 @@
 use super::fit::{self, DeviceSlowness, FittedLoad, FreeProcessors, Serves};
 use super::meter::{Meter, given_processors};
 use super::report::measured_figures;
-use crate::live::capacity::{capacity_of_most_accurate_qps, longest_path};
+use crate::live::capacity::{PathSize, capacity_of_most_accurate_qps, longest_path};
 use crate::live::console::print_progress;
-use crate::live::estimate::{PlayedLoad, poisson_arrivals};
+use crate::live::estimate::{PlanStart, PlayedLoad, poisson_arrivals};
 use crate::live::figures::Figures;
 use crate::live::fleet::{Fleet, FleetSettings, HARDWARE, MULTIPLE};
 use crate::live::load::{Load, Progress, SentRequest};
-use crate::live::plans::{fetch_plan, problem_in};
+use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
+use crate::live::service::JoinedAgent;
 use crate::live::validation::{LabelledRequest, ValidationSet};
 use anyhow::{Context, Result};
 use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Trace};
@@ -60,9 +61,8 @@ pub struct RehearsalResult {
 pub enum NoLoad {
     /// The most accurate variants alone take longer than the objective.
     #[error(
-        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: its \
-         objective of {slo_ms:.0} ms \
-         is more than this machine can keep"
+        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: this \
+         machine cannot keep its objective of {slo_ms:.0} ms"
     )]
     SlowMachine {
         /// The pipeline.
@@ -94,8 +94,8 @@ pub struct Rehearsal<'a> {
     pub spec: &'a ValidationSet,
     /// The requests.
     pub requests: &'a Arc<Vec<LabelledRequest>>,
-    /// Agents with their ingresses.
-    pub ingresses: &'a [(String, String)],
+    /// The agents.
+    pub agents: &'a [JoinedAgent],
     /// Seed of the arrivals.
     pub seed: u64,
 }
@@ -110,6 +110,13 @@ struct Cost {
     is_slow: bool,
 }
 
+/// The multiple of the measured time for which devices hold their slots.
+struct ChosenMultiple {
+    multiple: f64,
+    /// The free processors that it fits; `None` where the system has no figures.
+    free: Option<FreeProcessors>,
+}
+
 impl Rehearsal<'_> {
     /// Measures the free processors and the cost of a request, sets the devices' multiple, and finds the load. There is no
     /// load if the most accurate variants cannot meet the objective on this machine.
@@ -121,7 +128,7 @@ impl Rehearsal<'_> {
         let devices = self.settings.agents * self.settings.devices;
         let problem = self.problem().await?;
         let index = problem.pipeline_named(name).context("the pipeline is in its own problem")?;
-        let (tasks, charge_ms) = longest_path(problem.pipeline(index));
+        let PathSize { tasks, charge_ms } = longest_path(problem.pipeline(index));
         let multiple_max = CHARGE_MAX * self.spec.slo_ms / charge_ms;
         if multiple_max < 1.0 && self.settings.multiple.is_none() {
             return Ok(Err(NoLoad::SlowMachine { pipeline: name.clone(), charge_ms, slo_ms: self.spec.slo_ms }));
@@ -130,7 +137,7 @@ impl Rehearsal<'_> {
         let first = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
         self.fleet.scale_profile(name, 1.0, first).await?;
         let cost = self.measure_request_cost(LOAD * alone_qps / first, tasks).await?;
-        let (multiple, free) = self.choose_multiple(alone_qps, &cost, multiple_max).await;
+        let ChosenMultiple { multiple, free } = self.choose_multiple(alone_qps, &cost, multiple_max).await;
         self.fleet.scale_profile(name, first, multiple).await?;
         let hop_ms = median_of_sorted(&cost.hops_ms);
         self.fleet.change_pipeline(name, |spec| spec["network_ms"] = hop_ms.into()).await?;
@@ -157,9 +164,9 @@ impl Rehearsal<'_> {
     /// Plays a short load, and compares its latency with the estimator's for the same load without a network.
     async fn measure_request_cost(&self, qps: f64, tasks: u32) -> Result<Cost> {
         print_progress(&format!("rehearsing: {qps:.1} queries/s for {SECONDS} s"));
-        let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.ingresses).await?;
+        let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.agents).await?;
         let load = Load {
-            ingresses: self.ingresses.iter().map(|(_, address)| address.clone()).collect(),
+            ingresses: self.agents.iter().map(|agent| agent.ingress_http.clone()).collect(),
             pipeline: self.spec.name.clone(),
             requests: self.requests.clone(),
             arrivals: poisson_arrivals((0..SECONDS).map(|s| (s, qps)).collect(), self.seed)?,
@@ -168,9 +175,9 @@ impl Rehearsal<'_> {
         let meter = Meter::start();
         let sent = load.run(Arc::new(Progress::default())).await?;
         let seen = meter.mean();
-        let (problem, plan) = fetch_plan(&self.fleet.service, &id).await?;
+        let FetchedPlan { problem, plan } = fetch_plan(&self.fleet.service, &id).await?;
         let index = problem.pipeline_named(&self.spec.name).context("the plan is of another pipeline")?;
-        let plans = [(Duration::ZERO, plan)];
+        let plans = [PlanStart { at: Duration::ZERO, plan }];
         let played =
             PlayedLoad { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[], hops_ms: &[0.0] };
         let estimated = played.estimate_runs()?.first().map_or(0.0, |run| run.p50_ms);
@@ -185,28 +192,27 @@ impl Rehearsal<'_> {
         Ok(Cost { hops_ms, request_s, is_slow })
     }
 
-    /// The multiple that fits the free processors, and the free processors.
-    async fn choose_multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> (f64, Option<FreeProcessors>) {
+    /// Chooses the multiple that fits the free processors.
+    async fn choose_multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> ChosenMultiple {
         let free = tokio::task::spawn_blocking(measure_free_processors).await.ok().flatten();
         let (Some(free), Some(request_s)) = (free, cost.request_s) else {
             let multiple = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
             print_progress(&format!(
-                "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the \
-                 measured time"
+                "the free part of this machine cannot be measured here: devices hold their slots for {multiple:.1} \
+                 times the measured time"
             ));
-            return (multiple, None);
+            return ChosenMultiple { multiple, free: None };
         };
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let seen = FreeProcessors { processors, free, request_s };
         // The high load is below the load that the devices serve without lost time.
         let multiple = fit::fit_multiple(alone_qps, &seen, multiple_max, self.settings.multiple).multiple;
         print_progress(&format!(
-            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} \
-             ms of one: devices hold \
-             their slots for {multiple:.1} times the measured time",
+            "of {processors:.0} processors a program that asks for all of them gets {free:.2}. A request takes {:.1} ms \
+             of one. Devices hold their slots for {multiple:.1} times the measured time",
             1e3 * request_s
         ));
-        (multiple, Some(seen))
+        ChosenMultiple { multiple, free: Some(seen) }
     }
 }
 
@@ -315,6 +321,6 @@ mod tests {
     #[test]
     fn the_longest_path_charges_the_most_accurate_variants() {
         let problem = digits([30.0, 10.0, 3.0], [4.0, 0.5, 0.1]);
-        assert_eq!(longest_path(&problem.pipelines[0]), (2, 2.0 * 34.0));
+        assert_eq!(longest_path(&problem.pipelines[0]), PathSize { tasks: 2, charge_ms: 2.0 * 34.0 });
     }
 }

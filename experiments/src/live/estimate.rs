@@ -19,14 +19,23 @@ pub fn poisson_arrivals(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duratio
     Ok(drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect())
 }
 
+/// A plan that came into force.
+#[derive(Clone)]
+pub struct PlanStart {
+    /// Its first moment, from the start of the load.
+    pub at: Duration,
+    /// The plan.
+    pub plan: Plan,
+}
+
 /// A load that was played, as the estimator replays it.
 pub struct PlayedLoad<'a> {
     /// The pipelines and the hardware.
     pub problem: &'a Problem,
     /// The pipeline that gets the load.
     pub index: PipelineIndex,
-    /// The plans in force, each with its first moment. The first plan is in force before the load.
-    pub plans: &'a [(Duration, Plan)],
+    /// The plans in force. The first plan is in force before the load.
+    pub plans: &'a [PlanStart],
     /// The load.
     pub arrivals: &'a [Duration],
     /// The moments when the rate changes.
@@ -64,10 +73,10 @@ impl PlayedLoad<'_> {
         let run = |seed: u64| -> Result<Figures> {
             let problem = &problems[seed as usize % problems.len()];
             let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
-            let event = |(at, plan): &(Duration, Plan)| (moment(*at), Event::Plan { plan: plan.clone() });
+            let event = |start: &PlanStart| (moment(start.at), Event::Plan { plan: start.plan.clone() });
             let events = later.iter().map(event).collect();
             let scenario = Scenario { events, steward: true, ladders: true, tuners: true, ..Scenario::default() };
-            let run = replay(problem, &first.1, &workload, &options, scenario)?;
+            let run = replay(problem, &first.plan, &workload, &options, scenario)?;
             let seen = run.simulation.requests.iter().map(|r| {
                 let took = r.finish.map(|finish| finish.since(r.arrival)).map(Span::as_millis);
                 let at = Duration::from_nanos(r.arrival.since(lead).as_nanos());

@@ -105,11 +105,17 @@ impl Load {
     }
 }
 
-async fn send(client: &reqwest::Client, url: &str, request: &LabelledRequest) -> Result<(u16, String)> {
+/// The answer to an HTTP request.
+struct HttpAnswer {
+    status: u16,
+    body: String,
+}
+
+async fn send(client: &reqwest::Client, url: &str, request: &LabelledRequest) -> Result<HttpAnswer> {
     let request = client.post(url).header("content-type", "application/json").body(request.body.clone());
     let response = request.send().await?;
     let status = response.status().as_u16();
-    Ok((status, response.text().await?))
+    Ok(HttpAnswer { status, body: response.text().await? })
 }
 
 /// The HTTP status of a request that the service gave up.
@@ -120,21 +126,23 @@ fn judge(
     latency: Duration,
     slo: Duration,
     request: &LabelledRequest,
-    answer: Result<(u16, String)>,
+    answer: Result<HttpAnswer>,
 ) -> SentRequest {
     let failed = |error: String| (RequestOutcome::Failed, 0, Some(error));
     let (outcome, correct, error) = match answer {
         Err(error) => failed(format!("{error:#}")),
-        Ok((200, body)) => match InferenceResponse::parse(&body) {
+        Ok(HttpAnswer { status: 200, body }) => match InferenceResponse::parse(&body) {
             Ok(answer) => {
                 let outcome = if latency <= slo { RequestOutcome::Ok } else { RequestOutcome::Late };
                 (outcome, request.correct(&answer), None)
             }
             Err(error) => failed(format!("{error:#}")),
         },
-        Ok((GIVEN_UP, body)) => (RequestOutcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
-        Ok((status @ (429 | 503), body)) => (RequestOutcome::Dropped, 0, Some(format!("{status}: {body}"))),
-        Ok((status, body)) => failed(format!("{status}: {body}")),
+        Ok(HttpAnswer { status: GIVEN_UP, body }) => (RequestOutcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
+        Ok(HttpAnswer { status: status @ (429 | 503), body }) => {
+            (RequestOutcome::Dropped, 0, Some(format!("{status}: {body}")))
+        }
+        Ok(HttpAnswer { status, body }) => failed(format!("{status}: {body}")),
     };
     let answered = matches!(outcome, RequestOutcome::Ok | RequestOutcome::Late);
     let labels = if answered { request.labels.len() as u32 } else { 0 };

@@ -58,10 +58,9 @@ impl<'a> PlansByDemand<'a> {
         Self { grid, ladder: Some(up_to), ..self }
     }
 
-    /// The same cache with or without a steward, which computes routing tables each second from the measured load (Loki
-    /// section 5.1).
-    pub fn with_steward(self, steward: bool) -> Self {
-        Self { steward, ..self }
+    /// The same cache with a steward, which computes routing tables each second from the measured load (Loki section 5.1).
+    pub fn with_steward(self) -> Self {
+        Self { steward: true, ..self }
     }
 
     /// The same cache with plans of the check loop.

@@ -3,6 +3,7 @@
 use crate::app::{App, now};
 use crate::decide::heartbeat::SILENCE_MAX;
 use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
+use apportion_domain::{Fence, Generation};
 use apportion_protocol::v1::{self, refused::Reason};
 use apportion_protocol::{DEVICES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX};
 use apportion_wire::AgentState;
@@ -93,17 +94,20 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
 /// Refuses an agent that has a later target than this database: it would take no target from here.
 fn check_fence(target: &TargetRow, register: &v1::Register) -> Result<(), RegisterError> {
     let Some(fence) = register.fence.filter(|fence| fence.incarnation > 0) else { return Ok(()) };
-    let (theirs, ours) = ((fence.incarnation, fence.generation), (target.incarnation as u64, target.generation as u64));
+    let theirs = Fence::from(fence);
+    let ours = Fence { incarnation: target.incarnation as u64, generation: Generation(target.generation as u64) };
+    let shown = |fence: Fence| format!("{}.{}", fence.incarnation, fence.generation.0);
     if theirs > ours {
         let detail = format!(
-            "this agent has obeyed target {}.{}, but the service's is {}.{}: its database is older than the fleet. \
+            "this agent has obeyed target {}, but the service's is {}: its database is older than the fleet. \
              If it was restored, run `apportion restore-finish`",
-            theirs.0, theirs.1, ours.0, ours.1
+            shown(theirs),
+            shown(ours)
         );
         return refused(Reason::Stale, detail);
     }
-    if theirs.0 < ours.0 && target.generation == 0 {
-        let (agent, target) = (&register.name, format!("{}.{}", theirs.0, theirs.1));
+    if theirs.incarnation < ours.incarnation && target.generation == 0 {
+        let (agent, target) = (&register.name, shown(theirs));
         tracing::warn!(agent, target, "the agent serves the target of another database; it does so until one is made here");
     }
     Ok(())

@@ -17,7 +17,7 @@ use apportion_support::progress::bar;
 use apportion_wire::BadInput;
 use args::{FrontierFormat, range, sweep};
 use result::Frontier;
-use show::{blame, text};
+use show::{describe_shortfall, text};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub fn run(args: &FrontierArgs) -> Outcome {
     let range = match range(args, &problem, sweep, &options)? {
         Ok(range) => range,
         Err(NoRange::Infeasible(shortfalls)) => {
-            let why = shortfalls.iter().map(blame).collect::<Vec<_>>().join("; ");
+            let why = shortfalls.iter().map(describe_shortfall).collect::<Vec<_>>().join("; ");
             eprintln!("{}: infeasible at every {}: {why}", args.problem, sweep.name());
             return Ok(Exit::Infeasible);
         }

@@ -33,14 +33,14 @@ fn binding(b: &Binding) -> String {
 }
 
 /// A limit that cannot be met.
-pub fn blame(s: &Shortfall) -> String {
+pub fn describe_shortfall(s: &Shortfall) -> String {
     let change = s.relax.as_ref().map_or_else(String::new, |r| format!(" (would do: {} {})", r.pointer, number(r.to)));
     format!("{} of {}{change}", s.constraint, s.place)
 }
 
 fn limits(point: &FrontierPoint) -> String {
     let binding: Vec<String> = point.binding.iter().map(binding).collect();
-    let missing: Vec<String> = point.shortfalls.iter().map(blame).collect();
+    let missing: Vec<String> = point.shortfalls.iter().map(describe_shortfall).collect();
     [binding, missing].concat().join("; ")
 }
 

@@ -37,8 +37,8 @@ pub struct ProfileArgs {
     /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
-    /// Source of times: the `wall` clock, or the `processor` time of the thread, which other work on this machine does not
-    /// lengthen (for emulated devices; only if variants run on processors).
+    /// Source of times: the `wall` clock, or the `processor` time of the thread. Other work on this machine does not
+    /// lengthen processor time. It is for emulated devices, and only if variants run on processors.
     #[arg(long, default_value = "wall", value_parser = ["wall", "processor"])]
     clock: String,
     /// Largest batch size; measured are the powers of two up to it.

@@ -43,8 +43,8 @@ pub struct SimulateArgs {
     #[arg(long)]
     requests: Option<String>,
     /// The scaler of replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa`
-    /// (Kubernetes, by utilisation), `ray-serve`, or `coarse` (whole pipelines, once they are overloaded: the baseline of
-    /// InferLine's evaluation).
+    /// (Kubernetes, by utilisation), `ray-serve`, or `coarse`. `coarse` scales whole pipelines once they are overloaded; it
+    /// is the baseline of InferLine's evaluation.
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
     /// The load that the plan was made for, as --trace. The tuner compares arrivals with it. Without one: the demand, for
@@ -94,13 +94,14 @@ enum Autoscaler {
     Coarse,
 }
 
-/// Runs the simulation. The replay is there if the run has scalers, a steward or windows.
-fn simulated(
-    args: &SimulateArgs,
-    problem: &Problem,
-    plan: &Plan,
-    workload: &Workload,
-) -> Result<(Simulation, Option<Replay>), Failure> {
+/// A simulated run.
+struct Run {
+    simulation: Simulation,
+    /// The replay, if the run has scalers, a steward or windows.
+    replay: Option<Replay>,
+}
+
+fn run_simulation(args: &SimulateArgs, problem: &Problem, plan: &Plan, workload: &Workload) -> Result<Run, Failure> {
     let bad = |e: apportion_estimator::SimulateError| Failure::BadInput(format!("{}: {e}", args.plan));
     let service = match args.service {
         Service::Median => ServiceTimes::Median,
@@ -110,7 +111,8 @@ fn simulated(
     let ladders = args.autoscaler == Autoscaler::Plan && plan.pipelines.iter().any(|part| !part.ladder.is_empty());
     let scales = ladders || !matches!(args.autoscaler, Autoscaler::Plan | Autoscaler::None);
     if !scales && args.windows.is_none() && !args.steward {
-        return Ok((apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?, None));
+        let simulation = apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?;
+        return Ok(Run { simulation, replay: None });
     }
     let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
         Autoscaler::Plan | Autoscaler::None => Vec::new(),
@@ -129,7 +131,7 @@ fn simulated(
     };
     let scenario = Scenario { controllers, steward: args.steward, ladders, ..Scenario::default() };
     let replay = apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(bad)?;
-    Ok((replay.simulation.clone(), Some(replay)))
+    Ok(Run { simulation: replay.simulation.clone(), replay: Some(replay) })
 }
 
 /// One row per window.
@@ -178,9 +180,9 @@ pub fn run(args: &SimulateArgs) -> Outcome {
     let plan = with_serving_arguments(input::read_plan_for(&problem, &args.plan)?, args);
     let workload = args.workload.read(&problem)?;
     let progress = spinner("simulating");
-    let result = simulated(args, &problem, &plan, &workload);
+    let result = run_simulation(args, &problem, &plan, &workload);
     progress.finish_and_clear();
-    let (simulation, replay) = result?;
+    let Run { simulation, replay } = result?;
     if let (Some(file), Some(replay)) = (&args.windows, &replay) {
         output::write_file(file, |out| write_windows(&replay.windows, out))?;
     }

@@ -158,6 +158,14 @@ struct ScalerSetup {
     floor: f64,
 }
 
+/// The start of a run.
+struct RunStart<'a> {
+    /// The first plan.
+    plan: Plan,
+    /// The controller that changes it, if any.
+    controller: Option<Box<dyn Controller + 'a>>,
+}
+
 impl Controller for BoundedController {
     fn period(&self) -> Span {
         self.inner.period()
@@ -228,7 +236,7 @@ impl<'a> Contest<'a> {
 
     /// Runs a load under one scaler.
     pub fn run(&self, load: &Load, scaler: Scaler) -> Result<Point, Failure> {
-        let (plan, controller) = self.start_of_run(load.first_qps, scaler)?;
+        let RunStart { plan, controller } = self.start_of_run(load.first_qps, scaler)?;
         let is_system = matches!(scaler, Scaler::System(_));
         let controllers = controller.into_iter().collect();
         let scenario = Scenario { controllers, ladders: is_system, ..Scenario::default() };
@@ -242,8 +250,7 @@ impl<'a> Contest<'a> {
         })
     }
 
-    /// The first plan of a run, and the controller that changes it.
-    fn start_of_run(&self, first_qps: f64, scaler: Scaler) -> Result<(Plan, Option<Box<dyn Controller + '_>>), Failure> {
+    fn start_of_run(&self, first_qps: f64, scaler: Scaler) -> Result<RunStart<'_>, Failure> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
         let setup = |controller: Box<dyn Controller>, factor, floor| Some(ScalerSetup { controller, factor, floor });
@@ -259,7 +266,7 @@ impl<'a> Contest<'a> {
             Scaler::System(setting) => {
                 let system = System::new(&self.plans, setting, first_qps);
                 let system = system.ok_or_else(|| anyhow!("{}: no plan for {first_qps} queries/s", self.name))?;
-                return Ok((system.plan().clone(), Some(Box::new(system))));
+                return Ok(RunStart { plan: system.plan().clone(), controller: Some(Box::new(system)) });
             }
             Scaler::Ladder(headroom) => {
                 let start = assignments.iter().map(|a| a.replicas).collect();
@@ -274,7 +281,7 @@ impl<'a> Contest<'a> {
             }
         };
         let controller = inner.map(|setup| -> Box<dyn Controller + '_> { Box::new(self.bounded(setup)) });
-        Ok((plan, controller))
+        Ok(RunStart { plan, controller })
     }
 
     /// A controller kept within bounds around the plan's replicas.

@@ -64,15 +64,12 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "inferline-estimator",
         title: "The tail that a plan was made with, and the tail that it has",
         source: "InferLine, Fig. 8",
-        method: "Greedy plans of two pipelines for a minute of 150 queries/s at two burstinesses. Estimated is the 99th \
-                 percentile of latency on \
-                 that minute; the other is that of minutes that the plan was not made on. The paper measures a running \
-                 system; this command \
-                 starts none, so that what is compared here is how well one sample stands for the next, and not how well \
-                 the estimator \
-                 knows devices and networks. Agents that serve the same plans are compared with it by a trial in the \
-                 repository and by \
-                 `apportion bench fidelity`: docs/benchmarks.md has the tails of both."
+        method: "Greedy plans of two pipelines for a minute of 150 queries/s at two burstinesses. The estimate is the \
+                 99th percentile of latency on that minute. The other figure is that of minutes that the plan was not \
+                 made on. The paper measures a running system, and this command starts none. So it compares how well \
+                 one sample stands for the next, and not how well the estimator knows devices and networks. A trial in \
+                 the repository and `apportion bench fidelity` compare agents that serve the same plans with the \
+                 estimator: docs/benchmarks.md has the tails of both."
             .into(),
         claims: claims(&found),
         tables: vec![TitledTable { title: "99th percentile of latency".into(), table: tails_table(&found) }],
@@ -134,9 +131,8 @@ fn claims(found: &[Experiment]) -> Vec<Claim> {
                 100.0 * worst
             ),
             verdict: Verdict::of(close == found.len()),
-            why: "The 99th percentile of a minute of bursts is that of its few worst bursts, which differ from one minute \
-                  to the next; the planner \
-                  takes the plan down to what its own minute bears."
+            why: "The few worst bursts of a minute make its 99th percentile, and they differ from one minute to the \
+                  next. The planner removes every replica that its own minute does not need."
                 .into(),
         },
         Claim {

@@ -26,10 +26,9 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
         source: "InferLine, Fig. 6, 7, 10 to 12",
         method: format!(
             "The pipelines of inferline-cost, SLO {SLO_MS:.0} ms, planned for {PLANNED_QPS:.0} queries/s of Poisson \
-             arrivals; replicas load in 5 s. \
-             Then the load changes. The oracle plans on the very load, and keeps that plan; the coarse tuner scales whole \
-             pipelines once they \
-             are overloaded (section 6, after AutoScale; the rule is our reading)."
+             arrivals. Replicas load in 5 s. Then the load changes. The oracle plans on the judged load itself, and \
+             keeps that plan. The coarse tuner scales whole pipelines once they are overloaded (section 6, after \
+             AutoScale; the rule is our reading)."
         ),
         claims: claims(&seen),
         tables: vec![TitledTable { title: "Missed and paid".into(), table }],

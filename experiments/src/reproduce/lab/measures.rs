@@ -89,26 +89,35 @@ pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// The mean of some values and half the width of its 95 % interval, by Student's t.
-pub fn interval(values: &[f64]) -> (f64, f64) {
+/// A mean with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width of the interval; infinite for a single value.
+    pub half: f64,
+}
+
+/// The mean of some values and its 95 % interval, by Student's t.
+pub fn interval(values: &[f64]) -> Interval {
     let n = values.len() as f64;
     if values.is_empty() {
-        return (0.0, 0.0);
+        return Interval { mean: 0.0, half: 0.0 };
     }
     let mean = values.iter().sum::<f64>() / n;
     if values.len() < 2 {
-        return (mean, f64::INFINITY);
+        return Interval { mean, half: f64::INFINITY };
     }
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
     // quantiles of Student's t at 97.5 % for 1, 2, ... degrees of freedom
     const STUDENT: [f64; 10] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     let t = STUDENT.get(values.len() - 2).copied().unwrap_or(1.96 + 2.5 / (n - 1.0));
-    (mean, t * (variance / n).sqrt())
+    Interval { mean, half: t * (variance / n).sqrt() }
 }
 
 /// A mean difference in percent with its interval, for tables.
 pub fn with_interval(values: &[f64]) -> String {
-    let (mean, half) = interval(values);
+    let Interval { mean, half } = interval(values);
     if half.is_finite() {
         format!("{:+.1} ± {:.1} %", 100.0 * mean, 100.0 * half)
     } else {
@@ -170,9 +179,9 @@ mod tests {
     #[test]
     fn an_interval_uses_students_t() {
         // mean 2, standard deviation 1, three values: 4.303 / sqrt(3)
-        let (mean, half) = interval(&[1.0, 2.0, 3.0]);
+        let Interval { mean, half } = interval(&[1.0, 2.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (half - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9, "{mean} {half}");
-        assert_eq!(interval(&[]), (0.0, 0.0));
+        assert_eq!(interval(&[]), Interval { mean: 0.0, half: 0.0 });
         assert_eq!(with_interval(&[0.1]), "+10.0 %");
         assert_eq!(with_interval(&[0.1, 0.1]), "+10.0 ± 0.0 %");
     }

@@ -80,9 +80,17 @@ const DEMANDS: usize = 13;
 /// quarter misses.
 const HOPELESS_MAX: u32 = 2;
 
-/// The index of the largest served demand, and all demands of which at most a quarter misses. The search goes on after a
-/// demand that misses: the plan for a larger demand may hold.
-fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<ServedDemand>), Failure> {
+/// The result of a search for the capacity.
+struct CapacitySearch {
+    /// All demands of which at most a quarter misses, ascending.
+    tried: Vec<ServedDemand>,
+    /// The position of the largest of them that is served.
+    held: Option<usize>,
+}
+
+/// Searches for the largest served demand. The search goes on after a demand that misses: the plan for a larger demand may
+/// hold.
+fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<CapacitySearch, Failure> {
     let (mut hopeless, mut tried) = (0, Vec::new());
     for step in 0..lab.full_or_quick(DEMANDS, 2) {
         let demand = DEMAND_LEAST * DEMAND_RATIO.powi(step as i32);
@@ -96,7 +104,7 @@ fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Opt
         }
     }
     let held = tried.iter().rposition(|s| drop_rate(&s.estimate) <= MISSES_MAX);
-    Ok((held, tried))
+    Ok(CapacitySearch { tried, held })
 }
 
 /// Loki Fig. 1 and 5: how much load one cluster can take.
@@ -106,7 +114,7 @@ pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
         Table::new(&["planner", "capacity qps", "times hardware-only", "misses", "accuracy", "planned for", "dropping"]);
     let (mut misses, mut accuracy, mut found) = (Vec::new(), Vec::new(), Vec::new());
     for who in &CONTENDERS {
-        let (held, mut tried) = search_capacity(lab, &problem, who)?;
+        let CapacitySearch { mut tried, held } = search_capacity(lab, &problem, who)?;
         let line = |of: fn(&ServedDemand) -> f64| Series {
             name: who.name.into(),
             points: tried.iter().map(|s| (s.demand, of(s))).collect(),
@@ -175,9 +183,8 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
             claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
             seen: format!("{:.0} against {:.0} queries/s", qps[0], qps[1]),
             verdict: Verdict::of(qps[0] > qps[1]),
-            why: "At their capacity both run the fastest variants, and steps of 40 % do not tell them apart; before \
-                      it, the \
-                      accuracies differ."
+            why: "At their capacity both run the fastest variants, and steps of 40 % show no difference. Below it, the \
+                  accuracies differ."
                 .into(),
         },
         Claim {
@@ -186,8 +193,8 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
                 .into(),
             seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps[0]),
             verdict: Verdict::Open,
-            why: "That code drops by stage deadlines with its reroute test inverted; and it replans as it goes, which \
-                      these static plans do not."
+            why: "That code drops by stage deadlines with its reroute test inverted. It also plans again during the \
+                  run, and these static plans do not."
                 .into(),
         },
     ]
@@ -196,14 +203,11 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
 /// The method, in words.
 fn method() -> String {
     format!(
-        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of \
-         which at most \
-         1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are \
-         tried in steps of 40 %. \
-         Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the \
-         best \
-         dropping that it has on the load it planned on; the figures are from the next seed. \
-         Demands of which more than a quarter misses are not in the plots.",
+        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. The capacity is the largest demand of \
+         which at most 1 % of the root requests miss. Each demand has a plan of its own that does not change during the \
+         run. Demands are tried in steps of 40 %. Every contender may plan for up to {} times the demand if its plan \
+         misses otherwise. It has the dropping policy that is best on the load that it planned on; the figures are from \
+         the next seed. Demands of which more than a quarter misses are not in the plots.",
         HEADROOMS[HEADROOMS.len() - 1]
     )
 }

@@ -15,7 +15,20 @@ const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
 /// Length of the points of the time series.
 const POINT_SECONDS: usize = 10;
 
-/// Points of a run over time: missed in percent, accuracy, replicas.
+/// The figures that are plotted over time.
+const TITLES: [PlotTitle; 3] = [
+    PlotTitle { title: "missed root requests", unit: "missed (%)" },
+    PlotTitle { title: "accuracy of answers", unit: "accuracy" },
+    PlotTitle { title: "replicas that serve", unit: "replicas" },
+];
+
+/// The title and the vertical axis of a plot.
+struct PlotTitle {
+    title: &'static str,
+    unit: &'static str,
+}
+
+/// Points of a run over time, in the order of [`TITLES`].
 fn over_time(run: &Replay) -> [Vec<(f64, f64)>; 3] {
     let mut points: [Vec<(f64, f64)>; 3] = Default::default();
     let requests_at = |at: usize| {
@@ -101,12 +114,10 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
 
 /// One plot for each of the series of [`over_time`].
 fn plots_of(shape: &Shape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = Plot> {
-    const TITLES: [(&str, &str); 3] =
-        [("missed root requests", "missed (%)"), ("accuracy of answers", "accuracy"), ("replicas that serve", "replicas")];
-    TITLES.into_iter().zip(lines).map(|((title, y), series)| Plot {
-        title: format!("{}: {title}", shape.name),
+    TITLES.into_iter().zip(lines).map(|(of, series)| Plot {
+        title: format!("{}: {}", shape.name, of.title),
         x: "time (s)".into(),
-        y: y.into(),
+        y: of.unit.into(),
         series,
         places: vec![],
     })
@@ -130,10 +141,9 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 shown(times(2))
             ),
             verdict: Verdict::of(least == missed.len()),
-            why: "Between two plans nothing but headroom and early dropping meets a rise of the load. Pipeline-agnostic \
-                  planning fills the cluster \
-                  with fast variants at every load, so it has capacity in hand when the load rises, and pays for it in \
-                  accuracy."
+            why: "Between two plans, only headroom and early dropping meet a rise of the load. Pipeline-agnostic \
+                  planning fills the cluster with fast variants at every load. So it has spare capacity when the load \
+                  rises, and pays for it in accuracy."
                 .into(),
         },
         Claim {
@@ -160,11 +170,9 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
             claimed: "The published code of that system lost 53.5 % on the Twitter day and 58.7 % on the stairs".into(),
             seen: format!("ours loses {} at worst", percent(worst)),
             verdict: Verdict::of(worst < 0.5),
-            why: "That code orders the groups below the root from the least accurate on, reroutes to backups when there \
-                  is no time left for \
-                  them, and gives each stage a deadline of its own; ours follows the paper's text. And ours plans for \
-                  more than the load \
-                  that it saw, which a rise within 10 s needs."
+            why: "That code orders the groups below the root from the least accurate on, reroutes to backups when they \
+                  have no time left, and gives each stage its own deadline. Ours follows the paper's text. Ours also \
+                  plans for more than the measured load, which a rise within 10 s needs."
                 .into(),
         },
     ]
@@ -201,7 +209,7 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
         }
         let cells = found.as_ref().map(|(peak, e)| [number(peak.round()), percent(drop_rate(e)), number(e.accuracy)]);
         table.row([vec![planned.contender.name.to_owned()], cells.map_or_else(|| vec!["-".into(); 3], Vec::from)].concat());
-        *capacity = found.map_or(0.0, |f| f.0);
+        *capacity = found.map_or(0.0, |(peak, _)| peak);
     }
     Ok((table, capacity))
 }
@@ -210,14 +218,11 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
 fn method() -> String {
     format!(
         "The traffic pipeline, SLO 250 ms, {DEVICES} devices, replicas that load in {LOAD_MS:.0} ms. Every 10 s the \
-         load of the last 10 s \
-         and its moving average are seen, the larger is planned for, and the plan comes into force half a second \
-         later while the \
-         old one serves. Each planner has the headroom ({} to {} times that load) and, of its dropping policies, the \
-         one that miss least \
-         on one seed; figures are of the next. The list of headrooms was made longer twice after figures of a shorter \
-         one had been seen \
-         (up to 2.2, two-step planning missed 6.29 % on the Twitter day); it is the same for all planners.",
+         planner reads the load of the last 10 s and its moving average, and plans for the larger. The plan comes into \
+         force half a second later, while the old one serves. Each planner has the headroom ({} to {} times that load) \
+         and the dropping policy that miss least on one seed; figures are of the next. The list of headrooms was made \
+         longer twice after figures of a shorter one had been seen (up to 2.2, two-step planning missed 6.29 % on the \
+         Twitter day). It is the same for all planners.",
         HEADROOMS[0],
         HEADROOMS[HEADROOMS.len() - 1]
     )

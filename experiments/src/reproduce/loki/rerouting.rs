@@ -77,6 +77,14 @@ struct Case {
     load: Bursts,
 }
 
+/// The results of one case.
+struct CaseRun {
+    /// The missed shares, in the order of [`POLICIES`].
+    missed: [f64; 4],
+    /// The fates of late queries under the last policy.
+    late: Late,
+}
+
 impl Case {
     fn all() -> Vec<Self> {
         let cases_of =
@@ -131,8 +139,8 @@ impl Case {
         Ok(Plan { pipelines: vec![part], cost_per_hour: 0.0 })
     }
 
-    /// The missed shares by policy, and the fates of late queries under the last policy.
-    fn run(self, lab: &Lab) -> Result<([f64; 4], Late), Failure> {
+    /// Runs all policies.
+    fn run(self, lab: &Lab) -> Result<CaseRun, Failure> {
         let problem = self.problem()?;
         let plan = self.plan(&problem)?;
         let capacity_qps = f64::from(BATCH * FIRST_REPLICAS) * 1e3 / FIRST_MS;
@@ -144,7 +152,7 @@ impl Case {
             let run = replay_with_scenario(&problem, &plan, &workload, policy, Scenario::default())?;
             (*missed, late) = (drop_rate(&run.simulation.total), run.late);
         }
-        Ok((missed, late))
+        Ok(CaseRun { missed, late })
     }
 }
 
@@ -160,7 +168,7 @@ pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failur
     let runs = in_parallel(&cases, |case| case.run(lab))?;
     let header = ["first", "small", "load", "none", "last-task", "per-task", "rerouting", "behind", "beyond", "rerouted"];
     let mut table = Table::new(&header);
-    for (case, (missed, late)) in cases.iter().zip(&runs) {
+    for (case, CaseRun { missed, late }) in cases.iter().zip(&runs) {
         let name =
             [number(case.first_ms()), number(case.small * LARGE_MS), format!("{} / {}", case.load.calm, case.load.burst)];
         let shares = [percent_of(late.beyond, late.behind), percent_of(late.rerouted, late.behind)];
@@ -170,10 +178,10 @@ pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failur
     Ok((TitledTable { title: "Plans made by hand (times in ms)".into(), table }, claim(&cases, &runs)))
 }
 
-fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
+fn claim(cases: &[Case], runs: &[CaseRun]) -> Claim {
     let runs_of = |first: u32, small: f64| -> Vec<&[f64; 4]> {
         let is_so = |case: &Case| case.first == first && case.small == small;
-        cases.iter().zip(runs).filter(|(case, _)| is_so(case)).map(|(_, run)| &run.0).collect()
+        cases.iter().zip(runs).filter(|(case, _)| is_so(case)).map(|(_, run)| &run.missed).collect()
     };
     let is_best = |missed: &&[f64; 4]| missed[..3].iter().all(|m| missed[3] <= *m);
     let line = |first: u32, small: f64| {
@@ -203,10 +211,9 @@ fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
             lines.join("; ")
         ),
         verdict: Verdict::of(is_reached),
-        why: "What a query is behind by must be less than what the faster batch saves: the first task's batches must be \
-              short beside the \
-              second's, and the small variant's too. No planner made such a plan here: it would leave the small variant \
-              idle."
+        why: "The delay of a query must be less than the time that the faster batch saves. So the first task's batches \
+              must be short beside the second's, and the small variant's too. No planner made such a plan here: it \
+              would leave the small variant idle."
             .into(),
     }
 }
@@ -227,7 +234,7 @@ mod tests {
         assert_eq!(spare, [("detect", 115.0), ("small", 1000.0)]);
         assert!((problem.pipelines[0].slo_ms - 186.0).abs() < 1e-9);
         let lab = Lab { data: None, quick: true, seed: 1, bar: indicatif::ProgressBar::hidden() };
-        let (missed, late) = case.run(&lab).expect("a run");
+        let CaseRun { missed, late } = case.run(&lab).expect("a run");
         assert!(late.rerouted > 0 && late.rerouted + late.beyond <= late.behind, "{late:?}");
         assert!(missed[3] < missed[2], "{missed:?}");
     }

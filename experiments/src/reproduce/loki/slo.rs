@@ -82,8 +82,8 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
 
 /// The method, in words.
 fn method() -> String {
-    "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static \
-             two-step \
-             plan per SLO, made by the check loop on one seed, judged on the next, served with rerouting."
+    "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s. Each SLO has one \
+     static two-step plan. The check loop makes it on one seed, the next seed judges it, and it is served with \
+     rerouting."
         .into()
 }

@@ -3,6 +3,7 @@
 use crate::reproduce::lab::{mean_ms, variance};
 use apportion_estimator::ModulePeriod;
 use apportion_serving::Priority;
+use apportion_serving::monitor::Entry;
 
 /// The reports of the modules of one pipeline.
 pub struct ModuleTimes {
@@ -19,6 +20,15 @@ pub struct Spread {
     pub wait: f64,
     /// Of the time in batches that run.
     pub execution: f64,
+}
+
+/// An arrival of a query at a module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ModuleArrival {
+    /// Its moment in ms.
+    pub at_ms: f64,
+    /// The rest of the query's SLO in ms.
+    pub left_ms: f64,
 }
 
 impl ModuleTimes {
@@ -85,13 +95,16 @@ impl ModuleTimes {
         Spread { queueing, wait, execution }
     }
 
-    /// Arrivals at a module in the chosen seconds, in order: the moment and the rest of the query's SLO, both in ms.
-    pub fn remaining(&self, module: usize, is_chosen: impl Fn(usize) -> bool) -> Vec<(f64, f64)> {
+    /// Arrivals at a module in the chosen seconds, in order.
+    pub fn arrivals(&self, module: usize, is_chosen: impl Fn(usize) -> bool) -> Vec<ModuleArrival> {
         let chosen = (0..self.seconds()).filter(|s| is_chosen(*s));
         let entries = chosen.flat_map(|s| &self.at(s, module).queries.entries);
-        let mut arrivals: Vec<(f64, f64)> =
-            entries.map(|e| (e.at.as_millis() - e.queued.as_millis(), (e.left + e.queued).as_millis())).collect();
-        arrivals.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let arrival = |e: &Entry| ModuleArrival {
+            at_ms: e.at.as_millis() - e.queued.as_millis(),
+            left_ms: (e.left + e.queued).as_millis(),
+        };
+        let mut arrivals: Vec<ModuleArrival> = entries.map(arrival).collect();
+        arrivals.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
         arrivals
     }
 
@@ -147,12 +160,12 @@ pub fn aggregates(times: &ModuleTimes) -> [Vec<f64>; 3] {
 pub const NEAR: usize = 20;
 
 /// The share of near pairs of arrivals at different moments in which the later one has less time left.
-pub fn inversions(arrivals: &[(f64, f64)]) -> f64 {
+pub fn inversions(arrivals: &[ModuleArrival]) -> f64 {
     let (mut pairs, mut inverted) = (0_u64, 0_u64);
     for (at, first) in arrivals.iter().enumerate() {
-        for later in arrivals[at + 1..].iter().take(NEAR).filter(|later| later.0 > first.0) {
+        for later in arrivals[at + 1..].iter().take(NEAR).filter(|later| later.at_ms > first.at_ms) {
             pairs += 1;
-            inverted += u64::from(later.1 < first.1);
+            inverted += u64::from(later.left_ms < first.left_ms);
         }
     }
     inverted as f64 / pairs.max(1) as f64
@@ -162,7 +175,7 @@ pub fn inversions(arrivals: &[(f64, f64)]) -> f64 {
 mod tests {
     use super::*;
     use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
-    use apportion_serving::monitor::{Entry, Kept};
+    use apportion_serving::monitor::Kept;
 
     fn period(second: u64, module: usize, queued_ms: &[f64], priority: Priority) -> ModulePeriod {
         let at = Moment::from_millis(1000.0 * second as f64);
@@ -174,6 +187,11 @@ mod tests {
         };
         let arrived = queued_ms.len() as u64;
         ModulePeriod { at, pipeline: PipelineIndex(0), task: TaskIndex(module), arrived, queries, priority }
+    }
+
+    /// Arrivals from pairs of moment and time left, both in ms.
+    fn arrivals(pairs: &[(f64, f64)]) -> Vec<ModuleArrival> {
+        pairs.iter().map(|&(at_ms, left_ms)| ModuleArrival { at_ms, left_ms }).collect()
     }
 
     #[test]
@@ -199,7 +217,7 @@ mod tests {
         let spread = times.spread(|_| true);
         assert!((spread.queueing - (8.0_f64 / 3.0).sqrt()).abs() < 1e-9 && spread.wait == 0.0 && spread.execution == 0.0);
         // in order of arrival: 3 ms queued came first
-        assert_eq!(times.remaining(0, |s| s == 0), [(997.0, 100.0), (999.0, 100.0)]);
+        assert_eq!(times.arrivals(0, |s| s == 0), arrivals(&[(997.0, 100.0), (999.0, 100.0)]));
         let [queueing, wait, execution] = aggregates(&times);
         assert!(wait.iter().all(|w| (w - 8.0).abs() < 1e-9) && execution.iter().all(|e| (e - 30.0).abs() < 1e-9));
         let mean = queueing.iter().sum::<f64>() / queueing.len() as f64;
@@ -208,9 +226,9 @@ mod tests {
 
     #[test]
     fn inversions_ignore_arrivals_at_one_moment() {
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)]), 0.0);
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)]), 1.0);
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)]), 1.0 / 3.0);
+        assert_eq!(inversions(&arrivals(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)])), 0.0);
+        assert_eq!(inversions(&arrivals(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)])), 1.0);
+        assert_eq!(inversions(&arrivals(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)])), 1.0 / 3.0);
         assert_eq!(inversions(&[]), 0.0);
     }
 }

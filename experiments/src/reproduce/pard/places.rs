@@ -43,9 +43,16 @@ impl LossPlaces {
     }
 }
 
-/// The shares of one policy's losses on one load by module, with late requests last, and its invalid rate. `None` without
-/// losses.
-fn losses_by_module(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<(Vec<f64>, f64)>, Failure> {
+/// The losses of one policy on one load.
+struct Losses {
+    /// Shares by module; the last entry is late requests.
+    shares: Vec<f64>,
+    /// The invalid rate.
+    invalid: f64,
+}
+
+/// Runs one policy on one load. `None` without losses.
+fn losses_by_module(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<Losses>, Failure> {
     let run = replay(&made.problem, &made.plan, &made.workload(lab.held_out_seed()), policy, Records::Keep)?;
     let modules = made.problem.pipelines[0].tasks.len();
     let mut counts = vec![0_u64; modules + 1];
@@ -54,7 +61,7 @@ fn losses_by_module(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<(
     }
     let all: u64 = counts.iter().sum();
     let shares = || counts.iter().map(|n| *n as f64 / all as f64).collect();
-    Ok((all > 0).then(|| (shares(), invalid_rate(&run.total))))
+    Ok((all > 0).then(|| Losses { shares: shares(), invalid: invalid_rate(&run.total) }))
 }
 
 /// PARD Fig. 2(c) and 11(b).
@@ -66,7 +73,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         lab.show_step(format!("pard-where: {}", trace.name));
         names = made.problem.pipelines[0].tasks.iter().map(|t| t.name.clone()).collect();
         for (sum, one) in all.iter_mut().zip(in_parallel(&POLICIES, |&policy| losses_by_module(lab, &made, policy))?) {
-            let Some((shares, invalid)) = one else { continue };
+            let Some(Losses { shares, invalid }) = one else { continue };
             sum.shares.push(shares);
             sum.invalid.push(invalid);
         }
@@ -87,9 +94,9 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-where",
         title: "Where requests are dropped",
         source: "PARD, Fig. 2(c) and 11(b)",
-        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were not \
-                 answered in time, by the \
-                 module that dropped them; late is what came through all modules too late. Means over the traces."
+        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were \
+                 not answered in time, by the module that dropped them. Late requests came through all modules too \
+                 late. Means over the traces."
             .into(),
         claims: claims(&all, names.len() - 1),
         tables: vec![TitledTable { title: "Shares of what is lost".into(), table }],
@@ -136,9 +143,9 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                 percent(early(Dropping::ClipperPlusPlus))
             ),
             verdict: Verdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
-            why: "The second module has a small part of the SLO, for it is fast, and the queries of one batch of the \
-                  first arrive there at once: while they wait \
-                  for each other they overrun it. What passes has time enough for the rest."
+            why: "The second module is fast, so it has a small part of the SLO. The queries of one batch of the first \
+                  module arrive there at once. They wait for each other and overrun that part. The remaining queries \
+                  have time enough for the other modules."
                 .into(),
         },
         Claim {
@@ -160,10 +167,9 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                     && last(Dropping::PardSf) > last(Dropping::PardOc)
                     && invalid(Dropping::PardBack) >= invalid(Dropping::PardSf).max(invalid(Dropping::PardOc)),
             ),
-            why: "More is offered to the first module than it serves, and the later ones can serve what it lets through: \
-                  queues grow there, and whoever judges at \
-                  all judges there first. In the paper replicas are added while they serve, and cold starts move the \
-                  place where queues grow."
+            why: "The first module receives more than it serves, and the later ones can serve its output. So queues \
+                  grow there, and every policy judges there first. In the paper replicas are added while they serve, \
+                  and cold starts move the place where queues grow."
                 .into(),
         },
     ]

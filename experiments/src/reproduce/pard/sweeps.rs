@@ -34,16 +34,33 @@ fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
     (table, series)
 }
 
-/// Runs settings of PARD's estimate on pipeline lv and one bursty trace. Returns the trace's name and the results.
-fn sweep_foresight(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
+/// A setting of PARD's estimate.
+#[derive(Clone, Copy)]
+struct ForesightSetting {
+    /// The value of the swept setting.
+    value: f64,
+    foresight: Foresight,
+}
+
+/// The results of a sweep on one trace.
+struct Sweep {
+    /// The name of the trace.
+    trace: String,
+    rows: Vec<Swept>,
+}
+
+/// Runs settings of PARD's estimate on pipeline lv and one bursty trace.
+fn sweep_foresight(lab: &Lab, name: &str, settings: &[ForesightSetting]) -> Result<Sweep, Failure> {
     let trace = traces(lab)?.remove(lab.full_or_quick(1, 0));
-    let Some(made) = make_case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
-    let run_setting = |&(value, foresight): &(f64, Foresight)| {
+    let Some(made) = make_case(lab, 1, None, &trace)? else {
+        return Ok(Sweep { trace: trace.name, rows: Vec::new() });
+    };
+    let run_setting = |&ForesightSetting { value, foresight }: &ForesightSetting| {
         lab.show_step(format!("{name}: {value}"));
         Ok(Swept { value, rows: vec![run_with_foresight(&made, foresight, lab.held_out_seed())?] })
     };
-    let rows = in_parallel(ways, run_setting)?;
-    Ok((trace.name, rows))
+    let rows = in_parallel(settings, run_setting)?;
+    Ok(Sweep { trace: trace.name, rows })
 }
 
 fn drop_rates(rows: &[Swept]) -> Vec<f64> {
@@ -53,8 +70,10 @@ fn drop_rates(rows: &[Swept]) -> Vec<f64> {
 /// PARD Fig. 14(c): the quantile of the later batch waits.
 pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
     let values = lab.full_or_quick(vec![0.0, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0], vec![0.0, 0.1, 1.0]);
-    let ways: Vec<_> = values.iter().map(|&lambda| (lambda, Foresight { lambda, ..Foresight::default() })).collect();
-    let (trace, rows) = sweep_foresight(lab, "pard-lambda", &ways)?;
+    let setting =
+        |&lambda: &f64| ForesightSetting { value: lambda, foresight: Foresight { lambda, ..Foresight::default() } };
+    let settings: Vec<_> = values.iter().map(setting).collect();
+    let Sweep { trace, rows } = sweep_foresight(lab, "pard-lambda", &settings)?;
     let (table, mut series) = swept_report(&rows, "lambda");
     series.iter_mut().for_each(|s| s.name = "drop rate".into());
     let rates = drop_rates(&rows);
@@ -73,8 +92,7 @@ pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
                 true => Verdict::of(best.iter().any(|value| (0.075..=0.15).contains(value))),
                 false => Verdict::Open,
             },
-            why: "How much of the later batch wait should be reckoned with depends on how full batches are: nearly full \
-                  ones leave \
+            why: "The useful share of the later batch wait depends on how full batches are: nearly full ones leave \
                   little to wait for."
                 .into(),
         }],
@@ -95,9 +113,12 @@ const WINDOW_GAP: f64 = 0.01;
 /// PARD Fig. 14(d): the window of queueing delays.
 pub fn window(lab: &Lab) -> Result<Report, Failure> {
     let values = lab.full_or_quick(vec![1, 2, 3, 5, 7, 10, 20], vec![1, 5]);
-    let way = |&seconds: &usize| (seconds as f64, Foresight { window_periods: seconds, ..Foresight::default() });
-    let ways: Vec<_> = values.iter().map(way).collect();
-    let (trace, rows) = sweep_foresight(lab, "pard-window", &ways)?;
+    let setting = |&seconds: &usize| ForesightSetting {
+        value: seconds as f64,
+        foresight: Foresight { window_periods: seconds, ..Foresight::default() },
+    };
+    let settings: Vec<_> = values.iter().map(setting).collect();
+    let Sweep { trace, rows } = sweep_foresight(lab, "pard-window", &settings)?;
     let (table, mut series) = swept_report(&rows, "window s");
     series.iter_mut().for_each(|s| s.name = "drop rate".into());
     let rates = drop_rates(&rows);
@@ -162,9 +183,8 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
             claimed: "The lowest drop rate at every SLO from 200 to 600 ms (section 5.4)".into(),
             seen: format!("lowest at {wins} of {} SLOs", rows.len()),
             verdict: Verdict::of(wins == rows.len()),
-            why: "clipper++ rises and falls with how its fixed parts of the SLO fall beside the batch times of the plan; \
-                  where they \
-                  fall well it drops at the first tasks only, as early as PARD does."
+            why: "clipper++ depends on how its fixed parts of the SLO match the batch times of the plan. Where they \
+                  match, it drops at the first tasks only, as early as PARD does."
                 .into(),
         }],
         tables: vec![TitledTable { title: "By SLO".into(), table }],
@@ -215,8 +235,8 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
             claimed: "Under heavy load the highest goodput, which stays where it is as the load grows (section 5.4)".into(),
             seen: format!("highest at {wins} of {} loads above the capacity", above.len()),
             verdict: Verdict::of(wins == above.len()),
-            why: "Under a steady overload every module is in the same state all the time, which an even split of the SLO \
-                  (clipper++) can fit by chance."
+            why: "Under a steady overload every module is in the same state all the time. An even split of the SLO \
+                  (clipper++) can fit that state by chance."
                 .into(),
         }],
         tables: vec![TitledTable { title: "By load".into(), table }],
