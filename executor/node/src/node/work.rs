@@ -4,7 +4,7 @@ use super::route::Ticket;
 use crate::policies::{Handle, LEVEL_OFFLINE};
 use crate::tensor::Tensor;
 use crate::wire::Query;
-use apportion_domain::Span;
+use apportion_domain::{Moment, Span};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What the sender of a query adds to it.
@@ -52,8 +52,19 @@ impl Work {
         Handle { key, origin, request, level, kind: kind(&self.query) }
     }
 
+    /// Whether it waits for a gap between other queries.
     pub(super) fn is_offline(&self) -> bool {
         self.query.level == LEVEL_OFFLINE
+    }
+
+    /// Whether it belongs to this request.
+    pub(super) fn is_of(&self, origin: u64, request: u64) -> bool {
+        (self.query.origin, self.query.request) == (origin, request)
+    }
+
+    /// Its deadline, not before the zero of the agent's clock.
+    pub(super) fn deadline(&self) -> Moment {
+        Moment::from_nanos(u64::try_from(self.deadline_ns).unwrap_or(0))
     }
 }
 
