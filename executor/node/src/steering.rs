@@ -136,7 +136,7 @@ impl Pipeline {
     pub fn steward_config(&self, room: Room, steering: &v1::Steering) -> Config {
         let outline = self.outline();
         let scaler = self.scales(room).then(|| {
-            let held = self.held(steering);
+            let held = self.replicas_under(steering);
             if !self.ladder.is_empty() {
                 return Scaler::Ladder(Ladder::new(self.steps(), held, 1.0));
             }
@@ -150,7 +150,7 @@ impl Pipeline {
 
     /// Replicas of each staffed group under a steering: the plan's without the released, and the extras.
     #[must_use]
-    pub fn held(&self, steering: &v1::Steering) -> Vec<u32> {
+    pub fn replicas_under(&self, steering: &v1::Steering) -> Vec<u32> {
         let group_of = |id: &u64| self.replicas.iter().find(|r| r.id == *id).map(|r| r.group);
         let released: Vec<u64> = steering.released.iter().filter_map(group_of).collect();
         let of = |groups: &mut dyn Iterator<Item = u64>, id: u64| groups.filter(|g| *g == id).count() as u32;
@@ -163,7 +163,7 @@ impl Pipeline {
 
     /// What a steward wants, as far as the plan lets it: only a ladder was shown what fewer replicas than the plan's hold.
     #[must_use]
-    pub fn allowed(&self, wanted: &[u32]) -> Vec<u32> {
+    pub fn allowed_replicas(&self, wanted: &[u32]) -> Vec<u32> {
         let least = |planned: u32| if self.ladder.is_empty() { planned } else { 1 };
         self.staffed().iter().zip(wanted).map(|(staffed, n)| least(staffed.replicas).max(*n)).collect()
     }
@@ -211,7 +211,7 @@ impl Pipeline {
 /// number that jumps is the sign of one that is made up: believed, it would keep the host's own from being heard, or
 /// overflow.
 #[must_use]
-pub fn implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
+pub fn why_implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
     let (term, count) = (told.epoch >> TERM_BITS, told.epoch & ((1 << TERM_BITS) - 1));
     let is_part = |e: &v1::TableEntry| e.fraction.is_finite() && e.fraction >= 0.0;
     let lists = [told.extras.len(), told.moved.len(), told.released.len(), told.backup.len(), told.views.len()];
@@ -230,7 +230,7 @@ pub fn implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
 
 /// Why a measurement is impossible, if it is.
 #[must_use]
-pub fn immeasurable(told: &v1::Measured) -> Option<&'static str> {
+pub fn why_impossible(told: &v1::Measured) -> Option<&'static str> {
     let is_many = |n: &u64| *n > QUERIES_MAX;
     let of_made = told.made.iter().flat_map(|m| std::iter::once(&m.queries).chain(&m.children));
     let of_stations = told.stations.iter().flat_map(|s| [&s.arrived, &s.entered]);
@@ -256,7 +256,7 @@ pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
 
 /// Module states by task, as they were told.
 #[must_use]
-pub fn views(told: &v1::Steering) -> Vec<View> {
+pub fn views_of(told: &v1::Steering) -> Vec<View> {
     let view = |v: &v1::TaskView| View {
         forward: Span::from_nanos(v.forward_ns),
         budget: Span::from_nanos(v.budget_ns),
@@ -268,7 +268,7 @@ pub fn views(told: &v1::Steering) -> Vec<View> {
 
 /// A steward's decision, in the target's numbers.
 #[must_use]
-pub fn tell(of: &Pipeline, steering: &Steering) -> v1::Steering {
+pub fn steering_message(of: &Pipeline, steering: &Steering) -> v1::Steering {
     let staffed = of.staffed();
     let id = |group: u32| staffed[group as usize].id;
     let table = |t: &apportion_serving::tables::Table| v1::Table {
@@ -294,7 +294,7 @@ pub fn tell(of: &Pipeline, steering: &Steering) -> v1::Steering {
 
 /// A monitor's counts, as a message.
 #[must_use]
-pub fn measured(task: usize, monitor: &Monitor) -> v1::StationMeasured {
+pub fn measurement_of(task: usize, monitor: &Monitor) -> v1::StationMeasured {
     v1::StationMeasured {
         task: task as u32,
         arrived: monitor.arrived,
@@ -308,7 +308,7 @@ pub fn measured(task: usize, monitor: &Monitor) -> v1::StationMeasured {
 
 /// The counts of a message, as a monitor.
 #[must_use]
-pub fn monitor(told: &v1::StationMeasured) -> Monitor {
+pub fn monitor_of(told: &v1::StationMeasured) -> Monitor {
     let mut monitor = Monitor::default();
     told.waits_ns.iter().for_each(|ns| monitor.start(Span::from_nanos(*ns)));
     monitor.arrived = told.arrived;
@@ -321,7 +321,7 @@ pub fn monitor(told: &v1::StationMeasured) -> Monitor {
 
 /// Whether replicas can be added anywhere: on a spare device, or on one that a pipeline may release.
 #[must_use]
-pub fn room(layout: &Layout, free: &FreeShares) -> Room {
+pub fn find_room(layout: &Layout, free: &FreeShares) -> Room {
     let has_spare = free.values().any(|left| *left > SLACK) || layout.pipelines.values().any(|p| p.descends());
     if has_spare { Room::Spare } else { Room::None }
 }
@@ -374,8 +374,8 @@ mod tests {
         let view = View { forward: Span::from_nanos(7), priority: Priority::HighBudgetFirst, ..View::default() };
         let decided =
             Steering { epoch: 9, tables: vec![table], backup: vec![(1, 3.0)], replicas: vec![], views: vec![view] };
-        let mut told = tell(&pipeline, &decided);
-        assert_eq!((views(&told), told.backup.clone(), told.epoch), (vec![view], vec![2], 9));
+        let mut told = steering_message(&pipeline, &decided);
+        assert_eq!((views_of(&told), told.backup.clone(), told.epoch), (vec![view], vec![2], 9));
         told.extras.push(v1::ReplicaTarget { replica: EXTRA_BIT, group: 2, agent: 3, device: 1 });
         told.extras.push(v1::ReplicaTarget { replica: EXTRA_BIT + 1, group: 77, agent: 3, device: 1 });
         let steered = pipeline.steered(&told);
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn numbers_that_jump_are_implausible() {
         let of = |epoch| v1::Steering { epoch, ..Default::default() };
-        let plausible = |epoch, last| implausible(&of(epoch), last).is_none();
+        let plausible = |epoch, last| why_implausible(&of(epoch), last).is_none();
         assert!(plausible(0, 0) && plausible(TERM_JUMP_MAX << TERM_BITS, 0) && plausible(5 << TERM_BITS | COUNT_MAX, 7));
         assert!(
             !plausible((TERM_JUMP_MAX + 1) << TERM_BITS, 0)
@@ -397,17 +397,17 @@ mod tests {
         assert!(!plausible(COUNT_MAX + 1, 0) && !plausible((TERM_MAX + 1) << TERM_BITS, TERM_MAX << TERM_BITS));
         let entries = vec![v1::TableEntry { group: 1, fraction: f64::NAN }];
         let table = v1::Table { from: None, to_task: 0, entries };
-        assert!(implausible(&v1::Steering { tables: vec![table], ..Default::default() }, 0).is_some());
+        assert!(why_implausible(&v1::Steering { tables: vec![table], ..Default::default() }, 0).is_some());
         let extras = vec![v1::ReplicaTarget::default(); EXTRAS_MAX + 1];
-        assert!(implausible(&v1::Steering { extras, ..Default::default() }, 0).is_some());
+        assert!(why_implausible(&v1::Steering { extras, ..Default::default() }, 0).is_some());
     }
 
     #[test]
     fn what_nobody_can_measure_is_told() {
         let offered = |count| v1::Measured { offered: vec![v1::OfferedBin { age_ns: 0, count }], ..Default::default() };
-        assert!(immeasurable(&offered(1_000)).is_none() && immeasurable(&offered(u32::MAX)).is_some());
+        assert!(why_impossible(&offered(1_000)).is_none() && why_impossible(&offered(u32::MAX)).is_some());
         let made = v1::MadeCount { group: 1, queries: 1, children: vec![u64::MAX] };
-        assert!(immeasurable(&v1::Measured { made: vec![made], ..Default::default() }).is_some());
+        assert!(why_impossible(&v1::Measured { made: vec![made], ..Default::default() }).is_some());
     }
 
     #[test]
@@ -416,7 +416,7 @@ mod tests {
         seen.arrived = 5;
         [3, 9].iter().for_each(|ms| seen.enter(Span::from_millis(f64::from(*ms))));
         [2, 1].iter().for_each(|ms| seen.start(Span::from_millis(f64::from(*ms))));
-        let told = measured(4, &seen);
-        assert_eq!((told.task, measured(4, &monitor(&told))), (4, told.clone()));
+        let told = measurement_of(4, &seen);
+        assert_eq!((told.task, measurement_of(4, &monitor_of(&told))), (4, told.clone()));
     }
 }

@@ -49,7 +49,7 @@ impl Work {
     /// The handle by which its station knows it.
     pub(super) fn handle(&self, key: u64) -> Handle {
         let Query { origin, request, level, .. } = self.query;
-        Handle { key, origin, request, level, kind: kind(&self.query) }
+        Handle { key, origin, request, level, kind: batch_kind(&self.query) }
     }
 
     /// Whether it waits for a gap between other queries.
@@ -71,7 +71,7 @@ impl Work {
 /// What a query's batch has in common: names, datatypes and shapes of the inputs' rows, in whatever order they came, and
 /// whose it is if its sender is kept apart. Should two kinds have one number, their batch does not fit together, and its
 /// members run alone.
-fn kind(query: &Query) -> u64 {
+fn batch_kind(query: &Query) -> u64 {
     let one = |input: &Tensor| {
         let mut hasher = DefaultHasher::new();
         (&input.name, input.datatype, input.shape.get(1..)).hash(&mut hasher);

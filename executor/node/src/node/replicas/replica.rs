@@ -98,7 +98,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    pub(in crate::node) fn new(place: &layout::Replica, pipeline: &str, of: &Arc<Pipeline>, view: Option<View>) -> Self {
+    pub(crate) fn new(place: &layout::Replica, pipeline: &str, of: &Arc<Pipeline>, view: Option<View>) -> Self {
         let group = of.groups[&place.group].clone();
         let mut this = Self {
             id: place.id,
@@ -144,7 +144,7 @@ impl Replica {
     }
 
     /// Follows a new form of its pipeline. Another batch size or other policies need another station.
-    pub(in crate::node) fn follow(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
+    pub(crate) fn follow(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
         self.group_id = group_of(of, self.id).unwrap_or(self.group_id);
         let group = &of.groups[&self.group_id];
         let is_same =
@@ -225,12 +225,12 @@ impl Replica {
     }
 
     /// A batch that failed, or a member of one, has ended: it says nothing of the profile.
-    pub(in crate::node) fn tally_failed(&mut self, took_ns: u64) {
+    pub(crate) fn tally_failed(&mut self, took_ns: u64) {
         self.period.online_ns += took_ns;
     }
 
     /// A batch has ended.
-    pub(in crate::node) fn tally(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
+    pub(crate) fn tally(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
         let period = &mut self.period;
         period.queries += queries as u64;
         period.took_ns += took_ns;
@@ -239,7 +239,7 @@ impl Replica {
     }
 
     /// The period is over, after so long. Whether it has begun to be disturbed, or has ended to be.
-    pub(in crate::node) fn roll(&mut self, period_ns: u64) -> bool {
+    pub(crate) fn roll(&mut self, period_ns: u64) -> bool {
         let period = std::mem::take(&mut self.period);
         let part = |a: u64, b: u64, unit: f64| if b > 0 { (a as f64 / b as f64 * unit) as u32 } else { 0 };
         let was_disturbed = self.load.is_disturbed;
@@ -276,7 +276,7 @@ impl Replica {
     }
 
     /// Queries that wait or run, without offline ones that wait for a gap.
-    pub(in crate::node) fn online_len(&self) -> usize {
+    pub(crate) fn online_len(&self) -> usize {
         self.len() - self.offline.len()
     }
 }

@@ -9,7 +9,7 @@ use super::state::{FormerSteward, Steering};
 use crate::layout::{Layout, Pipeline, Replica};
 use crate::node::event::Action;
 use crate::node::traffic::Traffic;
-use crate::steering::{DevicePlace, FreeShares, SLACK, free_shares, room};
+use crate::steering::{DevicePlace, FreeShares, SLACK, find_room, free_shares};
 use apportion_protocol::v1;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Steering {
     /// A target has come: the steering of the last one is over, but for the parts that [`Self::carry_over`] keeps.
     pub fn begin(&mut self, layout: &Arc<Layout>, traffic: &mut Traffic) {
         let free = free_shares(layout, |_| true);
-        let room = room(layout, &free);
+        let room = find_room(layout, &free);
         let is_steered = |p: &&String| layout.pipelines[*p].is_steered(room);
         let steered: BTreeSet<String> = layout.pipelines.keys().filter(is_steered).cloned().collect();
         traffic.tallies.measure_only(&steered);
@@ -58,7 +58,7 @@ impl Steering {
         });
         self.former = former.filter(|(name, _)| self.steered.contains(name)).collect();
         let mut free = free_shares(&plan, |_| true);
-        let room = room(&plan, &free);
+        let room = find_room(&plan, &free);
         let mut steered = Layout::clone(&plan);
         for (name, of) in plan.pipelines.iter().filter(|(_, of)| of.scales(room)) {
             let Some(was) = before.pipelines.get(name) else { continue };

@@ -10,7 +10,7 @@ use crate::node::event::{Action, RefusedMessage};
 use crate::node::fleet::Fleet;
 use crate::node::site::Site;
 use crate::node::traffic::Traffic;
-use crate::steering::{immeasurable, measured, monitor, tell};
+use crate::steering::{measurement_of, monitor_of, steering_message, why_impossible};
 use crate::wire::Message;
 use apportion_domain::{Fence, Span};
 use apportion_protocol::v1;
@@ -35,7 +35,7 @@ impl Steering {
                 for replica in traffic.replicas.iter_mut().filter(|r| r.pipeline == pipeline) {
                     let task = replica.group.task;
                     if let Some(monitor) = replica.station.monitor().filter(|m| m.arrived + m.entered > 0) {
-                        stations.push(measured(task, monitor));
+                        stations.push(measurement_of(task, monitor));
                         monitor.clear();
                     }
                 }
@@ -57,7 +57,7 @@ impl Steering {
             return;
         }
         let is_stranger = told.agent != site.agent() && !fleet.layout().agents.contains_key(&told.agent);
-        let why = immeasurable(told).or(is_stranger.then_some("its agent is not in the target"));
+        let why = why_impossible(told).or(is_stranger.then_some("its agent is not in the target"));
         if let Some(why) = why {
             site.push(Action::CountRefused(RefusedMessage::Measurement));
             return tracing::warn!(agent = told.agent, pipeline = told.pipeline, why, "a measurement is refused");
@@ -74,7 +74,7 @@ impl Steering {
             hosted.steward.handle(now, input);
         }
         for station in told.stations.iter().filter(|s| (s.task as usize) < of.tasks.len()) {
-            let mut monitor = monitor(station);
+            let mut monitor = monitor_of(station);
             let task = station.task as usize;
             hosted.steward.handle(now, Input::Measured { task, monitor: &mut monitor });
         }
@@ -98,10 +98,10 @@ impl Steering {
         let mut next = hosted.last.clone();
         if let Some(decided) = hosted.steward.poll_output() {
             if !decided.replicas.is_empty() {
-                hosted.wanted = of.allowed(&decided.replicas);
+                hosted.wanted = of.allowed_replicas(&decided.replicas);
             }
             let v1::Steering { extras, moved, released, .. } = next;
-            next = v1::Steering { extras, moved, released, ..tell(of, &decided) };
+            next = v1::Steering { extras, moved, released, ..steering_message(of, &decided) };
         }
         hosted.begin_move(&view, name, of);
         next.released = hosted.replicas_to_release(&view, of, &next.released);

@@ -8,7 +8,7 @@ use crate::layout::Layout;
 use crate::node::event::{Action, RefusedMessage};
 use crate::node::swap::follow_layout;
 use crate::node::traffic::Traffic;
-use crate::steering::{implausible, routes_alike, views};
+use crate::steering::{routes_alike, views_of, why_implausible};
 use crate::wire::Message;
 use apportion_domain::Fence;
 use apportion_protocol::v1;
@@ -24,7 +24,7 @@ impl Steering {
         let last = self.applied.get(&told.pipeline);
         let agent = traffic.site.agent();
         let is_stranger = told.host != agent && !traffic.fleet.layout().agents.contains_key(&told.host);
-        let why = implausible(&told, last.map_or(0, |last| last.epoch));
+        let why = why_implausible(&told, last.map_or(0, |last| last.epoch));
         if let Some(why) = why.or(is_stranger.then_some("its host is not in the target")) {
             traffic.site.push(Action::CountRefused(RefusedMessage::Steering));
             return tracing::warn!(
@@ -61,7 +61,7 @@ impl Steering {
 
 /// Tells the stations of a pipeline the module states that a host has decided.
 fn apply_views(told: &v1::Steering, traffic: &mut Traffic) {
-    let (views, now) = (views(told), traffic.site.now());
+    let (views, now) = (views_of(told), traffic.site.now());
     for replica in traffic.replicas.iter_mut().filter(|r| r.pipeline == told.pipeline) {
         if let Some(view) = views.get(replica.group.task) {
             replica.view = Some(*view);

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::node::fleet::Fleet;
 use crate::node::site::Site;
 use crate::node::traffic::Traffic;
-use crate::steering::{TERM_BITS, free_shares, room};
+use crate::steering::{TERM_BITS, find_room, free_shares};
 use apportion_protocol::v1;
 use apportion_serving::Steward;
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,14 +92,14 @@ impl Steering {
 
     /// Hosts the stewards that are not hosted here yet, above all epochs that were seen.
     fn take_over(&mut self, site: &Site) {
-        let room = room(&self.plan, &free_shares(&self.plan, |_| true));
+        let room = find_room(&self.plan, &free_shares(&self.plan, |_| true));
         let idle = self.steered.iter().filter(|name| !self.hosted.contains_key(*name)).cloned();
         for name in idle.collect::<Vec<_>>() {
             let Some(of) = self.plan.pipelines.get(&name) else { continue };
             let last = self.applied.get(&name).cloned().unwrap_or_default();
             let epoch = ((last.epoch >> TERM_BITS) + 1) << TERM_BITS;
             // Replicas that another host has added, or released, stay so until this one has seen the load.
-            let wanted = of.held(&last);
+            let wanted = of.replicas_under(&last);
             match Steward::new(of.steward_config(room, &last), site.now(), epoch) {
                 Ok(mut steward) => {
                     if let Some(former) = self.former.remove(&name) {

@@ -157,8 +157,7 @@ impl BatchRuns {
         let counts = replica.counted(tallies.counts());
         counts.busy_ns += took_ns;
         counts.failed += u64::from(outcome == BatchOutcome::Failed);
-        let ended = counts.sizes.entry(size).or_default();
-        *ended = (ended.0 + 1, ended.1 + took_ns);
+        counts.sizes.entry(size).or_default().add(1, took_ns);
         self.touch(id);
         Some(EndedBatch { members, batch })
     }

@@ -23,8 +23,10 @@ pub struct Key {
     attempt: u8,
     join: String,
     fork: String,
-    /// Start and length of the scope's credit.
-    credit: (u64, u64),
+    /// First unit of the scope's credit.
+    start: u64,
+    /// Units of the scope's credit.
+    len: u64,
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +79,7 @@ impl Joins {
     /// Takes note of parts that have ended. Returns the key of their meeting; none if there are too many meetings.
     pub fn note_part(&mut self, part: Part, fleet: &Fleet, now_ns: u64) -> Option<Key> {
         let Part { pipeline, origin, request, attempt, join, fork, parent, scope, ended, brought, .. } = part;
-        let key = Key { origin, request, attempt, join, fork, credit: (scope.start, scope.len) };
+        let key = Key { origin, request, attempt, join, fork, start: scope.start, len: scope.len };
         let Some(meeting) = self.meeting(&key, &pipeline, fleet, now_ns) else {
             tracing::warn!(MEETINGS_MAX, "too many joins wait here: what comes on top is forgotten");
             return None;
@@ -160,7 +162,7 @@ impl Joins {
 
     fn have_ended<'p>(&self, key: &Key, mut waits: impl Iterator<Item = &'p Wait>, of: &Pipeline) -> bool {
         let Some(meeting) = self.open.get(key) else { return true };
-        let scope = Credit { start: key.credit.0, len: key.credit.1 };
+        let scope = Credit { start: key.start, len: key.len };
         waits.all(|w| {
             let met = meeting.edges.get(&of.tasks[w.parent].name);
             met.is_some_and(|met| met.covered.has(scope))
@@ -221,8 +223,8 @@ fn own_scopes(query: &Query) -> impl Iterator<Item = &Scope> {
 
 fn key_of(query: &Query, scope: &Scope) -> Key {
     let (origin, request, attempt) = (query.origin, query.request, query.attempt);
-    let credit = (scope.credit.start, scope.credit.len);
-    Key { origin, request, attempt, join: scope.join.clone(), fork: scope.fork.clone(), credit }
+    let Credit { start, len } = scope.credit;
+    Key { origin, request, attempt, join: scope.join.clone(), fork: scope.fork.clone(), start, len }
 }
 
 /// Gives a query the inputs that one edge has brought: those of the same row of the fork if there are any, else the first.
