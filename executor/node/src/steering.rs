@@ -343,8 +343,8 @@ pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> FreeShares
     free
 }
 
-/// A number that neither the control plane nor another host, nor this one for another target, gives to a replica: marked,
-/// then 22 bits of the generation, 12 of the term, 28 of the count.
+/// A number of an extra replica that no other replica has: the control plane, other hosts and other targets do not give
+/// it. It has [`EXTRA_BIT`], then 22 bits of the generation, 12 of the term, 28 of the count.
 #[must_use]
 pub fn extra_number(epoch: u64, fence: Option<Fence>, count: u64) -> u64 {
     let generation = fence.map_or(0, |f| f.generation.0) & 0x003f_ffff;

@@ -135,7 +135,7 @@ impl Fleet {
         let ready: Vec<Announced> = replicas.ready().map(Replica::announced).collect();
         let coming: Vec<Coming> = replicas.iter().filter_map(Replica::coming).collect();
         let yielding = replicas.yielding();
-        let loads: Vec<(u64, Load)> = replicas.ready().map(|r| (r.id, r.load)).collect();
+        let loads: Vec<(u64, Load)> = replicas.ready().map(|r| (r.id, r.load())).collect();
         let failed: Vec<u64> = replicas.ids(Replica::has_failed);
         for listener in self.peers.listeners() {
             let (replicas, coming, yielding) = (ready.clone(), coming.clone(), yielding.clone());
@@ -188,7 +188,7 @@ impl Fleet {
     /// Whether a replica is slower than profiled though it is not overloaded, as its agent says.
     pub fn is_disturbed(&self, site: &Site, replicas: &Replicas, place: &layout::Replica) -> bool {
         if place.agent == site.agent() {
-            return replicas.get(place.id).is_some_and(|r| r.load.is_disturbed);
+            return replicas.get(place.id).is_some_and(|r| r.load().is_disturbed);
         }
         let announced = self.peers.announcement(place.agent);
         announced.and_then(|announced| announced.loads.get(&place.id)).is_some_and(|load| load.is_disturbed)

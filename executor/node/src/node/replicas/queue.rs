@@ -29,9 +29,9 @@ pub struct EndedMember {
 }
 
 impl Replica {
-    /// How many of those that wait here a new query of this level passes: the last ones that are less important. One that
-    /// would be on time where it stands, and late one place further back, is not passed, nor is one that is late by more
-    /// than the SLO: its turn has come.
+    /// How many waiting queries a new query of this level passes: the last ones that are less important. A query that would
+    /// be on time where it stands, and late one place further back, is not passed. A query that is late by more than the
+    /// SLO is not passed either: its turn has come.
     fn passes(&self, level: u32, now: Moment) -> u32 {
         let waiting = self.station.waiting();
         if waiting.last().is_none_or(|last| last.query.level <= level) {

@@ -1,5 +1,6 @@
 //! What does an agent know of one of its replicas?
 
+use super::meter::{BatchKind, Disturbance, LoadMeter, MeasuredBatch};
 use super::single_run::SingleRun;
 use crate::layout::{self, Group, Pipeline, Task};
 use crate::node::counts::{Batches, Counts, Labels};
@@ -8,35 +9,9 @@ use crate::policies::Handle;
 use crate::wire::{Announced, Coming, Load};
 use apportion_domain::Moment;
 use apportion_serving::replica::{Input, Station};
-use apportion_serving::selector::is_disturbed;
 use apportion_serving::{Stride, View};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Announcements in a row after which a replica counts as disturbed: one slow batch says nothing.
-const DISTURBED_PERIODS: u32 = 3;
-
-/// Since the last announcement.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Period {
-    /// Queries of the batches that ended, offline ones included.
-    pub queries: u64,
-    /// Time in which batches of other than offline queries ran.
-    pub online_ns: u64,
-    /// Time of the batches that ended.
-    pub took_ns: u64,
-    /// Time that the profile gives them.
-    pub expected_ns: u64,
-}
-
-/// Which queries a batch had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BatchKind {
-    /// Offline queries only.
-    Offline,
-    /// Other queries too.
-    Online,
-}
 
 /// Where a replica is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +35,7 @@ pub struct Replica {
     /// Its pipeline's name.
     pub pipeline: String,
     /// Its group's number.
-    pub group_id: u64,
+    pub(crate) group_id: u64,
     /// Its group.
     pub group: Group,
     /// Its pipeline as the latest target that has this replica says.
@@ -72,32 +47,29 @@ pub struct Replica {
     /// The target in force does not have it. It leaves when other replicas have taken over.
     pub retired: bool,
     /// Its queue and its batch.
-    pub station: Station<Handle>,
+    pub(crate) station: Station<Handle>,
     /// The state of the other tasks that its station was told last.
-    pub view: Option<View>,
+    pub(crate) view: Option<View>,
     /// When its last batch began.
-    pub begun_ns: u64,
+    pub(crate) begun_ns: u64,
     /// Queries that wait or run, by the key of the station's handle.
-    pub works: BTreeMap<u64, Work>,
+    pub(crate) works: BTreeMap<u64, Work>,
     /// Offline queries of `works` that wait for a gap, by key.
-    pub offline: VecDeque<u64>,
+    pub(crate) offline: VecDeque<u64>,
     /// Whose turn it is, if each row goes to one of several children.
-    pub turns: Option<Stride>,
+    pub(crate) turns: Option<Stride>,
     /// When its station wants to be ticked, if later.
-    pub wake_ns: Option<u64>,
-    /// Its batches since the last announcement.
-    pub period: Period,
-    /// Its load, as it was announced last.
-    pub load: Load,
-    /// For how many announcements in a row it was slower than profiled without being overloaded.
-    pub disturbed: u32,
+    pub(crate) wake_ns: Option<u64>,
+    /// Measures its load.
+    meter: LoadMeter,
     /// The runs of its failed batch's members.
-    pub single_run: Option<SingleRun>,
+    pub(crate) single_run: Option<SingleRun>,
     /// Its station is of an earlier target. A new one replaces it when its batch has ended.
-    pub is_stale: bool,
+    pub(crate) is_stale: bool,
 }
 
 impl Replica {
+    /// A replica at its place, which is blocked until its device has room.
     pub(crate) fn new(place: &layout::Replica, pipeline: &str, of: &Arc<Pipeline>, view: Option<View>) -> Self {
         let group = of.groups[&place.group].clone();
         let mut this = Self {
@@ -109,16 +81,14 @@ impl Replica {
             group,
             of: of.clone(),
             device: place.device,
-            state: State::Loading,
+            state: State::Blocked,
             retired: false,
             view,
             begun_ns: 0,
             works: BTreeMap::new(),
             offline: VecDeque::new(),
             wake_ns: None,
-            period: Period::default(),
-            load: Load::default(),
-            disturbed: 0,
+            meter: LoadMeter::default(),
             single_run: None,
             is_stale: false,
         };
@@ -127,7 +97,7 @@ impl Replica {
     }
 
     /// Replaces its station by an empty one.
-    pub fn renew_station(&mut self) {
+    pub(crate) fn renew_station(&mut self) {
         self.station = self.of.station(&self.group);
         self.single_run = None;
         self.is_stale = false;
@@ -137,7 +107,7 @@ impl Replica {
     }
 
     /// Tells its station the state of the other tasks.
-    pub fn steer(&mut self, now: Moment, view: View) {
+    pub(crate) fn steer(&mut self, now: Moment, view: View) {
         self.view = Some(view);
         self.station.handle(now, Input::Steer { view });
         debug_assert!(self.station.poll_output().is_none(), "a station that is told something asks for nothing");
@@ -166,7 +136,7 @@ impl Replica {
     }
 
     /// The counts of its group's batches at this agent.
-    pub fn counted<'c>(&self, counts: &'c mut Counts) -> &'c mut Batches {
+    pub(crate) fn counted<'c>(&self, counts: &'c mut Counts) -> &'c mut Batches {
         let batches = counts.groups.entry((self.pipeline.clone(), self.group_id)).or_default();
         if batches.labels.pipeline.is_empty() {
             batches.labels = Labels {
@@ -224,39 +194,41 @@ impl Replica {
         }
     }
 
-    /// A batch that failed, or a member of one, has ended: it says nothing of the profile.
-    pub(crate) fn tally_failed(&mut self, took_ns: u64) {
-        self.period.online_ns += took_ns;
+    /// Its load, as it was announced last.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        self.meter.load()
+    }
+
+    /// Time of its batches of the last period over their time in the profile; 0 if none ended.
+    #[must_use]
+    pub fn slowness(&self) -> f64 {
+        self.meter.slowness()
+    }
+
+    /// Whether it was slower than profiled in the last period, though it was not overloaded.
+    pub(crate) fn was_slow(&self) -> bool {
+        self.meter.was_slow()
+    }
+
+    /// A batch that failed, or a member of one, has ended.
+    pub(crate) fn measure_failed(&mut self, took_ns: u64) {
+        self.meter.note_failed(took_ns);
     }
 
     /// A batch has ended.
-    pub(crate) fn tally(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
-        let period = &mut self.period;
-        period.queries += queries as u64;
-        period.took_ns += took_ns;
-        period.online_ns += if kind == BatchKind::Offline { 0 } else { took_ns };
-        period.expected_ns += self.group.latency_ns(queries);
+    pub(crate) fn measure_batch(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
+        let expected_ns = self.group.latency_ns(queries);
+        self.meter.note_batch(MeasuredBatch { queries: queries as u64, took_ns, expected_ns, kind });
     }
 
-    /// The period is over, after so long. Whether it has begun to be disturbed, or has ended to be.
-    pub(crate) fn roll(&mut self, period_ns: u64) -> bool {
-        let period = std::mem::take(&mut self.period);
-        let part = |a: u64, b: u64, unit: f64| if b > 0 { (a as f64 / b as f64 * unit) as u32 } else { 0 };
-        let was_disturbed = self.load.is_disturbed;
-        self.load = Load {
-            queued: u32::try_from(self.online_len()).unwrap_or(u32::MAX),
-            served_mqps: part(period.queries * 1_000, period_ns, 1e9),
-            busy_ppm: part(period.online_ns, period_ns, 1e6),
-            // Without a profile nothing is slow.
-            slowness_ppm: part(period.took_ns, period.expected_ns, 1e6),
-            is_disturbed: false,
-        };
-        let (slowness, served_qps) = (self.slowness(), f64::from(self.load.served_mqps) / 1e3);
-        let load = served_qps / self.group.capacity_qps().max(f64::MIN_POSITIVE);
-        self.disturbed = if is_disturbed(load, slowness) { self.disturbed + 1 } else { 0 };
-        self.load.is_disturbed = self.disturbed >= DISTURBED_PERIODS;
-        if self.load.is_disturbed && !was_disturbed {
+    /// The period of measurement is over. Whether it has begun to be disturbed, or has ceased.
+    pub(crate) fn end_period(&mut self, period_ns: u64) -> bool {
+        let (queued, capacity_qps) = (self.online_len(), self.group.capacity_qps());
+        let disturbance = self.meter.end_period(period_ns, queued, capacity_qps);
+        if let Disturbance::Began { load } = disturbance {
             let (replica, task, variant) = (self.id, &self.task().name, &self.group.variant);
+            let slowness = self.slowness();
             tracing::warn!(
                 replica,
                 task,
@@ -266,13 +238,7 @@ impl Replica {
                 "a replica is slower than profiled, though not overloaded"
             );
         }
-        self.load.is_disturbed != was_disturbed
-    }
-
-    /// Time of its batches of the last period over what the profile says; 0 if none ended.
-    #[must_use]
-    pub fn slowness(&self) -> f64 {
-        f64::from(self.load.slowness_ppm) / 1e6
+        disturbance != Disturbance::Unchanged
     }
 
     /// Queries that wait or run, without offline ones that wait for a gap.

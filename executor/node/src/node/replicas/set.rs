@@ -103,7 +103,8 @@ impl Replicas {
             return false;
         }
         self.rolled_ns = now_ns;
-        self.by_id.values_mut().map(|r| r.roll(period_ns)).filter(|changed| *changed).count() > 0
+        let changes = self.by_id.values_mut().map(|r| r.end_period(period_ns)).filter(|changed| *changed).count();
+        changes > 0
     }
 
     /// The replicas that may run an offline query, if the devices of this agent are little used and nothing on them is
@@ -117,8 +118,8 @@ impl Replicas {
 
     fn is_little_used(&self, devices: u32) -> bool {
         let ready = self.by_id.values().filter(|r| r.state == State::Ready);
-        let busy: f64 = ready.map(|r| f64::from(r.load.busy_ppm) / 1e6 * r.group.share).sum();
-        may_run_offline(busy / f64::from(devices.max(1)), self.by_id.values().all(|r| r.disturbed == 0))
+        let busy: f64 = ready.map(|r| f64::from(r.load().busy_ppm) / 1e6 * r.group.share).sum();
+        may_run_offline(busy / f64::from(devices.max(1)), self.by_id.values().all(|r| !r.was_slow()))
     }
 
     /// Gives an offline query to the station of a replica if nothing waits or runs on its device. Whether it did.

@@ -43,7 +43,7 @@ impl Steering {
         }
     }
 
-    /// What the last target leaves to this one: stewards that were hosted here, for the load that they have seen; and
+    /// Keeps two things of the last target: the stewards that were hosted here, for the load that they have seen; and the
     /// replicas that were added to groups of this target, where it leaves room. Returns the target with these replicas.
     ///
     /// A target with a ladder keeps the last one's own replicas of its groups too, for it knows which may go. Every agent

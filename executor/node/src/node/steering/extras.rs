@@ -76,8 +76,8 @@ impl Hosted {
         }
     }
 
-    /// The device for one more replica of a group: the fullest that has room, so that fractions pack, or the emptiest for a
-    /// replica that others disturb; then the agent with the fewest extras.
+    /// The device for one more replica of a group: the fullest that has room, so that fractions pack. A replica that others
+    /// disturb gets the emptiest device. Of equal devices, the agent with the fewest extras has the best one.
     fn best_place(
         &self,
         view: &FleetView<'_>,

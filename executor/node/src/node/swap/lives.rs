@@ -35,8 +35,7 @@ pub fn follow_layout(traffic: &mut Traffic, only: Option<&str>) {
                     traffic.replace_stale_station(place.id);
                 }
                 None => {
-                    let replica = Replica::new(place, name, of, view);
-                    traffic.replicas.insert(Replica { state: State::Blocked, ..replica });
+                    traffic.replicas.insert(Replica::new(place, name, of, view));
                 }
             }
         }

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 
 /// From when a replica would yield to when it may: others hear of it meanwhile.
 const HEARD_NS: u64 = 100_000_000;
-/// After so long without any change of the ready or loading replicas, a task gives up more than one of its replicas: tasks
-/// wait for each other, or a replica of another agent has failed.
+/// After so long without any change of the ready or loading replicas, a task gives up more than one of its replicas. Then
+/// tasks wait for each other, or a replica of another agent has failed.
 const STALLED_NS: u64 = 1_000_000_000;
 
 /// An agent's memory of a change of plan.

@@ -150,7 +150,7 @@ impl BatchRuns {
         let members: Vec<EndedMember> =
             keys.iter().map(|member| replica.take_member(*member, now).expect("it ran")).collect();
         let is_offline = members.iter().all(|member| member.work.is_offline());
-        replica.tally(members.len(), took_ns, if is_offline { BatchKind::Offline } else { BatchKind::Online });
+        replica.measure_batch(members.len(), took_ns, if is_offline { BatchKind::Offline } else { BatchKind::Online });
         let size = members.len();
         let wait = Duration::from_nanos(replica.station.batch_wait(0).as_nanos() / (size as u64).max(1));
         let batch = Batch { size, begun_ns: replica.begun_ns, execution: took, wait };

@@ -5,9 +5,9 @@
 //!
 //! Offline queries run one at a time. So an online query waits for at most one of them.
 //!
-//! An offline query joins its replica's station under three conditions: nothing waits or runs on the replica's device,
-//! this agent is used less than 40 %, and no replica here is slower than profiled. Otherwise it waits here. A query that
-//! its station gives back waits here again.
+//! An offline query joins its replica's station under three conditions. Nothing waits or runs on the replica's device, this
+//! agent is used less than 40 %, and no replica here is slower than profiled. Otherwise it waits here. A query that its
+//! station gives back waits here again.
 
 use super::deliver::notify_sender;
 use super::state::Traffic;

@@ -36,7 +36,7 @@ impl Traffic {
         let (task, variant, members) = (&replica.task().name, &replica.group.variant, replica.station.batch(0).len());
         tracing::debug!(replica = id, task, variant, members, why = fault.why, "a batch has failed: its members run alone");
         replica.single_run = Some(single_run);
-        replica.tally_failed(took.as_nanos() as u64);
+        replica.measure_failed(took.as_nanos() as u64);
         let counts = replica.counted(self.tallies.counts());
         counts.failed += 1;
         counts.busy_ns += took.as_nanos() as u64;
@@ -69,7 +69,7 @@ impl Traffic {
     pub(super) fn complete_single(&mut self, id: u64, result: Result<Vec<Tensor>, BatchFault>, took: Duration) {
         let now = self.site.now();
         let Some(replica) = self.replicas.get_mut(id) else { return };
-        replica.tally_failed(took.as_nanos() as u64);
+        replica.measure_failed(took.as_nanos() as u64);
         replica.counted(self.tallies.counts()).busy_ns += took.as_nanos() as u64;
         let Some(single_run) = &mut replica.single_run else { return };
         let Some(member) = single_run.end_current() else { return };
