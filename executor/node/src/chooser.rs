@@ -64,14 +64,15 @@ impl Chooser {
     /// A chooser for a pipeline. No choice is ready before the first [`Chooser::report`].
     #[must_use]
     pub fn new(of: &Pipeline) -> Self {
-        let mut selector = Selector::new(of.choices.iter().map(|c| registered(of, c)).collect());
+        let mut selector = Selector::new(of.choices.iter().map(|c| registered_variant(of, c)).collect());
         assert_eq!(selector.add_worker(0, 0), WORKER, "the first one");
         Self { selector, choices: of.choices.clone() }
     }
 
     /// Updates the loads of the groups.
     pub fn report(&mut self, now: Moment, of: &Pipeline, used: impl Fn(u64) -> Used) {
-        let seen: Vec<Seen> = (0..).zip(&self.choices).filter_map(|(at, choice)| seen(of, at, choice, &used)).collect();
+        let seen: Vec<Seen> =
+            (0..).zip(&self.choices).filter_map(|(at, choice)| seen_load(of, at, choice, &used)).collect();
         self.selector.report(now, WORKER, 0.0, 0, &seen);
     }
 
@@ -84,7 +85,7 @@ impl Chooser {
         let asked = Asked::Needs { application: 0, accuracy, latency: Span::from_nanos(needs.latency_ns_max) };
         let chosen = |at: u32| {
             let choice = &self.choices[at as usize];
-            Chosen { groups: choice.groups.clone(), variants: named(of, choice), accuracy: choice.accuracy }
+            Chosen { groups: choice.groups.clone(), variants: variant_names(of, choice), accuracy: choice.accuracy }
         };
         match self.selector.select_many(now, asked, rows) {
             Selected::Serve { variant, .. } => Ok(chosen(variant)),
@@ -92,7 +93,7 @@ impl Chooser {
                 Err(Unmet::NotNow(format!("{} would do, and is not ready", chosen(variant).variants)))
             }
             Selected::Nearest { variant } => {
-                let (nearest, r) = (chosen(variant), registered(of, &self.choices[variant as usize]));
+                let (nearest, r) = (chosen(variant), registered_variant(of, &self.choices[variant as usize]));
                 let takes_ms = r.inference.as_millis();
                 let latency = match needs.latency_ns_max {
                     u64::MAX => "any time".to_owned(),
@@ -112,13 +113,13 @@ impl Chooser {
 }
 
 /// `task:variant` of each task.
-fn named(of: &Pipeline, choice: &Choice) -> String {
+fn variant_names(of: &Pipeline, choice: &Choice) -> String {
     let part = |(task, group): (&crate::layout::Task, &u64)| format!("{}:{}", task.name, of.groups[group].variant);
     of.tasks.iter().zip(&choice.groups).map(part).collect::<Vec<_>>().join(",")
 }
 
 /// Queries of each task that one request makes with these groups.
-fn visits(of: &Pipeline, choice: &Choice) -> Vec<f64> {
+fn visits_by_task(of: &Pipeline, choice: &Choice) -> Vec<f64> {
     let mut visits = vec![0.0; of.tasks.len()];
     visits[of.root] = 1.0;
     for at in of.order() {
@@ -131,7 +132,7 @@ fn visits(of: &Pipeline, choice: &Choice) -> Vec<f64> {
 }
 
 /// Time of the longest way through the pipeline: a full batch of each group, slower by `slowness`, and the hops.
-fn longest(of: &Pipeline, choice: &Choice, slowness: impl Fn(u64) -> f64) -> Span {
+fn longest_path(of: &Pipeline, choice: &Choice, slowness: impl Fn(u64) -> f64) -> Span {
     let network_ns = of.network_ns as f64;
     let mut done_ns = vec![0.0_f64; of.tasks.len()];
     // A pass for each task settles any order of the tasks.
@@ -149,17 +150,17 @@ fn longest(of: &Pipeline, choice: &Choice, slowness: impl Fn(u64) -> f64) -> Spa
 }
 
 /// The choice as the selector knows it: with the plan's replicas.
-fn registered(of: &Pipeline, choice: &Choice) -> Registered {
+fn registered_variant(of: &Pipeline, choice: &Choice) -> Registered {
     let replicas = |group: u64| of.replicas.iter().filter(|r| r.group == group).count() as f64;
     let limit = |(group, visits): (&u64, f64)| {
         if visits > 0.0 { of.groups[group].capacity_qps() * replicas(*group) / visits } else { f64::INFINITY }
     };
-    let peak_qps = choice.groups.iter().zip(visits(of, choice)).map(limit).fold(f64::INFINITY, f64::min);
+    let peak_qps = choice.groups.iter().zip(visits_by_task(of, choice)).map(limit).fold(f64::INFINITY, f64::min);
     let price = choice.groups.iter().map(|g| of.groups[g].price_per_hour * replicas(*g)).sum();
     Registered {
         application: 0,
         accuracy: choice.accuracy,
-        inference: longest(of, choice, |_| 1.0),
+        inference: longest_path(of, choice, |_| 1.0),
         load: Span::ZERO,
         peak_qps: if peak_qps.is_finite() { peak_qps } else { 0.0 },
         hardware: 0,
@@ -171,8 +172,8 @@ fn registered(of: &Pipeline, choice: &Choice) -> Registered {
 
 /// What is seen of a choice: of its groups, the most loaded one's load and the longest queue; none if one of them is not
 /// ready.
-fn seen(of: &Pipeline, variant: u32, choice: &Choice, used: &impl Fn(u64) -> Used) -> Option<Seen> {
-    let r = registered(of, choice);
+fn seen_load(of: &Pipeline, variant: u32, choice: &Choice, used: &impl Fn(u64) -> Used) -> Option<Seen> {
+    let r = registered_variant(of, choice);
     let (mut load, mut wait_s, mut is_slow) = (0.0_f64, 0.0_f64, false);
     for group in &choice.groups {
         let used = used(*group);
@@ -187,7 +188,7 @@ fn seen(of: &Pipeline, variant: u32, choice: &Choice, used: &impl Fn(u64) -> Use
         is_slow |= used.slowness > 0.0;
     }
     let slowness = |group: u64| Some(used(group).slowness).filter(|s| *s > 0.0).unwrap_or(1.0);
-    let inference = if is_slow { longest(of, choice, slowness) } else { Span::ZERO };
+    let inference = if is_slow { longest_path(of, choice, slowness) } else { Span::ZERO };
     let queued = (wait_s * r.peak_qps) as u64;
     Some(Seen { variant, replicas: 1, served_qps: load * r.peak_qps, inference, queued })
 }

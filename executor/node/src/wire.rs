@@ -14,7 +14,7 @@ const SHARED_BYTES_MIN: usize = 2_048;
 pub const RANK_MAX: usize = 16;
 
 /// A part of a request's credit: `start .. start + len` of `0 .. 2^62`. A query hands disjoint parts of its own part to its
-/// children, a leaf returns its part to the gateway, and the request is complete when the parts that came back cover it
+/// children, and a leaf returns its part to the gateway. The request is complete when the parts that came back cover it
 /// all. A query that ran twice (its first place was lost) covers the same part twice, which changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {

@@ -232,7 +232,7 @@ impl Loop {
         let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
         let (totals, batches) = (self.totals.clone(), self.batches.clone());
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
-        let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load)).collect());
+        let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load())).collect());
         let agent = self.agent;
         self.view.send_replace(View { agent, layout, ready, queues, loads, totals, batches, backend, provider });
     }

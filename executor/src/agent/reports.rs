@@ -51,7 +51,7 @@ fn replica_state(replica: &Replica) -> v1::ReplicaState {
         State::Ready => (Reported::Ready, String::new()),
         State::Draining(_) => (Reported::Draining, String::new()),
     };
-    let (interfered, slowness) = (replica.load.is_disturbed, replica.slowness());
+    let (interfered, slowness) = (replica.load().is_disturbed, replica.slowness());
     v1::ReplicaState { replica: replica.id, state: state.into(), error, interfered, slowness }
 }
 

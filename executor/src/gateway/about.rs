@@ -11,7 +11,7 @@ use super::refusal::Refusal;
 use super::{Gateway, PLATFORM, find, version};
 use crate::agent::View;
 use crate::backend::Kind;
-use apportion_node::node::counts::Batches;
+use apportion_node::node::counts::{Batches, SizeCount};
 use apportion_node::tensor::{Datatype, TensorSpec};
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStati
         view.batches.iter().filter(|(l, _)| l.pipeline == *name).for_each(|(_, b)| batches.add(b));
         let duration = |count, ns| Some(StatisticDuration { count, ns });
         // Triton's sums are over requests: all queries of a batch take as long as it does.
-        let ended = batches.sizes.iter().map(|(size, (count, ns))| (*size as u64 * count, *size as u64 * ns));
+        let ended = batches.sizes.iter().map(|(size, c)| (*size as u64 * c.batches, *size as u64 * c.busy_ns));
         let (queries, compute_ns) = ended.fold((0, 0), |(counts, times), (count, ns)| (counts + count, times + ns));
         let stats = InferStatistics {
             success: duration(entry.served.count, entry.served.ns),
@@ -137,11 +137,11 @@ pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStati
             cache_hit: duration(0, 0),
             cache_miss: duration(0, 0),
         };
-        let size = |(size, (count, ns)): (&usize, &(u64, u64))| InferBatchStatistics {
+        let size = |(size, count): (&usize, &SizeCount)| InferBatchStatistics {
             batch_size: *size as u64,
-            compute_input: duration(*count, 0),
-            compute_infer: duration(*count, *ns),
-            compute_output: duration(*count, 0),
+            compute_input: duration(count.batches, 0),
+            compute_infer: duration(count.batches, count.busy_ns),
+            compute_output: duration(count.batches, 0),
         };
         ModelStatistics {
             name: name.clone(),

@@ -6,7 +6,7 @@ mod model;
 mod read;
 
 pub use error::{LayoutError, PipelineError};
-pub use model::{Choice, Difference, Edge, Entries, Group, Layout, Pipeline, Replica, Task, Wait, difference};
+pub use model::{Choice, Devices, Difference, Edge, Entries, Group, Layout, Pipeline, Replica, Task, Wait, difference};
 pub use read::lay_out;
 
 #[cfg(test)]

@@ -19,8 +19,17 @@ pub struct Layout {
     pub pipelines: BTreeMap<String, Arc<Pipeline>>,
     /// Data addresses of all agents, by number.
     pub agents: BTreeMap<u64, String>,
-    /// Hardware type and number of the devices of each agent, where the target says.
-    pub devices: BTreeMap<u64, (String, u32)>,
+    /// The devices of each agent, where the target says.
+    pub devices: BTreeMap<u64, Devices>,
+}
+
+/// The devices of one agent, all of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Devices {
+    /// Their hardware type.
+    pub hardware: String,
+    /// How many.
+    pub count: u32,
 }
 
 /// One pipeline of a target.

@@ -2,7 +2,7 @@
 
 use super::error::{LayoutError, PipelineError};
 use super::joins::waits;
-use super::model::{Choice, Edge, Group, Layout, Pipeline, Replica, Task};
+use super::model::{Choice, Devices, Edge, Group, Layout, Pipeline, Replica, Task};
 use crate::tensor::{Datatype, TensorSpec};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;
@@ -27,7 +27,8 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, LayoutError> {
         pipelines.insert(pipeline.name.clone(), Arc::new(laid));
     }
     let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
-    let devices = target.agents.iter().map(|a| (a.agent, (a.hardware.clone(), a.devices))).collect();
+    let devices = target.agents.iter().map(|a| (a.agent, Devices { hardware: a.hardware.clone(), count: a.devices }));
+    let devices = devices.collect();
     Ok(Layout { fence: Some(fence.into()), pipelines, agents, devices })
 }
 

@@ -66,8 +66,25 @@ pub struct Batches {
     pub failed: u64,
     /// Queries that ran alone because their batch had failed.
     pub alone: u64,
-    /// Batches that ended, by how many queries they had: how many, and their time in nanoseconds.
-    pub sizes: BTreeMap<usize, (u64, u64)>,
+    /// Batches that ended, by how many queries they had.
+    pub sizes: BTreeMap<usize, SizeCount>,
+}
+
+/// Batches of one size that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeCount {
+    /// How many.
+    pub batches: u64,
+    /// Their time, in nanoseconds.
+    pub busy_ns: u64,
+}
+
+impl SizeCount {
+    /// Adds batches of this size that ended later.
+    pub fn add(&mut self, batches: u64, busy_ns: u64) {
+        self.batches += batches;
+        self.busy_ns += busy_ns;
+    }
 }
 
 impl Counts {
@@ -108,9 +125,8 @@ impl Batches {
         self.alone += later.alone;
         later.children.iter().for_each(|(task, n)| *self.children.entry(task.clone()).or_default() += n);
         later.drops.iter().for_each(|(reason, n)| *self.drops.entry(reason).or_default() += n);
-        for (size, (batches, ns)) in &later.sizes {
-            let sum = self.sizes.entry(*size).or_default();
-            *sum = (sum.0 + batches, sum.1 + ns);
+        for (size, more) in &later.sizes {
+            self.sizes.entry(*size).or_default().add(more.batches, more.busy_ns);
         }
     }
 }

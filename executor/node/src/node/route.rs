@@ -3,7 +3,7 @@
 //! The target's tables give a fraction to each group, over the replicas that are ready now. The policies of crate
 //! `serving` choose.
 
-use crate::layout::Pipeline;
+use crate::layout::{Group, Pipeline};
 use crate::wire::Announced;
 use apportion_domain::Span;
 use apportion_serving::router::{Router, Within};
@@ -29,8 +29,14 @@ pub struct Ticket {
     slot: u32,
 }
 
-/// A sender of queries: a group here (none: the gateway), and the group that its queries have chosen, if they have.
-type Sender = (Option<u64>, Option<u64>);
+/// A sender of queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sender {
+    /// Its group here; none: the gateway.
+    from: Option<u64>,
+    /// The group that its queries have chosen, if they have.
+    only: Option<u64>,
+}
 
 /// Where a query goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -134,7 +140,8 @@ impl Routes {
     /// accurate ready group, be it of an earlier target. A query that has chosen a group (`only`) goes there and nowhere
     /// else.
     pub fn place(&mut self, name: &str, of: Option<&Pipeline>, task: &str, way: &Way) -> Choice {
-        let (epoch, sender, phase) = (self.epoch, (way.from, way.only), phase(self.agent, way.from));
+        let sender = Sender { from: way.from, only: way.only };
+        let (epoch, phase) = (self.epoch, phase(self.agent, way.from));
         let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else { return Choice::Nowhere };
         let router = match ready.senders.entry(sender) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
@@ -199,6 +206,13 @@ fn router_to(places: &[Place], group: u64, pipeline: Option<&Pipeline>, phase: u
     if places.is_empty() { None } else { Router::new(within, &[(1.0, &places)], phase) }
 }
 
+/// A group of a task, as backup tables order it.
+struct Candidate {
+    group: u64,
+    execution: Span,
+    accuracy: f64,
+}
+
 /// The router of one sender over the places of one task.
 fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Option<u64>, phase: u32) -> Option<Router> {
     let of_group = |group: u64| of_group(places, group);
@@ -206,19 +220,21 @@ fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Optio
     let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
         let table = table(pipeline, task, from);
         let of_task = pipeline.groups.iter().filter(|(_, g)| g.task == task);
-        let groups: Vec<(u64, Span)> = of_task.map(|(id, g)| (*id, g.execution())).collect();
-        let weights = groups.iter().map(|(id, _)| (table.get(id).copied().unwrap_or(0.0), of_group(*id)));
+        let candidate =
+            |(group, g): (&u64, &Group)| Candidate { group: *group, execution: g.execution(), accuracy: g.accuracy };
+        let groups: Vec<Candidate> = of_task.map(candidate).collect();
+        let weights = groups.iter().map(|c| (table.get(&c.group).copied().unwrap_or(0.0), of_group(c.group)));
         let weights: Vec<(f64, Vec<u32>)> = weights.collect();
         let weights: Vec<(f64, &[u32])> = weights.iter().map(|(w, positions)| (*w, positions.as_slice())).collect();
         let router = Router::new(pipeline.within, &weights, phase)?;
         if !pipeline.serving.dropping.reroutes() {
             return Some(router);
         }
-        let accuracy = |at: &u32| pipeline.groups[&groups[*at as usize].0].accuracy;
-        let mut backup: Vec<u32> =
-            (0..).zip(&groups).filter(|(_, g)| pipeline.backup.contains(&g.0)).map(|b| b.0).collect();
+        let accuracy = |at: &u32| groups[*at as usize].accuracy;
+        let backup = (0..).zip(&groups).filter(|(_, c)| pipeline.backup.contains(&c.group));
+        let mut backup: Vec<u32> = backup.map(|(at, _)| at).collect();
         backup.sort_by(|a, b| accuracy(b).total_cmp(&accuracy(a)));
-        Some(router.with_backup(groups.iter().map(|g| g.1).collect(), backup))
+        Some(router.with_backup(groups.iter().map(|c| c.execution).collect(), backup))
     });
     planned.or_else(|| {
         let best = of_group(places.iter().max_by_key(|p| p.accuracy_ppm)?.group);

@@ -4,7 +4,7 @@ use super::route::Ticket;
 use crate::policies::{Handle, LEVEL_OFFLINE};
 use crate::tensor::Tensor;
 use crate::wire::Query;
-use apportion_domain::Span;
+use apportion_domain::{Moment, Span};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What the sender of a query adds to it.
@@ -49,18 +49,29 @@ impl Work {
     /// The handle by which its station knows it.
     pub(super) fn handle(&self, key: u64) -> Handle {
         let Query { origin, request, level, .. } = self.query;
-        Handle { key, origin, request, level, kind: kind(&self.query) }
+        Handle { key, origin, request, level, kind: batch_kind(&self.query) }
     }
 
+    /// Whether it waits for a gap between other queries.
     pub(super) fn is_offline(&self) -> bool {
         self.query.level == LEVEL_OFFLINE
+    }
+
+    /// Whether it belongs to this request.
+    pub(super) fn is_of(&self, origin: u64, request: u64) -> bool {
+        (self.query.origin, self.query.request) == (origin, request)
+    }
+
+    /// Its deadline, not before the zero of the agent's clock.
+    pub(super) fn deadline(&self) -> Moment {
+        Moment::from_nanos(u64::try_from(self.deadline_ns).unwrap_or(0))
     }
 }
 
 /// What a query's batch has in common: names, datatypes and shapes of the inputs' rows, in whatever order they came, and
 /// whose it is if its sender is kept apart. Should two kinds have one number, their batch does not fit together, and its
 /// members run alone.
-fn kind(query: &Query) -> u64 {
+fn batch_kind(query: &Query) -> u64 {
     let one = |input: &Tensor| {
         let mut hasher = DefaultHasher::new();
         (&input.name, input.datatype, input.shape.get(1..)).hash(&mut hasher);

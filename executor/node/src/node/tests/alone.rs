@@ -2,7 +2,7 @@
 
 use super::world::*;
 use super::*;
-use crate::node::suspects::APART_NS;
+use crate::node::gateway::APART_NS;
 use crate::replica_event::BatchFault;
 use crate::tensor::Datatype;
 

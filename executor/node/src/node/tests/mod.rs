@@ -1,12 +1,12 @@
+use super::fleet::REPAIR_NS;
 use super::replica::Replica;
 use super::request::{Answer, Terms};
-use super::state::REPAIR_NS;
 use super::*;
 use crate::layout::{lay_out, tests::chain};
 use crate::replica_event::ReplicaEvent;
 use crate::tensor::{Datatype, Tensor};
 use crate::trace::Span;
-use crate::wire::Announced;
+use crate::wire::{Announced, Message};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use super::*;
-use crate::node::peers::SILENCE_NS_MAX;
+use crate::node::fleet::peers::SILENCE_NS_MAX;
 use apportion_protocol::v1;
 use std::sync::mpsc::Receiver;
 
@@ -62,9 +62,15 @@ fn an_agents_own_pause_loses_nobody() {
     world.pass(20_000 * MS);
     world.resume(1);
     world.pass(100 * MS);
-    assert!(world.nodes[&1].peers.connected().count() == 2 && world.nodes[&1].peers.newly_silent(world.now_ns).is_empty());
+    assert!(
+        world.nodes[&1].traffic.fleet.peers().connected().count() == 2
+            && world.nodes[&1].traffic.fleet.peers().newly_silent(world.now_ns).is_empty()
+    );
     world.pass(SILENCE_NS_MAX);
-    assert!([2, 3].iter().all(|other| world.nodes[other].peers.connected().count() == 2), "and it is heard again");
+    assert!(
+        [2, 3].iter().all(|other| world.nodes[other].traffic.fleet.peers().connected().count() == 2),
+        "and it is heard again"
+    );
 }
 
 #[test]
@@ -72,9 +78,12 @@ fn agents_that_lost_each_other_reconnect() {
     let mut world = served();
     world.is_cut = true;
     world.pass(2 * SILENCE_NS_MAX);
-    assert!(world.nodes.values().all(|node| node.peers.connected().count() == 0 && node.peers.listeners().count() == 2));
+    assert!(
+        world.nodes.values().all(|node| node.traffic.fleet.peers().connected().count() == 0
+            && node.traffic.fleet.peers().listeners().count() == 2)
+    );
     world.is_cut = false;
     world.pass(SILENCE_NS_MAX);
-    assert!(world.nodes.values().all(|node| node.peers.connected().count() == 2));
+    assert!(world.nodes.values().all(|node| node.traffic.fleet.peers().connected().count() == 2));
     assert_eq!(failures(ask(&mut world, 300)).len(), 0);
 }

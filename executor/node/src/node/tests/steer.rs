@@ -200,7 +200,9 @@ proptest! {
     /// Whatever the load does and whenever targets come, each request is answered, and in the end exactly what is called
     /// for is loaded.
     #[test]
-    fn nothing_is_lost_whatever_comes_and_goes(phases in prop::collection::vec((0_u64..400, 200_u64..20_000, any::<bool>()), 1..5)) {
+    fn nothing_is_lost_whatever_comes_and_goes(
+        phases in prop::collection::vec((0_u64..400, 200_u64..20_000, any::<bool>()), 1..5),
+    ) {
         let mut world = world(&descending(1));
         let mut answers = Vec::new();
         let mut generation = 1;

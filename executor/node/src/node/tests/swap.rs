@@ -114,18 +114,19 @@ fn requests_before_the_first_ready_replica_are_refused() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    /// Any plans, one after the other, on four full devices, each before or after the last is complete: no request fails,
-    /// no device holds two, and in the end the last plan is there.
+    /// Any plans come one after the other to four full devices, each before or after the last is complete. No request
+    /// fails, no device holds two, and in the end the last plan is there.
     #[test]
     fn no_sequence_of_plans_fails_a_request(
         plans in proptest::collection::vec((Just(vec![1_u64, 2, 3, 4]).prop_shuffle(), 1_usize..4, 200_u64..3_000), 2..6),
     ) {
         let edges = [(true, 0, 1)];
         let place = |generation: u64, agents: &[u64], of_first: usize| {
-            let numbered: Vec<(u64, u64)> = (1_u64..).zip(agents).map(|(n, agent)| (100 * generation + n, *agent)).collect();
+            let numbered = (1_u64..).zip(agents).map(|(n, agent)| (100 * generation + n, *agent));
+            let numbered: Vec<(u64, u64)> = numbered.collect();
             let (one, two) = numbered.split_at(of_first);
-            let mut plan =
-                full(target(generation, "ab", &edges, &[(10 * generation, 0, 4, 1, one), (10 * generation + 1, 1, 4, 1, two)]));
+            let crews = [(10 * generation, 0, 4, 1, one), (10 * generation + 1, 1, 4, 1, two)];
+            let mut plan = full(target(generation, "ab", &edges, &crews));
             plan.pipelines[0].slo_ns = 1_000 * MS;
             plan
         };
