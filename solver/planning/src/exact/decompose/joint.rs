@@ -1,4 +1,4 @@
-//! Which plans and bounds of a joint problem are known while its pipelines are solved one by one?
+//! What is a joint problem, and which plans and bounds are known while its pipelines are solved one by one?
 
 use super::master::{Combination, Master, Shared};
 use super::sub::{Column, Subproblem};
@@ -16,7 +16,7 @@ pub(super) const FINISH_MAX: usize = 900;
 /// Gap of the last combination of columns when the time is up.
 const LATE_GAP: f64 = 1e-2;
 
-/// A joint problem, taken apart.
+/// A joint problem, taken apart. It does not change during the search.
 pub(super) struct JointProblem<'a> {
     pub problem: &'a Problem,
     pub space: &'a Space,
@@ -26,14 +26,22 @@ pub(super) struct JointProblem<'a> {
     pub second: Option<Goal>,
     pub gap: f64,
     pub limits: &'a Limits,
+    /// By pipeline.
     pub subs: Vec<Subproblem>,
+    /// The devices and the budget that the pipelines share.
+    pub shared: Shared,
+    /// Most columns of a whole formulation that closes the gap.
+    pub finish_max: usize,
+}
+
+/// The known plans and bounds of a joint problem. They grow during the search.
+pub(super) struct Known {
+    /// The known plans of each pipeline.
     pub master: Master,
     /// No joint plan costs less.
     pub bound: f64,
     /// Every proven bound, by pipeline.
     pub cuts: Vec<Vec<PriceBound>>,
-    /// Most columns of a whole formulation that closes the gap.
-    pub finish_max: usize,
 }
 
 /// A proven bound of one pipeline at given prices of devices.
@@ -97,59 +105,15 @@ impl<'a> JointProblem<'a> {
             budget: problem.objective.budget_per_hour,
             split,
         };
-        let pipelines = subs.len();
-        let master = Master::new(shared, pipelines);
-        let cuts = vec![Vec::new(); pipelines];
-        Some(Self {
-            problem,
-            space,
-            goal,
-            second,
-            gap,
-            limits,
-            subs,
-            master,
-            bound: f64::NEG_INFINITY,
-            cuts,
-            finish_max: FINISH_MAX,
-        })
+        Some(Self { problem, space, goal, second, gap, limits, subs, shared, finish_max: FINISH_MAX })
     }
 
     /// Reports the best plan and the bound to the listener of `progress`.
-    pub(super) fn report_progress(&self, progress: &Limits, best: Option<&JointPlan>) {
+    pub(super) fn report_progress(&self, progress: &Limits, known: &Known, best: Option<&JointPlan>) {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         if let Some(ReportedGoal { name, factor }) = goal.reported() {
-            progress.report_progress(name, best.map_or(f64::NAN, |b| factor * b.value), factor * self.bound);
+            progress.report_progress(name, best.map_or(f64::NAN, |b| factor * b.value), factor * known.bound);
         }
-    }
-
-    /// The best combination of the known columns.
-    pub(super) fn best_combination(&self) -> Option<JointPlan> {
-        let finishing = self.limits.for_finishing();
-        let (gap, limits) =
-            if self.limits.exceeded() { (LATE_GAP.max(self.gap), &finishing) } else { (0.1 * self.gap, self.limits) };
-        let Combination { chosen, value } = self.master.combine(gap, limits)?;
-        let columns = chosen.iter().zip(&self.master.columns).map(|(&c, known)| known[c].clone()).collect();
-        Some(JointPlan { columns, value })
-    }
-
-    /// The joint plan of these columns; `None` if they do not fit together.
-    pub(super) fn joined(&self, columns: Vec<Column>) -> Option<JointPlan> {
-        let devices = self.master.shared.fits(&columns.iter().collect::<Vec<_>>())?;
-        let value = devices + columns.iter().map(|c| c.goal).sum::<f64>();
-        Some(JointPlan { columns, value })
-    }
-
-    /// Whether no plan is better by more than the gap.
-    pub(super) fn is_proven(&self, whole: &JointPlan) -> bool {
-        whole.value - self.bound <= self.gap * whole.value.abs() + 1e-9
-    }
-
-    /// The result of the stage. A proven plan has no reason to have stopped.
-    pub(super) fn to_result(&self, whole: JointPlan, stopped: Option<StopReason>) -> StageResult {
-        let stopped = stopped.filter(|_| !self.is_proven(&whole));
-        let choice = Choice { groups: whole.columns.into_iter().map(|c| c.groups).collect() };
-        StageResult::Found { choice, value: whole.value, bound: self.bound.min(whole.value), stopped }
     }
 
     /// A choice of the whole formulation, by pipeline.
@@ -159,5 +123,43 @@ impl<'a> JointProblem<'a> {
             Column { groups: groups.clone(), goal: 0.0, devices }
         };
         JointPlan { columns: self.subs.iter().zip(&choice.groups).map(column).collect(), value }
+    }
+
+    /// The joint plan of these columns; `None` if they do not fit together.
+    pub(super) fn join(&self, columns: Vec<Column>) -> Option<JointPlan> {
+        let devices = self.shared.fits(&columns.iter().collect::<Vec<_>>())?;
+        let value = devices + columns.iter().map(|c| c.goal).sum::<f64>();
+        Some(JointPlan { columns, value })
+    }
+}
+
+impl Known {
+    /// Nothing is known.
+    pub(super) fn new(joint: &JointProblem<'_>) -> Self {
+        let pipelines = joint.subs.len();
+        let master = Master::new(joint.shared.clone(), pipelines);
+        Self { master, bound: f64::NEG_INFINITY, cuts: vec![Vec::new(); pipelines] }
+    }
+
+    /// The best combination of the known columns.
+    pub(super) fn best_combination(&self, joint: &JointProblem<'_>) -> Option<JointPlan> {
+        let finishing = joint.limits.for_finishing();
+        let (gap, limits) =
+            if joint.limits.exceeded() { (LATE_GAP.max(joint.gap), &finishing) } else { (0.1 * joint.gap, joint.limits) };
+        let Combination { chosen, value } = self.master.combine(gap, limits)?;
+        let columns = chosen.iter().zip(&self.master.columns).map(|(&c, known)| known[c].clone()).collect();
+        Some(JointPlan { columns, value })
+    }
+
+    /// Whether no plan is better by more than the gap.
+    pub(super) fn is_proven(&self, whole: &JointPlan, gap: f64) -> bool {
+        whole.value - self.bound <= gap * whole.value.abs() + 1e-9
+    }
+
+    /// The result of the stage. A proven plan has no reason to have stopped.
+    pub(super) fn to_result(&self, whole: JointPlan, gap: f64, stopped: Option<StopReason>) -> StageResult {
+        let stopped = stopped.filter(|_| !self.is_proven(&whole, gap));
+        let choice = Choice { groups: whole.columns.into_iter().map(|c| c.groups).collect() };
+        StageResult::Found { choice, value: whole.value, bound: self.bound.min(whole.value), stopped }
     }
 }

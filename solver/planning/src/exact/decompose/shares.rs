@@ -6,7 +6,7 @@
 //! that division are exact, it is a best plan. So the points of the optimistic division are solved exactly. The bounds fall
 //! there, and to the left of them, because `v_g` is monotone. The devices are divided again, until both bounds meet.
 
-use super::joint::{JointPlan, JointProblem, PriceBound};
+use super::joint::{JointPlan, JointProblem, Known, PriceBound};
 use super::knapsack::Division;
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
@@ -101,7 +101,7 @@ fn equal_devices(joint: &JointProblem<'_>) -> Option<EqualDevices> {
     let alike = |sub: &Subproblem| {
         sub.part().groups[0].hardware == hardware && enumerate::devices_if_applicable(&sub.problem, &sub.space).is_some()
     };
-    let most = joint.master.shared.most[hardware.get()];
+    let most = joint.shared.most[hardware.get()];
     let pairs = most * most * joint.subs.len() as f64;
     if pairs.is_nan() || pairs > DIVIDED_MAX {
         return None;
@@ -111,15 +111,14 @@ fn equal_devices(joint: &JointProblem<'_>) -> Option<EqualDevices> {
 
 /// Divides equal devices until the division is proven or the limits are exceeded. Raises the joint bound. `None` if devices
 /// are not equal, or if no plan was found.
-pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> Option<JointPlan> {
+pub(super) fn refine(joint: &JointProblem<'_>, known: &mut Known, best: Option<&JointPlan>) -> Option<JointPlan> {
     let equal = equal_devices(joint)?;
     let EqualDevices { hardware, count: devices } = equal;
     let mut curves = Vec::with_capacity(joint.subs.len());
-    for (sub, cuts) in joint.subs.iter().zip(&joint.cuts) {
+    for (sub, cuts) in joint.subs.iter().zip(&known.cuts) {
         curves.push(ValueCurve::new(sub, equal, cuts, &joint.limits.for_finishing())?);
     }
-    let known = joint.master.columns.iter().zip(&mut curves);
-    for (columns, curve) in known {
+    for (columns, curve) in known.master.columns.iter().zip(&mut curves) {
         columns.iter().for_each(|c| curve.record_plan(c, c.devices[hardware] as usize));
     }
     if let Some(best) = best {
@@ -130,10 +129,10 @@ pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> 
         let optimistic = Division::new(&above, devices);
         let worth: Vec<Vec<f64>> = curves.iter().map(ValueCurve::worth).collect();
         let most = Division::new(&worth, devices).worth[devices];
-        joint.bound = joint.bound.max(-optimistic.worth[devices]);
-        tracing::debug!(round, most, bound = -joint.bound, "division");
+        known.bound = known.bound.max(-optimistic.worth[devices]);
+        tracing::debug!(round, most, bound = -known.bound, "division");
         let Some(shares) = optimistic.shares_of(devices) else { break };
-        if -joint.bound - most <= joint.gap * most.abs() || joint.limits.exceeded() {
+        if -known.bound - most <= joint.gap * most.abs() || joint.limits.exceeded() {
             break;
         }
         let open: Vec<usize> = (0..shares.len()).filter(|&p| !curves[p].solved[shares[p]]).collect();
@@ -210,7 +209,7 @@ fn best_division(joint: &JointProblem<'_>, curves: &[ValueCurve], equal: EqualDe
         Some(with_fewer_replicas(joint, p, &curves[p], column, hardware))
     };
     let columns: Option<Vec<Column>> = shares.par_iter().enumerate().map(fewest).collect();
-    joint.joined(columns?)
+    joint.join(columns?)
 }
 
 /// A plan of the same value with fewer replicas, if one exists.
