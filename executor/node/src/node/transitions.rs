@@ -19,9 +19,9 @@ impl Node {
         self.swap.renumber_replicas(traffic, &layout);
         traffic.fleet.replace_target(&layout, traffic.site.now_ns());
         traffic.gateway.forget_choosers();
-        self.steering.begin(&layout, traffic);
+        self.steering.follow_target(&layout, traffic);
         follow_layout(traffic, None);
-        self.swap.begin(&traffic.fleet);
+        self.swap.remember_ready_counts(&traffic.fleet);
     }
 
     /// Time has passed.

@@ -132,8 +132,8 @@ impl Fleet {
     /// Says to all peers which replicas here take queries.
     pub fn announce(&mut self, site: &mut Site, replicas: &Replicas) {
         self.announced_ns = site.now_ns();
-        let ready: Vec<Announced> = replicas.ready().map(Replica::announced).collect();
-        let coming: Vec<Coming> = replicas.iter().filter_map(Replica::coming).collect();
+        let ready: Vec<Announced> = replicas.ready().map(Replica::announcement).collect();
+        let coming: Vec<Coming> = replicas.iter().filter_map(Replica::coming_announcement).collect();
         let yielding = replicas.yielding();
         let loads: Vec<(u64, Load)> = replicas.ready().map(|r| (r.id, r.load())).collect();
         let failed: Vec<u64> = replicas.ids(Replica::has_failed);
@@ -148,15 +148,15 @@ impl Fleet {
     /// Makes the routes anew from the replicas that are ready, here and at other agents.
     pub fn reroute(&mut self, site: &Site, replicas: &Replicas) {
         let own = site.agent();
-        let here = replicas.ready().map(|r| (own, r.announced()));
+        let here = replicas.ready().map(|r| (own, r.announcement()));
         // An agent that is not in the target keeps its connection, for the requests that it has sent, but gets nothing new.
         let usable = |agent: u64| agent != own && self.layout.agents.contains_key(&agent);
         let connected = self.peers.connected().filter(|(agent, _)| usable(*agent));
         let there = connected.flat_map(|(agent, announced)| announced.ready.iter().map(move |r| (agent, r.clone())));
         self.routes.set(site.now_ns(), here.chain(there));
         // Queries without another replica go to one that drains here: it still serves the queries that it is given.
-        for draining in replicas.iter().filter(|r| r.is_up() && !r.takes()) {
-            self.routes.add_last(own, draining.announced());
+        for draining in replicas.iter().filter(|r| r.is_up() && !r.takes_queries()) {
+            self.routes.add_last(own, draining.announcement());
         }
         self.changed_ns = site.now_ns();
     }
@@ -167,7 +167,7 @@ impl Fleet {
         let Some(of) = self.pipeline(pipeline) else { return false };
         let Some(at) = of.position(task) else { return false };
         let is_loading = |id: u64| {
-            let here = replicas.get(id).is_some_and(|r| r.coming().is_some());
+            let here = replicas.get(id).is_some_and(|r| r.coming_announcement().is_some());
             here || self.peers.connected().any(|(_, announced)| announced.coming.iter().any(|c| c.replica == id))
         };
         let Some(lost_ns) = self.routes.lost_ns(pipeline, task) else { return false };
@@ -179,7 +179,7 @@ impl Fleet {
     /// Whether a replica takes queries, as its agent says.
     pub fn serves(&self, site: &Site, replicas: &Replicas, agent: u64, id: u64) -> bool {
         if agent == site.agent() {
-            return replicas.get(id).is_some_and(Replica::takes);
+            return replicas.get(id).is_some_and(Replica::takes_queries);
         }
         let announced = self.peers.announcement(agent);
         announced.is_some_and(|announced| announced.ready.iter().any(|ready| ready.replica == id))

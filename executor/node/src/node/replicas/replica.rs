@@ -102,19 +102,19 @@ impl Replica {
         self.single_run = None;
         self.is_stale = false;
         if let Some(view) = self.view {
-            self.steer(Moment::ZERO, view);
+            self.apply_view(Moment::ZERO, view);
         }
     }
 
     /// Tells its station the state of the other tasks.
-    pub(crate) fn steer(&mut self, now: Moment, view: View) {
+    pub(crate) fn apply_view(&mut self, now: Moment, view: View) {
         self.view = Some(view);
         self.station.handle(now, Input::Steer { view });
         debug_assert!(self.station.poll_output().is_none(), "a station that is told something asks for nothing");
     }
 
     /// Follows a new form of its pipeline. Another batch size or other policies need another station.
-    pub(crate) fn follow(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
+    pub(crate) fn follow_pipeline(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
         self.group_id = group_of(of, self.id).unwrap_or(self.group_id);
         let group = &of.groups[&self.group_id];
         let is_same =
@@ -125,7 +125,7 @@ impl Replica {
         self.of = of.clone();
         self.view = view;
         if let (Some(view), false) = (view, self.is_stale) {
-            self.steer(now, view);
+            self.apply_view(now, view);
         }
     }
 
@@ -136,7 +136,7 @@ impl Replica {
     }
 
     /// The counts of its group's batches at this agent.
-    pub(crate) fn counted<'c>(&self, counts: &'c mut Counts) -> &'c mut Batches {
+    pub(crate) fn group_counts<'c>(&self, counts: &'c mut Counts) -> &'c mut Batches {
         let batches = counts.groups.entry((self.pipeline.clone(), self.group_id)).or_default();
         if batches.labels.pipeline.is_empty() {
             batches.labels = Labels {
@@ -151,7 +151,7 @@ impl Replica {
 
     /// Whether senders may choose it.
     #[must_use]
-    pub fn takes(&self) -> bool {
+    pub fn takes_queries(&self) -> bool {
         self.state == State::Ready
     }
 
@@ -169,7 +169,7 @@ impl Replica {
 
     /// Its announcement while it is not ready yet.
     #[must_use]
-    pub fn coming(&self) -> Option<Coming> {
+    pub fn coming_announcement(&self) -> Option<Coming> {
         let is_blocked = self.state == State::Blocked;
         let is_coming = !self.retired && (is_blocked || self.state == State::Loading);
         is_coming.then_some(Coming { replica: self.id, is_blocked })
@@ -184,7 +184,7 @@ impl Replica {
 
     /// Its announcement to other agents while it takes queries.
     #[must_use]
-    pub fn announced(&self) -> Announced {
+    pub fn announcement(&self) -> Announced {
         Announced {
             replica: self.id,
             group: self.group_id,

@@ -62,7 +62,7 @@ impl Replicas {
 
     /// The replicas that take queries.
     pub fn ready(&self) -> impl Iterator<Item = &Replica> {
-        self.by_id.values().filter(|r| r.takes())
+        self.by_id.values().filter(|r| r.takes_queries())
     }
 
     /// Replicas of the target that wait for room on their device.
@@ -78,7 +78,7 @@ impl Replicas {
 
     /// Whether each of the target's replicas here has come up or failed. Extra replicas do not count.
     pub fn is_target_applied(&self) -> bool {
-        self.by_id.values().all(|r| r.id & EXTRA_BIT > 0 || r.coming().is_none())
+        self.by_id.values().all(|r| r.id & EXTRA_BIT > 0 || r.coming_announcement().is_none())
     }
 
     /// Queries that wait or run here.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 impl Steering {
     /// A target has come: the steering of the last one is over, but for the parts that [`Self::carry_over`] keeps.
-    pub fn begin(&mut self, layout: &Arc<Layout>, traffic: &mut Traffic) {
+    pub fn follow_target(&mut self, layout: &Arc<Layout>, traffic: &mut Traffic) {
         let free = free_shares(layout, |_| true);
         let room = find_room(layout, &free);
         let is_steered = |p: &&String| layout.pipelines[*p].is_steered(room);

@@ -66,7 +66,7 @@ fn apply_views(told: &v1::Steering, traffic: &mut Traffic) {
         if let Some(view) = views.get(replica.group.task) {
             replica.view = Some(*view);
             if !replica.is_stale {
-                replica.steer(now, *view);
+                replica.apply_view(now, *view);
             }
         }
     }

@@ -31,7 +31,7 @@ pub fn follow_layout(traffic: &mut Traffic, only: Option<&str>) {
                     if matches!(replica.state, State::Draining(_)) {
                         replica.state = State::Ready;
                     }
-                    replica.follow(of, view, now);
+                    replica.follow_pipeline(of, view, now);
                     traffic.replace_stale_station(place.id);
                 }
                 None => {

@@ -34,7 +34,7 @@ pub struct Swap {
 
 impl Swap {
     /// A new target has come: remembers how many replicas each task has.
-    pub fn begin(&mut self, fleet: &Fleet) {
+    pub fn remember_ready_counts(&mut self, fleet: &Fleet) {
         self.had.clear();
         self.yields.clear();
         for (name, of) in &fleet.layout().pipelines {
@@ -88,7 +88,7 @@ impl Swap {
             return false;
         }
         let left = ready.iter().filter(|id| **id != replica.id).count();
-        let here = traffic.replicas.iter().filter_map(Replica::coming);
+        let here = traffic.replicas.iter().filter_map(Replica::coming_announcement);
         let there = fleet.peers().connected().flat_map(|(_, announced)| announced.coming.iter().copied());
         let coming: Vec<Coming> = here.chain(there).collect();
         let is_quiet = traffic.site.now_ns() >= fleet.changed_ns() + STALLED_NS;

@@ -63,7 +63,7 @@ fn rows_of_two_widths_are_batched_apart_and_all_served() {
     let (lost, others) = beside(&mut world, |_| Some(row(5, 1.0)));
     assert_eq!(lost, 0);
     assert!(others.iter().all(|o| *o == Ok(vec![5.0])), "{others:?}");
-    let largest = world.batches.iter().map(|b| b.2).max();
+    let largest = world.batches.iter().map(|b| b.size).max();
     assert!(largest > Some(1), "those of one width share batches");
 }
 
@@ -109,7 +109,7 @@ fn a_suspect_shares_batches_again_after_a_while() {
         let answers: Vec<_> = (1..).zip(inputs).map(|(s, input)| world.ask_for(1, "p", input, of(s))).collect();
         world.pass(200 * MS);
         let fine: Vec<bool> = answers.iter().map(|a| outcome(a).is_ok()).collect();
-        (fine, world.batches.iter().map(|b| b.2).collect::<Vec<_>>())
+        (fine, world.batches.iter().map(|b| b.size).collect::<Vec<_>>())
     };
     assert_eq!(pair(&mut world, 1.0), (vec![true, true], vec![2]));
     assert_eq!(pair(&mut world, -1.0), (vec![true, false], vec![2, 1, 1]));
@@ -125,7 +125,7 @@ fn where_nothing_can_be_run_members_are_not_tried_alone() {
     let answers: Vec<_> = (0..4).map(|_| world.ask_for(1, "p", row(3, 1.0), of(1))).collect();
     world.pass(200 * MS);
     assert!(answers.iter().all(|a| outcome(a).is_err_and(|e| e.to_string().contains("the server is away"))));
-    assert_eq!(world.batches.iter().map(|b| b.2).collect::<Vec<_>>(), [4]);
+    assert_eq!(world.batches.iter().map(|b| b.size).collect::<Vec<_>>(), [4]);
 }
 
 #[test]
@@ -138,5 +138,5 @@ fn a_variant_that_fails_on_every_input_makes_no_suspects() {
     world.batches.clear();
     let _served: Vec<_> = (1..=3).map(|sender| world.ask_for(1, "p", row(3, 1.0), of(sender))).collect();
     world.pass(200 * MS);
-    assert_eq!(world.batches.iter().map(|b| b.2).collect::<Vec<_>>(), [3]);
+    assert_eq!(world.batches.iter().map(|b| b.size).collect::<Vec<_>>(), [3]);
 }

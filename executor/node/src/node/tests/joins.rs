@@ -34,7 +34,7 @@ fn a_join_has_the_results_of_both_branches() {
         world.pass(60 * MS);
         assert_eq!(outcome(&answer), Ok(vec![110.0, 220.0, 330.0]), "b takes {b_ms} ms, c {c_ms}");
         assert_eq!(world.unfinished(), [0; 4]);
-        let joined = world.batches.iter().find(|b| b.1 > 3).expect("a batch of the join").0 - begun;
+        let joined = world.batches.iter().find(|b| b.replica > 3).expect("a batch of the join").begun_ns - begun;
         assert!(joined >= 21 * MS, "not before both have ended: {joined}");
     }
 }

@@ -47,12 +47,12 @@ fn no_request_fails_while_an_agent_hangs() {
     world.pass(200 * MS);
     let late = |a: &Answer| matches!(a, Answer::Done { late: true, .. });
     assert_eq!(lost.into_iter().map(|a| a.try_recv().expect("answered")).filter(late).count(), 0, "nothing goes there");
-    assert!(world.batches[begun..].iter().all(|(_, replica, _)| *replica != 2));
+    assert!(world.batches[begun..].iter().all(|b| b.replica != 2));
     world.resume(2);
     world.pass(SILENCE_NS_MAX);
     let begun = world.batches.len();
     assert_eq!(failures(ask(&mut world, 500)).len(), 0);
-    assert!(world.batches[begun..].iter().any(|(_, replica, _)| *replica == 2), "it serves again");
+    assert!(world.batches[begun..].iter().any(|b| b.replica == 2), "it serves again");
 }
 
 #[test]

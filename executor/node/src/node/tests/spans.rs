@@ -79,7 +79,7 @@ fn the_span_of_a_hop_to_a_lost_agent_fails() {
     world.trace = Some(TRACE);
     let answer = world.ask(1, "p", &[3.0]);
     world.pass(2 * MS);
-    let to = world.batches.last().expect("it runs at `b`").1;
+    let to = world.batches.last().expect("it runs at `b`").replica;
     world.lose(to);
     world.pass(20 * MS);
     assert_eq!(outcome(&answer), Ok(vec![3.0]));

@@ -25,7 +25,7 @@ fn load(world: &mut World, ms: u64) -> (Vec<Missed>, usize) {
     for n in 0..ms {
         answers.push(world.ask(1, "p", &[n as f32]));
         world.pass(MS);
-        let ready = world.nodes.values().flat_map(Node::replicas).filter(|r| r.takes()).count();
+        let ready = world.nodes.values().flat_map(Node::replicas).filter(|r| r.takes_queries()).count();
         fewest = fewest.min(ready);
         for loaded in world.loaded.values() {
             assert!(loaded.len() <= 1, "a device has room for one: {loaded:?}");

@@ -102,7 +102,7 @@ fn what_is_needed_decides_which_variants_serve_on_all_agents() {
         let answer = world.ask_on(agent, "p", &[1.0], terms);
         let before = world.batches.len();
         world.pass(200 * MS);
-        let replicas: Vec<u64> = world.batches[before..].iter().map(|b| b.1).collect();
+        let replicas: Vec<u64> = world.batches[before..].iter().map(|b| b.replica).collect();
         match answer.try_recv().expect("an answer") {
             Answer::Done { chosen, late, .. } => {
                 Ok((chosen.map(|c| (c.variants, c.accuracy)).expect("it said what it needs"), late, replicas))

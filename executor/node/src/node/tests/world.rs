@@ -19,6 +19,14 @@ const ANNOUNCE_NS: u64 = 1_000 * MS;
 /// What a batch of a task makes of its inputs.
 pub type Runs = fn(&str, &[Tensor]) -> Vec<Tensor>;
 
+/// A batch that has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    pub begun_ns: u64,
+    pub replica: u64,
+    pub size: usize,
+}
+
 pub struct World {
     pub now_ns: u64,
     pub nodes: BTreeMap<u64, Node>,
@@ -26,8 +34,8 @@ pub struct World {
     agenda: BTreeMap<(u64, u64), (u64, Event)>,
     sequence: u64,
     runs: Runs,
-    /// Every batch: when it started, its replica, its size.
-    pub batches: Vec<(u64, u64, usize)>,
+    /// Every batch, in the order in which they started.
+    pub batches: Vec<Started>,
     /// Replicas that are loaded, by agent.
     pub loaded: BTreeMap<u64, BTreeSet<u64>>,
     /// How much longer than profiled a batch takes where so many replicas are loaded.
@@ -219,7 +227,7 @@ impl World {
             }
             Action::Run(replica, inputs, hold) => {
                 let rows = inputs[0].rows();
-                self.batches.push((self.now_ns, replica, rows));
+                self.batches.push(Started { begun_ns: self.now_ns, replica, size: rows });
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
                 let result = (self.fails)(&inputs).map_or_else(|| Ok((self.runs)(&of.task().name, &inputs)), Err);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));

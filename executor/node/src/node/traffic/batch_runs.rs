@@ -108,7 +108,7 @@ impl BatchRuns {
                         continue;
                     }
                     let work = replica.works.remove(&query.key).expect("it waited");
-                    *replica.counted(tallies.counts()).drops.entry(reason.name()).or_default() += 1;
+                    *replica.group_counts(tallies.counts()).drops.entry(reason.name()).or_default() += 1;
                     return Some(DroppedWork { work, reason });
                 }
                 Output::ServerGone { .. } => {}
@@ -123,7 +123,7 @@ impl BatchRuns {
         let keys: Vec<u64> = replica.batch_members().map(|member| member.key).collect();
         let hold = Duration::from_nanos(replica.group.latency_ns(keys.len()));
         let members: Vec<&Work> = keys.iter().map(|k| &replica.works[k]).collect();
-        let counts = replica.counted(tallies.counts());
+        let counts = replica.group_counts(tallies.counts());
         counts.batches += 1;
         counts.queries += members.len() as u64;
         counts.waited_ns += members.iter().filter(|w| !w.is_offline()).map(|w| now_ns - w.arrived_ns).sum::<u64>();
@@ -154,7 +154,7 @@ impl BatchRuns {
         let size = members.len();
         let wait = Duration::from_nanos(replica.station.batch_wait(0).as_nanos() / (size as u64).max(1));
         let batch = Batch { size, begun_ns: replica.begun_ns, execution: took, wait };
-        let counts = replica.counted(tallies.counts());
+        let counts = replica.group_counts(tallies.counts());
         counts.busy_ns += took_ns;
         counts.failed += u64::from(outcome == BatchOutcome::Failed);
         counts.sizes.entry(size).or_default().add(1, took_ns);

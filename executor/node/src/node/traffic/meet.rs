@@ -136,7 +136,7 @@ impl Traffic {
     fn release(&mut self, of: &Pipeline, number: u64) {
         let released = self.joins.release(number, of, self.site.now_ns());
         let (mut work, chosen) = (released.work, released.replica);
-        let is_up = self.replicas.get(chosen).is_some_and(|r| r.takes() && r.task().name == work.query.task);
+        let is_up = self.replicas.get(chosen).is_some_and(|r| r.takes_queries() && r.task().name == work.query.task);
         if work.query.behind_ns == 0 && is_up {
             work.query.replica = chosen;
             return self.accept_query(work);

@@ -37,7 +37,7 @@ impl Traffic {
         tracing::debug!(replica = id, task, variant, members, why = fault.why, "a batch has failed: its members run alone");
         replica.single_run = Some(single_run);
         replica.measure_failed(took.as_nanos() as u64);
-        let counts = replica.counted(self.tallies.counts());
+        let counts = replica.group_counts(self.tallies.counts());
         counts.failed += 1;
         counts.busy_ns += took.as_nanos() as u64;
         self.run_next_single(id);
@@ -60,7 +60,7 @@ impl Traffic {
             single_run.begin(member);
             replica.begun_ns = self.site.now_ns();
             let hold = Duration::from_nanos(replica.group.latency_ns(1));
-            replica.counted(self.tallies.counts()).alone += 1;
+            replica.group_counts(self.tallies.counts()).alone += 1;
             return self.site.push(Action::Run(id, inputs, hold));
         }
     }
@@ -70,7 +70,7 @@ impl Traffic {
         let now = self.site.now();
         let Some(replica) = self.replicas.get_mut(id) else { return };
         replica.measure_failed(took.as_nanos() as u64);
-        replica.counted(self.tallies.counts()).busy_ns += took.as_nanos() as u64;
+        replica.group_counts(self.tallies.counts()).busy_ns += took.as_nanos() as u64;
         let Some(single_run) = &mut replica.single_run else { return };
         let Some(member) = single_run.end_current() else { return };
         match result.and_then(|outputs| Made::of(outputs, 1)) {

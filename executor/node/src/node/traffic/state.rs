@@ -25,7 +25,7 @@ pub struct Traffic {
     /// Everything that is counted.
     pub tallies: Tallies,
     /// Requests whose queries are not wanted any more.
-    pub cancelled: Cancelled,
+    pub(super) cancelled: Cancelled,
     /// Stations that may start a batch.
     pub(super) batch_runs: BatchRuns,
     /// Queries that wait for others.
