@@ -6,6 +6,7 @@
 
 pub mod booleans;
 pub mod errors;
+pub mod names;
 pub mod prose;
 pub mod repeats;
 pub mod shape;
