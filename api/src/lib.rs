@@ -17,5 +17,5 @@ mod restore;
 mod serve;
 pub mod store;
 
-pub use restore::{RestoreError, Restored, finish_restore};
-pub use serve::{Config, Running, ServeError, serve};
+pub use restore::{RestoreError, RestoreResult, finish_restore};
+pub use serve::{RunningService, ServeError, ServiceConfig, serve};

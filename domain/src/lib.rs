@@ -5,7 +5,7 @@
 //! policies.
 //!
 //! Units are last in the name of a field: `_ms` is milliseconds, `_qps` queries per second, `_mib` mebibytes. `_per_hour`
-//! is an amount of the currency of `price_per_hour` per hour. The event clock, [`Moment`] and [`Span`], counts whole
+//! is an amount of the currency of `price_per_hour` per hour. The event clock, [`Moment`] and [`TimeSpan`], counts whole
 //! nanoseconds.
 //!
 //! The commonest addition is a field of a pipeline. Add it to the struct in [`pipeline`] with its default and range. Check
@@ -34,8 +34,9 @@ pub use hardware::{Hardware, Share};
 pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
 pub use invalid::{Invalid, Invalids};
 pub use outcome::{
-    Alternative, AlternativeKind, Answer, Binding, Change, Consequence, Constraint, Decision, Explanation, ObjectiveStep,
-    ObjectiveValue, PlanOutcome, PlanStatus, PlanningReport, Price, Relaxation, Round, Shortfall, StopReason,
+    Alternative, AlternativeKind, Binding, Change, CheckRound, Consequence, Constraint, Decision, Explanation,
+    ObjectiveStep, ObjectiveValue, PlanOutcome, PlanStatus, PlannerAnswer, PlanningReport, Price, Relaxation, Shortfall,
+    StopReason,
 };
 pub use pipeline::{AccuracyModel, Edge, Partial, PathAccuracy, Pipeline, PipelineDraft, Route, Task, TaskKind};
 pub use plan::{
@@ -48,6 +49,6 @@ pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
 pub use slack::SLACK;
-pub use trace::Trace;
-pub use units::{Moment, Span};
+pub use trace::ArrivalTrace;
+pub use units::{Moment, TimeSpan};
 pub use variant::{FanoutCounts, Variant};

@@ -275,12 +275,12 @@ pub struct Explanation {
 }
 
 /// The answer of a planner of pipelines.
-pub type PlanOutcome = Answer<Plan>;
+pub type PlanOutcome = PlannerAnswer<Plan>;
 
 /// The answer of a planner with plans of type `P`.
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer<P> {
+pub enum PlannerAnswer<P> {
     /// Proven within the requested gap: no plan is better.
     Optimal(P),
     /// Valid, but not proven best.
@@ -302,7 +302,7 @@ pub enum Answer<P> {
     },
 }
 
-impl<P> Answer<P> {
+impl<P> PlannerAnswer<P> {
     /// The plan, if there is one.
     #[must_use]
     pub fn plan(&self) -> Option<&P> {
@@ -346,7 +346,7 @@ impl<P> Answer<P> {
 
 /// One round of the check loop: solve, replay, tighten.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Round {
+pub struct CheckRound {
     /// Counted from 1.
     pub round: u32,
     /// Headroom of this round by `pipeline/task`, at least 1.
@@ -374,7 +374,7 @@ pub struct PlanningReport {
     /// Time of the run in seconds, by the caller's clock.
     pub seconds: f64,
     /// Rounds of the check loop; empty without a trace.
-    pub rounds: Vec<Round>,
+    pub rounds: Vec<CheckRound>,
     /// Why the plan is as it is.
     pub explanation: Explanation,
     /// The estimate of the plan; `None` without a plan.

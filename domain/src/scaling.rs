@@ -1,6 +1,6 @@
 //! How many replicas of each variant of each application run? INFaaS's scaling problem (section 4.2.1).
 
-use crate::{Answer, SLACK};
+use crate::{PlannerAnswer, SLACK};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One variant of one application.
@@ -85,7 +85,7 @@ pub struct ScalingChange {
 }
 
 /// The answer of a planner to a scaling problem.
-pub type ScalingOutcome = Answer<ScalingPlan>;
+pub type ScalingOutcome = PlannerAnswer<ScalingPlan>;
 
 impl ScalingVariant {
     /// Cost of `delta` more replicas (INFaaS section 4.2.1, the unnumbered objective): `C (delta + lambda T_load max(delta,

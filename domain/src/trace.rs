@@ -4,7 +4,7 @@ use crate::{Invalid, Moment};
 
 /// Load over time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Trace {
+pub enum ArrivalTrace {
     /// The moment of each query, in order.
     Arrivals(Vec<Moment>),
     /// `(second, queries per second)`, by increasing second. A second that is not listed has no queries. The workload of
@@ -15,7 +15,7 @@ pub enum Trace {
 /// Largest number of rows of a trace.
 pub const TRACE_ROWS_MAX: usize = 200_000_000;
 
-impl Trace {
+impl ArrivalTrace {
     /// A trace of single arrivals.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 /// What others are told instead of where the agent listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Advertised {
+pub struct AdvertisedAddresses {
     /// The host of all addresses without one of their own.
     pub host: Option<String>,
     /// host:port of the gateway.
@@ -20,7 +20,7 @@ pub struct Advertised {
 /// The addresses of an agent that is bound to `http`, `grpc` and `data`: the advertised ones, or else the bound ones. For
 /// an unspecified address such as 0.0.0.0, it is this machine's address towards the control plane `join`.
 #[must_use]
-pub fn reachable(advertised: &Advertised, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
+pub fn reachable(advertised: &AdvertisedAddresses, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
     let of = |own: &Option<String>, bound: SocketAddr| match (own, &advertised.host) {
         (Some(own), _) => own.clone(),
         (None, Some(host)) => with_port(host, bound.port()),
@@ -105,19 +105,19 @@ mod tests {
 
     #[test]
     fn others_are_told_what_is_advertised_or_bound() {
-        let plain = reachable(&Advertised::default(), bound("10.0.0.5"), JOIN);
+        let plain = reachable(&AdvertisedAddresses::default(), bound("10.0.0.5"), JOIN);
         assert_eq!(plain, ["10.0.0.5:8000", "10.0.0.5:8001", "10.0.0.5:8002"]);
         let host = Some("gpu1".to_owned());
-        let mixed = Advertised { host, data: Some("192.0.2.1:9".into()), ..Advertised::default() };
+        let mixed = AdvertisedAddresses { host, data: Some("192.0.2.1:9".into()), ..AdvertisedAddresses::default() };
         assert_eq!(reachable(&mixed, bound("0.0.0.0"), JOIN), ["gpu1:8000", "gpu1:8001", "192.0.2.1:9"]);
-        let v6 = Advertised { host: Some("2001:db8::1".into()), ..Advertised::default() };
+        let v6 = AdvertisedAddresses { host: Some("2001:db8::1".into()), ..AdvertisedAddresses::default() };
         assert_eq!(reachable(&v6, bound("::"), JOIN)[0], "[2001:db8::1]:8000");
     }
 
     #[test]
     fn who_listens_everywhere_tells_the_address_towards_the_control_plane() {
-        assert_eq!(reachable(&Advertised::default(), bound("0.0.0.0"), JOIN)[2], "127.0.0.1:8002");
-        assert_eq!(reachable(&Advertised::default(), bound("0.0.0.0"), "no URL")[0], "127.0.0.1:8000");
+        assert_eq!(reachable(&AdvertisedAddresses::default(), bound("0.0.0.0"), JOIN)[2], "127.0.0.1:8002");
+        assert_eq!(reachable(&AdvertisedAddresses::default(), bound("0.0.0.0"), "no URL")[0], "127.0.0.1:8000");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// What one device says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct DeviceStatus {
     /// The agent's number of it.
     pub device: u32,
     /// Its own name, which no other device has.
@@ -74,20 +74,20 @@ impl Devices {
 
     /// What each device says now; may take some milliseconds.
     #[must_use]
-    pub fn read_all(&self) -> Vec<Seen> {
+    pub fn read_all(&self) -> Vec<DeviceStatus> {
         let Some(opened) = &self.0 else { return Vec::new() };
         (0..).zip(&opened.names).filter_map(|(device, name)| opened.read(device, name).ok()).collect()
     }
 }
 
 impl Opened {
-    fn read(&self, number: u32, name: &Name) -> Result<Seen, NvmlError> {
+    fn read(&self, number: u32, name: &Name) -> Result<DeviceStatus, NvmlError> {
         let device = match name {
             Name::Index(index) => self.nvml.device_by_index(*index)?,
             Name::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str())?,
         };
         let memory = device.memory_info().ok();
-        Ok(Seen {
+        Ok(DeviceStatus {
             device: number,
             uuid: device.uuid()?,
             memory_used: memory.as_ref().map(|m| m.used),
@@ -125,7 +125,7 @@ mod tests {
         match Devices::open(None, 1) {
             Err(error) => assert!(error.to_string().contains(LIBRARY), "{error}"),
             Ok(devices) => {
-                let is_sane = |s: &Seen| s.memory_used <= s.memory_total && s.utilisation.is_none_or(|u| u <= 1.0);
+                let is_sane = |s: &DeviceStatus| s.memory_used <= s.memory_total && s.utilisation.is_none_or(|u| u <= 1.0);
                 assert!(devices.read_all().iter().all(is_sane), "{:?}", devices.read_all());
             }
         }

@@ -1,7 +1,7 @@
 //! Which options does the command line of `apportion-agent` have?
 
-use apportion_executor::addresses::{Advertised, host, host_and_port};
-use apportion_executor::backend::{Kind, Provider};
+use apportion_executor::addresses::{AdvertisedAddresses, host, host_and_port};
+use apportion_executor::backend::{BackendKind, Provider};
 use apportion_executor::gateway::{REQUESTS_MAX, WAITING_BYTES_MAX};
 use clap::Parser;
 use std::path::PathBuf;
@@ -113,7 +113,7 @@ pub struct Flags {
     /// How batches are run. `onnx`: here. `emulated`: from their profiles without any variant, and answers are zeros.
     /// `remote=http://host:port`: by a server of the Open Inference Protocol that has the variants under their names
     #[arg(long, default_value = "onnx")]
-    pub backend: Way,
+    pub backend: BackendFlag,
     /// Where the backend `onnx` runs variants: `cpu` or `cuda`. With `cuda` the agent's devices are CUDA's by number, and
     /// a variant that cannot run there fails to load
     #[arg(long, default_value = "cpu")]
@@ -154,19 +154,19 @@ pub struct Flags {
 
 /// The values of `--backend`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum BackendFlag {
     Onnx,
     Emulated,
     Remote(String),
 }
 
-impl FromStr for Way {
+impl FromStr for BackendFlag {
     type Err = FlagError;
 
     fn from_str(text: &str) -> Result<Self, FlagError> {
         match text.split_once('=') {
-            None if text == Kind::Local.name() => Ok(Self::Onnx),
-            None if text == Kind::Emulated.name() => Ok(Self::Emulated),
+            None if text == BackendKind::Local.name() => Ok(Self::Onnx),
+            None if text == BackendKind::Emulated.name() => Ok(Self::Emulated),
             Some(("remote", url)) => match tonic::transport::Uri::from_str(url) {
                 Ok(u) if u.scheme_str() == Some("http") && u.host().is_some() && u.query().is_none() => {
                     Ok(Self::Remote(url.into()))
@@ -180,9 +180,9 @@ impl FromStr for Way {
 
 impl Flags {
     /// What others are told.
-    pub fn advertised(&self) -> Advertised {
+    pub fn advertised(&self) -> AdvertisedAddresses {
         let (host, http) = (self.advertise.clone(), self.advertise_http.clone());
-        Advertised { host, http, grpc: self.advertise_grpc.clone(), data: self.advertise_data.clone() }
+        AdvertisedAddresses { host, http, grpc: self.advertise_grpc.clone(), data: self.advertise_data.clone() }
     }
 }
 
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn backends_are_read_and_others_refused() {
-        assert_eq!("onnx".parse(), Ok(Way::Onnx));
-        assert_eq!("emulated".parse(), Ok(Way::Emulated));
-        assert_eq!("remote=http://gpu1:8000".parse(), Ok(Way::Remote("http://gpu1:8000".into())));
+        assert_eq!("onnx".parse(), Ok(BackendFlag::Onnx));
+        assert_eq!("emulated".parse(), Ok(BackendFlag::Emulated));
+        assert_eq!("remote=http://gpu1:8000".parse(), Ok(BackendFlag::Remote("http://gpu1:8000".into())));
         for wrong in ["", "Emulated", "remote", "remote=", "remote=gpu1:8000", "remote=https://gpu1", "emulated=1"] {
-            assert!(wrong.parse::<Way>().expect_err(wrong).to_string().contains("expected"), "{wrong}");
+            assert!(wrong.parse::<BackendFlag>().expect_err(wrong).to_string().contains("expected"), "{wrong}");
         }
     }
 }

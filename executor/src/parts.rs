@@ -54,16 +54,16 @@ pub async fn part<F: Future>(name: &'static str, future: F) -> F::Output {
 /// A call has panicked, with these words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Panicked(pub String);
+pub struct CallPanic(pub String);
 
 /// Calls a function that may panic without harm to the agent.
 ///
 /// # Errors
-/// [`Panicked`] with the words of its panic.
-pub fn contained<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
+/// [`CallPanic`] with the words of its panic.
+pub fn contained<T>(call: impl FnOnce() -> T) -> Result<T, CallPanic> {
     let _restored = Restore::set(&IS_CONTAINED, true);
     catch_unwind(AssertUnwindSafe(call))
-        .map_err(|cause| Panicked(panic_message(&*cause).unwrap_or_else(|| "it did not say why".into())))
+        .map_err(|cause| CallPanic(panic_message(&*cause).unwrap_or_else(|| "it did not say why".into())))
 }
 
 /// From here on, a panic that is not [`contained`] ends the process with [`PANICKED`], after the log has said where it was.
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_contained_panic_is_an_error_with_its_words() {
         assert_eq!(contained(|| 3), Ok(3));
-        assert_eq!(contained(|| panic!("row {}", 7)).map(|()| 0), Err(Panicked("row 7".to_owned())));
+        assert_eq!(contained(|| panic!("row {}", 7)).map(|()| 0), Err(CallPanic("row 7".to_owned())));
         assert!(!IS_CONTAINED.get());
     }
 }

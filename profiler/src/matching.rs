@@ -4,7 +4,7 @@ use crate::labels::Label;
 
 /// One row of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct AnswerRow {
     /// Its class or value.
     pub value: f64,
     /// Its position; empty if the value alone decides.
@@ -26,7 +26,7 @@ struct Pair {
 /// Each label and each row is in one pair at most. The nearest pairs come first; ties are in the order of the labels, then
 /// of the rows. A row that matches no label costs nothing: accuracy is the share of labels that are found.
 #[must_use]
-pub fn count_matches(labels: &[Label], rows: &[Row], within: Option<f64>) -> usize {
+pub fn count_matches(labels: &[Label], rows: &[AnswerRow], within: Option<f64>) -> usize {
     let mut pairs = Vec::new();
     for (l, label) in labels.iter().enumerate() {
         for (r, row) in rows.iter().enumerate() {
@@ -62,8 +62,8 @@ mod tests {
         Label { value, at: vec![x, 0.0] }
     }
 
-    fn row(value: f64, x: f64) -> Row {
-        Row { value, at: vec![x, 0.0] }
+    fn row(value: f64, x: f64) -> AnswerRow {
+        AnswerRow { value, at: vec![x, 0.0] }
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn values_without_positions_are_counted() {
         let labels = [1.0, 1.0, 2.0].map(|value| Label { value, at: vec![] });
-        let rows = [1.0, 2.0, 2.0].map(|value| Row { value, at: vec![] });
+        let rows = [1.0, 2.0, 2.0].map(|value| AnswerRow { value, at: vec![] });
         assert_eq!(count_matches(&labels, &rows, None), 2);
     }
 }

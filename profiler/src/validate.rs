@@ -3,7 +3,7 @@
 use crate::error::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::Label;
-use crate::matching::{Row, count_matches};
+use crate::matching::{AnswerRow, count_matches};
 use crate::rows::{concat, numbers};
 use apportion_domain::FanoutCounts;
 use apportion_executor::backend::Backend;
@@ -17,7 +17,7 @@ const BATCH: usize = 8;
 
 /// A variant of a task, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stage {
+pub struct PathStage {
     /// The task.
     pub task: String,
     /// The variant.
@@ -28,7 +28,7 @@ pub struct Stage {
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredPath {
     /// Its stages, the root first.
-    pub path: Vec<Stage>,
+    pub path: Vec<PathStage>,
     /// Share of the labels that were found.
     pub accuracy: f64,
 }
@@ -215,10 +215,10 @@ impl<'a> Validator<'a> {
             return Err(self.fault(task, variant, detail));
         }
         let (values, places) = (numbers(values), places.map(numbers).unwrap_or_default());
-        let mut rows: Vec<Vec<Row>> = vec![Vec::new(); self.labels.len()];
+        let mut rows: Vec<Vec<AnswerRow>> = vec![Vec::new(); self.labels.len()];
         for (r, &query) in answers.parents.iter().enumerate() {
             let at = if rule.at.is_some() { places[r * dimensions..(r + 1) * dimensions].to_vec() } else { Vec::new() };
-            rows[queries.examples[query]].push(Row { value: values[r], at });
+            rows[queries.examples[query]].push(AnswerRow { value: values[r], at });
         }
         let matched: usize = self.labels.iter().zip(&rows).map(|(l, r)| count_matches(l, r, rule.within)).sum();
         let total: usize = self.labels.iter().map(Vec::len).sum();
@@ -226,10 +226,10 @@ impl<'a> Validator<'a> {
     }
 
     /// The stages of `self.path`.
-    fn stages(&self) -> Vec<Stage> {
+    fn stages(&self) -> Vec<PathStage> {
         let stage = |place: &Place| {
             let task = &self.files.tasks[place.task];
-            Stage { task: task.name.clone(), variant: task.variants[place.variant].name.clone() }
+            PathStage { task: task.name.clone(), variant: task.variants[place.variant].name.clone() }
         };
         self.path.iter().map(stage).collect()
     }

@@ -1,8 +1,8 @@
 //! Scripts of the ingress: each request has one answer, whatever happens to its queries.
 
 use apportion_domain::{Moment, Partial, RequestId};
-use apportion_serving::frontend::{Cause, Frontend, Input, Output};
-use apportion_serving::{CREDIT_ROOT, DropReason, Outcome, split};
+use apportion_serving::frontend::{FailureCause, Frontend, FrontendInput, FrontendOutput};
+use apportion_serving::{CREDIT_ROOT, DropReason, RequestOutcome, split};
 use proptest::prelude::*;
 
 const HALF: u64 = CREDIT_ROOT / 2;
@@ -22,25 +22,25 @@ fn check(mut frontend: Frontend, script: &str) {
         let input = match words[1] {
             "request" => {
                 let (deadline, give_up) = (Moment::from_nanos(number(4)), Moment::from_nanos(number(6)));
-                Input::Request { request: request(), deadline, give_up }
+                FrontendInput::Request { request: request(), deadline, give_up }
             }
-            "sent" => Input::Sent { request: request(), peer: number(4) },
-            "leaf" => Input::Leaf { request: request(), credit: credit() },
-            "dropped" => Input::Dropped { request: request(), credit: credit(), reason: DropReason::QueueFull },
-            "failed" => Input::Failed { request: request() },
-            "lost" => Input::PeerLost { peer: number(2) },
-            "tick" => Input::Tick,
+            "sent" => FrontendInput::Sent { request: request(), peer: number(4) },
+            "leaf" => FrontendInput::Leaf { request: request(), credit: credit() },
+            "dropped" => FrontendInput::Dropped { request: request(), credit: credit(), reason: DropReason::QueueFull },
+            "failed" => FrontendInput::Failed { request: request() },
+            "lost" => FrontendInput::PeerLost { peer: number(2) },
+            "tick" => FrontendInput::Tick,
             other => panic!("no event {other:?}"),
         };
         frontend.handle(Moment::from_nanos(number(0)), input);
         let mut seen = Vec::new();
         while let Some(output) = frontend.poll_output() {
             seen.push(match output {
-                Output::Refuse { request } => format!("refuse {}", request.0),
-                Output::Answer { request, outcome, cause } => {
+                FrontendOutput::Refuse { request } => format!("refuse {}", request.0),
+                FrontendOutput::Answer { request, outcome, cause } => {
                     let cause = match cause {
                         None => String::new(),
-                        Some(Cause::Dropped(reason)) => format!(" {}", reason.name()),
+                        Some(FailureCause::Dropped(reason)) => format!(" {}", reason.name()),
                         Some(cause) => format!(" {cause:?}"),
                     };
                     format!("{} {}{cause}", request.0, outcome.name())
@@ -175,11 +175,11 @@ proptest! {
         credits.rotate_left(turn);
         let mut frontend = Frontend::new(1, Partial::Deny);
         let request = RequestId(1);
-        frontend.handle(Moment::ZERO, Input::Request { request, deadline: Moment::NEVER, give_up: Moment::NEVER });
+        frontend.handle(Moment::ZERO, FrontendInput::Request { request, deadline: Moment::NEVER, give_up: Moment::NEVER });
         let last = credits.len() - 1;
         for (at, &credit) in credits.iter().enumerate() {
-            frontend.handle(Moment::from_nanos(at as u64), Input::Leaf { request, credit });
-            let answer = Output::Answer { request, outcome: Outcome::Ok, cause: None };
+            frontend.handle(Moment::from_nanos(at as u64), FrontendInput::Leaf { request, credit });
+            let answer = FrontendOutput::Answer { request, outcome: RequestOutcome::Ok, cause: None };
             prop_assert_eq!(frontend.poll_output(), (at == last).then_some(answer));
         }
         prop_assert_eq!(frontend.open(), 0);

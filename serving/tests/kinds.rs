@@ -1,9 +1,9 @@
 //! Batches of one kind, where queries of several kinds come. A query's kind is its number divided by 100.
 
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::batcher::Batcher;
-use apportion_serving::replica::{Input, Output};
-use apportion_serving::{Dropper, Priority, Station, View};
+use apportion_serving::replica::{StationInput, StationOutput};
+use apportion_serving::{Dropper, Priority, Station, StationView};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn kind_of(query: &u64) -> u64 {
 }
 
 fn station(batcher: Batcher, dropper: Dropper) -> Station<u64> {
-    let service = vec![Span::from_nanos(SERVICE_NS); batcher.batch_max() as usize];
+    let service = vec![TimeSpan::from_nanos(SERVICE_NS); batcher.batch_max() as usize];
     Station::new(1, batcher, dropper, 1_000).with_service(service)
 }
 
@@ -28,24 +28,24 @@ fn run(mut station: Station<u64>, queries: &[(u64, u64, u64)]) -> Vec<String> {
         let Some(now) = [wake, arrival, ends].into_iter().flatten().min() else { break };
         let input = if ends == Some(now) {
             ends = None;
-            Input::BatchFinished { server: 0 }
+            StationInput::BatchFinished { server: 0 }
         } else if arrival == Some(now) {
             let (_, query, deadline) = queries[next];
             next += 1;
-            Input::Arrive { query, deadline: Moment::from_nanos(deadline) }
+            StationInput::Arrive { query, deadline: Moment::from_nanos(deadline) }
         } else {
-            Input::Tick
+            StationInput::Tick
         };
         station.handle(Moment::from_nanos(now), input);
         while let Some(output) = station.poll_output() {
             match output {
-                Output::StartBatch { server, .. } => {
+                StationOutput::StartBatch { server, .. } => {
                     let members: Vec<u64> = station.batch(server).iter().map(|w| w.query).collect();
                     ends = Some(now + SERVICE_NS);
                     seen.push(format!("{now}: {members:?}"));
                 }
-                Output::Drop { query, reason } => seen.push(format!("{now}: drop {query} {}", reason.name())),
-                Output::ServerGone { .. } => {}
+                StationOutput::Drop { query, reason } => seen.push(format!("{now}: drop {query} {}", reason.name())),
+                StationOutput::ServerGone { .. } => {}
             }
         }
         assert!(seen.len() <= 2 * queries.len(), "it never ends: {seen:?}");
@@ -70,7 +70,7 @@ fn a_next_batch_that_has_its_kind_lets_others_wait() {
 
 #[test]
 fn wait_until_serves_all_kinds_in_time() {
-    let station = || station(Batcher::WaitUntil { batch_max: 3, delay: None, reserve: Span::ZERO }, Dropper::Never);
+    let station = || station(Batcher::WaitUntil { batch_max: 3, delay: None, reserve: TimeSpan::ZERO }, Dropper::Never);
     // Two batches, one after the other, have to end by 100.
     let both = [(0, 100, 100), (1, 200, 100)];
     assert_eq!(run(station().with_kinds(kind_of), &both), ["80: [100]", "90: [200]"]);
@@ -115,7 +115,7 @@ fn batchers() -> impl Strategy<Value = Batcher> {
     prop_oneof![
         most.clone().prop_map(|batch_max| Batcher::AtStart { batch_max }),
         most.clone().prop_map(|batch_max| Batcher::Forming { batch_max }),
-        most.prop_map(|batch_max| Batcher::WaitUntil { batch_max, delay: None, reserve: Span::ZERO }),
+        most.prop_map(|batch_max| Batcher::WaitUntil { batch_max, delay: None, reserve: TimeSpan::ZERO }),
     ]
 }
 
@@ -145,7 +145,7 @@ proptest! {
             let is_sorted = sorted && DROPPERS[at] != Dropper::Window;
             let mut station = if is_sorted { station.by_remaining_time() } else { station };
             let priority = if high { Priority::HighBudgetFirst } else { Priority::LowBudgetFirst };
-            station.handle(Moment::ZERO, Input::Steer { view: View { priority, ..View::default() } });
+            station.handle(Moment::ZERO, StationInput::Steer { view: StationView { priority, ..StationView::default() } });
             assert!(station.poll_output().is_none());
             station
         };

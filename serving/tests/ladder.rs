@@ -2,14 +2,14 @@
 
 use apportion_domain::Moment;
 use apportion_serving::Ladder;
-use apportion_serving::ladder::Step;
+use apportion_serving::ladder::LadderStep;
 
 fn at_ms(ms: u64) -> Moment {
     Moment::from_nanos(ms * 1_000_000)
 }
 
 fn ladder(headroom: f64) -> Ladder {
-    let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
+    let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
     Ladder::new(vec![step(100.0, [2, 1]), step(200.0, [3, 1]), step(400.0, [5, 2])], vec![2, 1], headroom)
 }
 
@@ -55,7 +55,7 @@ fn evenly(ms: u64, qps: u64) -> u32 {
 #[test]
 fn scattered_arrivals_do_not_add_replicas() {
     // Seconds of 180/s and of 20/s in turn: 180 - 3 sqrt(180) = 140 of a Poisson process would be more than its mean is.
-    let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
+    let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
     let of = || Ladder::new(vec![step(110.0, [2, 1]), step(400.0, [5, 2])], vec![2, 1], 1.0);
     let seen = changes(of(), |ms| evenly(ms, if ms / 1000 % 2 == 0 { 180 } else { 20 }), 200_000);
     assert!(seen.iter().all(|(ms, _)| *ms < 60_000), "{seen:?}");
@@ -84,7 +84,7 @@ fn headroom_climbs_earlier_and_high_loads_grow_in_proportion() {
 
 #[test]
 fn low_rates_give_up_planned_replicas_but_never_the_last() {
-    let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
+    let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
     let steps = vec![step(50.0, [1, 1]), step(150.0, [2, 1]), step(400.0, [5, 2])];
     // The plan has [5, 2]; nothing is known for 30 s from the first decision, then 100/s need [2, 1], and none the lowest
     // step.
@@ -104,7 +104,7 @@ fn the_next_plans_ladder_inherits_the_seen_load() {
     // Its plan has [1, 1] and two added; what 300/s need stays. After half a minute the mean of the last minute counts,
     // which falls by 5 each second. A rate is given up for a rate that is lower by a fifth: the kept rate is 150 then, 120,
     // and below 100 from 83 s on at the latest.
-    let step = |rate_qps: f64, replicas: [u32; 2]| Step { rate_qps, replicas: replicas.to_vec() };
+    let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
     let mut next = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![3, 1], 1.0);
     next.inherit(&former);
     assert_eq!(next.decide(at_ms(40_100)), None, "as it is");

@@ -64,6 +64,27 @@ fn add(pair: &mut Pair, waiting: Waiting<u8>, passes: usize) -> Result<(), TestC
     Ok(())
 }
 
+/// A waiting query leaves both. It is searched where its deadline or its arrival says; `got` receives the queue's answer.
+fn remove_one(pair: &mut Pair, of: Waiting<u8>, got: &mut Vec<u8>) -> Result<(), TestCaseError> {
+    let Pair { queue, expected, is_sorted, .. } = pair;
+    let is_sorted = *is_sorted;
+    if is_sorted {
+        queue.remove_due(of.deadline, of.query, got);
+    } else {
+        queue.remove_arrived(of.arrived, of.query, got);
+    }
+    prop_assert!(got.contains(&of.query));
+    let is_it = |w: &Waiting<u8>| w.query == of.query;
+    let near = |w: &Waiting<u8>| if is_sorted { w.deadline == of.deadline } else { w.arrived == of.arrived };
+    // A queue in which older ones were put behind younger ones is searched as a whole.
+    let all = expected.iter().filter(|w| is_it(w)).count();
+    let close = expected.iter().filter(|w| is_it(w) && near(w)).count();
+    prop_assert!(got.len() == close || got.len() == all, "{} of {close} or {all}", got.len());
+    let is_all = got.len() == all;
+    expected.retain(|w| !(is_it(w) && (is_all || near(w))));
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
@@ -111,21 +132,8 @@ proptest! {
                 }
                 Op::RemoveAt(at) => {
                     let Some(&of) = at.checked_rem(expected.len()).and_then(|at| expected.get(at)) else { continue };
-                    if is_sorted {
-                        queue.remove_due(of.deadline, of.query, &mut got);
-                    } else {
-                        queue.remove_arrived(of.arrived, of.query, &mut got);
-                    }
-                    prop_assert!(got.contains(&of.query));
+                    remove_one(&mut pair, of, &mut got)?;
                     wanted.clone_from(&got);
-                    let is_it = |w: &Waiting<u8>| w.query == of.query;
-                    let near = |w: &Waiting<u8>| if is_sorted { w.deadline == of.deadline } else { w.arrived == of.arrived };
-                    // A queue in which older ones were put behind younger ones is searched as a whole.
-                    let all = expected.iter().filter(|w| is_it(w)).count();
-                    let close = expected.iter().filter(|w| is_it(w) && near(w)).count();
-                    prop_assert!(got.len() == close || got.len() == all, "{} of {close} or {all}", got.len());
-                    let is_all = got.len() == all;
-                    expected.retain(|w| !(is_it(w) && (is_all || near(w))));
                 }
             }
             prop_assert_eq!(got, wanted);

@@ -3,7 +3,7 @@
 use apportion_domain::{Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
 use apportion_planning::compare::{Contender, compare};
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,10 +39,10 @@ pipelines:
     }
 }
 
-fn options(planner: Planner, trace: Option<Workload>) -> PlanOptions {
+fn options(planner: Planner, trace: Option<Workload>) -> PlanningOptions {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    PlanOptions { planner, trace, explain: false, ..PlanOptions::new(elapsed) }
+    PlanningOptions { planner, trace, explain: false, ..PlanningOptions::new(elapsed) }
 }
 
 fn solve(problem: &Problem, planner: Planner) -> (PlanOutcome, PlanningReport) {
@@ -185,7 +185,8 @@ fn a_comparison_replays_every_plan_on_the_same_load() {
     let by_name = |name: &str| rows.iter().find(|r| r.contender.name() == name).expect("listed");
     let (checked, unchecked) = (by_name("milp"), by_name("milp-unchecked"));
     assert!(!checked.report.rounds.is_empty() && unchecked.report.rounds.is_empty());
-    let attainment = |r: &apportion_planning::compare::Comparison| r.estimate.as_ref().expect("an estimate").attainment;
+    let attainment =
+        |r: &apportion_planning::compare::PlannerComparison| r.estimate.as_ref().expect("an estimate").attainment;
     assert!(attainment(checked) >= attainment(unchecked));
     assert!(checked.holds && by_name("greedy").holds);
     for row in &rows {

@@ -3,7 +3,7 @@
 use apportion_domain::{
     AlternativeKind, Consequence, Constraint, Decision, Explanation, LatencyRule, PlanOutcome, PlanningReport, Problem,
 };
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::PlanFile;
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn solve_by(
     explain: bool,
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
 ) -> (PlanOutcome, PlanningReport) {
-    let options = PlanOptions { gap: 1e-6, explain, ..PlanOptions::new(elapsed) };
+    let options = PlanningOptions { gap: 1e-6, explain, ..PlanningOptions::new(elapsed) };
     plan(problem, &options)
 }
 

@@ -1,8 +1,8 @@
 //! Frontiers: every point is what planning for it alone gives, and no point is worse than a harder one.
 
 use apportion_domain::{HardwareIndex, Mode, PipelineIndex, PlanStatus, Problem};
-use apportion_planning::frontier::{FrontierPoint, NoRange, Origin, Sweep, default_range, frontier, values};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::frontier::{FrontierPoint, NoRange, PointOrigin, Sweep, default_range, frontier, values};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use std::time::Duration;
 const P: PipelineIndex = PipelineIndex(0);
 const GPU: HardwareIndex = HardwareIndex(0);
 
-fn options() -> PlanOptions {
-    PlanOptions { explain: false, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) }
+fn options() -> PlanningOptions {
+    PlanningOptions { explain: false, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) }
 }
 
 fn example(name: &str) -> Problem {
@@ -122,14 +122,14 @@ fn points_share_plans_and_proofs() {
     // between two SLOs at which three replicas are enough there is nothing to search for
     let values: Vec<f64> = (0..33).map(|i| 100.0 + f64::from(i)).collect();
     let points = frontier(&traffic, Sweep::Slo(P), &values, &options(), &|| ()).expect("valid");
-    let solved = points.iter().filter(|p| p.origin == Origin::Solved).count();
+    let solved = points.iter().filter(|p| p.origin == PointOrigin::Solved).count();
     assert_eq!(solved, 2, "both ends");
     assert!(points.iter().all(|p| p.status == PlanStatus::Optimal && p.replicas() == Some(3)));
     agrees_with_planning_alone(&traffic, Sweep::Slo(P), &points[14..18]);
     // nothing can be served at ten times what can: two searches say so
     let values: Vec<f64> = (0..33).map(|i| 20_000.0 + f64::from(i)).collect();
     let points = frontier(&traffic, Sweep::Demand(Some(P)), &values, &options(), &|| ()).expect("valid");
-    assert_eq!(points.iter().filter(|p| p.origin == Origin::Implied).count(), 31);
+    assert_eq!(points.iter().filter(|p| p.origin == PointOrigin::Implied).count(), 31);
     assert!(points.iter().all(|p| p.status == PlanStatus::Infeasible));
 }
 

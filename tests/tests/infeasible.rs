@@ -2,7 +2,7 @@
 //! the change does not.
 
 use apportion_domain::{Constraint, PlanOutcome, Problem, Relaxation, Shortfall};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn read(file: &Value) -> Problem {
 fn solve(file: &Value) -> PlanOutcome {
     let problem = read(file);
     let start = Instant::now();
-    let options = PlanOptions { gap: 1e-6, explain: false, ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, _) = plan(&problem, &options);
     if let Some(plan) = outcome.plan() {
         assert_eq!(apportion_checker::check(&problem, plan), []);

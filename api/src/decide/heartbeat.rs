@@ -21,7 +21,7 @@ pub const PROCESS_SILENCE_MAX: Duration = SILENCE_MAX.saturating_add(BACKOFF_MAX
 
 /// Whether silent agents and processes may be declared lost now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum LossJudgement {
     /// They may.
     Allowed,
     /// Not yet: they may have had no chance to send a heartbeat.
@@ -50,14 +50,14 @@ impl GracePeriod {
     }
 
     /// Notes an observation; its owner calls this before each judgement. A gap since the last call extends the period.
-    pub fn observe(&mut self, at: Instant) -> Judgement {
+    pub fn observe(&mut self, at: Instant) -> LossJudgement {
         let gap = at.saturating_duration_since(self.observed);
         self.has_gap = gap > GAP_MAX;
         if self.has_gap {
             self.until = self.until.max(at + grace_after(gap));
         }
         self.observed = at;
-        if at < self.until { Judgement::Withheld } else { Judgement::Allowed }
+        if at < self.until { LossJudgement::Withheld } else { LossJudgement::Allowed }
     }
 
     /// Whether this process was suspended before the last observation.
@@ -173,7 +173,7 @@ mod tests {
     /// Observes every 0.25 s from second `from` to second `to`; returns the seconds at which judgement was withheld.
     fn observe_regularly(grace: &mut GracePeriod, begin: Instant, from: f64, to: f64) -> Vec<f64> {
         let turns = (1..).map(|turn| from + 0.25 * f64::from(turn)).take_while(|at| *at <= to);
-        turns.filter(|at| grace.observe(begin + s(*at)) == Judgement::Withheld).collect()
+        turns.filter(|at| grace.observe(begin + s(*at)) == LossJudgement::Withheld).collect()
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
             let mut grace = GracePeriod::none(begin);
             assert!(observe_regularly(&mut grace, begin, 0.0, 10.0).is_empty());
             let woken = 10.0 + gap;
-            let is_withheld = grace.observe(begin + s(woken)) == Judgement::Withheld;
+            let is_withheld = grace.observe(begin + s(woken)) == LossJudgement::Withheld;
             assert_eq!(is_withheld, withheld > 0.0, "a gap of {gap} s");
             assert_eq!(grace.has_gap(), withheld > 0.0);
             let during = observe_regularly(&mut grace, begin, woken, woken + 20.0);

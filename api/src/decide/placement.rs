@@ -34,7 +34,7 @@ pub struct GroupKey {
 
 /// A group with the number of replicas that the plans want.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedGroup {
     /// The group.
     pub key: GroupKey,
     /// Its replicas.
@@ -208,7 +208,7 @@ enum Loaded {
 
 /// Places `wanted` on `devices`. Replicas of `current` on the right devices stay.
 #[must_use]
-pub fn place_replicas(current: &Placement, wanted: &[Wanted], devices: &[Device]) -> PlacementOutcome {
+pub fn place_replicas(current: &Placement, wanted: &[WantedGroup], devices: &[Device]) -> PlacementOutcome {
     let kept = place(current, wanted, devices, Loaded::Stay);
     let has_fractions = wanted.iter().any(|w| w.key.group.share != Share::WHOLE);
     if kept.shortages.is_empty() || !has_fractions {
@@ -219,7 +219,7 @@ pub fn place_replicas(current: &Placement, wanted: &[Wanted], devices: &[Device]
     if packed.missing() < kept.missing() { packed } else { kept }
 }
 
-fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], loaded: Loaded) -> PlacementOutcome {
+fn place(current: &Placement, wanted: &[WantedGroup], devices: &[Device], loaded: Loaded) -> PlacementOutcome {
     let refused = current.refused.clone();
     let mut next = Placement { next_id: current.next_id, groups: Vec::new(), replicas: Vec::new(), refused };
     let mut free: Free = devices.iter().map(|d| (d.slot(), Share::WHOLE.eighths())).collect();
@@ -252,7 +252,7 @@ fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], loaded: Loa
     }
     next.replicas.sort_by_key(|r| r.id);
     next.refused.retain(|r| next.groups.iter().any(|g| g.id == r.group));
-    let shortage = |((want, &placed), group): ((&Wanted, &u32), &PlacedGroup)| {
+    let shortage = |((want, &placed), group): ((&WantedGroup, &u32), &PlacedGroup)| {
         let refused = next.refused.iter().filter(|r| r.group == group.id).count() as u32;
         (placed < want.replicas).then(|| Shortage { key: want.key.clone(), wanted: want.replicas, placed, refused })
     };
@@ -273,7 +273,13 @@ fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
 }
 
 /// The loaded replicas of one group that stay on their devices: the oldest first, as many as are wanted.
-fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], free: &mut Free) -> Vec<PlacedReplica> {
+fn keep_loaded(
+    current: &Placement,
+    id: u64,
+    want: &WantedGroup,
+    devices: &[Device],
+    free: &mut Free,
+) -> Vec<PlacedReplica> {
     let eighths = want.key.group.share.eighths();
     let mut kept = Vec::new();
     for replica in current.replicas.iter().filter(|r| r.group == id) {
@@ -291,7 +297,7 @@ fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], 
 /// The device for one more replica: the fullest device with room, so that fractions pack. Of several, one with nothing to
 /// unload comes first, then the agent with the fewest replicas of this group, then the agent with the fewest replicas.
 fn choose_device(
-    want: &Wanted,
+    want: &WantedGroup,
     group: u64,
     next: &Placement,
     devices: &[Device],
@@ -320,8 +326,8 @@ mod tests {
         GroupKey { pipeline: "p".into(), group, digest: String::new() }
     }
 
-    fn want(variant: &str, replicas: u32) -> Wanted {
-        Wanted { key: key(variant, Share::WHOLE), replicas }
+    fn want(variant: &str, replicas: u32) -> WantedGroup {
+        WantedGroup { key: key(variant, Share::WHOLE), replicas }
     }
 
     fn devices(list: &[(u64, u32)]) -> Vec<Device> {
@@ -438,7 +444,7 @@ mod tests {
     #[test]
     fn scattered_fractions_are_packed_for_a_whole_device() {
         let fleet = devices(&[(1, 1), (2, 1)]);
-        let half = Wanted { key: key("half", Share::new(0.5).expect("a share")), replicas: 2 };
+        let half = WantedGroup { key: key("half", Share::new(0.5).expect("a share")), replicas: 2 };
         let scattered = Placement {
             next_id: 4,
             groups: vec![placed_group(1, &half.key)],

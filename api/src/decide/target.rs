@@ -3,10 +3,10 @@
 //! The message is composed of the plans, the facts about their pipelines, and the placement.
 
 use super::combinations::combinations;
-use super::placement::{GroupKey, PlacedGroup, Placement, Wanted};
+use super::placement::{GroupKey, PlacedGroup, Placement, WantedGroup};
 use apportion_domain::{
     Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
-    RoutingPolicy, Span, Task, TaskIndex, TaskKind, Variant,
+    RoutingPolicy, Task, TaskIndex, TaskKind, TimeSpan, Variant,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -62,7 +62,10 @@ fn unknown(pipeline: &str, what: String) -> ComposeError {
 ///
 /// # Errors
 /// If the pipeline of a plan is unknown, or two plans have the same pipeline.
-pub fn wanted_groups(plans: &[PipelinePlan], facts: &BTreeMap<String, PipelineFacts>) -> Result<Vec<Wanted>, ComposeError> {
+pub fn wanted_groups(
+    plans: &[PipelinePlan],
+    facts: &BTreeMap<String, PipelineFacts>,
+) -> Result<Vec<WantedGroup>, ComposeError> {
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
     for plan in plans {
@@ -70,7 +73,7 @@ pub fn wanted_groups(plans: &[PipelinePlan], facts: &BTreeMap<String, PipelineFa
             return Err(ComposeError::Twice(plan.name.clone()));
         }
         let known = facts.get(&plan.name).ok_or_else(|| ComposeError::Pipeline(plan.name.clone()))?;
-        let want = |a: &Assignment| Wanted { key: group_key(plan, known, &a.group), replicas: a.replicas };
+        let want = |a: &Assignment| WantedGroup { key: group_key(plan, known, &a.group), replicas: a.replicas };
         all.extend(plan.assignments.iter().map(want));
     }
     Ok(all)
@@ -125,8 +128,8 @@ fn pipeline_target(
     let with_replicas: BTreeSet<u64> = replicas.iter().map(|r| r.group).collect();
     Ok(v1::PipelineTarget {
         name: plan.name.clone(),
-        slo_ns: Span::from_millis(pipeline.slo_ms).as_nanos(),
-        network_ns: Span::from_millis(pipeline.network_ms).as_nanos(),
+        slo_ns: TimeSpan::from_millis(pipeline.slo_ms).as_nanos(),
+        network_ns: TimeSpan::from_millis(pipeline.network_ms).as_nanos(),
         serving: Some(serving_target(plan)),
         tasks: pipeline.tasks.iter().zip(&facts.tensors).map(|(task, tensors)| task_target(task, tensors)).collect(),
         root: pipeline.root().0 as u32,
@@ -215,7 +218,7 @@ fn group_target(
     }
     let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
         batch: r.batch,
-        latency_ns: Span::from_millis(r.latency_ms).as_nanos(),
+        latency_ns: TimeSpan::from_millis(r.latency_ms).as_nanos(),
     };
     Ok(v1::GroupTarget {
         group: id,

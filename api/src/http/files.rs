@@ -1,7 +1,7 @@
 //! `/v1/files/{sha256}`: model files by digest.
 
 use super::body::{FILE_BYTES_MAX, broken};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::files as rows;
 use actix_web::http::StatusCode;
@@ -70,7 +70,7 @@ fn disk(error: std::io::Error) -> Refusal {
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The file."),
     responses((status = 200, description = "It was there.", body = FileDocument),
         (status = 201, description = "It is new.", body = FileDocument)))]
-pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> Answer {
+pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
     // Two uploads of one file write to two places. The last one to end moves the same bytes.
@@ -129,8 +129,12 @@ async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Resul
         (status = 206, description = "The range.", body = Vec<u8>, content_type = "application/octet-stream",
             headers(("ETag" = String, description = "Its digest."),
                 ("Content-Range" = String, description = "Where it lies."))),
-        Refused<404>, Refused<416>))]
-pub async fn get(app: web::Data<App>, file: web::Path<FilePath>, range: Option<web::Header<header::Range>>) -> Answer {
+        RefusalReply<404>, RefusalReply<416>))]
+pub async fn get(
+    app: web::Data<App>,
+    file: web::Path<FilePath>,
+    range: Option<web::Header<header::Range>>,
+) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
     let size = rows::size(&mut *app.pool.acquire().await?, &sha256).await?;
@@ -173,7 +177,11 @@ pub async fn get(app: web::Data<App>, file: web::Path<FilePath>, range: Option<w
         (status = 404, description = "There is no such file."),
         (status = 416, description = "The file has no byte of the range."),
         (status = 422, description = "This is no digest.")))]
-pub async fn head(app: web::Data<App>, file: web::Path<FilePath>, range: Option<web::Header<header::Range>>) -> Answer {
+pub async fn head(
+    app: web::Data<App>,
+    file: web::Path<FilePath>,
+    range: Option<web::Header<header::Range>>,
+) -> HandlerResult {
     get(app, file, range).await
 }
 

@@ -1,7 +1,7 @@
 //! `/v1/plans`: requests for plans, and their outcomes.
 
 use super::body::{self, Document, off_loop};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::apply::agent_facts;
 use crate::act::replan::live_hardware;
 use crate::app::{App, now};
@@ -199,9 +199,9 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All plans, the newest first, without problem and plan file.
 #[utoipa::path(get, path = "/v1/plans", tag = "plans", operation_id = "list_plans",
     responses((status = 200, description = "The newest thousand.", body = [PlanSummary])))]
-pub async fn list(app: web::Data<App>) -> Answer {
+pub async fn list(app: web::Data<App>) -> HandlerResult {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    let summary = |row: rows::SummaryRow| PlanSummary {
+    let summary = |row: rows::PlanSummaryRow| PlanSummary {
         id: row.id,
         state: row.state,
         created_at: row.created_at,
@@ -223,7 +223,7 @@ pub async fn list(app: web::Data<App>) -> Answer {
             headers(("Location" = String, description = "Where it is."))),
         (status = 200, description = "It is over.", body = PlanDocument,
             headers(("Location" = String, description = "Where it is.")))))]
-pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> Answer {
+pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
     let options = options(&asked)?;
     let key = idempotency_key(&request, &document.bytes)?;
@@ -443,16 +443,16 @@ async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
 
 /// One plan. `Prefer: wait=N` waits for it. A client that leaves cancels nothing.
 #[utoipa::path(get, path = "/v1/plans/{id}", tag = "plans", operation_id = "get_plan", params(PlanPath, PreferHeader),
-    responses((status = 200, description = "The plan.", body = PlanDocument), Refused<404>))]
-pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRequest) -> Answer {
+    responses((status = 200, description = "The plan.", body = PlanDocument), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRequest) -> HandlerResult {
     Ok(HttpResponse::Ok().json(wait_for(&app, path.id, wait(&request)).await?))
 }
 
 /// Cancels a plan that is not done yet.
 #[utoipa::path(delete, path = "/v1/plans/{id}", tag = "plans", operation_id = "cancel_plan", params(PlanPath),
     responses((status = 202, description = "It stops soon, or has stopped.", body = PlanDocument),
-        Refused<404>, Refused<409>))]
-pub async fn delete(app: web::Data<App>, path: web::Path<PlanPath>) -> Answer {
+        RefusalReply<404>, RefusalReply<409>))]
+pub async fn delete(app: web::Data<App>, path: web::Path<PlanPath>) -> HandlerResult {
     let PlanPath { id } = path.into_inner();
     let open = cancel(&app, id).await?;
     let document = read(&app, id).await?;

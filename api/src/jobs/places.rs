@@ -16,14 +16,14 @@ pub(super) const QUICK_MAX: Duration = Duration::from_secs(2);
 const PLACES_MAX: usize = 8;
 
 /// The places of one process.
-pub(super) struct Places {
+pub(super) struct JobPlaces {
     quick: Arc<Semaphore>,
     long: Arc<Semaphore>,
 }
 
 /// One place. It is free again when every clone is dropped. The planner's thread holds a clone until it ends.
 #[derive(Clone)]
-pub(super) struct Place(Arc<Mutex<Held>>);
+pub(super) struct JobPlace(Arc<Mutex<Held>>);
 
 struct Held {
     _permit: OwnedSemaphorePermit,
@@ -31,12 +31,12 @@ struct Held {
 }
 
 /// Places that are free.
-pub(super) struct Free {
+pub(super) struct FreePlaces {
     quick: Option<OwnedSemaphorePermit>,
     long: Option<OwnedSemaphorePermit>,
 }
 
-impl Places {
+impl JobPlaces {
     /// A quick place for each processor, two at least, and half as many long ones, one at least.
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -49,9 +49,9 @@ impl Places {
     }
 
     /// The free places; `None` if there is none.
-    pub(super) fn free(&self) -> Option<Free> {
+    pub(super) fn free(&self) -> Option<FreePlaces> {
         let (quick, long) = (self.quick.clone().try_acquire_owned().ok(), self.long.clone().try_acquire_owned().ok());
-        (quick.is_some() || long.is_some()).then_some(Free { quick, long })
+        (quick.is_some() || long.is_some()).then_some(FreePlaces { quick, long })
     }
 
     /// Waits until a place is free.
@@ -64,7 +64,7 @@ impl Places {
     }
 
     /// Moves a plan from a quick place to a long one, if one is free.
-    pub(super) fn move_to_long(&self, place: &Place) {
+    pub(super) fn move_to_long(&self, place: &JobPlace) {
         let mut held = place.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_quick
             && let Ok(permit) = self.long.clone().try_acquire_owned()
@@ -74,7 +74,7 @@ impl Places {
     }
 }
 
-impl Free {
+impl FreePlaces {
     /// Whether a plan that may take long has a place here.
     pub(super) fn takes_long(&self) -> bool {
         self.long.is_some()
@@ -82,11 +82,11 @@ impl Free {
 
     /// Takes a place for a plan. A plan that may take long gets a long place. Any other plan gets a quick place, or a long
     /// one if no quick one is free. `None`: none fits.
-    pub(super) fn take(self, solve_time: SolveTime) -> Option<Place> {
+    pub(super) fn take(self, solve_time: SolveTime) -> Option<JobPlace> {
         let quick = self.quick.filter(|_| solve_time == SolveTime::Usual);
         let is_quick = quick.is_some();
         let permit = quick.or(self.long)?;
-        Some(Place(Arc::new(Mutex::new(Held { _permit: permit, is_quick }))))
+        Some(JobPlace(Arc::new(Mutex::new(Held { _permit: permit, is_quick }))))
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn long_plans_never_fill_the_quick_places() {
-        let places = Places::with_counts(2, 1);
+        let places = JobPlaces::with_counts(2, 1);
         let take = |solve_time| places.free().and_then(|free| free.take(solve_time));
         let first = take(SolveTime::Usual).expect("a quick place");
         let long = take(SolveTime::Long).expect("a long place");

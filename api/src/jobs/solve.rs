@@ -4,9 +4,9 @@
 //! process.
 
 use super::counts;
-use crate::decide::replacement::Replayed;
+use crate::decide::replacement::ReplayedPlan;
 use crate::store::jobs::SolveTime;
-use apportion_domain::{Plan, PlanOutcome, Problem, Trace};
+use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
 use apportion_planning::{Listener, Planner, plan};
@@ -156,7 +156,7 @@ pub struct SolveRequest {
     /// The options.
     pub options: PlanOptions,
     /// The trace of each pipeline, in the problem's order.
-    pub traces: Vec<Trace>,
+    pub traces: Vec<ArrivalTrace>,
     /// Stops the search when it is set.
     pub cancel: Arc<AtomicBool>,
     /// Whether alternatives and prices are computed, for an explanation.
@@ -166,7 +166,7 @@ pub struct SolveRequest {
 }
 
 /// The result of a solver.
-pub struct Solved {
+pub struct SolvedPlan {
     /// The outcome.
     pub outcome: PlanOutcome,
     /// Share of requests within the SLO on the traces; `None` without a plan.
@@ -175,7 +175,7 @@ pub struct Solved {
     pub document: Value,
 }
 
-fn workload(traces: Vec<Trace>) -> Workload {
+fn workload(traces: Vec<ArrivalTrace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
@@ -184,7 +184,7 @@ fn workload(traces: Vec<Trace>) -> Workload {
 ///
 /// # Errors
 /// If the planner panicked, or its plan breaks a rule.
-pub async fn solve(request: SolveRequest) -> Result<Solved, SolveError> {
+pub async fn solve(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
     solve_in_place(request, ()).await
 }
 
@@ -192,7 +192,7 @@ pub async fn solve(request: SolveRequest) -> Result<Solved, SolveError> {
 ///
 /// # Errors
 /// As [`solve`].
-pub(super) async fn solve_in_place(request: SolveRequest, place: impl Send + 'static) -> Result<Solved, SolveError> {
+pub(super) async fn solve_in_place(request: SolveRequest, place: impl Send + 'static) -> Result<SolvedPlan, SolveError> {
     let mut cancel = CancelOnDrop(Some(request.cancel.clone()));
     let solved = run_in_thread("the planner", move || {
         let solved = plan_and_check(request);
@@ -215,9 +215,9 @@ impl Drop for CancelOnDrop {
     }
 }
 
-fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
+fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
     let begin = Instant::now();
-    let options = apportion_planning::PlanOptions {
+    let options = apportion_planning::PlanningOptions {
         planner: Planner::from_name(&request.options.planner).unwrap_or_default(),
         gap: request.options.gap,
         time_limit: Some(request.options.time_limit()),
@@ -226,7 +226,7 @@ fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
         explain: request.explain,
         listener: request.listener,
         ladder: request.options.ladder,
-        ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
+        ..apportion_planning::PlanningOptions::new(Arc::new(move || begin.elapsed()))
     };
     let (outcome, report) = plan(&request.problem, &options);
     let outcome = outcome.map(|plan| with_headroom(plan, request.options.ladder_headroom.unwrap_or(1.0)));
@@ -236,7 +236,7 @@ fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
     let findings = outcome.plan().map(|plan| apportion_checker::check(&request.problem, plan)).unwrap_or_default();
     match findings.first() {
         Some(finding) => Err(SolveError::BrokenPlan(sentence(finding))),
-        None => Ok(Solved { outcome, attainment, document }),
+        None => Ok(SolvedPlan { outcome, attainment, document }),
     }
 }
 
@@ -275,11 +275,11 @@ fn sentence(finding: &apportion_checker::Finding) -> String {
 ///
 /// # Errors
 /// If checker or estimator panicked.
-pub async fn check_and_replay(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<Replayed, SolveError> {
+pub async fn check_and_replay(problem: Problem, plan: Plan, traces: Vec<ArrivalTrace>) -> Result<ReplayedPlan, SolveError> {
     run_in_thread("the checker", move || {
         let findings = apportion_checker::check(&problem, &plan);
         let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
-        Replayed {
+        ReplayedPlan {
             findings: findings.iter().map(sentence).collect(),
             attainment: run.map_or(0.0, |run| run.total.attainment),
         }

@@ -39,7 +39,7 @@ pub struct JobRow {
 
 /// The jobs that a worker accepts.
 #[derive(Clone, Debug)]
-pub struct Offer<'a> {
+pub struct JobFilter<'a> {
     /// The duration of its lease.
     pub lease: Duration,
     /// Whether it accepts jobs with [`SolveTime::Long`].
@@ -64,7 +64,7 @@ pub async fn enqueue(db: &mut PgConnection, plan: Uuid, solve_time: SolveTime) -
 ///
 /// # Errors
 /// The database's.
-pub async fn claim(db: &mut PgConnection, offer: &Offer<'_>) -> Result<Option<JobRow>> {
+pub async fn claim(db: &mut PgConnection, offer: &JobFilter<'_>) -> Result<Option<JobRow>> {
     sqlx::query_as(
         "update jobs set attempts = attempts + 1, deaths = deaths + (lease_until is not null)::integer,
          lease_until = clock_timestamp() + make_interval(secs => $1) where plan =

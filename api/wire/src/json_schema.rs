@@ -5,7 +5,7 @@
 use crate::plan::PlanFile;
 use crate::profile_csv;
 use crate::profile_set::ProfileSet;
-use crate::record::{FileKind, Key, Record, Shape};
+use crate::record::{FileKind, Record, RecordKey, ValueShape};
 use crate::spec::{PipelineSpec, ProblemSpec, ScalingFileSpec};
 use crate::trace_csv;
 use serde_json::{Map, Value, json};
@@ -77,7 +77,7 @@ impl Definitions {
         })
     }
 
-    fn key_schema(&mut self, key: &'static Key) -> Value {
+    fn key_schema(&mut self, key: &'static RecordKey) -> Value {
         let mut schema = self.shape_schema(key.shape);
         if key.is_nullable(self.kind) {
             schema = json!({"anyOf": [schema, {"type": "null"}]});
@@ -86,24 +86,24 @@ impl Definitions {
         schema
     }
 
-    fn shape_schema(&mut self, shape: Shape) -> Value {
+    fn shape_schema(&mut self, shape: ValueShape) -> Value {
         match shape {
-            Shape::Any => json!({}),
-            Shape::Text => json!({"type": "string"}),
-            Shape::Flag => json!({"type": "boolean"}),
-            Shape::Number => json!({"type": "number"}),
-            Shape::Count => json!({"type": "integer", "minimum": 0, "maximum": u32::MAX}),
-            Shape::Large => json!({"type": "integer", "minimum": 0}),
-            Shape::Integer => json!({"type": "integer"}),
-            Shape::Word { words, aliases } => json!({"enum": words.iter().chain(aliases).collect::<Vec<_>>()}),
-            Shape::List(item) => json!({"type": "array", "items": self.shape_schema(*item)}),
-            Shape::Table(item) => json!({"type": "object", "additionalProperties": self.shape_schema(*item)}),
-            Shape::Distribution => json!({
+            ValueShape::Any => json!({}),
+            ValueShape::Text => json!({"type": "string"}),
+            ValueShape::Flag => json!({"type": "boolean"}),
+            ValueShape::Number => json!({"type": "number"}),
+            ValueShape::Count => json!({"type": "integer", "minimum": 0, "maximum": u32::MAX}),
+            ValueShape::Large => json!({"type": "integer", "minimum": 0}),
+            ValueShape::Integer => json!({"type": "integer"}),
+            ValueShape::Word { words, aliases } => json!({"enum": words.iter().chain(aliases).collect::<Vec<_>>()}),
+            ValueShape::List(item) => json!({"type": "array", "items": self.shape_schema(*item)}),
+            ValueShape::Table(item) => json!({"type": "object", "additionalProperties": self.shape_schema(*item)}),
+            ValueShape::Distribution => json!({
                 "type": "object",
                 "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"},
                 "additionalProperties": {"type": "number"},
             }),
-            Shape::Record(record) => {
+            ValueShape::Record(record) => {
                 if !self.records.contains_key(record.name) {
                     let definition = self.record_schema(record);
                     self.records.insert(record.name.into(), definition);

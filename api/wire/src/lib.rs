@@ -37,7 +37,7 @@ pub use profile_set::{
     MeasuredRow, MeasuredTask, MeasuredVariant, ProfileSet, pipeline_spec_from_tree, profile_set_from_tree,
     read_pipeline_spec, read_profile_set,
 };
-pub use result_csv::{RequestOutcome, RequestRow, write_requests};
+pub use result_csv::{RecordedOutcome, RequestRow, write_requests};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,

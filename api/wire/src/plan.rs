@@ -1,7 +1,7 @@
 //! Which keys does a plan file have? `apportion plan --format json` prints such files, and the service stores them.
 
 use crate::explanation::ExplanationFile;
-use crate::record::{FileKind, FileValue, Shape, record};
+use crate::record::{FileKind, FileValue, ValueShape, record};
 use apportion_domain::{
     Batching, Dropping, EstimateMethod, Mode, ObjectiveStep, PlanStatus, Queueing, RoutingPolicy, StopReason,
 };
@@ -173,7 +173,7 @@ impl ToSchema for PathNode {}
 
 impl FileValue for PathNode {
     // `plan_read` checks the elements.
-    const SHAPE: Shape = Shape::List(&Shape::Any);
+    const SHAPE: ValueShape = ValueShape::List(&ValueShape::Any);
 }
 
 record! {

@@ -5,7 +5,7 @@ use crate::demo::{FleetArgs, format_named};
 use apportion_experiments::bench::fidelity::FidelitySettings;
 use apportion_experiments::bench::push::PushSettings;
 use apportion_experiments::bench::{estimator, fidelity, push, serving, solver};
-use apportion_support::exit::{Exit, Outcome};
+use apportion_support::exit::{CommandResult, Exit};
 use clap::{Args, Subcommand};
 
 /// The measured part.
@@ -77,7 +77,7 @@ pub struct PushArgs {
 }
 
 /// Runs the command.
-pub fn run(command: BenchCommand) -> Outcome {
+pub fn run(command: BenchCommand) -> CommandResult {
     match command {
         BenchCommand::Solver { problems, sizes, pipelines, devices, seed } => {
             solver::run(&problems, &sizes, &solver::Cluster { pipelines, devices, seed })?;

@@ -2,9 +2,9 @@
 
 use crate::args;
 use anyhow::Context;
-use apportion_api::Config;
+use apportion_api::ServiceConfig;
 use apportion_process::start_log;
-use apportion_support::exit::{Exit, Outcome};
+use apportion_support::exit::{CommandResult, Exit};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,11 +44,11 @@ pub struct ServeArgs {
 }
 
 /// Runs the service.
-pub fn run(args: ServeArgs) -> Outcome {
+pub fn run(args: ServeArgs) -> CommandResult {
     let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, log_format } = args;
     // `RUST_LOG` overrides the level.
     start_log("info", &log_format);
-    let config = Config { database_url, data_dir, http, grpc, token, advertise_http };
+    let config = ServiceConfig { database_url, data_dir, http, grpc, token, advertise_http };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         // From here on a signal waits until the service is up: a started private database must be stopped.

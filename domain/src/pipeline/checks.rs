@@ -133,7 +133,7 @@ fn check_profile(v: &Variant, hardware: &[Hardware], at: &str, invalids: &mut In
 }
 
 /// The graph of a valid pipeline.
-pub(super) struct Graph {
+pub(super) struct PipelineGraph {
     pub(super) root: TaskIndex,
     /// Parents before children.
     pub(super) order: Vec<TaskIndex>,
@@ -144,7 +144,7 @@ pub(super) struct Graph {
 }
 
 /// Checks the edges; `None` if one of them was refused.
-pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) -> Option<Graph> {
+pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) -> Option<PipelineGraph> {
     let before = invalids.0.len();
     let n = d.tasks.len();
     let name = |t: TaskIndex| format!("{:?}", d.tasks[t.0].name);
@@ -179,7 +179,7 @@ pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) 
     for t in 0..n {
         check_edges_of_task(d, TaskIndex(t), &out_edges[t], &in_edges[t], at, invalids);
     }
-    (invalids.0.len() == before).then(|| Graph { root: roots[0], order, out_edges, in_edges })
+    (invalids.0.len() == before).then(|| PipelineGraph { root: roots[0], order, out_edges, in_edges })
 }
 
 /// Checks the primary edges and the ratios of one task.

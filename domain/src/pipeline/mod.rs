@@ -12,7 +12,7 @@ pub(crate) use draft::{FROM_ZERO, FROM_ZERO_TO_ONE};
 
 use crate::invalid::Invalids;
 use crate::{Hardware, TaskIndex, Variant, VariantIndex};
-use checks::{Graph, check_graph, check_numbers, check_sizes, check_task};
+use checks::{PipelineGraph, check_graph, check_numbers, check_sizes, check_task};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
@@ -48,7 +48,7 @@ impl Pipeline {
         check_unique(draft.tasks.iter().map(|t| t.name.as_str()), &format!("{at}/tasks"), &mut invalids);
         let graph = check_graph(&draft, at, &mut invalids);
         invalids.into_result()?;
-        let Graph { root, order, out_edges, in_edges } = graph.expect("a graph without findings");
+        let PipelineGraph { root, order, out_edges, in_edges } = graph.expect("a graph without findings");
         let mut pipeline = Self { draft, root, order, out_edges, in_edges };
         pipeline.check_tables(at)?;
         let total: f64 = pipeline.draft.leaf_weights.values().sum();

@@ -1,14 +1,16 @@
 //! How does a steward's decision change a pipeline's layout, and which decisions and measurements of other agents are
 //! plausible?
 
-use crate::layout::{Group, Layout, Pipeline, Replica};
-use apportion_domain::{Fence, RoutingPolicy, Span};
+use crate::layout::{Layout, LayoutGroup, LayoutPipeline, LayoutReplica};
+use apportion_domain::{Fence, RoutingPolicy, TimeSpan};
 use apportion_protocol::v1;
-use apportion_serving::ladder::Step;
+use apportion_serving::ladder::LadderStep;
 use apportion_serving::monitor::WAITS_MAX;
-use apportion_serving::steward::{Config, Scaler};
-use apportion_serving::tables::Graph;
-use apportion_serving::{Envelope, Ladder, Monitor, Outline, Priority, StatePlanner, Steering, View, outline};
+use apportion_serving::steward::{Scaler, StewardConfig};
+use apportion_serving::tables::TaskGraph;
+use apportion_serving::{
+    Ladder, Monitor, Outline, Priority, StatePlanner, StationView, Steering, TrafficEnvelope, outline,
+};
 use std::collections::BTreeMap;
 
 /// Most replicas that one steward adds.
@@ -38,7 +40,7 @@ pub struct StaffedGroup<'p> {
     /// Its number.
     pub id: u64,
     /// The group.
-    pub group: &'p Group,
+    pub group: &'p LayoutGroup,
     /// Its replicas in the pipeline.
     pub replicas: u32,
 }
@@ -57,14 +59,14 @@ pub type FreeShares = BTreeMap<DevicePlace, f64>;
 
 /// Whether replicas can be added anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum ReplicaRoom {
     /// On a spare device, or on one that a pipeline may release.
     Spare,
     /// Nowhere.
     None,
 }
 
-impl Pipeline {
+impl LayoutPipeline {
     /// Groups with replicas, in the order of their numbers: the steward knows them by their positions.
     #[must_use]
     pub fn staffed(&self) -> Vec<StaffedGroup<'_>> {
@@ -76,15 +78,15 @@ impl Pipeline {
     /// Whether anything of it changes between two plans: tables with the load, module states, or replicas, for which
     /// there are spare devices or a ladder that begins below the plan.
     #[must_use]
-    pub fn is_steered(&self, room: Room) -> bool {
+    pub fn is_steered(&self, room: ReplicaRoom) -> bool {
         let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
         routes || StatePlanner::needs_measurements(self.serving.dropping) || self.scales(room)
     }
 
     /// Queries that one query of a group makes at each child of its task.
-    pub(crate) fn fanout_means(&self, group: &Group) -> Vec<f64> {
+    pub(crate) fn fanout_means(&self, group: &LayoutGroup) -> Vec<f64> {
         let task = &self.tasks[group.task];
-        let mean = |edge: &crate::layout::Edge| {
+        let mean = |edge: &crate::layout::LayoutEdge| {
             let counts = group.fanout.iter().find(|(to, _)| *to == edge.to);
             let chosen = if task.one_of { edge.ratio } else { 1.0 };
             chosen * counts.map_or(1.0, |(_, counts)| counts.iter().map(|(n, p)| f64::from(*n) * p).sum())
@@ -106,7 +108,7 @@ impl Pipeline {
     /// The pipeline in numbers: what its machines are constructed from.
     #[must_use]
     pub fn outline(&self) -> Outline {
-        let after = |t: &crate::layout::Task| t.children.iter().chain(&t.delays).map(|e| e.to).collect();
+        let after = |t: &crate::layout::LayoutTask| t.children.iter().chain(&t.delays).map(|e| e.to).collect();
         let group = |StaffedGroup { group, replicas, .. }: &StaffedGroup<'_>| outline::PlannedGroup {
             task: group.task,
             accuracy: group.accuracy,
@@ -118,11 +120,11 @@ impl Pipeline {
         };
         let children = self.tasks.iter().map(|t| t.children.iter().map(|e| e.to).collect()).collect();
         Outline {
-            graph: Graph { order: self.order(), children },
+            graph: TaskGraph { order: self.order(), children },
             after: self.tasks.iter().map(after).collect(),
             groups: self.staffed().iter().map(group).collect(),
-            slo: Span::from_nanos(self.slo_ns),
-            network: Span::from_nanos(self.network_ns),
+            slo: TimeSpan::from_nanos(self.slo_ns),
+            network: TimeSpan::from_nanos(self.network_ns),
             queue_factor: self.queue_factor,
             dropping: self.serving.dropping,
             demand_qps: self.demand_qps,
@@ -133,7 +135,7 @@ impl Pipeline {
     /// those which the steering in force has. The target has no trace of the load that it was planned for, so the tuner
     /// takes a steady one for it.
     #[must_use]
-    pub fn steward_config(&self, room: Room, steering: &v1::Steering) -> Config {
+    pub fn steward_config(&self, room: ReplicaRoom, steering: &v1::Steering) -> StewardConfig {
         let outline = self.outline();
         let scaler = self.scales(room).then(|| {
             let held = self.replicas_under(steering);
@@ -142,10 +144,10 @@ impl Pipeline {
             }
             let mut replicas = vec![0; self.tasks.len()];
             self.staffed().iter().zip(held).for_each(|(staffed, held)| replicas[staffed.group.task] += held);
-            let sample = Envelope::of_rate(outline.service(), self.demand_qps);
+            let sample = TrafficEnvelope::of_rate(outline.service(), self.demand_qps);
             Scaler::Tuner(outline.tuner(&sample, self.demand_qps, replicas))
         });
-        Config { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, scaler }
+        StewardConfig { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, scaler }
     }
 
     /// Replicas of each staffed group under a steering: the plan's without the released, and the extras.
@@ -170,8 +172,8 @@ impl Pipeline {
 
     /// Whether its replicas may follow the load: the target says how, and there is something to add or to give up.
     #[must_use]
-    pub fn scales(&self, room: Room) -> bool {
-        self.descends() || (room == Room::Spare && (self.demand_qps > 0.0 || !self.ladder.is_empty()))
+    pub fn scales(&self, room: ReplicaRoom) -> bool {
+        self.descends() || (room == ReplicaRoom::Spare && (self.demand_qps > 0.0 || !self.ladder.is_empty()))
     }
 
     /// Whether its ladder begins below the plan.
@@ -182,10 +184,10 @@ impl Pipeline {
     }
 
     /// The ladder's steps for the groups that have replicas.
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self) -> Vec<LadderStep> {
         let is_staffed: Vec<bool> = self.groups.keys().map(|id| self.replicas.iter().any(|r| r.group == *id)).collect();
         let of = |counts: &[u32]| counts.iter().zip(&is_staffed).filter(|(_, is)| **is).map(|(n, _)| (*n).max(1)).collect();
-        self.ladder.iter().map(|s| Step { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
+        self.ladder.iter().map(|s| LadderStep { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
     }
 
     /// The pipeline as this steering has it.
@@ -201,7 +203,8 @@ impl Pipeline {
         }
         steered.replicas.retain(|r| !by.moved.contains(&r.id) && !by.released.contains(&r.id));
         let known = by.extras.iter().filter(|r| self.groups.contains_key(&r.group));
-        let extra = |r: &v1::ReplicaTarget| Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device };
+        let extra =
+            |r: &v1::ReplicaTarget| LayoutReplica { id: r.replica, group: r.group, agent: r.agent, device: r.device };
         steered.replicas.extend(known.map(extra));
         steered
     }
@@ -256,10 +259,10 @@ pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
 
 /// Module states by task, as they were told.
 #[must_use]
-pub fn views_of(told: &v1::Steering) -> Vec<View> {
-    let view = |v: &v1::TaskView| View {
-        forward: Span::from_nanos(v.forward_ns),
-        budget: Span::from_nanos(v.budget_ns),
+pub fn views_of(told: &v1::Steering) -> Vec<StationView> {
+    let view = |v: &v1::TaskView| StationView {
+        forward: TimeSpan::from_nanos(v.forward_ns),
+        budget: TimeSpan::from_nanos(v.budget_ns),
         priority: if v.high_budget_first { Priority::HighBudgetFirst } else { Priority::LowBudgetFirst },
         admit: v.admit,
     };
@@ -268,15 +271,15 @@ pub fn views_of(told: &v1::Steering) -> Vec<View> {
 
 /// A steward's decision, in the target's numbers.
 #[must_use]
-pub fn steering_message(of: &Pipeline, steering: &Steering) -> v1::Steering {
+pub fn steering_message(of: &LayoutPipeline, steering: &Steering) -> v1::Steering {
     let staffed = of.staffed();
     let id = |group: u32| staffed[group as usize].id;
-    let table = |t: &apportion_serving::tables::Table| v1::Table {
+    let table = |t: &apportion_serving::tables::RouterTable| v1::Table {
         from: t.from.map(id),
         to_task: t.to_task,
         entries: t.entries.iter().map(|(g, fraction)| v1::TableEntry { group: id(*g), fraction: *fraction }).collect(),
     };
-    let view = |v: &View| v1::TaskView {
+    let view = |v: &StationView| v1::TaskView {
         forward_ns: v.forward.as_nanos(),
         budget_ns: v.budget.as_nanos(),
         high_budget_first: v.priority == Priority::HighBudgetFirst,
@@ -310,20 +313,20 @@ pub fn measurement_of(task: usize, monitor: &Monitor) -> v1::StationMeasured {
 #[must_use]
 pub fn monitor_of(told: &v1::StationMeasured) -> Monitor {
     let mut monitor = Monitor::default();
-    told.waits_ns.iter().for_each(|ns| monitor.start(Span::from_nanos(*ns)));
+    told.waits_ns.iter().for_each(|ns| monitor.start(TimeSpan::from_nanos(*ns)));
     monitor.arrived = told.arrived;
     monitor.entered = told.entered;
     monitor.queueing_ns = told.queueing_ns;
-    monitor.queueing_max = Span::from_nanos(told.queueing_max_ns);
-    monitor.wait_max = Span::from_nanos(told.wait_max_ns);
+    monitor.queueing_max = TimeSpan::from_nanos(told.queueing_max_ns);
+    monitor.wait_max = TimeSpan::from_nanos(told.wait_max_ns);
     monitor
 }
 
 /// Whether replicas can be added anywhere: on a spare device, or on one that a pipeline may release.
 #[must_use]
-pub fn find_room(layout: &Layout, free: &FreeShares) -> Room {
+pub fn find_room(layout: &Layout, free: &FreeShares) -> ReplicaRoom {
     let has_spare = free.values().any(|left| *left > SLACK) || layout.pipelines.values().any(|p| p.descends());
-    if has_spare { Room::Spare } else { Room::None }
+    if has_spare { ReplicaRoom::Spare } else { ReplicaRoom::None }
 }
 
 /// The free fraction of each device of the live agents: nothing of the devices of the plans and of the steered extras, all
@@ -362,16 +365,17 @@ mod tests {
         let mut target = chain();
         target.pipelines[0].demand_qps = 10.0;
         let pipeline = lay_out(&target).expect("valid").pipelines["p"].clone();
-        let config = pipeline.steward_config(Room::Spare, &v1::Steering::default());
+        let config = pipeline.steward_config(ReplicaRoom::Spare, &v1::Steering::default());
         assert_eq!(
             (config.outline.groups.len(), config.outline.graph.order.clone(), config.outline.after.clone()),
             (2, vec![0, 1], vec![vec![1], vec![]])
         );
         assert!(config.scaler.is_some());
-        assert!(pipeline.steward_config(Room::None, &v1::Steering::default()).scaler.is_none());
+        assert!(pipeline.steward_config(ReplicaRoom::None, &v1::Steering::default()).scaler.is_none());
         let entries = vec![(1, 0.5), (0, 0.5)];
-        let table = apportion_serving::tables::Table { from: Some(0), to_task: 1, entries };
-        let view = View { forward: Span::from_nanos(7), priority: Priority::HighBudgetFirst, ..View::default() };
+        let table = apportion_serving::tables::RouterTable { from: Some(0), to_task: 1, entries };
+        let view =
+            StationView { forward: TimeSpan::from_nanos(7), priority: Priority::HighBudgetFirst, ..StationView::default() };
         let decided =
             Steering { epoch: 9, tables: vec![table], backup: vec![(1, 3.0)], replicas: vec![], views: vec![view] };
         let mut told = steering_message(&pipeline, &decided);
@@ -414,8 +418,8 @@ mod tests {
     fn monitors_arrive_as_they_were_measured() {
         let mut seen = Monitor::default();
         seen.arrived = 5;
-        [3, 9].iter().for_each(|ms| seen.enter(Span::from_millis(f64::from(*ms))));
-        [2, 1].iter().for_each(|ms| seen.start(Span::from_millis(f64::from(*ms))));
+        [3, 9].iter().for_each(|ms| seen.enter(TimeSpan::from_millis(f64::from(*ms))));
+        [2, 1].iter().for_each(|ms| seen.start(TimeSpan::from_millis(f64::from(*ms))));
         let told = measurement_of(4, &seen);
         assert_eq!((told.task, measurement_of(4, &monitor_of(&told))), (4, told.clone()));
     }

@@ -1,14 +1,14 @@
 //! Do the inputs and outputs of a batch fit its variant? Every backend makes the same check.
 
-use super::error::{BatchError, Mismatch};
-use apportion_node::tensor::{Tensor, TensorSpec, holds};
+use super::error::{BatchError, TensorMismatch};
+use apportion_node::tensor::{Tensor, TensorSignature, holds};
 use std::collections::BTreeSet;
 
 /// Whether a batch fits: every input once, of its datatype and shape, with as many rows as the others.
 ///
 /// # Errors
 /// [`BatchError`] by cause.
-pub(super) fn check_inputs(specs: &[TensorSpec], inputs: &[Tensor]) -> Result<(), BatchError> {
+pub(super) fn check_inputs(specs: &[TensorSignature], inputs: &[Tensor]) -> Result<(), BatchError> {
     let mut seen = BTreeSet::new();
     for tensor in inputs {
         let name = &tensor.name;
@@ -37,15 +37,15 @@ pub(super) fn check_inputs(specs: &[TensorSpec], inputs: &[Tensor]) -> Result<()
 /// Whether a tensor is what `spec` says, its name apart.
 ///
 /// # Errors
-/// [`Mismatch`], the first difference.
-pub(super) fn check_tensor(spec: &TensorSpec, tensor: &Tensor) -> Result<(), Mismatch> {
+/// [`TensorMismatch`], the first difference.
+pub(super) fn check_tensor(spec: &TensorSignature, tensor: &Tensor) -> Result<(), TensorMismatch> {
     let shape = &tensor.shape;
     if spec.datatype != tensor.datatype {
-        return Err(Mismatch::Datatype { expected: spec.datatype.name(), found: tensor.datatype.name() });
+        return Err(TensorMismatch::Datatype { expected: spec.datatype.name(), found: tensor.datatype.name() });
     }
     let fits = |(&want, &have): (&i64, &usize)| want == -1 || usize::try_from(want) == Ok(have);
     if spec.shape.len() != shape.len() || !spec.shape.iter().zip(shape).all(fits) {
-        return Err(Mismatch::Shape { expected: spec.shape.clone(), found: shape.clone() });
+        return Err(TensorMismatch::Shape { expected: spec.shape.clone(), found: shape.clone() });
     }
-    holds(&tensor.data, shape, tensor.datatype).map_err(Mismatch::Data)
+    holds(&tensor.data, shape, tensor.datatype).map_err(TensorMismatch::Data)
 }

@@ -8,7 +8,7 @@ use apportion_node::tensor::DataError;
 
 /// How a tensor differs from its specification: the end of a sentence that begins with the tensor's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mismatch {
+pub enum TensorMismatch {
     /// It has another datatype.
     #[error("is {expected}, not {found}")]
     Datatype {
@@ -50,7 +50,7 @@ pub enum BatchError {
         /// Name of the input.
         name: String,
         /// The difference.
-        mismatch: Mismatch,
+        mismatch: TensorMismatch,
     },
     /// No tensor is for the input with this name.
     #[error("input {0} is missing")]
@@ -88,7 +88,7 @@ pub enum BatchError {
 
 /// Why an output of ONNX Runtime is no tensor.
 #[derive(Debug, thiserror::Error)]
-pub enum MadeError {
+pub enum OnnxOutputError {
     /// It is of another kind.
     #[error("output {name}: it is a {found}")]
     NotATensor {
@@ -155,7 +155,7 @@ pub enum SignatureError {
 
 /// Why ONNX Runtime's profile of the first batch is not known.
 #[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
+pub enum RuntimeProfileError {
     /// The runtime does not end its profiling.
     #[error("{0}")]
     Runtime(ort::Error),

@@ -4,10 +4,10 @@
 //! to see which of the two the runtime really uses (see [`super::provider`]).
 
 use super::batch::check_inputs;
-use super::error::{OutletError, ProfileError, SignatureError};
-use super::provider::{Placed, Provider, Running};
+use super::error::{OutletError, RuntimeProfileError, SignatureError};
+use super::provider::{ExecutionSettings, Placed, Provider};
 use super::{Backend, BackendError, Signature, values};
-use apportion_node::tensor::{Tensor, TensorSpec, zero_row};
+use apportion_node::tensor::{Tensor, TensorSignature, zero_row};
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -43,7 +43,7 @@ impl OnnxBackend {
     /// [`BackendError::Runtime`] if the library cannot be used. [`BackendError::Load`] if the file does not follow the
     /// convention: every input and output is a tensor, and its first dimension is the rows. That dimension is dynamic in
     /// inputs. [`BackendError::Provider`] if the provider cannot be set up, or if it runs none of the graph.
-    pub fn load(library: &Path, file: &Path, running: Running) -> Result<Self, BackendError> {
+    pub fn load(library: &Path, file: &Path, running: ExecutionSettings) -> Result<Self, BackendError> {
         let name = file.display().to_string();
         let fail = |detail: String| BackendError::Load { file: name.clone(), detail };
         let environment = runtime(library)?;
@@ -82,11 +82,11 @@ impl OnnxBackend {
 
     /// Runs a row of zeros and reads where its nodes ran. Zeros need not be a valid input: what ran before is noted all
     /// the same.
-    fn try_out(&mut self) -> Result<Placed, ProfileError> {
+    fn try_out(&mut self) -> Result<Placed, RuntimeProfileError> {
         let zeros: Vec<Tensor> = self.signature.inputs.iter().map(zero_row).collect();
         let ran = self.run(&zeros);
-        let file = self.session.end_profiling().map_err(ProfileError::Runtime)?;
-        let text = std::fs::read_to_string(&file).map_err(|error| ProfileError::File { file, error })?;
+        let file = self.session.end_profiling().map_err(RuntimeProfileError::Runtime)?;
+        let text = std::fs::read_to_string(&file).map_err(|error| RuntimeProfileError::File { file, error })?;
         let placed = Placed::read(&text)?;
         if let Err(error) = ran {
             tracing::warn!(%error, "a variant cannot run a row of zeros");
@@ -108,7 +108,7 @@ impl Backend for OnnxBackend {
         }
         let outputs = self.session.run(fed).map_err(|e| BackendError::Run(e.to_string()))?;
         let specs = &self.signature.outputs;
-        let tensor = |spec: &TensorSpec| values::output(spec, &outputs[spec.name.as_str()]);
+        let tensor = |spec: &TensorSignature| values::output(spec, &outputs[spec.name.as_str()]);
         specs.iter().map(|s| tensor(s).map_err(|e| BackendError::Run(e.to_string()))).collect()
     }
 }
@@ -138,7 +138,7 @@ fn runtime(library: &Path) -> Result<Environment, BackendError> {
 }
 
 fn signature(session: &Session) -> Result<Signature, SignatureError> {
-    let specs = |outlets: &[ort::value::Outlet]| -> Result<Vec<TensorSpec>, OutletError> {
+    let specs = |outlets: &[ort::value::Outlet]| -> Result<Vec<TensorSignature>, OutletError> {
         outlets.iter().map(|o| values::spec(o.name(), o.dtype())).collect()
     };
     let inputs = specs(session.inputs()).map_err(SignatureError::Input)?;

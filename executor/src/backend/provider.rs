@@ -5,7 +5,7 @@
 //! After loading, one batch runs with the runtime's profiling on, which names the provider of each node.
 
 use super::BackendError;
-use super::error::{ProfileError, UnknownProvider};
+use super::error::{RuntimeProfileError, UnknownProvider};
 use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider, ExecutionProviderDispatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -53,7 +53,7 @@ impl FromStr for Provider {
 
 /// How a variant is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct ExecutionSettings {
     /// On which provider.
     pub provider: Provider,
     /// The provider's number of the device; the CPU has one.
@@ -62,7 +62,7 @@ pub struct Running {
     pub threads: usize,
 }
 
-impl Running {
+impl ExecutionSettings {
     /// On the CPU with this number of threads.
     #[must_use]
     pub const fn on_cpu(threads: usize) -> Self {
@@ -132,9 +132,9 @@ impl Placed {
     /// operator and provider. A node that ran several times counts once.
     ///
     /// # Errors
-    /// [`ProfileError::Json`] if it has another form.
-    pub fn read(profile: &str) -> Result<Self, ProfileError> {
-        let events: Vec<Traced> = serde_json::from_str(profile).map_err(ProfileError::Json)?;
+    /// [`RuntimeProfileError::Json`] if it has another form.
+    pub fn read(profile: &str) -> Result<Self, RuntimeProfileError> {
+        let events: Vec<Traced> = serde_json::from_str(profile).map_err(RuntimeProfileError::Json)?;
         let mut seen = BTreeSet::new();
         let mut placed = Self::default();
         for event in events {

@@ -8,13 +8,13 @@ mod error;
 
 use super::batch::{check_inputs, check_tensor};
 use super::error::BatchError;
-use super::{Backend, BackendError, Signature, Wanted};
+use super::{Backend, BackendError, ReplicaVariant, Signature};
 use crate::causes::describe;
 use crate::open_inference::error::WriteError;
 use crate::open_inference::{BODY_BYTES_MAX, numbers};
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, elements};
+use apportion_node::tensor::{Datatype, Tensor, TensorSignature, elements};
 use bytes::{Bytes, BytesMut};
-use error::{AnswerError, MetadataError, OutputError, Side, Unanswered};
+use error::{AnswerError, AnswerFailure, MetadataError, RemoteOutputError, TensorDirection};
 use reqwest::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -90,7 +90,7 @@ impl RemoteBackend {
     /// # Errors
     /// [`BackendError::Runtime`] if there is no such server, [`BackendError::Load`] if it does not have the variant ready
     /// or its tensors are not those of the plan.
-    pub fn connect(url: &str, wanted: &Wanted) -> Result<Self, BackendError> {
+    pub fn connect(url: &str, wanted: &ReplicaVariant) -> Result<Self, BackendError> {
         let server = url.trim_end_matches('/');
         let broken = |e: String| BackendError::Runtime(format!("{server}: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -109,8 +109,8 @@ impl RemoteBackend {
         let metadata = this.get(&this.url).map_err(|e| refuse(e.to_string()))?;
         let metadata: Metadata = serde_json::from_slice(&metadata).map_err(|e| refuse(format!("its metadata: {e}")))?;
         let differs = |e: MetadataError| refuse(e.to_string());
-        compare(Side::Input, &this.signature.inputs, &metadata.inputs).map_err(differs)?;
-        compare(Side::Output, &this.signature.outputs, &metadata.outputs).map_err(differs)?;
+        compare(TensorDirection::Input, &this.signature.inputs, &metadata.inputs).map_err(differs)?;
+        compare(TensorDirection::Output, &this.signature.outputs, &metadata.outputs).map_err(differs)?;
         let mut specs = this.signature.inputs.iter().chain(&this.signature.outputs);
         if let Some(s) = specs.find(|s| !this.binary && !numbers::in_json(s.datatype)) {
             let datatype = s.datatype.name();
@@ -122,7 +122,7 @@ impl RemoteBackend {
         Ok(this)
     }
 
-    fn get(&self, url: &str) -> Result<Bytes, Unanswered> {
+    fn get(&self, url: &str) -> Result<Bytes, AnswerFailure> {
         self.runtime.block_on(async { answer(self.client.get(url)).await.map(|(body, _)| body) })
     }
 
@@ -145,7 +145,7 @@ impl RemoteBackend {
                 body.push(b'}');
             }
         }
-        let wanted = |s: &TensorSpec| json!({"name": s.name, "parameters": {"binary_data": self.binary}});
+        let wanted = |s: &TensorSignature| json!({"name": s.name, "parameters": {"binary_data": self.binary}});
         let outputs: Value = self.signature.outputs.iter().map(wanted).collect();
         body.extend_from_slice(format!("],\"outputs\":{outputs}}}").as_bytes());
         let length = body.len();
@@ -170,7 +170,7 @@ impl Backend for RemoteBackend {
             true => request.header(CONTENT_TYPE, "application/octet-stream").header(HEADER_LENGTH, length),
             false => request.header(CONTENT_TYPE, "application/json"),
         };
-        let unanswered = |e: Unanswered| match e.is_away() {
+        let unanswered = |e: AnswerFailure| match e.is_away() {
             true => BackendError::Away(format!("{url}: {e}")),
             false => BackendError::Run(format!("{url}: {e}")),
         };
@@ -181,15 +181,15 @@ impl Backend for RemoteBackend {
 }
 
 /// The body of a good answer and where its JSON ends, if it says so.
-async fn answer(request: reqwest::RequestBuilder) -> Result<(Bytes, Option<String>), Unanswered> {
-    let mut response = request.send().await.map_err(Unanswered::Lost)?;
+async fn answer(request: reqwest::RequestBuilder) -> Result<(Bytes, Option<String>), AnswerFailure> {
+    let mut response = request.send().await.map_err(AnswerFailure::Lost)?;
     let status = response.status();
     let length = response.headers().get(HEADER_LENGTH).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
     let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(Unanswered::Lost)? {
+    while let Some(chunk) = response.chunk().await.map_err(AnswerFailure::Lost)? {
         body.extend_from_slice(&chunk);
         if body.len() > BODY_BYTES_MAX {
-            return Err(Unanswered::TooLarge { bytes_max: BODY_BYTES_MAX });
+            return Err(AnswerFailure::TooLarge { bytes_max: BODY_BYTES_MAX });
         }
     }
     if status.is_success() {
@@ -197,12 +197,12 @@ async fn answer(request: reqwest::RequestBuilder) -> Result<(Bytes, Option<Strin
     }
     let said = serde_json::from_slice::<Value>(&body).ok().and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
     let said = said.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-    Err(Unanswered::Status { status, said: said.chars().take(ERROR_CHARS_MAX).collect() })
+    Err(AnswerFailure::Status { status, said: said.chars().take(ERROR_CHARS_MAX).collect() })
 }
 
 /// Whether the server's tensors are those of the plan. The server may have more outputs than the plan, but no more
 /// inputs, because each of them must be given.
-fn compare(side: Side, planned: &[TensorSpec], there: &[Described]) -> Result<(), MetadataError> {
+fn compare(side: TensorDirection, planned: &[TensorSignature], there: &[Described]) -> Result<(), MetadataError> {
     for spec in planned {
         let name = spec.name.clone();
         let Some(found) = there.iter().find(|d| d.name == spec.name) else {
@@ -218,14 +218,14 @@ fn compare(side: Side, planned: &[TensorSpec], there: &[Described]) -> Result<()
             return Err(MetadataError::Shape { side, name, found: found.shape.clone(), planned: spec.shape.clone() });
         }
     }
-    match there.iter().find(|d| side == Side::Input && planned.iter().all(|s| s.name != d.name)) {
+    match there.iter().find(|d| side == TensorDirection::Input && planned.iter().all(|s| s.name != d.name)) {
         Some(more) => Err(MetadataError::Extra { side, name: more.name.clone() }),
         None => Ok(()),
     }
 }
 
 /// The outputs of an answer in the order of `specs`, checked against them.
-fn outputs(body: &Bytes, length: Option<&str>, specs: &[TensorSpec]) -> Result<Vec<Tensor>, AnswerError> {
+fn outputs(body: &Bytes, length: Option<&str>, specs: &[TensorSignature]) -> Result<Vec<Tensor>, AnswerError> {
     let body_bytes = body.len();
     let split = match length {
         None => body_bytes,
@@ -242,7 +242,7 @@ fn outputs(body: &Bytes, length: Option<&str>, specs: &[TensorSpec]) -> Result<V
         let name = output.name.clone();
         made.push(tensor(output, &mut tail).map_err(|error| AnswerError::Output { name, error })?);
     }
-    let find = |spec: &TensorSpec| {
+    let find = |spec: &TensorSignature| {
         let at = made.iter().find(|t| t.name == spec.name);
         let tensor = at.ok_or_else(|| AnswerError::Missing(spec.name.clone()))?;
         let differs = |mismatch| AnswerError::Mismatch { name: spec.name.clone(), mismatch };
@@ -252,17 +252,17 @@ fn outputs(body: &Bytes, length: Option<&str>, specs: &[TensorSpec]) -> Result<V
     specs.iter().map(find).collect()
 }
 
-fn tensor(output: Output<'_>, tail: &mut Bytes) -> Result<Tensor, OutputError> {
+fn tensor(output: Output<'_>, tail: &mut Bytes) -> Result<Tensor, RemoteOutputError> {
     let Output { name, datatype, shape, parameters, data } = output;
-    let datatype = Datatype::from_name(&datatype).ok_or(OutputError::Datatype(datatype))?;
+    let datatype = Datatype::from_name(&datatype).ok_or(RemoteOutputError::Datatype(datatype))?;
     let data = match (parameters.binary_data_size, data) {
         (Some(size), None) if size <= tail.len() => tail.split_to(size),
-        (Some(size), None) => return Err(OutputError::Short { size, left: tail.len() }),
+        (Some(size), None) => return Err(RemoteOutputError::Short { size, left: tail.len() }),
         (None, Some(data)) => {
-            let count = elements(&shape, datatype).ok_or_else(|| OutputError::TooLarge(shape.clone()))?;
+            let count = elements(&shape, datatype).ok_or_else(|| RemoteOutputError::TooLarge(shape.clone()))?;
             numbers::read(data.get(), datatype, count)?.into()
         }
-        _ => return Err(OutputError::Source),
+        _ => return Err(RemoteOutputError::Source),
     };
     Ok(Tensor { name, datatype, shape, data })
 }

@@ -3,8 +3,8 @@
 //! Inputs are borrowed if their bytes are aligned. Outputs are copied once, so that no row of an answer keeps the
 //! runtime's arena alive.
 
-use super::error::{BatchError, MadeError, OutletError};
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, texts};
+use super::error::{BatchError, OnnxOutputError, OutletError};
+use apportion_node::tensor::{Datatype, Tensor, TensorSignature, texts};
 use bytemuck::Pod;
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -41,7 +41,7 @@ pub(super) fn datatype(element: TensorElementType) -> Option<Datatype> {
 ///
 /// # Errors
 /// [`OutletError`] if it is no tensor of a known datatype with at least one dimension.
-pub(super) fn spec(name: &str, value: &ValueType) -> Result<TensorSpec, OutletError> {
+pub(super) fn spec(name: &str, value: &ValueType) -> Result<TensorSignature, OutletError> {
     let name = name.to_owned();
     let ValueType::Tensor { ty, shape, .. } = value else {
         return Err(OutletError::NotATensor { name, found: value.to_string() });
@@ -52,7 +52,7 @@ pub(super) fn spec(name: &str, value: &ValueType) -> Result<TensorSpec, OutletEr
     if shape.is_empty() {
         return Err(OutletError::Scalar(name));
     }
-    Ok(TensorSpec { name, datatype, shape: shape.iter().copied().collect() })
+    Ok(TensorSignature { name, datatype, shape: shape.iter().copied().collect() })
 }
 
 /// A tensor whose byte length was checked, as the runtime takes it.
@@ -126,10 +126,10 @@ fn bytes_of_strings(value: &DynValue) -> Result<Bytes, ort::Error> {
 /// An output of the runtime as a tensor of ours.
 ///
 /// # Errors
-/// [`MadeError`] if it is not of the type that the file declared.
-pub(super) fn output(spec: &TensorSpec, value: &DynValue) -> Result<Tensor, MadeError> {
+/// [`OnnxOutputError`] if it is not of the type that the file declared.
+pub(super) fn output(spec: &TensorSignature, value: &DynValue) -> Result<Tensor, OnnxOutputError> {
     let ValueType::Tensor { shape, .. } = value.dtype() else {
-        return Err(MadeError::NotATensor { name: spec.name.clone(), found: value.dtype().to_string() });
+        return Err(OnnxOutputError::NotATensor { name: spec.name.clone(), found: value.dtype().to_string() });
     };
     let data = match spec.datatype {
         Datatype::Bool => bytes_of::<bool>(value),
@@ -147,7 +147,7 @@ pub(super) fn output(spec: &TensorSpec, value: &DynValue) -> Result<Tensor, Made
         Datatype::Bf16 => bytes_of::<bf16>(value),
         Datatype::Bytes => bytes_of_strings(value),
     };
-    let data = data.map_err(|error| MadeError::Runtime { name: spec.name.clone(), error })?;
+    let data = data.map_err(|error| OnnxOutputError::Runtime { name: spec.name.clone(), error })?;
     let shape = shape.iter().map(|&d| usize::try_from(d).expect("a value's dimensions are known")).collect();
     Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }

@@ -37,7 +37,7 @@ const JOBS_MAX: usize = 1_024;
 
 /// Who an agent is, from one start to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct AgentIdentity {
     /// A UUID.
     pub agent_id: String,
     /// Its name in the fleet.
@@ -102,14 +102,14 @@ impl Files {
     ///
     /// # Errors
     /// [`FileError::Disk`].
-    pub fn identity(&self, name: Option<&str>, host: &str) -> Result<Known, FileError> {
+    pub fn identity(&self, name: Option<&str>, host: &str) -> Result<AgentIdentity, FileError> {
         let path = self.directory.join(IDENTITY);
-        let read = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
+        let read = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<AgentIdentity>(&bytes).ok());
         let known = read.clone().unwrap_or_else(|| {
             let agent_id = uuid::Uuid::new_v4().simple().to_string();
-            Known { name: format!("{host}-{}", &agent_id[..8]), agent_id }
+            AgentIdentity { name: format!("{host}-{}", &agent_id[..8]), agent_id }
         });
-        let known = Known { name: name.map_or(known.name, str::to_owned), agent_id: known.agent_id };
+        let known = AgentIdentity { name: name.map_or(known.name, str::to_owned), agent_id: known.agent_id };
         if read.as_ref() != Some(&known) {
             self.write(&path, &serde_json::to_vec(&known).expect("texts are JSON"))?;
         }

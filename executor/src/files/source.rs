@@ -1,7 +1,7 @@
 //! From where does an agent fetch model files?
 
 use super::error::FetchError;
-use super::stream::{READ_WAIT_MAX, Stream};
+use super::stream::{DownloadStream, READ_WAIT_MAX};
 use apportion_protocol::v1::{FileRequest, control_client::ControlClient};
 use reqwest::{StatusCode, header};
 use std::time::Duration;
@@ -45,14 +45,19 @@ impl Source {
     ///
     /// # Errors
     /// [`FetchError`] by cause.
-    pub(super) async fn open(&self, http: &reqwest::Client, digest: &str, offset: u64) -> Result<Stream, FetchError> {
+    pub(super) async fn open(
+        &self,
+        http: &reqwest::Client,
+        digest: &str,
+        offset: u64,
+    ) -> Result<DownloadStream, FetchError> {
         let opened = async {
             if self.url.is_empty() { self.call(digest, offset).await } else { self.ask(http, digest, offset).await }
         };
         tokio::time::timeout(READ_WAIT_MAX, opened).await.map_err(|_| FetchError::NoAnswer(READ_WAIT_MAX))?
     }
 
-    async fn ask(&self, http: &reqwest::Client, digest: &str, offset: u64) -> Result<Stream, FetchError> {
+    async fn ask(&self, http: &reqwest::Client, digest: &str, offset: u64) -> Result<DownloadStream, FetchError> {
         let mut request = http.get(self.place(digest));
         if !self.token.is_empty() {
             request = request.bearer_auth(&self.token);
@@ -63,13 +68,13 @@ impl Source {
         let response = request.send().await.map_err(FetchError::Http)?;
         let from = if response.status() == StatusCode::PARTIAL_CONTENT { offset } else { 0 };
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-            return Ok(Stream::Nothing { from: offset });
+            return Ok(DownloadStream::Nothing { from: offset });
         }
         let response = response.error_for_status().map_err(FetchError::Http)?;
-        Ok(Stream::Http { from, response: Box::new(response) })
+        Ok(DownloadStream::Http { from, response: Box::new(response) })
     }
 
-    async fn call(&self, digest: &str, offset: u64) -> Result<Stream, FetchError> {
+    async fn call(&self, digest: &str, offset: u64) -> Result<DownloadStream, FetchError> {
         let endpoint = Endpoint::from_shared(self.join.clone()).map_err(FetchError::Connection)?;
         let endpoint = endpoint
             .connect_timeout(CONNECT_MAX)
@@ -78,8 +83,8 @@ impl Source {
         let channel = endpoint.connect().await.map_err(FetchError::Connection)?;
         let request = FileRequest { token: self.token.clone(), sha256: digest.to_owned(), offset };
         match ControlClient::new(channel).fetch(request).await {
-            Ok(response) => Ok(Stream::Grpc { from: offset, chunks: Box::new(response.into_inner()) }),
-            Err(status) if status.code() == tonic::Code::OutOfRange => Ok(Stream::Nothing { from: offset }),
+            Ok(response) => Ok(DownloadStream::Grpc { from: offset, chunks: Box::new(response.into_inner()) }),
+            Err(status) if status.code() == tonic::Code::OutOfRange => Ok(DownloadStream::Nothing { from: offset }),
             Err(status) => Err(FetchError::Call(Box::new(status))),
         }
     }

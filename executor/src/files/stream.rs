@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) const READ_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Bytes on their way.
-pub(super) enum Stream {
+pub(super) enum DownloadStream {
     /// By HTTP, from this byte on.
     Http { from: u64, response: Box<reqwest::Response> },
     /// By the control plane's own call, from this byte on.
@@ -18,7 +18,7 @@ pub(super) enum Stream {
     Nothing { from: u64 },
 }
 
-impl Stream {
+impl DownloadStream {
     pub(super) fn from(&self) -> u64 {
         match self {
             Self::Http { from, .. } | Self::Grpc { from, .. } | Self::Nothing { from } => *from,

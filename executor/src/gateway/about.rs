@@ -7,21 +7,21 @@ use super::proto::{
     DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelInput, ModelMetadataResponse, ModelOutput,
     ModelStatistics, StatisticDuration,
 };
-use super::refusal::Refusal;
+use super::refusal::GatewayRefusal;
 use super::{Gateway, PLATFORM, find, version};
-use crate::agent::View;
-use crate::backend::Kind;
+use crate::agent::NodeView;
+use crate::backend::BackendKind;
 use apportion_node::node::counts::{Batches, SizeCount};
-use apportion_node::tensor::{Datatype, TensorSpec};
+use apportion_node::tensor::{Datatype, TensorSignature};
 use serde_json::{Value, json};
 
 /// What a pipeline takes and makes.
 ///
 /// # Errors
-/// [`Refusal`] if no pipeline has this name.
-pub fn metadata(view: &View, name: &str) -> Result<ModelMetadataResponse, Refusal> {
+/// [`GatewayRefusal`] if no pipeline has this name.
+pub fn metadata(view: &NodeView, name: &str) -> Result<ModelMetadataResponse, GatewayRefusal> {
     let pipeline = find(view, name)?;
-    let tensor = |name: &str, spec: &TensorSpec| {
+    let tensor = |name: &str, spec: &TensorSignature| {
         let datatype = spec.datatype.name().to_string();
         TensorMetadata { name: name.into(), datatype, shape: spec.shape.clone() }
     };
@@ -44,10 +44,10 @@ pub fn metadata_json(m: &ModelMetadataResponse) -> Value {
 }
 
 /// The name of a pipeline's platform; an agent with emulated batches says so.
-fn platform(view: &View) -> String {
+fn platform(view: &NodeView) -> String {
     match view.backend {
-        Kind::Emulated => format!("{PLATFORM}_{}", view.backend.name()),
-        Kind::Local | Kind::Remote => PLATFORM.into(),
+        BackendKind::Emulated => format!("{PLATFORM}_{}", view.backend.name()),
+        BackendKind::Local | BackendKind::Remote => PLATFORM.into(),
     }
 }
 
@@ -74,15 +74,15 @@ fn data_type(datatype: Datatype) -> DataType {
 /// first dimension. An answer may have another number of rows than its request.
 ///
 /// # Errors
-/// [`Refusal`] if no pipeline has this name.
-pub fn config(view: &View, name: &str) -> Result<ModelConfig, Refusal> {
+/// [`GatewayRefusal`] if no pipeline has this name.
+pub fn config(view: &NodeView, name: &str) -> Result<ModelConfig, GatewayRefusal> {
     let pipeline = find(view, name)?;
-    let input = |s: &TensorSpec| ModelInput {
+    let input = |s: &TensorSignature| ModelInput {
         name: s.name.clone(),
         data_type: data_type(s.datatype).into(),
         dims: s.shape.clone(),
     };
-    let output = |(name, s): &(String, TensorSpec)| ModelOutput {
+    let output = |(name, s): &(String, TensorSignature)| ModelOutput {
         name: name.clone(),
         data_type: data_type(s.datatype).into(),
         dims: s.shape.clone(),
@@ -112,8 +112,8 @@ pub fn config_json(c: &ModelConfig) -> Value {
 /// agent's replicas with the queries of any gateway.
 ///
 /// # Errors
-/// [`Refusal`] if no pipeline has this name.
-pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStatistics>, Refusal> {
+/// [`GatewayRefusal`] if no pipeline has this name.
+pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStatistics>, GatewayRefusal> {
     let view = gateway.view();
     if let Some(name) = one {
         find(&view, name)?;
@@ -186,7 +186,7 @@ pub fn statistics_json(all: &[ModelStatistics]) -> Value {
 
 /// All pipelines and whether they are ready; with `ready`, only the ready ones.
 #[must_use]
-pub fn index(view: &View, ready: bool) -> Vec<ModelIndex> {
+pub fn index(view: &NodeView, ready: bool) -> Vec<ModelIndex> {
     let one = |name: &String| {
         let up = view.ready.contains(name);
         let state = if up { "READY" } else { "UNAVAILABLE" };

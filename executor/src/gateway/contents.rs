@@ -1,7 +1,9 @@
 //! How do the raw or typed contents of gRPC messages become tensors, and back?
 
-use super::error::{ElementsError, MessageError, OutputError, ParameterError};
-use super::inference::{Elements, Form, Given, ID_BYTES_MAX, Parameter, Settings, Wanted};
+use super::error::{ElementsError, MessageError, ParameterError, RequestedOutputError};
+use super::inference::{
+    ElementForm, Elements, ID_BYTES_MAX, Parameter, RequestParameters, RequestedOutput, UncheckedInput,
+};
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::model_infer_response::InferOutputTensor;
 use super::proto::{InferParameter, InferTensorContents, ModelInferRequest, infer_parameter::ParameterChoice};
@@ -10,7 +12,7 @@ use bytes::Bytes;
 use std::collections::HashMap;
 
 /// The elements of an input, as they came.
-pub enum Data {
+pub enum GrpcElements {
     /// Beside the tensors.
     Raw(Bytes),
     /// In the tensor.
@@ -72,11 +74,11 @@ fn join<'a>(all: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-impl Elements for Data {
+impl Elements for GrpcElements {
     fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, ElementsError> {
         let contents = match self {
-            Data::Raw(bytes) => return Ok(bytes),
-            Data::Typed(contents) => contents,
+            GrpcElements::Raw(bytes) => return Ok(bytes),
+            GrpcElements::Typed(contents) => contents,
         };
         let field = field(datatype).ok_or_else(|| ElementsError::RawOnly(datatype.name()))?;
         if let Some((found, _)) = filled(&contents).into_iter().find(|(name, _)| *name != field) {
@@ -141,29 +143,29 @@ pub fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
 }
 
 /// A request before its tensors are checked.
-pub struct Request {
+pub struct GrpcRequest {
     /// Its parameters.
-    pub settings: Settings,
+    pub settings: RequestParameters,
     /// Its inputs.
-    pub inputs: Vec<Given<Data>>,
+    pub inputs: Vec<UncheckedInput<GrpcElements>>,
     /// The outputs that it asks for; none are all.
-    pub outputs: Vec<Wanted>,
+    pub outputs: Vec<RequestedOutput>,
     /// The form of its tensors, and of the answer's.
-    pub form: Form,
+    pub form: ElementForm,
 }
 
 /// Reads a request.
 ///
 /// # Errors
 /// [`MessageError`] by cause.
-pub fn read(message: ModelInferRequest) -> Result<Request, MessageError> {
+pub fn read(message: ModelInferRequest) -> Result<GrpcRequest, MessageError> {
     if message.id.len() > ID_BYTES_MAX {
         return Err(MessageError::Id { found: message.id.len(), bytes_max: ID_BYTES_MAX });
     }
-    let mut settings = Settings::default();
+    let mut settings = RequestParameters::default();
     each(&message.parameters, |name, value| settings.set(name, value))?;
-    let form = if message.raw_input_contents.is_empty() { Form::Typed } else { Form::Raw };
-    if form == Form::Raw && message.raw_input_contents.len() != message.inputs.len() {
+    let form = if message.raw_input_contents.is_empty() { ElementForm::Typed } else { ElementForm::Raw };
+    if form == ElementForm::Raw && message.raw_input_contents.len() != message.inputs.len() {
         let (found, inputs) = (message.raw_input_contents.len(), message.inputs.len());
         return Err(MessageError::RawCount { found, inputs });
     }
@@ -176,19 +178,19 @@ pub fn read(message: ModelInferRequest) -> Result<Request, MessageError> {
         }
         let elements = match (raws.next(), contents) {
             (Some(_), Some(contents)) if !filled(&contents).is_empty() => return Err(MessageError::Both(name)),
-            (Some(raw), _) => Data::Raw(raw),
-            (None, contents) => Data::Typed(contents.unwrap_or_default()),
+            (Some(raw), _) => GrpcElements::Raw(raw),
+            (None, contents) => GrpcElements::Typed(contents.unwrap_or_default()),
         };
-        inputs.push(Given { name, datatype, shape, elements });
+        inputs.push(UncheckedInput { name, datatype, shape, elements });
     }
     let mut outputs = Vec::with_capacity(message.outputs.len());
     for output in message.outputs {
-        let mut wanted = Wanted { name: output.name, form: None };
+        let mut wanted = RequestedOutput { name: output.name, form: None };
         let set = each(&output.parameters, |name, value| wanted.set(name, value));
-        set.map_err(|source| OutputError::Parameter { name: wanted.name.clone(), source })?;
+        set.map_err(|source| RequestedOutputError::Parameter { name: wanted.name.clone(), source })?;
         outputs.push(wanted);
     }
-    Ok(Request { settings, inputs, outputs, form })
+    Ok(GrpcRequest { settings, inputs, outputs, form })
 }
 
 fn each(
@@ -211,10 +213,10 @@ fn each(
 
 /// The outputs of an answer and, if they are sent raw, their bytes: raw if `form` says so, or if one has no other form.
 #[must_use]
-pub fn write(outputs: Vec<Tensor>, form: Form) -> (Vec<InferOutputTensor>, Vec<Bytes>) {
+pub fn write(outputs: Vec<Tensor>, form: ElementForm) -> (Vec<InferOutputTensor>, Vec<Bytes>) {
     let contents: Option<Vec<_>> = match form {
-        Form::Typed => outputs.iter().map(typed).collect(),
-        Form::Raw => None,
+        ElementForm::Typed => outputs.iter().map(typed).collect(),
+        ElementForm::Raw => None,
     };
     let (mut typed, mut raws) = (contents.map(Vec::into_iter), Vec::new());
     let mut written = Vec::with_capacity(outputs.len());

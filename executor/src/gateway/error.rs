@@ -1,10 +1,10 @@
 //! Why is a client's request wrong, or its answer not to be had? One enum for each part of a request.
 //!
-//! A message names the part that is wrong. Its sources say why; [`Refusal`](super::refusal::Refusal) joins them all in one
-//! line.
+//! A message names the part that is wrong. Its sources say why; [`GatewayRefusal`](super::refusal::GatewayRefusal) joins
+//! them all in one line.
 
 use crate::open_inference::error::ReadError;
-use apportion_node::tensor::{DataError, TensorSpec};
+use apportion_node::tensor::{DataError, TensorSignature};
 
 /// Why a parameter is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +102,7 @@ pub enum InputError {
     Twice(String),
     /// The request lacks this input.
     #[error("input {} is missing: expected {} of shape {:?}", .0.name, .0.datatype.name(), .0.shape)]
-    Missing(TensorSpec),
+    Missing(TensorSignature),
     /// It has another datatype.
     #[error("input {name} is {found}: expected {} of shape {:?}", .expected.datatype.name(), .expected.shape)]
     Datatype {
@@ -111,7 +111,7 @@ pub enum InputError {
         /// The request's name of the datatype.
         found: String,
         /// The pipeline's input.
-        expected: TensorSpec,
+        expected: TensorSignature,
     },
     /// It has another shape.
     #[error("input {name} has shape {found:?}: expected {} of shape {:?}", .expected.datatype.name(), .expected.shape)]
@@ -121,7 +121,7 @@ pub enum InputError {
         /// The request's shape.
         found: Vec<i64>,
         /// The pipeline's input.
-        expected: TensorSpec,
+        expected: TensorSignature,
     },
     /// The size of its shape overflows.
     #[error("input {name} has shape {shape:?}: this is too large")]
@@ -176,7 +176,7 @@ pub enum InputError {
 
 /// Why the outputs that a request asks for are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutputError {
+pub enum RequestedOutputError {
     /// The pipeline has no output of this name.
     #[error("output {name}: there is no such output: expected {}", .known.join(", "))]
     Unknown {
@@ -289,7 +289,7 @@ pub enum BodyError {
     Rest(usize),
     /// An output is refused.
     #[error(transparent)]
-    Output(#[from] OutputError),
+    Output(#[from] RequestedOutputError),
 }
 
 /// Why a gRPC message is no request for inference.
@@ -327,7 +327,7 @@ pub enum MessageError {
     Both(String),
     /// An output is refused.
     #[error(transparent)]
-    Output(#[from] OutputError),
+    Output(#[from] RequestedOutputError),
 }
 
 /// Why a gRPC message is not decoded.

@@ -3,15 +3,15 @@
 //! HTTP and gRPC share this: parameters, and tensors that are checked against the inputs and outputs of the pipeline.
 
 use super::BODY_BYTES_MAX;
-use super::error::{ElementsError, InputError, OutputError, ParameterError, PiecesError};
-use super::refusal::Refusal;
-use crate::backend::Kind;
-use apportion_node::chooser::Needs;
-use apportion_node::layout::Pipeline;
-use apportion_node::node::request::{Piece, Terms};
+use super::error::{ElementsError, InputError, ParameterError, PiecesError, RequestedOutputError};
+use super::refusal::GatewayRefusal;
+use crate::backend::BackendKind;
+use apportion_node::chooser::RequestNeeds;
+use apportion_node::layout::LayoutPipeline;
+use apportion_node::node::request::{Piece, RequestTerms};
 use apportion_node::node::split::PARENT;
 use apportion_node::policies::{LEVEL_DEFAULT, LEVEL_OFFLINE};
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, concatenate, elements, holds, no_rows, texts};
+use apportion_node::tensor::{Datatype, Tensor, TensorSignature, concatenate, elements, holds, no_rows, texts};
 use bytes::Bytes;
 
 /// Most rows of one request: each becomes a query of its own.
@@ -23,7 +23,7 @@ pub const ID_BYTES_MAX: usize = 1_024;
 
 /// How the elements of a tensor travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
+pub enum ElementForm {
     /// One by one: in JSON, or in a typed field of a gRPC message.
     #[default]
     Typed,
@@ -31,7 +31,7 @@ pub enum Form {
     Raw,
 }
 
-impl Form {
+impl ElementForm {
     /// The form that a flag of the protocol for binary data asks for.
     fn of_flag(is_binary: bool) -> Self {
         if is_binary { Self::Raw } else { Self::Typed }
@@ -101,7 +101,7 @@ impl Parameter {
 
 /// The parameters of a request. Unknown parameters are ignored, as the protocol asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct RequestParameters {
     /// `timeout`: the answer is worth nothing after so long, in nanoseconds (the protocol's unit is the microsecond).
     pub timeout_ns: Option<u64>,
     /// `priority`: 0 is the default, 1 the highest.
@@ -113,10 +113,10 @@ pub struct Settings {
     /// `offline`: it runs where nothing else waits, whatever its priority.
     pub offline: bool,
     /// `binary_data_output`: the form of the outputs that have no `binary_data`.
-    pub form: Form,
+    pub form: ElementForm,
 }
 
-impl Settings {
+impl RequestParameters {
     /// Takes a parameter.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl Settings {
             }
             "priority" => self.priority = value.whole(name, "0 (the default), 1 (the highest) or more")?,
             "offline" => self.offline = value.boolean(name)?,
-            "binary_data_output" => self.form = Form::of_flag(value.boolean(name)?),
+            "binary_data_output" => self.form = ElementForm::of_flag(value.boolean(name)?),
             "accuracy_min" => self.accuracy_ppm_min = Some(value.part_ppm(name)?),
             "latency_max_us" => {
                 let expected = "microseconds, a whole number above 0";
@@ -145,12 +145,12 @@ impl Settings {
     }
 }
 
-impl Settings {
+impl RequestParameters {
     /// The same as the agent's terms. `call_ns` is the time that the call itself gives the request.
     #[must_use]
-    pub fn terms(&self, call_ns: Option<u64>) -> Terms {
+    pub fn terms(&self, call_ns: Option<u64>) -> RequestTerms {
         let has_needs = self.accuracy_ppm_min.is_some() || self.latency_ns_max.is_some();
-        let needs = Needs {
+        let needs = RequestNeeds {
             accuracy_ppm_min: self.accuracy_ppm_min.unwrap_or(0),
             latency_ns_max: self.latency_ns_max.unwrap_or(u64::MAX),
         };
@@ -160,27 +160,27 @@ impl Settings {
             n => u32::try_from(n).unwrap_or(u32::MAX).min(LEVEL_OFFLINE - 1),
         };
         let timeout_ns = [self.timeout_ns, call_ns].into_iter().flatten().min();
-        Terms { timeout_ns, level, needs: has_needs.then_some(needs), trace: None, sender: 0 }
+        RequestTerms { timeout_ns, level, needs: has_needs.then_some(needs), trace: None, sender: 0 }
     }
 }
 
 /// An output that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestedOutput {
     /// Its name.
     pub name: String,
     /// `binary_data`: its form; none for that of the request.
-    pub form: Option<Form>,
+    pub form: Option<ElementForm>,
 }
 
-impl Wanted {
+impl RequestedOutput {
     /// Takes a parameter of the output.
     ///
     /// # Errors
     /// [`ParameterError`] by cause.
     pub fn set(&mut self, name: &str, value: &Parameter) -> Result<(), ParameterError> {
         match name {
-            "binary_data" => self.form = Some(Form::of_flag(value.boolean(name)?)),
+            "binary_data" => self.form = Some(ElementForm::of_flag(value.boolean(name)?)),
             "classification" if *value != Parameter::Whole(0) => return Err(ParameterError::Unsupported(name.into())),
             _ if name.starts_with("shared_memory") => return Err(ParameterError::Unsupported(name.into())),
             _ => {}
@@ -199,7 +199,7 @@ pub trait Elements {
 }
 
 /// One input before it is checked.
-pub struct Given<E> {
+pub struct UncheckedInput<E> {
     /// Its name.
     pub name: String,
     /// The protocol's name of its datatype.
@@ -214,8 +214,8 @@ pub struct Given<E> {
 ///
 /// # Errors
 /// [`InputError`] by cause.
-pub fn inputs<E: Elements>(given: Vec<Given<E>>, specs: &[TensorSpec]) -> Result<Vec<Tensor>, InputError> {
-    let mut slots: Vec<Option<Given<E>>> = specs.iter().map(|_| None).collect();
+pub fn inputs<E: Elements>(given: Vec<UncheckedInput<E>>, specs: &[TensorSignature]) -> Result<Vec<Tensor>, InputError> {
+    let mut slots: Vec<Option<UncheckedInput<E>>> = specs.iter().map(|_| None).collect();
     for input in given {
         let Some(at) = specs.iter().position(|s| s.name == input.name) else {
             let known = specs.iter().map(|s| s.name.clone()).collect();
@@ -243,8 +243,8 @@ pub fn inputs<E: Elements>(given: Vec<Given<E>>, specs: &[TensorSpec]) -> Result
     }
 }
 
-fn tensor<E: Elements>(input: Given<E>, spec: &TensorSpec) -> Result<Tensor, InputError> {
-    let Given { name, datatype: found, shape: given, elements: data } = input;
+fn tensor<E: Elements>(input: UncheckedInput<E>, spec: &TensorSignature) -> Result<Tensor, InputError> {
+    let UncheckedInput { name, datatype: found, shape: given, elements: data } = input;
     let datatype = spec.datatype.name();
     if found != datatype {
         return Err(InputError::Datatype { name, found, expected: spec.clone() });
@@ -273,8 +273,8 @@ fn tensor<E: Elements>(input: Given<E>, spec: &TensorSpec) -> Result<Tensor, Inp
 ///
 /// # Errors
 /// [`InputError::Data`] with the position of the first malformed text.
-pub fn check_texts(inputs: &[Tensor], backend: Kind) -> Result<(), InputError> {
-    if backend != Kind::Local {
+pub fn check_texts(inputs: &[Tensor], backend: BackendKind) -> Result<(), InputError> {
+    if backend != BackendKind::Local {
         return Ok(());
     }
     for input in inputs.iter().filter(|t| t.datatype == Datatype::Bytes) {
@@ -289,16 +289,16 @@ pub fn check_texts(inputs: &[Tensor], backend: Kind) -> Result<(), InputError> {
 /// Checks the outputs that a request asks for against those that the pipeline makes.
 ///
 /// # Errors
-/// [`OutputError::Unknown`], [`OutputError::Twice`].
-pub fn check_wanted(wanted: &[Wanted], specs: &[(String, TensorSpec)]) -> Result<(), OutputError> {
+/// [`RequestedOutputError::Unknown`], [`RequestedOutputError::Twice`].
+pub fn check_wanted(wanted: &[RequestedOutput], specs: &[(String, TensorSignature)]) -> Result<(), RequestedOutputError> {
     let mut seen = std::collections::BTreeSet::new();
     for output in wanted {
         if specs.iter().all(|(name, _)| *name != output.name) {
             let known = specs.iter().map(|(name, _)| name.clone()).collect();
-            return Err(OutputError::Unknown { name: output.name.clone(), known });
+            return Err(RequestedOutputError::Unknown { name: output.name.clone(), known });
         }
         if !seen.insert(&output.name) {
-            return Err(OutputError::Twice(output.name.clone()));
+            return Err(RequestedOutputError::Twice(output.name.clone()));
         }
     }
     Ok(())
@@ -306,33 +306,37 @@ pub fn check_wanted(wanted: &[Wanted], specs: &[(String, TensorSpec)]) -> Result
 
 /// An output of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Selected {
+pub struct AnswerOutput {
     /// The output.
     pub tensor: Tensor,
     /// How its elements are sent.
-    pub form: Form,
+    pub form: ElementForm,
 }
 
 /// The outputs that a request asks for, in its order; all of them if it asks for none. `default` is the form of an output
 /// that names none.
 ///
 /// # Errors
-/// [`Refusal`] if one of them is not there.
-pub fn select(outputs: Vec<Tensor>, wanted: &[Wanted], default: Form) -> Result<Vec<Selected>, Refusal> {
+/// [`GatewayRefusal`] if one of them is not there.
+pub fn select(
+    outputs: Vec<Tensor>,
+    wanted: &[RequestedOutput],
+    default: ElementForm,
+) -> Result<Vec<AnswerOutput>, GatewayRefusal> {
     if wanted.is_empty() {
-        return Ok(outputs.into_iter().map(|tensor| Selected { tensor, form: default }).collect());
+        return Ok(outputs.into_iter().map(|tensor| AnswerOutput { tensor, form: default }).collect());
     }
-    let pick = |w: &Wanted| {
+    let pick = |w: &RequestedOutput| {
         let tensor = outputs.iter().find(|t| t.name == w.name).cloned();
-        let tensor = tensor.ok_or_else(|| Refusal::failed(format!("output {} was not made", w.name)))?;
-        Ok(Selected { tensor, form: w.form.unwrap_or(default) })
+        let tensor = tensor.ok_or_else(|| GatewayRefusal::failed(format!("output {} was not made", w.name)))?;
+        Ok(AnswerOutput { tensor, form: w.form.unwrap_or(default) })
     };
     wanted.iter().map(pick).collect()
 }
 
 /// What the outputs of a pipeline are called, by sink and output: with several sinks, after their task.
 #[must_use]
-pub fn output_specs(pipeline: &Pipeline) -> Vec<(String, TensorSpec)> {
+pub fn output_specs(pipeline: &LayoutPipeline) -> Vec<(String, TensorSignature)> {
     let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.is_sink()).collect();
     let name = |task: &str, output: &str| if sinks.len() > 1 { format!("{task}.{output}") } else { output.to_string() };
     let mut specs = Vec::new();
@@ -340,7 +344,7 @@ pub fn output_specs(pipeline: &Pipeline) -> Vec<(String, TensorSpec)> {
         for spec in sink.outputs.iter().filter(|s| s.name != PARENT) {
             specs.push((name(&sink.name, &spec.name), spec.clone()));
         }
-        let parent = TensorSpec { name: PARENT.into(), datatype: Datatype::Int64, shape: vec![-1] };
+        let parent = TensorSignature { name: PARENT.into(), datatype: Datatype::Int64, shape: vec![-1] };
         specs.push((name(&sink.name, PARENT), parent));
     }
     specs
@@ -350,7 +354,7 @@ pub fn output_specs(pipeline: &Pipeline) -> Vec<(String, TensorSpec)> {
 ///
 /// # Errors
 /// [`PiecesError`] if the pieces of a sink do not fit together.
-pub fn outputs(pieces: &[Piece], pipeline: &Pipeline) -> Result<Vec<Tensor>, PiecesError> {
+pub fn outputs(pieces: &[Piece], pipeline: &LayoutPipeline) -> Result<Vec<Tensor>, PiecesError> {
     let sinks: Vec<_> = pipeline.tasks.iter().filter(|t| t.is_sink()).collect();
     let name = |task: &str, output: &str| if sinks.len() > 1 { format!("{task}.{output}") } else { output.to_string() };
     let mut all = Vec::new();

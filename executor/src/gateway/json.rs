@@ -3,13 +3,16 @@
 //! A body is JSON. With the binary tensor extension, tensors follow the JSON as raw bytes. The header
 //! `Inference-Header-Content-Length` says where the JSON ends, and `binary_data_size` says how long each tensor is.
 
-use super::error::{BodyError, ElementsError, OutputError, ParameterError, SourceError};
-use super::inference::{Elements, Form, Given, ID_BYTES_MAX, Parameter, Selected, Settings, TENSORS_MAX, Wanted};
+use super::error::{BodyError, ElementsError, ParameterError, RequestedOutputError, SourceError};
+use super::inference::{
+    AnswerOutput, ElementForm, Elements, ID_BYTES_MAX, Parameter, RequestParameters, RequestedOutput, TENSORS_MAX,
+    UncheckedInput,
+};
 use super::numbers;
-use super::parameters::{Few, Parameters};
+use super::parameters::{BoundedList, Parameters};
 use crate::open_inference::error::WriteError;
-use apportion_node::chooser::Chosen;
-use apportion_node::tensor::{Datatype, TensorSpec, texts};
+use apportion_node::chooser::ChosenVariants;
+use apportion_node::tensor::{Datatype, TensorSignature, texts};
 use apportion_node::wire::RANK_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -25,16 +28,16 @@ struct Body<'a> {
     #[serde(default)]
     parameters: Option<Parameters>,
     #[serde(borrow)]
-    inputs: Few<Input<'a>, TENSORS_MAX>,
+    inputs: BoundedList<Input<'a>, TENSORS_MAX>,
     #[serde(default)]
-    outputs: Option<Few<Output, TENSORS_MAX>>,
+    outputs: Option<BoundedList<Output, TENSORS_MAX>>,
 }
 
 #[derive(Deserialize)]
 struct Input<'a> {
     name: String,
     datatype: String,
-    shape: Few<i64, RANK_MAX>,
+    shape: BoundedList<i64, RANK_MAX>,
     #[serde(default)]
     parameters: Option<Parameters>,
     #[serde(borrow, default)]
@@ -49,43 +52,43 @@ struct Output {
 }
 
 /// The elements of an input, as they came.
-pub enum Data<'a> {
+pub enum JsonElements<'a> {
     /// In the JSON.
     Json(&'a RawValue),
     /// After it.
     Raw(Bytes),
 }
 
-impl Elements for Data<'_> {
+impl Elements for JsonElements<'_> {
     fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, ElementsError> {
         match self {
-            Data::Json(value) => {
+            JsonElements::Json(value) => {
                 let bytes = numbers::read(value.get(), datatype, max)?;
                 let found = if datatype == Datatype::Bytes { texts(&bytes).count() } else { bytes.len() / datatype.size() };
                 if found == max { Ok(bytes.into()) } else { Err(ElementsError::Count { found, expected: max }) }
             }
-            Data::Raw(bytes) => Ok(bytes),
+            JsonElements::Raw(bytes) => Ok(bytes),
         }
     }
 }
 
 /// A request before its tensors are checked.
-pub struct Request<'a> {
+pub struct JsonRequest<'a> {
     /// Echoed in the answer.
     pub id: Option<String>,
     /// Its parameters.
-    pub settings: Settings,
+    pub settings: RequestParameters,
     /// Its inputs.
-    pub inputs: Vec<Given<Data<'a>>>,
+    pub inputs: Vec<UncheckedInput<JsonElements<'a>>>,
     /// The outputs that it asks for; none are all.
-    pub outputs: Vec<Wanted>,
+    pub outputs: Vec<RequestedOutput>,
 }
 
 /// Reads a request; `header` is the value of [`HEADER_LENGTH`].
 ///
 /// # Errors
 /// [`BodyError`] by cause.
-pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, BodyError> {
+pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<JsonRequest<'a>, BodyError> {
     let split = match header {
         None => body.len(),
         Some(text) => length(text, body.len())?,
@@ -94,7 +97,7 @@ pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, Bo
     if let Some(id) = parsed.id.as_ref().filter(|id| id.len() > ID_BYTES_MAX) {
         return Err(BodyError::Id { found: id.len(), bytes_max: ID_BYTES_MAX });
     }
-    let mut settings = Settings::default();
+    let mut settings = RequestParameters::default();
     each(parsed.parameters, |name, value| settings.set(name, value))?;
     let (mut inputs, mut tail) = (Vec::with_capacity(parsed.inputs.0.len()), body.slice(split..));
     for input in parsed.inputs.0 {
@@ -112,33 +115,37 @@ pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, Bo
         })
         .map_err(|e| refuse(e.into()))?;
         let elements = match (size, data) {
-            (Some(size), None) if header.is_some() => Data::Raw(take(&mut tail, size).map_err(refuse)?),
+            (Some(size), None) if header.is_some() => JsonElements::Raw(take(&mut tail, size).map_err(refuse)?),
             (Some(_), None) => return Err(refuse(SourceError::NoHeader(HEADER_LENGTH))),
             (Some(_), Some(_)) => return Err(refuse(SourceError::Both)),
-            (None, Some(data)) => Data::Json(data),
+            (None, Some(data)) => JsonElements::Json(data),
             (None, None) => return Err(refuse(SourceError::Neither)),
         };
-        inputs.push(Given { name, datatype, shape: shape.0, elements });
+        inputs.push(UncheckedInput { name, datatype, shape: shape.0, elements });
     }
     if !tail.is_empty() {
         return Err(BodyError::Rest(tail.len()));
     }
-    Ok(Request { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs.map_or_else(Vec::new, |few| few.0))? })
+    Ok(JsonRequest { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs.map_or_else(Vec::new, |few| few.0))? })
 }
 
 /// Checks that the outputs that go in JSON have a form there. `default` is the form of an output that names none.
 ///
 /// # Errors
-/// [`OutputError::NoForm`] with the first output that has none.
-pub fn check_forms(wanted: &[Wanted], default: Form, specs: &[(String, TensorSpec)]) -> Result<(), OutputError> {
+/// [`RequestedOutputError::NoForm`] with the first output that has none.
+pub fn check_forms(
+    wanted: &[RequestedOutput],
+    default: ElementForm,
+    specs: &[(String, TensorSignature)],
+) -> Result<(), RequestedOutputError> {
     for (name, spec) in specs.iter().filter(|(_, spec)| !numbers::in_json(spec.datatype)) {
         let is_typed = match wanted.iter().find(|w| w.name == *name) {
-            Some(output) => output.form.unwrap_or(default) == Form::Typed,
+            Some(output) => output.form.unwrap_or(default) == ElementForm::Typed,
             // It is sent only if the request names no outputs.
-            None => wanted.is_empty() && default == Form::Typed,
+            None => wanted.is_empty() && default == ElementForm::Typed,
         };
         if is_typed {
-            return Err(OutputError::NoForm { name: name.clone(), datatype: spec.datatype.name() });
+            return Err(RequestedOutputError::NoForm { name: name.clone(), datatype: spec.datatype.name() });
         }
     }
     Ok(())
@@ -156,12 +163,12 @@ fn take(tail: &mut Bytes, size: usize) -> Result<Bytes, SourceError> {
     Ok(tail.split_to(size))
 }
 
-fn wanted(outputs: Vec<Output>) -> Result<Vec<Wanted>, OutputError> {
+fn wanted(outputs: Vec<Output>) -> Result<Vec<RequestedOutput>, RequestedOutputError> {
     let want = |output: Output| {
-        let mut wanted = Wanted { name: output.name, form: None };
+        let mut wanted = RequestedOutput { name: output.name, form: None };
         match each(output.parameters, |name, value| wanted.set(name, value)) {
             Ok(()) => Ok(wanted),
-            Err(source) => Err(OutputError::Parameter { name: wanted.name, source }),
+            Err(source) => Err(RequestedOutputError::Parameter { name: wanted.name, source }),
         }
     };
     outputs.into_iter().map(want).collect()
@@ -203,7 +210,7 @@ fn each(
 }
 
 /// What an answer says besides its tensors.
-pub struct Head<'a> {
+pub struct AnswerHead<'a> {
     /// The pipeline.
     pub name: &'a str,
     /// The generation that served.
@@ -217,14 +224,14 @@ pub struct Head<'a> {
     /// Parts that were dropped and are left out.
     pub dropped: u32,
     /// The variants that served it, if it said what it needs.
-    pub chosen: Option<&'a Chosen>,
+    pub chosen: Option<&'a ChosenVariants>,
 }
 
 /// The body of an answer, and how long its JSON is if tensors follow it.
 ///
 /// # Errors
 /// [`WriteError`] if an output has no form in JSON and is not asked for as bytes.
-pub fn write(head: &Head<'_>, outputs: &[Selected]) -> Result<(Vec<u8>, Option<usize>), WriteError> {
+pub fn write(head: &AnswerHead<'_>, outputs: &[AnswerOutput]) -> Result<(Vec<u8>, Option<usize>), WriteError> {
     let mut parameters = json!({"outcome": head.outcome, "latency_us": head.latency_us});
     if head.dropped > 0 {
         parameters["dropped"] = head.dropped.into();
@@ -240,12 +247,12 @@ pub fn write(head: &Head<'_>, outputs: &[Selected]) -> Result<(Vec<u8>, Option<u
     let mut body = start.to_string().into_bytes();
     body.pop(); // its last brace: the outputs go before it
     body.extend_from_slice(b",\"outputs\":[");
-    for (i, Selected { tensor, form }) in outputs.iter().enumerate() {
+    for (i, AnswerOutput { tensor, form }) in outputs.iter().enumerate() {
         if i > 0 {
             body.push(b',');
         }
         let mut about = json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape});
-        if *form == Form::Raw {
+        if *form == ElementForm::Raw {
             about["parameters"] = json!({"binary_data_size": tensor.data.len()});
             body.extend_from_slice(about.to_string().as_bytes());
         } else {
@@ -258,7 +265,7 @@ pub fn write(head: &Head<'_>, outputs: &[Selected]) -> Result<(Vec<u8>, Option<u
     }
     body.extend_from_slice(b"]}");
     let length = body.len();
-    let raw = outputs.iter().filter(|output| output.form == Form::Raw);
+    let raw = outputs.iter().filter(|output| output.form == ElementForm::Raw);
     raw.clone().for_each(|output| body.extend_from_slice(&output.tensor.data));
     Ok((body, raw.peekable().peek().map(|_| length)))
 }

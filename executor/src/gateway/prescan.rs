@@ -72,14 +72,14 @@ fn packed(bytes: &[u8]) -> usize {
 
 /// What a request takes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct RequestSize {
     /// All but the elements.
     pub envelope: usize,
     /// Elements of `contents`.
     pub typed: usize,
 }
 
-impl Taken {
+impl RequestSize {
     fn part(&mut self, bytes: usize) -> Result<(), ScanError> {
         self.envelope = self.envelope.saturating_add(bytes);
         match self.envelope <= ENVELOPE_BYTES_MAX {
@@ -134,8 +134,8 @@ impl Taken {
 ///
 /// # Errors
 /// [`ScanError`] if a part of it is too large, or it is malformed.
-pub fn request(bytes: &[u8]) -> Result<Taken, ScanError> {
-    let mut taken = Taken::default();
+pub fn request(bytes: &[u8]) -> Result<RequestSize, ScanError> {
+    let mut taken = RequestSize::default();
     walk(bytes, |field, value| match (field, value) {
         (4, value) => taken.named(&value, PARAMETER_BYTES),
         (5, Value::Bytes(input)) => taken.part(INPUT_BYTES).and_then(|()| taken.input(input)),

@@ -21,30 +21,30 @@ struct Speaker {
 
 /// All claims at one agent.
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct AgentClaims {
     /// By agent.
     held: Mutex<HashMap<u64, Speaker>>,
     connections: std::sync::atomic::AtomicU64,
 }
 
-impl Claims {
+impl AgentClaims {
     /// A connection that has not named a number yet.
     #[must_use]
-    pub fn open(self: &Arc<Self>) -> Claim {
+    pub fn open(self: &Arc<Self>) -> AgentClaim {
         let connection = self.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Claim { of: self.clone(), connection, agent: None }
+        AgentClaim { of: self.clone(), connection, agent: None }
     }
 }
 
 /// What one connection says of itself.
 #[derive(Debug)]
-pub struct Claim {
-    of: Arc<Claims>,
+pub struct AgentClaim {
+    of: Arc<AgentClaims>,
     connection: u64,
     agent: Option<u64>,
 }
 
-impl Claim {
+impl AgentClaim {
     /// Whether it may speak for this agent, from now on for this one alone. An agent has no number (0) before it has one.
     #[must_use]
     pub fn speaks_for(&mut self, agent: u64, now: Instant) -> bool {
@@ -92,7 +92,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for AgentClaim {
     fn drop(&mut self) {
         self.release();
     }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_first_live_connection_keeps_its_agents_number() {
-        let (claims, now) = (Arc::<Claims>::default(), Instant::now());
+        let (claims, now) = (Arc::<AgentClaims>::default(), Instant::now());
         let (mut own, mut forged) = (claims.open(), claims.open());
         assert!(own.speaks_for(1, now) && own.speaks_for(1, now) && own.is_heard(now));
         assert!(!forged.speaks_for(1, now) && !forged.is_made());
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_ended_connection_frees_its_number() {
-        let (claims, now) = (Arc::<Claims>::default(), Instant::now());
+        let (claims, now) = (Arc::<AgentClaims>::default(), Instant::now());
         let mut first = claims.open();
         assert!(first.speaks_for(0, now) && !first.is_made() && first.speaks_for(1, now));
         assert!(first.speaks_for(2, now) && claims.open().speaks_for(1, now));

@@ -3,13 +3,13 @@
 //! The agent that dials speaks, and the agent that accepts listens. Both first exchange versions, so that agents of
 //! different versions say so instead of misreading tensors.
 
-use super::claims::{Claim, Claims};
+use super::claims::{AgentClaim, AgentClaims};
 use super::outbox::Inbound;
 use crate::parts::part;
-use crate::refused::Bound;
-use crate::shares::Shares;
+use crate::refused::ReachedLimit;
+use crate::shares::ClientShares;
 use apportion_node::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
-use apportion_node::node::Event;
+use apportion_node::node::NodeEvent;
 use apportion_node::unwire::{brings_tensors, decode};
 use apportion_node::wire::{Message, speaker};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -151,8 +151,8 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
 }
 
 /// Accepts the other agents' connections until stopped.
-pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: CancellationToken) {
-    let (claims, connections) = (Arc::<Claims>::default(), Shares::new(CONNECTIONS_MAX));
+pub async fn listen(listener: TcpListener, events: mpsc::Sender<NodeEvent>, stop: CancellationToken) {
+    let (claims, connections) = (Arc::<AgentClaims>::default(), ClientShares::new(CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -161,7 +161,7 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
         match accepted {
             Ok((stream, from)) => {
                 let Some(place) = connections.take(from.ip(), 1) else {
-                    Bound::PeerConnections.count();
+                    ReachedLimit::PeerConnections.count();
                     tracing::debug!(%from, "an agent's connection is refused: there are too many");
                     continue;
                 };
@@ -185,7 +185,11 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
     }
 }
 
-async fn receive_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, claim: Claim) -> Result<(), TalkError> {
+async fn receive_messages(
+    mut stream: TcpStream,
+    events: mpsc::Sender<NodeEvent>,
+    claim: AgentClaim,
+) -> Result<(), TalkError> {
     stream.set_nodelay(true)?;
     let mut greeting = GREETING;
     let greeted = async {
@@ -198,9 +202,13 @@ async fn receive_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, cl
     read_messages(stream, events, claim).await
 }
 
-async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut claim: Claim) -> Result<(), TalkError> {
+async fn read_messages(
+    mut stream: TcpStream,
+    events: mpsc::Sender<NodeEvent>,
+    mut claim: AgentClaim,
+) -> Result<(), TalkError> {
     let garbage = |e: String| {
-        Bound::PeerMessage.count();
+        ReachedLimit::PeerMessage.count();
         TalkError::Garbage(e)
     };
     let (mut buffer, mut joiner) = (BytesMut::with_capacity(READ_BYTES), Joiner::default());
@@ -247,10 +255,10 @@ async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<u
 }
 
 /// Hands a message to the node; false if it is gone.
-async fn hand_to_node(message: Bytes, events: &mpsc::Sender<Event>, claim: &mut Claim) -> Result<bool, TalkError> {
+async fn hand_to_node(message: Bytes, events: &mpsc::Sender<NodeEvent>, claim: &mut AgentClaim) -> Result<bool, TalkError> {
     debug_assert!(message.len() <= MESSAGE_BYTES_MAX);
     let garbage = |e: String| {
-        Bound::PeerMessage.count();
+        ReachedLimit::PeerMessage.count();
         TalkError::Garbage(e)
     };
     let bytes = message.len();
@@ -261,15 +269,15 @@ async fn hand_to_node(message: Bytes, events: &mpsc::Sender<Event>, claim: &mut 
     if let Some(agent) = speaker(&message)
         && !claim.speaks_for(agent, Instant::now())
     {
-        Bound::PeerClaim.count();
+        ReachedLimit::PeerClaim.count();
         return Err(TalkError::Claimed(agent));
     }
     // Its sender says it again each second.
     if matches!(message, Message::Steering(_)) && !claim.is_made() {
-        Bound::PeerClaim.count();
+        ReachedLimit::PeerClaim.count();
         return Ok(true);
     }
-    Ok(events.send(Event::Message(message)).await.is_ok())
+    Ok(events.send(NodeEvent::Message(message)).await.is_ok())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A thread of its own loads the variant and runs the batches one after the other. A batch that is shorter than waking
 //! this thread runs at once on the caller's thread.
 
-use crate::backend::{Backend, BackendError, Kind, Loader, Wanted};
+use crate::backend::{Backend, BackendError, BackendKind, BackendLoader, ReplicaVariant};
 use crate::causes::describe;
 use crate::parts::contained;
 use apportion_node::replica_event::{BatchFault, ReplicaEvent};
@@ -30,7 +30,7 @@ struct Batch {
 
 /// Where a batch runs.
 #[derive(Debug)]
-pub enum Ran {
+pub enum BatchRun {
     /// On the caller's thread: it has ended.
     Now(ReplicaEvent),
     /// On the replica's thread: its report follows.
@@ -56,21 +56,21 @@ impl Slot {
     /// If the system has no thread for it.
     pub fn start(
         name: String,
-        wanted: Wanted,
-        loader: Loader,
+        wanted: ReplicaVariant,
+        loader: BackendLoader,
         report: impl Fn(ReplicaEvent) + Send + 'static,
     ) -> std::io::Result<Slot> {
         let (batches, inbox) = mpsc::channel();
         let loaded = Loaded::default();
         // Another server's answer is never quick, whatever the profile says.
-        let slow_runs = if loader.kind() == Kind::Remote { SLOW_RUNS_MAX } else { 0 };
+        let slow_runs = if loader.kind() == BackendKind::Remote { SLOW_RUNS_MAX } else { 0 };
         let of_thread = loaded.clone();
         std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &of_thread, &inbox, &report))?;
         Ok(Slot { loaded, batches, slow_runs })
     }
 
     /// Runs a batch that should take `expected`; the device is held for at least `hold`. None if the thread is gone.
-    pub fn run(&mut self, inputs: Vec<Tensor>, expected: Duration, hold: Duration) -> Option<Ran> {
+    pub fn run(&mut self, inputs: Vec<Tensor>, expected: Duration, hold: Duration) -> Option<BatchRun> {
         if expected <= QUICK_MAX
             && self.slow_runs < SLOW_RUNS_MAX
             && let Some(backend) = self.loaded.get()
@@ -78,13 +78,19 @@ impl Slot {
             let happened = run(backend, &Batch { inputs, begun: Instant::now(), hold });
             let was_slow = matches!(&happened, ReplicaEvent::BatchEnded(_, took) if *took >= SLOW_MIN);
             self.slow_runs = if was_slow { self.slow_runs + 1 } else { 0 };
-            return Some(Ran::Now(happened));
+            return Some(BatchRun::Now(happened));
         }
-        self.batches.send(Batch { inputs, begun: Instant::now(), hold }).is_ok().then_some(Ran::Later)
+        self.batches.send(Batch { inputs, begun: Instant::now(), hold }).is_ok().then_some(BatchRun::Later)
     }
 }
 
-fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiver<Batch>, report: &impl Fn(ReplicaEvent)) {
+fn serve(
+    wanted: &ReplicaVariant,
+    loader: &BackendLoader,
+    loaded: &Loaded,
+    inbox: &mpsc::Receiver<Batch>,
+    report: &impl Fn(ReplicaEvent),
+) {
     let mut backend = match contained(|| loader.load(wanted)) {
         Ok(Ok(backend)) => backend,
         Ok(Err(error)) => return report(ReplicaEvent::Failed(describe(&error))),

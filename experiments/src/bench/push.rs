@@ -6,10 +6,10 @@
 
 use super::stand_ins::StandIns;
 use crate::live::console::print_progress;
-use crate::live::fleet::{Fleet, FleetSettings, HARDWARE};
+use crate::live::fleet::{FleetSettings, HARDWARE, LocalFleet};
 use anyhow::{Context, Result, ensure};
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use apportion_wire::AgentState;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ pub fn run(settings: &PushSettings) -> Result<(), Failure> {
 
 async fn measure(settings: &PushSettings) -> Result<Vec<PushTimes>> {
     let fleet = FleetSettings { agents: 0, devices: 1, multiple: None, pipeline: None, data_dir: None };
-    let fleet = Fleet::start(&fleet).await?;
+    let fleet = LocalFleet::start(&fleet).await?;
     print_progress(&format!("connecting {} agents", settings.agents));
     let mut agents = StandIns::connect(&fleet.grpc, &fleet.token, settings.agents as usize, HARDWARE).await?;
     fleet.service.wait_for_agents(settings.agents as usize).await?;
@@ -79,7 +79,7 @@ async fn measure(settings: &PushSettings) -> Result<Vec<PushTimes>> {
 }
 
 /// Waits until the service has the acknowledgement of every agent.
-async fn wait_until_recorded(fleet: &Fleet, generation: u64) -> Result<()> {
+async fn wait_until_recorded(fleet: &LocalFleet, generation: u64) -> Result<()> {
     let begun = Instant::now();
     loop {
         let agents = fleet.service.get("/v1/agents").await?;
@@ -116,7 +116,7 @@ fn chain_profiles() -> Value {
 
 fn times_table(pushed: &[PushTimes]) -> String {
     let ms = |time: Duration| number(time.as_secs_f64() * 1e3);
-    let mut table = Table::new(&["push", "committed ms", "median agent ms", "last agent ms", "all recorded ms"]);
+    let mut table = TextTable::new(&["push", "committed ms", "median agent ms", "last agent ms", "all recorded ms"]);
     for (at, p) in (1..).zip(pushed) {
         table.row(vec![format!("{at}"), ms(p.committed), ms(p.median), ms(p.last), ms(p.recorded)]);
     }

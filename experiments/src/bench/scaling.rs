@@ -4,7 +4,7 @@ use super::clock::{milliseconds, wall_clock};
 use apportion_domain::{PlanStatus, ScalingProblem};
 use apportion_planning::scaling::bench::{self, ScalingRow};
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub fn run(mut sets: Vec<ProblemSet>) -> Result<(), Failure> {
     let clock = wall_clock();
     let head =
         ["scaling problem", "solved", "median ms", "worst ms", "HiGHS median ms", "worst", "greedy ms", "greedy gap %"];
-    let mut table = Table::new(&head);
+    let mut table = TextTable::new(&head);
     for ProblemSet { name, problems } in &sets {
         let bar = spinner(&format!("solving {name}"));
         let rows: Vec<_> = problems.iter().map(|p| bench::scaling_row(p, &clock)).collect();

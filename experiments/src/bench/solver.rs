@@ -7,7 +7,7 @@ pub use apportion_planning::bench::cluster::{DEVICES, PIPELINES};
 use apportion_planning::bench::{cluster, with_devices};
 use apportion_support::exit::Failure;
 use apportion_support::input::read_problem;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
 use apportion_wire::ProblemFile;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub fn run(files: &[String], sizes: &[u32], shared: &Cluster) -> Result<(), Fail
 
 fn demand_levels(problems: &[NamedProblem], sizes: &[u32]) -> Result<(), Failure> {
     let clock = wall_clock();
-    let mut table = Table::new(&["problem", "largest qps", "median ms", "worst ms", "hardware step ms"]);
+    let mut table = TextTable::new(&["problem", "largest qps", "median ms", "worst ms", "hardware step ms"]);
     let first = problems.first().into_iter();
     let with_size = |of: &NamedProblem, devices: u32| NamedProblem {
         name: format!("{}, {devices} devices", of.name),
@@ -85,7 +85,7 @@ fn demand_levels(problems: &[NamedProblem], sizes: &[u32]) -> Result<(), Failure
 fn shared_cluster(problems: &[NamedProblem], shared: &Cluster) -> Result<(), Failure> {
     let templates: Vec<Problem> = problems.iter().map(|of| of.problem.clone()).collect();
     let problem = cluster::cluster(&templates, shared.pipelines, shared.devices, shared.seed);
-    let mut table = Table::new(&["pipelines", "devices", "gap asked", "outcome", "value", "bound", "gap", "ms"]);
+    let mut table = TextTable::new(&["pipelines", "devices", "gap asked", "outcome", "value", "bound", "gap", "ms"]);
     for gap in CLUSTER_GAPS {
         let bar = spinner("dividing a cluster");
         let row = cluster::divide(&problem, gap, CLUSTER_LIMIT, &wall_clock());

@@ -39,7 +39,7 @@ pub async fn estimate_demo(
 mod tests {
     use super::*;
     use crate::demo::fixtures::{digits, plan_for};
-    use crate::live::figures::Compared;
+    use crate::live::figures::ComparedFigure;
     use apportion_domain::Plan;
 
     #[test]
@@ -53,7 +53,7 @@ mod tests {
                 PlayedLoad { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms: &[0.0, 2.0] };
             let runs = played.estimate_runs().expect("the plans fit");
             assert_eq!(runs, played.estimate_runs().expect("the plans fit"), "the same again");
-            Compared::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
+            ComparedFigure::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
         };
         let (low, high) = (plan_for(&problem, 90.0), plan_for(&problem, 180.0));
         let from = |second: u64, plan: &Plan| PlanStart { at: Duration::from_secs(second), plan: plan.clone() };

@@ -1,21 +1,21 @@
 //! What does a request cost on this machine now, and how much of the machine is free?
 
-use super::fit::{self, DeviceSlowness, FittedLoad, FreeProcessors, Serves};
+use super::fit::{self, DemandFit, DeviceSlowness, FittedLoad, FreeProcessors};
 use super::meter::{Meter, given_processors};
 use super::report::measured_figures;
 use crate::live::capacity::{PathSize, capacity_of_most_accurate_qps, longest_path};
 use crate::live::console::print_progress;
 use crate::live::estimate::{PlanStart, PlayedLoad, poisson_arrivals};
 use crate::live::figures::Figures;
-use crate::live::fleet::{Fleet, FleetSettings, HARDWARE, MULTIPLE};
-use crate::live::load::{Load, Progress, SentRequest};
+use crate::live::fleet::{FleetSettings, HARDWARE, LocalFleet, MULTIPLE};
+use crate::live::load::{LiveLoad, LoadProgress, SentRequest};
 use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
 use crate::live::service::JoinedAgent;
 use crate::live::validation::{LabelledRequest, ValidationSet};
 use anyhow::{Context, Result};
-use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Trace};
+use apportion_domain::{ArrivalTrace, Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ pub enum NoLoad {
 /// The inputs of a rehearsal.
 pub struct Rehearsal<'a> {
     /// The service and its agents; the pipeline is profiled, at a multiple of 1.
-    pub fleet: &'a Fleet,
+    pub fleet: &'a LocalFleet,
     /// The settings of the fleet.
     pub settings: &'a FleetSettings,
     /// The pipeline.
@@ -165,7 +165,7 @@ impl Rehearsal<'_> {
     async fn measure_request_cost(&self, qps: f64, tasks: u32) -> Result<Cost> {
         print_progress(&format!("rehearsing: {qps:.1} queries/s for {SECONDS} s"));
         let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.agents).await?;
-        let load = Load {
+        let load = LiveLoad {
             ingresses: self.agents.iter().map(|agent| agent.ingress_http.clone()).collect(),
             pipeline: self.spec.name.clone(),
             requests: self.requests.clone(),
@@ -173,7 +173,7 @@ impl Rehearsal<'_> {
             slo: Duration::from_secs_f64(self.spec.slo_ms / 1e3),
         };
         let meter = Meter::start();
-        let sent = load.run(Arc::new(Progress::default())).await?;
+        let sent = load.run(Arc::new(LoadProgress::default())).await?;
         let seen = meter.mean();
         let FetchedPlan { problem, plan } = fetch_plan(&self.fleet.service, &id).await?;
         let index = problem.pipeline_named(&self.spec.name).context("the plan is of another pipeline")?;
@@ -245,14 +245,14 @@ fn measure_free_processors() -> Option<f64> {
 }
 
 /// How the planner serves a demand of the only pipeline, as in a round of the service.
-fn how_demand_is_served(problem: &Problem, demand_qps: f64) -> Serves {
-    let Some((outcome, report)) = plan_demand(problem, demand_qps) else { return Serves::Never };
+fn how_demand_is_served(problem: &Problem, demand_qps: f64) -> DemandFit {
+    let Some((outcome, report)) = plan_demand(problem, demand_qps) else { return DemandFit::Never };
     let asked = problem.pipelines[0].percentile / 100.0;
     let holds = outcome.plan().is_some() && report.estimate.as_ref().is_some_and(|e| e.attainment >= asked);
     match report.objective.step {
-        Some(ObjectiveStep::Hardware) if holds => Serves::Accurately,
-        Some(ObjectiveStep::Accuracy) if holds => Serves::Cheaply,
-        _ => Serves::Never,
+        Some(ObjectiveStep::Hardware) if holds => DemandFit::Accurately,
+        Some(ObjectiveStep::Accuracy) if holds => DemandFit::Cheaply,
+        _ => DemandFit::Never,
     }
 }
 
@@ -261,13 +261,13 @@ pub(super) fn plan_demand(problem: &Problem, demand_qps: f64) -> Option<(PlanOut
         draft.objective.mode = Mode::HardwareThenAccuracy;
         draft.pipelines[0] = draft.pipelines[0].with_demand(demand_qps);
     });
-    let trace = Trace::rates((0..TRACE_S).map(|second| (second, demand_qps)).collect()).ok()?;
+    let trace = ArrivalTrace::rates((0..TRACE_S).map(|second| (second, demand_qps)).collect()).ok()?;
     let begun = Instant::now();
-    let options = PlanOptions {
+    let options = PlanningOptions {
         time_limit: Some(TIME_LIMIT),
         trace: Some(Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 1 }),
         explain: false,
-        ..PlanOptions::new(Arc::new(move || begun.elapsed()))
+        ..PlanningOptions::new(Arc::new(move || begun.elapsed()))
     };
     Some(plan(&changed.ok()?, &options))
 }
@@ -276,7 +276,7 @@ pub(super) fn plan_demand(problem: &Problem, demand_qps: f64) -> Option<(PlanOut
 mod tests {
     use super::*;
     use crate::demo::fixtures::{DEVICES, digits, machines};
-    use crate::live::load::RequestOutcome;
+    use crate::live::load::ClientOutcome;
 
     fn capacity_qps(problem: &Problem) -> f64 {
         capacity_of_most_accurate_qps(problem, "digits", HARDWARE, DEVICES).expect("a profile")
@@ -288,8 +288,8 @@ mod tests {
             let fitted = fit::fit_load(capacity_qps(&problem), |qps| how_demand_is_served(&problem, qps)).expect("a load");
             assert!(fitted.needs_cheaper, "{fitted:?} of {}", capacity_qps(&problem));
             assert!(fitted.peak_qps() > 0.9 * fitted.accurate_qps, "{fitted:?}");
-            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.base_qps), Serves::Accurately);
-            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.peak_qps()), Serves::Cheaply);
+            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.base_qps), DemandFit::Accurately);
+            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.peak_qps()), DemandFit::Cheaply);
         }
     }
 
@@ -298,7 +298,7 @@ mod tests {
         // Twice 0.4 of the capacity, with the headroom.
         let shows_replicas_only = |problem: &Problem| {
             let demand_qps = 0.8 * fit::HEADROOM * capacity_qps(problem);
-            how_demand_is_served(problem, demand_qps) == Serves::Accurately
+            how_demand_is_served(problem, demand_qps) == DemandFit::Accurately
         };
         assert!(machines().iter().any(shows_replicas_only));
     }
@@ -308,7 +308,7 @@ mod tests {
         let sent = |at_ms: u64, took_ms: u64| SentRequest {
             at: Duration::from_millis(at_ms),
             latency: Duration::from_millis(took_ms),
-            outcome: RequestOutcome::Ok,
+            outcome: ClientOutcome::Ok,
             labels: 0,
             correct: 0,
             error: None,

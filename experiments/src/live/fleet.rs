@@ -40,7 +40,7 @@ impl FleetSettings {
 }
 
 /// All started processes. Dropping it stops them, agents first.
-pub struct Fleet {
+pub struct LocalFleet {
     /// The agents.
     pub agents: Vec<Process>,
     _service: Process,
@@ -57,7 +57,7 @@ pub struct Fleet {
     _temporary: Option<tempfile::TempDir>,
 }
 
-impl Fleet {
+impl LocalFleet {
     /// Starts the service and the agents, and waits for the service.
     ///
     /// # Errors

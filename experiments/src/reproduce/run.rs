@@ -5,7 +5,7 @@ use super::lab::Lab;
 use super::report::{Report, html};
 use super::{infaas, inferline, loki, pard};
 use anyhow::Context;
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output;
 use apportion_support::progress::ticking_bar;
 use apportion_wire::BadInput;
@@ -66,7 +66,7 @@ pub struct ReproduceSettings {
 ///
 /// # Errors
 /// If a folder or file cannot be used, or a comparison fails.
-pub fn run(settings: &ReproduceSettings) -> Outcome {
+pub fn run(settings: &ReproduceSettings) -> CommandResult {
     if let Some(data) = settings.data.as_ref().filter(|d| !d.is_dir()) {
         let found = "not a folder that can be read";
         return Err(

@@ -7,7 +7,7 @@ use apportion_domain::SLACK;
 
 /// One group, as routing sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Server {
+pub struct RoutedGroup {
     /// Its task, by position.
     pub task: usize,
     /// Accuracy of its variant, 0 to 1.
@@ -20,7 +20,7 @@ pub struct Server {
 
 /// Tasks, and the tasks that their queries go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Graph {
+pub struct TaskGraph {
     /// Positions of the tasks, the root first and each before its children.
     pub order: Vec<usize>,
     /// By task: the tasks whose queries it makes.
@@ -29,7 +29,7 @@ pub struct Graph {
 
 /// The routing table of one sender for one task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
+pub struct RouterTable {
     /// The sending group; `None` is the frontend.
     pub from: Option<u32>,
     /// The task that the entries serve.
@@ -40,9 +40,9 @@ pub struct Table {
 
 /// Tables of all senders, and the capacity that they leave unused.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tables {
+pub struct RouterTables {
     /// One for each (sender, task) that has a group to send to.
-    pub tables: Vec<Table>,
+    pub tables: Vec<RouterTable>,
     /// Capacity left by group, in queries per second.
     pub left_qps: Vec<f64>,
     /// The load that the tables send to each group, in queries per second.
@@ -57,7 +57,7 @@ struct Part {
 }
 
 struct Routing<'a> {
-    servers: &'a [Server],
+    servers: &'a [RoutedGroup],
     /// By task, most accurate first.
     of_task: Vec<Vec<usize>>,
     /// By task: the table of a sender without traffic, in proportion to capacity.
@@ -76,7 +76,7 @@ struct Routing<'a> {
 /// proportion to capacity, so that a table's shares always sum to 1. A group that no traffic reaches gets a table too, in
 /// proportion to capacity, for queries that are rerouted to it.
 #[must_use]
-pub fn route(graph: &Graph, servers: &[Server], demand_qps: f64) -> Tables {
+pub fn route(graph: &TaskGraph, servers: &[RoutedGroup], demand_qps: f64) -> RouterTables {
     let mut of_task = vec![Vec::new(); graph.children.len()];
     for (at, server) in servers.iter().enumerate().filter(|(_, s)| s.capacity_qps > 0.0) {
         of_task[server.task].push(at);
@@ -96,19 +96,19 @@ pub fn route(graph: &Graph, servers: &[Server], demand_qps: f64) -> Tables {
     };
     let mut tables = Vec::new();
     if let Some(&root) = graph.order.first() {
-        tables.push(Table { from: None, to_task: root as u32, entries: routing.send(demand_qps, root) });
+        tables.push(RouterTable { from: None, to_task: root as u32, entries: routing.send(demand_qps, root) });
     }
     for &task in &graph.order {
         for sender in routing.of_task[task].clone() {
             for (child, &to) in graph.children[task].iter().enumerate() {
                 let outgoing_qps = routing.incoming_qps[sender] * servers[sender].fanout[child];
                 let entries = routing.send(outgoing_qps, to);
-                tables.push(Table { from: Some(sender as u32), to_task: to as u32, entries });
+                tables.push(RouterTable { from: Some(sender as u32), to_task: to as u32, entries });
             }
         }
     }
     tables.retain(|t| !t.entries.is_empty());
-    Tables { tables, left_qps: routing.left_qps, incoming_qps: routing.incoming_qps }
+    RouterTables { tables, left_qps: routing.left_qps, incoming_qps: routing.incoming_qps }
 }
 
 impl Routing<'_> {

@@ -11,12 +11,12 @@
 //! checked.
 
 use crate::scaling::tuner::Windows;
-pub use apportion_domain::LadderStep as Step;
-use apportion_domain::{Moment, Span};
+pub use apportion_domain::LadderStep;
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// The shortest window: a step of the load is seen after about so long.
-pub const WINDOW_MIN: Span = Span::from_nanos(500_000_000);
+pub const WINDOW_MIN: TimeSpan = TimeSpan::from_nanos(500_000_000);
 /// The longest window that is looked at: longer ones say little of a load that has changed.
 pub const LOOK_BACK_SECONDS: f64 = 8.5;
 /// How long a rate is kept after it was last seen. To load a replica again takes seconds, and bursts come in groups.
@@ -50,7 +50,7 @@ pub const STEP_REPLICAS_MAX: u32 = 1 << 16;
 /// One pipeline's ladder. Arrivals are offered ones: shed queries are handed in too.
 #[derive(Clone, Debug)]
 pub struct Ladder {
-    steps: Vec<Step>,
+    steps: Vec<LadderStep>,
     headroom: f64,
     windows: Windows,
     /// The largest rate of each of the last seconds, the oldest first.
@@ -80,7 +80,7 @@ impl Ladder {
     /// # Panics
     /// Without steps, or if their rates do not rise.
     #[must_use]
-    pub fn new(steps: Vec<Step>, replicas: Vec<u32>, headroom: f64) -> Self {
+    pub fn new(steps: Vec<LadderStep>, replicas: Vec<u32>, headroom: f64) -> Self {
         assert!(!steps.is_empty() && steps.windows(2).all(|s| s[0].rate_qps < s[1].rate_qps), "steps that rise");
         assert!(steps.iter().all(|s| s.replicas.len() == replicas.len()), "a count for each group");
         let (windows, seconds, counts) = (Windows::new(WINDOW_MIN), VecDeque::from([0.0]), VecDeque::from([0]));

@@ -2,7 +2,7 @@
 
 /// One group that wants replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct GroupDemand {
     /// Replicas that it has in any case.
     pub has: u32,
     /// Replicas that it should have.
@@ -21,7 +21,7 @@ pub struct Want {
 ///
 /// `pools` are the free eighths of each hardware type; `None` is no limit.
 #[must_use]
-pub fn share_out(wants: &[Want], mut pools: Vec<Option<u64>>) -> Vec<u32> {
+pub fn share_out(wants: &[GroupDemand], mut pools: Vec<Option<u64>>) -> Vec<u32> {
     let mut counts: Vec<u32> = wants.iter().map(|w| w.has).collect();
     let mut open: Vec<usize> = (0..wants.len()).filter(|&at| wants[at].wanted > wants[at].has).collect();
     // Parts are compared as fractions, without dividing.

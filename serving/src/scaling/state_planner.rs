@@ -1,15 +1,15 @@
 //! PARD's State Planner (sections 4.2 and 4.3): the part of the pipeline's state that the stations of each task use.
 //!
 //! Once in each [`PERIOD`] the driver hands over the stations' measurements, calls [`StatePlanner::synchronise`], and
-//! brings each task's [`View`] to its stations. The driver decides how late it arrives.
+//! brings each task's [`StationView`] to its stations. The driver decides how late it arrives.
 
 use crate::mix::mix;
-use crate::station::dropper::{ADMIT_ALL, Priority, View};
+use crate::station::dropper::{ADMIT_ALL, Priority, StationView};
 use crate::station::monitor::Monitor;
-use apportion_domain::{Dropping, Span};
+use apportion_domain::{Dropping, TimeSpan};
 
 /// How often states are synchronised.
-pub const PERIOD: Span = Span::from_nanos(1_000_000_000);
+pub const PERIOD: TimeSpan = TimeSpan::from_nanos(1_000_000_000);
 /// Periods in the window of queueing delays and of the smoothed load: 5 s, the middle of what the paper's section 5.4 finds
 /// to make no difference.
 pub const WINDOW_PERIODS: usize = 5;
@@ -26,7 +26,7 @@ pub const DRAWS: usize = 512;
 pub const PATHS_MAX: usize = 1_024;
 /// `pard-oc`: a task is overloaded if queries queue for longer on average. The paper's thresholds are lost in our copy;
 /// this and the two steps below are those of the method that it takes over (DAGOR, SoCC'18).
-pub const OVERLOAD_QUEUEING: Span = Span::from_nanos(20_000_000);
+pub const OVERLOAD_QUEUEING: TimeSpan = TimeSpan::from_nanos(20_000_000);
 /// `pard-oc`: the admitted part after an overloaded period, over the admitted part before.
 const ADMIT_LESS: f64 = 0.95;
 /// `pard-oc`: the same after another period.
@@ -36,14 +36,14 @@ const ADMIT_MIN: f64 = 0.01;
 
 /// The window and the quantile of PARD's estimates (the sweeps of its section 5.4).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Foresight {
+pub struct StatePlannerSettings {
     /// Periods in the window of queueing delays and of the smoothed load, 1 to [`WINDOW_PERIODS_MAX`].
     pub window_periods: usize,
     /// The quantile of the aggregated batch wait that the planner uses, 0 to 1.
     pub lambda: f64,
 }
 
-impl Default for Foresight {
+impl Default for StatePlannerSettings {
     fn default() -> Self {
         Self { window_periods: WINDOW_PERIODS, lambda: LAMBDA }
     }
@@ -53,7 +53,7 @@ impl Default for Foresight {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Module {
     /// Time of a batch of the configured size: d_k of the paper.
-    pub execution: Span,
+    pub execution: TimeSpan,
     /// The throughput of all of its replicas with full batches, in queries per second: T_m of the paper.
     pub throughput_qps: f64,
     /// Tasks that wait for this one, by position.
@@ -64,7 +64,7 @@ pub struct Module {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Staffing {
     /// Time of a full batch; of several groups the mean, weighted by throughput.
-    pub execution: Span,
+    pub execution: TimeSpan,
     /// Throughput of all replicas with full batches, in queries per second.
     pub throughput_qps: f64,
 }
@@ -78,7 +78,7 @@ impl Staffing {
             sum += group.execution.as_millis() * group.throughput_qps;
         }
         let mean_ms = if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 };
-        Self { execution: Span::from_millis(mean_ms), throughput_qps }
+        Self { execution: TimeSpan::from_millis(mean_ms), throughput_qps }
     }
 }
 
@@ -105,11 +105,11 @@ struct State {
     present: Period,
     /// Periods in the window that have happened.
     periods: usize,
-    waits: Vec<Span>,
+    waits: Vec<TimeSpan>,
     next_wait: usize,
     /// `pard-oc`: the part that the task itself would admit.
     level: f64,
-    view: View,
+    view: StationView,
     /// Each path to the end, without the task itself.
     paths: Vec<Vec<u32>>,
 }
@@ -118,8 +118,8 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct StatePlanner {
     dropping: Dropping,
-    slo: Span,
-    network: Span,
+    slo: TimeSpan,
+    network: TimeSpan,
     /// Positions of the tasks, each before those that wait for it.
     order: Vec<usize>,
     states: Vec<State>,
@@ -158,7 +158,7 @@ impl StatePlanner {
     ///
     /// # Errors
     /// If there are too many paths.
-    pub fn new(dropping: Dropping, slo: Span, network: Span, modules: Vec<Module>) -> Result<Self, TooManyPaths> {
+    pub fn new(dropping: Dropping, slo: TimeSpan, network: TimeSpan, modules: Vec<Module>) -> Result<Self, TooManyPaths> {
         let order = order(&modules);
         let mut paths: Vec<Vec<Vec<u32>>> = vec![Vec::new(); modules.len()];
         for &m in order.iter().rev() {
@@ -182,7 +182,7 @@ impl StatePlanner {
             waits: Vec::new(),
             next_wait: 0,
             level: 1.0,
-            view: View::default(),
+            view: StationView::default(),
             paths,
         };
         let states = modules.into_iter().zip(paths).map(state).collect();
@@ -193,7 +193,7 @@ impl StatePlanner {
 
     /// With this window and quantile. To be called before the first period.
     #[must_use]
-    pub fn with_foresight(mut self, foresight: Foresight) -> Self {
+    pub fn with_foresight(mut self, foresight: StatePlannerSettings) -> Self {
         let length = foresight.window_periods.clamp(1, WINDOW_PERIODS_MAX);
         self.states.iter_mut().for_each(|s| s.window = vec![Period::default(); length]);
         self.lambda = foresight.lambda;
@@ -208,12 +208,12 @@ impl StatePlanner {
 
     /// The view of a task's stations.
     #[must_use]
-    pub fn view(&self, module: usize) -> View {
+    pub fn view(&self, module: usize) -> StationView {
         self.states[module].view
     }
 
-    /// Sets the batch time and the throughput of a task's replicas, as in [`Module`]. Another view follows at the end of the
-    /// period.
+    /// Sets the batch time and the throughput of a task's replicas, as in [`Module`]. Another view follows at the end of
+    /// the period.
     pub fn staff(&mut self, module: usize, staffing: Staffing) {
         let of = &mut self.states[module].module;
         (of.execution, of.throughput_qps) = (staffing.execution, staffing.throughput_qps);
@@ -255,7 +255,7 @@ impl StatePlanner {
             self.states[m].level = self.states[m].next_level();
             let priority = self.priority(m);
             let forward = self.forward(m);
-            self.states[m].view = View { forward, budget, priority, admit: ADMIT_ALL };
+            self.states[m].view = StationView { forward, budget, priority, admit: ADMIT_ALL };
         }
         if self.dropping == Dropping::PardOc {
             self.admit();
@@ -263,14 +263,14 @@ impl StatePlanner {
     }
 
     /// L_sub of equation 1: the largest over the paths to the end.
-    fn forward(&mut self, module: usize) -> Span {
+    fn forward(&mut self, module: usize) -> TimeSpan {
         let mut draws = std::mem::take(&mut self.draws);
         let mut largest = 0;
         for path in &self.states[module].paths {
             largest = largest.max(self.forward_on_path(path, &mut draws));
         }
         self.draws = draws;
-        Span::from_nanos(largest)
+        TimeSpan::from_nanos(largest)
     }
 
     fn forward_on_path(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
@@ -310,7 +310,7 @@ impl StatePlanner {
 
     /// Each task's part of the SLO: in proportion to its time on the longest path through it (`clipper++`, section 5.1).
     /// The time is that of a batch or, for `pard-wcl`, the worst that was measured with it (section 5.3).
-    fn budgets(&self) -> Vec<Span> {
+    fn budgets(&self) -> Vec<TimeSpan> {
         let network = self.network.as_nanos();
         let time = |s: &State| {
             let measured = if self.dropping == Dropping::PardWcl { s.worst_ns() } else { 0 };
@@ -331,7 +331,7 @@ impl StatePlanner {
         let part = |(m, s): (usize, &State)| {
             let path = u128::from(before[m] + time(s) + after[m]).max(1);
             let part = u128::from(self.slo.as_nanos()) * u128::from(time(s)) / path;
-            Span::from_nanos((part as u64).saturating_sub(network))
+            TimeSpan::from_nanos((part as u64).saturating_sub(network))
         };
         self.states.iter().enumerate().map(part).collect()
     }

@@ -6,9 +6,9 @@
 //! Queries of other kinds keep their places. The estimator has no kinds.
 
 use super::batcher::Batcher;
-use super::dropper::{Chance, DropReason, Dropper, Priority, View};
+use super::dropper::{DropReason, Dropper, ExpectedBatch, Priority, StationView};
 use super::queue::{Queue, Waiting};
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 
 /// The kind of a query.
 pub type KindOf<Q> = fn(&Q) -> u64;
@@ -50,10 +50,10 @@ pub(super) struct Intake<Q> {
     pub(super) batcher: Batcher,
     pub(super) dropper: Dropper,
     /// Expected time of a batch of `i + 1` queries. Larger batches take the last entry.
-    pub(super) service: Vec<Span>,
+    pub(super) service: Vec<TimeSpan>,
     /// Whether the queue is kept by remaining time.
     pub(super) is_sorted: bool,
-    pub(super) view: View,
+    pub(super) view: StationView,
     /// The kind of a query, if the driver has kinds.
     pub(super) kind_of: Option<KindOf<Q>>,
     /// Queries that were dropped and have not been reported.
@@ -70,7 +70,7 @@ impl<Q: Copy + PartialEq> Intake<Q> {
             dropper,
             service: Vec::new(),
             is_sorted: false,
-            view: View::default(),
+            view: StationView::default(),
             kind_of: None,
             dropped: Vec::new(),
             places: Vec::new(),
@@ -87,9 +87,9 @@ impl<Q: Copy + PartialEq> Intake<Q> {
 
     /// Expected time of a batch of this size, at least 1.
     #[inline]
-    pub(super) fn service(&self, size: usize) -> Span {
+    pub(super) fn service(&self, size: usize) -> TimeSpan {
         let last = self.service.len().wrapping_sub(1);
-        self.service.get((size - 1).min(last)).copied().unwrap_or(Span::ZERO)
+        self.service.get((size - 1).min(last)).copied().unwrap_or(TimeSpan::ZERO)
     }
 
     /// Under `wait_until`, when a free server starts with the waiting queries. `None` if none waits.
@@ -135,7 +135,7 @@ impl<Q: Copy + PartialEq> Intake<Q> {
                 return Some(now);
             }
         }
-        let needed = kinds[..known].iter().fold(Span::ZERO, |sum, of_kind| sum + self.service(of_kind.count));
+        let needed = kinds[..known].iter().fold(TimeSpan::ZERO, |sum, of_kind| sum + self.service(of_kind.count));
         let last = deadline - reserve - needed;
         Some(delay.map_or(last, |delay| last.min(arrived + delay)))
     }
@@ -163,7 +163,7 @@ impl<Q: Copy + PartialEq> Intake<Q> {
             let largest = if slot.may_grow { most } else { most.min(batch.len() + self.queue.len()) };
             let next = if is_high_first { self.queue.pop_last() } else { self.queue.pop() };
             let Some(waiting) = next else { break };
-            let chance = Chance { now: slot.now, start: slot.start, execution: self.service(largest) };
+            let chance = ExpectedBatch { now: slot.now, start: slot.start, execution: self.service(largest) };
             match self.dropper.verdict(chance, &self.view, &waiting) {
                 Some(reason) => self.dropped.push(DroppedQuery { query: waiting.query, reason }),
                 None => batch.push(waiting),
@@ -228,7 +228,7 @@ impl<Q: Copy + PartialEq> Intake<Q> {
             let next = waiting[places[left]];
             let largest = if slot.may_grow { most } else { most.min(batch.len() + places.len() - left) };
             left += 1;
-            let chance = Chance { now: slot.now, start: slot.start, execution: self.service(largest) };
+            let chance = ExpectedBatch { now: slot.now, start: slot.start, execution: self.service(largest) };
             match self.dropper.verdict(chance, &self.view, &next).filter(|_| is_judged) {
                 Some(reason) => self.dropped.push(DroppedQuery { query: next.query, reason }),
                 None => batch.push(next),

@@ -18,5 +18,5 @@ mod starts;
 
 pub use intake::{KindOf, LOOK_AHEAD_MAX};
 pub use machine::Station;
-pub use messages::{Input, Output, Wakeup};
+pub use messages::{StationInput, StationOutput, StationWakeup};
 pub use settings::QueuePolicy;

@@ -2,7 +2,7 @@
 
 use super::idle::IdleSet;
 use super::queue::Waiting;
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerState {
@@ -21,7 +21,7 @@ impl ServerState {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Server<Q> {
+pub(super) struct StationServer<Q> {
     pub(super) state: ServerState,
     /// The batch that runs, or ran last.
     pub(super) members: Vec<Waiting<Q>>,
@@ -30,19 +30,19 @@ pub(super) struct Server<Q> {
     /// When the members of the next batch entered it, in their order.
     pub(super) entered: Vec<Moment>,
     /// From entering the batch in `members` to its start, summed over its members.
-    pub(super) batch_wait: Span,
+    pub(super) batch_wait: TimeSpan,
     /// When the running batch is expected to end.
     pub(super) ends: Moment,
 }
 
-impl<Q> Server<Q> {
+impl<Q> StationServer<Q> {
     fn new(state: ServerState) -> Self {
         Self {
             state,
             members: Vec::new(),
             forming: Vec::new(),
             entered: Vec::new(),
-            batch_wait: Span::ZERO,
+            batch_wait: TimeSpan::ZERO,
             ends: Moment::ZERO,
         }
     }
@@ -60,7 +60,7 @@ pub(super) struct Removal<Q> {
 /// All servers that a station ever had, by number, and which of them are idle.
 #[derive(Clone, Debug)]
 pub(super) struct Servers<Q> {
-    pub(super) all: Vec<Server<Q>>,
+    pub(super) all: Vec<StationServer<Q>>,
     pub(super) idle: IdleSet,
 }
 
@@ -69,16 +69,16 @@ impl<Q: Copy + PartialEq> Servers<Q> {
     pub(super) fn new(count: u32) -> Self {
         let mut idle = IdleSet::default();
         (0..count).for_each(|server| idle.insert(server));
-        Self { all: (0..count).map(|_| Server::new(ServerState::Idle)).collect(), idle }
+        Self { all: (0..count).map(|_| StationServer::new(ServerState::Idle)).collect(), idle }
     }
 
     #[inline]
-    pub(super) fn get(&self, server: u32) -> &Server<Q> {
+    pub(super) fn get(&self, server: u32) -> &StationServer<Q> {
         &self.all[server as usize]
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, server: u32) -> &mut Server<Q> {
+    pub(super) fn get_mut(&mut self, server: u32) -> &mut StationServer<Q> {
         &mut self.all[server as usize]
     }
 
@@ -109,7 +109,7 @@ impl<Q: Copy + PartialEq> Servers<Q> {
         let at = server as usize;
         assert!(at <= self.all.len(), "server {server} leaves a gap after {}", self.all.len());
         if at == self.all.len() {
-            self.all.push(Server::new(ServerState::Gone));
+            self.all.push(StationServer::new(ServerState::Gone));
         }
         assert!(self.all[at].state == ServerState::Gone, "server {server} is here already");
         self.all[at].state = ServerState::Idle;
@@ -174,14 +174,14 @@ impl<Q: Copy + PartialEq> Servers<Q> {
     }
 
     /// Busy servers whose next batch has fewer than `batch_max` members, by number.
-    pub(super) fn with_room(&self, batch_max: usize) -> impl Iterator<Item = (usize, &Server<Q>)> {
-        let has_room = move |s: &Server<Q>| s.state == ServerState::Busy && s.forming.len() < batch_max;
+    pub(super) fn with_room(&self, batch_max: usize) -> impl Iterator<Item = (usize, &StationServer<Q>)> {
+        let has_room = move |s: &StationServer<Q>| s.state == ServerState::Busy && s.forming.len() < batch_max;
         self.all.iter().enumerate().filter(move |(_, s)| has_room(s))
     }
 
     /// Sets the expected end of each running batch, whose start is in `ends`, for stations that start to fill batches
     /// ahead.
-    pub(super) fn add_expected_times(&mut self, time_of: impl Fn(usize) -> Span) {
+    pub(super) fn add_expected_times(&mut self, time_of: impl Fn(usize) -> TimeSpan) {
         for server in self.all.iter_mut().filter(|s| s.state.runs() && !s.members.is_empty()) {
             server.ends = server.ends + time_of(server.members.len());
         }

@@ -1,6 +1,6 @@
 //! Why does a run have no result?
 
-use crate::state::bounds::Cut;
+use crate::state::bounds::CutReason;
 use apportion_domain::GroupName;
 
 /// Why a run has no result.
@@ -37,7 +37,7 @@ pub enum SimulateError {
     },
     /// The run ended before each of its requests had an outcome, so it has no estimate.
     #[error("the run was cut short: {0}")]
-    Cut(#[from] Cut),
+    Cut(#[from] CutReason),
 }
 
 impl SimulateError {

@@ -25,21 +25,21 @@ pub mod scenario;
 mod simulate;
 mod state;
 
-pub use apportion_serving::modules::Foresight;
-pub use apportion_serving::monitor::{Entry, Kept};
-pub use apportion_serving::{DropReason, Late, Outcome};
+pub use apportion_serving::modules::StatePlannerSettings;
+pub use apportion_serving::monitor::{BatchEntry, QueryRecords};
+pub use apportion_serving::{DropReason, LateQueries, RequestOutcome};
 pub use compile::size::{expected_requests, expected_visits};
 pub use error::SimulateError;
 pub use input::options::SimulateOptions;
 pub use input::workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 pub use result::{ModulePeriod, Replay, RequestRecord, Simulation, Window};
-pub use scenario::{BinCount, Controller, Event, GroupSeen, Observation, OnFailure, Scenario};
+pub use scenario::{BinCount, Controller, GroupObservation, Observation, OnFailure, Scenario, ScenarioEvent};
 pub use simulate::{replay, simulate};
-pub use state::bounds::{Cut, Stop};
+pub use state::bounds::{CutReason, Stop};
 pub use state::durations::ServiceTimes;
 
 /// The bounds of a run.
 pub mod bounds {
     pub use crate::compile::size::{PLACES_MAX, check_places, expected_requests, expected_visits};
-    pub use crate::state::bounds::{BYTES_MAX, Cut, LOOK_EVERY, Stop};
+    pub use crate::state::bounds::{BYTES_MAX, CutReason, LOOK_EVERY, Stop};
 }

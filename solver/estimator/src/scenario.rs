@@ -1,12 +1,12 @@
 //! Which replicas and plans change during a run, and which controllers cause the changes?
 
 pub use crate::result::WINDOWS_MAX;
-use apportion_domain::{GroupName, Moment, Plan, Span};
+use apportion_domain::{GroupName, Moment, Plan, TimeSpan};
 use apportion_serving::steward::{PERIOD, TUNE};
 
 /// A change of replicas or plans.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum ScenarioEvent {
     /// A group is to have this many replicas, at least one. More replicas serve after their variant's `load_ms`, as soon as
     /// there are devices for them. Of fewer replicas, those that load are given up first; others finish their queries.
     Replicas {
@@ -50,7 +50,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl ScenarioEvent {
     /// Its pipeline and its group, if it is about one group.
     #[must_use]
     pub fn group(&self) -> Option<(&str, &GroupName)> {
@@ -75,7 +75,7 @@ pub enum OnFailure {
 
 /// One group as it was at the end of a reporting period.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GroupSeen {
+pub struct GroupObservation {
     /// Its pipeline.
     pub pipeline: String,
     /// Which.
@@ -119,22 +119,22 @@ pub struct Observation {
     /// By pipeline in the problem's order: the offered requests by bin, in order, without empty bins.
     pub arrivals: Vec<Vec<BinCount>>,
     /// All groups of the first plan, then those that later plans brought; positions stay.
-    pub groups: Vec<GroupSeen>,
+    pub groups: Vec<GroupObservation>,
 }
 
 /// A policy that watches a run and changes it.
 pub trait Controller {
     /// How often it gets a report.
-    fn period(&self) -> Span;
+    fn period(&self) -> TimeSpan;
 
     /// Its commands after a report. Each has its own delay (for planning, say), on top of [`Scenario::command_delay`].
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)>;
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)>;
 }
 
 /// A run's changes.
 pub struct Scenario<'a> {
     /// Events and their moments, in any order.
-    pub events: Vec<(Moment, Event)>,
+    pub events: Vec<(Moment, ScenarioEvent)>,
     /// The controllers.
     pub controllers: Vec<Box<dyn Controller + 'a>>,
     /// Whether each pipeline has a steward (the crate `serving`). Once a second it recomputes the tables of
@@ -153,15 +153,15 @@ pub struct Scenario<'a> {
     /// `steward` says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
     pub tuners: bool,
     /// From the end of a period to the controller, and to the steward.
-    pub report_delay: Span,
+    pub report_delay: TimeSpan,
     /// From the controller, and the steward, to the agents.
-    pub command_delay: Span,
+    pub command_delay: TimeSpan,
     /// From a replica's death to its senders.
-    pub detection: Span,
+    pub detection: TimeSpan,
     /// The rule for a dead replica's queries.
     pub on_failure: OnFailure,
     /// Length of the windows of the time series; it doubles whenever there would be more than [`WINDOWS_MAX`].
-    pub window: Span,
+    pub window: TimeSpan,
 }
 
 impl Scenario<'_> {
@@ -177,7 +177,7 @@ impl Scenario<'_> {
 
     /// How often stewards get a report of arrivals. Stewards that scale get one each time that they act, others once in a
     /// period.
-    pub(crate) const fn report_period(&self) -> Span {
+    pub(crate) const fn report_period(&self) -> TimeSpan {
         if self.scales() { TUNE } else { PERIOD }
     }
 }
@@ -191,20 +191,20 @@ impl Default for Scenario<'_> {
             modules: false,
             ladders: false,
             tuners: false,
-            report_delay: Span::from_nanos(100_000_000),
-            command_delay: Span::from_nanos(100_000_000),
-            detection: Span::from_nanos(1_000_000_000),
+            report_delay: TimeSpan::from_nanos(100_000_000),
+            command_delay: TimeSpan::from_nanos(100_000_000),
+            detection: TimeSpan::from_nanos(1_000_000_000),
             on_failure: OnFailure::default(),
-            window: Span::from_nanos(1_000_000_000),
+            window: TimeSpan::from_nanos(1_000_000_000),
         }
     }
 }
 
-impl GroupSeen {
+impl GroupObservation {
     /// The event that gives it this many replicas.
     #[must_use]
-    pub fn to_have(&self, replicas: u32) -> Event {
-        Event::Replicas { pipeline: self.pipeline.clone(), group: self.group.clone(), replicas }
+    pub fn to_have(&self, replicas: u32) -> ScenarioEvent {
+        ScenarioEvent::Replicas { pipeline: self.pipeline.clone(), group: self.group.clone(), replicas }
     }
 }
 
@@ -213,6 +213,6 @@ impl GroupSeen {
 pub(crate) fn seen(at: Moment, ready: u32, loading: u32, queued: u64, utilisation: f64) -> Observation {
     let share = apportion_domain::Share::WHOLE;
     let group = GroupName { task: "t".into(), variant: "v".into(), hardware: "h".into(), share };
-    let group = GroupSeen { pipeline: "p".into(), group, ready, loading, queued, running: 0, utilisation };
+    let group = GroupObservation { pipeline: "p".into(), group, ready, loading, queued, running: 0, utilisation };
     Observation { at, arrivals: vec![Vec::new()], groups: vec![group] }
 }

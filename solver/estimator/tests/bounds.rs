@@ -6,7 +6,7 @@ use apportion_domain::Dropping;
 use apportion_domain::Queueing::{Central, PerReplica};
 use apportion_estimator::bounds::{BYTES_MAX, LOOK_EVERY};
 use apportion_estimator::{
-    ArrivalProcess, Cut, Scenario, SimulateError, SimulateOptions, Stop, expected_visits, replay, simulate,
+    ArrivalProcess, CutReason, Scenario, SimulateError, SimulateOptions, Stop, expected_visits, replay, simulate,
 };
 use common::{Built, Fan, Stage, build, rate, run, stage};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn a_run_that_is_stopped_has_no_estimate() {
         let (stop, asked) = at_question(n);
         let options = SimulateOptions { stop, ..SimulateOptions::default() };
         let cut = simulate(&problem, &plan, &workload, &options).expect_err("no estimate");
-        assert!(matches!(cut, SimulateError::Cut(Cut::Stopped)), "{cut}");
+        assert!(matches!(cut, SimulateError::Cut(CutReason::Stopped)), "{cut}");
         assert_eq!(asked.load(Ordering::Relaxed), n, "nothing is done after the answer");
     }
 }
@@ -64,7 +64,7 @@ fn a_run_with_changes_can_be_stopped_too() {
     let options = SimulateOptions { stop, ..SimulateOptions::default() };
     let workload = rate(40.0, 60, ArrivalProcess::Poisson, 1);
     let cut = replay(&problem, &plan, &workload, &options, Scenario::default()).expect_err("no estimate");
-    assert!(matches!(cut, SimulateError::Cut(Cut::Stopped)), "{cut}");
+    assert!(matches!(cut, SimulateError::Cut(CutReason::Stopped)), "{cut}");
     assert_eq!(asked.load(Ordering::Relaxed), 4);
 }
 
@@ -73,7 +73,7 @@ fn queries_in_flight_take_bounded_memory() {
     let Built { problem, plan } = detector(1e6);
     let workload = rate(1_000.0, 60, ArrivalProcess::Poisson, 1);
     let cut = simulate(&problem, &plan, &workload, &SimulateOptions::default()).expect_err("no estimate");
-    assert!(matches!(cut, SimulateError::Cut(Cut::Memory)), "{cut}");
+    assert!(matches!(cut, SimulateError::Cut(CutReason::Memory)), "{cut}");
     let status = std::fs::read_to_string("/proc/self/status").expect("a status");
     let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("a peak").trim();
     let peak_kib: usize = peak.trim_end_matches(" kB").trim().parse().expect("a number");

@@ -4,7 +4,7 @@ mod common;
 
 use apportion_domain::Queueing::{Central, PerReplica};
 use apportion_domain::{Batching, Dropping, TaskIndex};
-use apportion_estimator::{Cut, DropReason, Outcome, SimulateError, SimulateOptions, simulate};
+use apportion_estimator::{CutReason, DropReason, RequestOutcome, SimulateError, SimulateOptions, simulate};
 use common::{Built, Fan, Stage, arrivals, build, finishes, run, stage};
 
 const MS: u64 = 1_000_000;
@@ -18,7 +18,11 @@ fn a_free_replica_starts_with_the_waiting_queries() {
         let simulation = run(&built, &arrivals(&[0, MS, 2 * MS, 3 * MS]));
         assert_eq!(finishes(&simulation), [12 * MS, 26 * MS, 26 * MS, 38 * MS], "{queueing}");
         let outcomes: Vec<_> = simulation.requests.iter().map(|r| r.outcome).collect();
-        assert_eq!(outcomes, [Outcome::Ok, Outcome::Ok, Outcome::Ok, Outcome::Late], "{queueing}");
+        assert_eq!(
+            outcomes,
+            [RequestOutcome::Ok, RequestOutcome::Ok, RequestOutcome::Ok, RequestOutcome::Late],
+            "{queueing}"
+        );
         let e = &simulation.total;
         assert_eq!((e.requests, e.ok, e.late, e.attainment, e.cost_per_hour), (4, 3, 1, 0.75, 7.0));
         let w = &e.waiting[0];
@@ -128,8 +132,8 @@ fn the_last_task_drops_late_queries_with_a_reason() {
     plan.pipelines[0].serving.dropping = Dropping::LastTask;
     let simulation = run(&Built { problem, plan }, &arrivals(&[0, MS]));
     let seen: Vec<_> = simulation.requests.iter().map(|r| (r.outcome, r.drop_task, r.reason, r.finish)).collect();
-    let ok = (Outcome::Ok, None, None, Some(apportion_domain::Moment::from_nanos(20 * MS)));
-    assert_eq!(seen, [ok, (Outcome::Dropped, Some(TaskIndex(1)), Some(DropReason::Deadline), None)]);
+    let ok = (RequestOutcome::Ok, None, None, Some(apportion_domain::Moment::from_nanos(20 * MS)));
+    assert_eq!(seen, [ok, (RequestOutcome::Dropped, Some(TaskIndex(1)), Some(DropReason::Deadline), None)]);
 }
 
 #[test]
@@ -138,5 +142,5 @@ fn a_run_stops_once_enough_have_missed() {
     let options = SimulateOptions { misses_max: Some(2), ..SimulateOptions::default() };
     let workload = arrivals(&(0..1000).map(|i| i * 100 * MS).collect::<Vec<_>>());
     let cut = simulate(&problem, &plan, &workload, &options).expect_err("no estimate of a run that was cut short");
-    assert!(matches!(cut, SimulateError::Cut(Cut::Missed { missed: 3 })), "{cut}");
+    assert!(matches!(cut, SimulateError::Cut(CutReason::Missed { missed: 3 })), "{cut}");
 }

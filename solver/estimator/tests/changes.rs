@@ -2,10 +2,10 @@
 
 mod common;
 
-use apportion_domain::{Batching, Dropping, GroupName, Moment, Queueing, RoutingPolicy, Share, Span};
+use apportion_domain::{Batching, Dropping, GroupName, Moment, Queueing, RoutingPolicy, Share, TimeSpan};
 use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig, tuner};
 use apportion_estimator::{
-    ArrivalProcess, Event, OnFailure, Outcome, Replay, Scenario, SimulateOptions, Workload, replay, simulate,
+    ArrivalProcess, OnFailure, Replay, RequestOutcome, Scenario, ScenarioEvent, SimulateOptions, Workload, replay, simulate,
 };
 use common::{Built, Fan, Stage, Times, arrivals, build_loading, finishes, rate, stage};
 use proptest::prelude::*;
@@ -18,8 +18,8 @@ fn group(task: usize) -> GroupName {
     GroupName { task: format!("t{task}"), variant: "v".into(), hardware: "h".into(), share: Share::WHOLE }
 }
 
-fn to_have(replicas: u32) -> Event {
-    Event::Replicas { pipeline: "p".into(), group: group(0), replicas }
+fn to_have(replicas: u32) -> ScenarioEvent {
+    ScenarioEvent::Replicas { pipeline: "p".into(), group: group(0), replicas }
 }
 
 fn run(built: &Built, workload: &Workload, scenario: Scenario<'_>) -> Replay {
@@ -36,8 +36,8 @@ fn at_ms(moments: &[u64]) -> Workload {
     arrivals(&moments.iter().map(|m| m * 1_000_000).collect::<Vec<_>>())
 }
 
-fn script(built: &Built, moments: &[u64], events: Vec<(Moment, Event)>) -> (Vec<u64>, Replay) {
-    let detection = Span::from_millis(3.0);
+fn script(built: &Built, moments: &[u64], events: Vec<(Moment, ScenarioEvent)>) -> (Vec<u64>, Replay) {
+    let detection = TimeSpan::from_millis(3.0);
     let replay = run(built, &at_ms(moments), Scenario { events, detection, ..Scenario::default() });
     let ended = finishes(&replay.simulation).into_iter().map(|f| f / 1_000_000).collect();
     (ended, replay)
@@ -84,7 +84,7 @@ fn a_leaving_replica_finishes_its_queries() {
 
 #[test]
 fn queries_of_a_dead_replica_are_sent_again() {
-    let fail = || vec![(ms(5.0), Event::Fail { pipeline: "p".into(), group: group(0), replica: 1 })];
+    let fail = || vec![(ms(5.0), ScenarioEvent::Fail { pipeline: "p".into(), group: group(0), replica: 1 })];
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         // Noticed at 8 ms; the other replica is free at 10 ms.
         assert_eq!(script(&one(queueing, 2, 100.0, None), &[0, 0], fail()).0, [10, 20], "{queueing}");
@@ -94,7 +94,7 @@ fn queries_of_a_dead_replica_are_sent_again() {
         let on_failure = OnFailure::Lose;
         let scenario = Scenario { events: fail(), on_failure, ..Scenario::default() };
         let lost = run(&one(queueing, 2, 100.0, None), &at_ms(&[0, 0]), scenario);
-        assert_eq!(lost.simulation.requests[1].outcome, Outcome::Failed, "{queueing}");
+        assert_eq!(lost.simulation.requests[1].outcome, RequestOutcome::Failed, "{queueing}");
         assert_eq!((lost.simulation.total.ok, lost.simulation.total.failed), (1, 1));
         assert!((lost.invalid_rate - 0.5).abs() < 1e-9, "one of two batches: {}", lost.invalid_rate);
     }
@@ -103,7 +103,7 @@ fn queries_of_a_dead_replica_are_sent_again() {
 #[test]
 fn the_last_replicas_queries_wait_for_its_replacement() {
     for queueing in [Queueing::PerReplica, Queueing::Central] {
-        let events = vec![(ms(5.0), Event::Fail { pipeline: "p".into(), group: group(0), replica: 0 })];
+        let events = vec![(ms(5.0), ScenarioEvent::Fail { pipeline: "p".into(), group: group(0), replica: 0 })];
         let (ended, _) = script(&one(queueing, 1, 100.0, None), &[0, 0, 50], events);
         let mut sorted = ended.clone();
         sorted.sort_unstable();
@@ -113,7 +113,7 @@ fn the_last_replicas_queries_wait_for_its_replacement() {
 
 #[test]
 fn a_slow_replica_takes_longer_for_a_while() {
-    let slow = Event::Slow { pipeline: "p".into(), group: group(0), replica: 0, factor: 3.0, until: ms(15.0) };
+    let slow = ScenarioEvent::Slow { pipeline: "p".into(), group: group(0), replica: 0, factor: 3.0, until: ms(15.0) };
     assert_eq!(script(&one(Queueing::Central, 1, 0.0, None), &[0, 40], vec![(ms(0.0), slow)]).0, [30, 50]);
 }
 
@@ -122,16 +122,16 @@ fn a_new_replica_waits_for_a_free_device() {
     let stages = [stage(0, 2, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)];
     let built =
         build_loading(&stages, Queueing::Central, Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 20.0 }, Some(3));
-    let more = Event::Replicas { pipeline: "p".into(), group: group(1), replicas: 2 };
+    let more = ScenarioEvent::Replicas { pipeline: "p".into(), group: group(1), replicas: 2 };
     let events = vec![(ms(0.0), more.clone()), (ms(100.0), to_have(1))];
     let moments: Vec<u64> = (0..40).map(|i| i * 10).collect();
-    let window = Span::from_millis(10.0);
+    let window = TimeSpan::from_millis(10.0);
     let replay = run(&built, &at_ms(&moments), Scenario { events, window, ..Scenario::default() });
     assert!(replay.windows.iter().all(|w| w.cost <= 3.0 * 2.0 * 10.0 / 3_600_000.0 + 1e-12), "three devices at most");
     assert!((replay.windows[5].replicas - 3.0).abs() < 1e-9);
     assert!(replay.windows[11].replicas < 2.5, "one goes, one loads");
     assert!((replay.windows[20].replicas - 3.0).abs() < 1e-9);
-    let unknown = Event::Replicas { pipeline: "p".into(), group: group(7), replicas: 2 };
+    let unknown = ScenarioEvent::Replicas { pipeline: "p".into(), group: group(7), replicas: 2 };
     let scenario = Scenario { events: vec![(ms(0.0), unknown)], ..Scenario::default() };
     let error =
         apportion_estimator::replay(&built.problem, &built.plan, &at_ms(&[0]), &SimulateOptions::default(), scenario);
@@ -141,7 +141,7 @@ fn a_new_replica_waits_for_a_free_device() {
 /// 20 queries per second, then 60, then 20 again.
 fn step() -> Workload {
     let rows = (0..240).map(|s| (s, if (60..150).contains(&s) { 60.0 } else { 20.0 })).collect();
-    let trace = apportion_domain::Trace::rates(rows).expect("rates");
+    let trace = apportion_domain::ArrivalTrace::rates(rows).expect("rates");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 2 }
 }
 
@@ -180,17 +180,17 @@ fn new_replicas_get_queries_like_planned_ones() {
     // grow from a third in two steps before the load comes. New senders must not be copies of each other, which would all
     // send to the same replica at once.
     let child = || Stage { fanout: Fan::Mean(3.0), ..stage(0, 24, 4, 7.0, 0.75) };
-    let wait = |replicas: [u32; 2], events: Vec<(Moment, Event)>| {
+    let wait = |replicas: [u32; 2], events: Vec<(Moment, ScenarioEvent)>| {
         let stages = [stage(0, replicas[0], 1, 40.0, 0.0), Stage { replicas: replicas[1], ..child() }];
         let built =
             build_loading(&stages, Queueing::PerReplica, Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 0.0 }, None);
         let rates = (0..40).map(|s| (s, if s < 5 { 1.0 } else { 200.0 })).collect();
-        let trace = apportion_domain::Trace::rates(rates).expect("rates");
+        let trace = apportion_domain::ArrivalTrace::rates(rates).expect("rates");
         let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 4 };
         run(&built, &workload, Scenario { events, ..Scenario::default() }).simulation.total.waiting[1].mean_ms
     };
     let to_have = |at: f64, task: usize, replicas: u32| {
-        (ms(at), Event::Replicas { pipeline: "p".into(), group: group(task), replicas })
+        (ms(at), ScenarioEvent::Replicas { pipeline: "p".into(), group: group(task), replicas })
     };
     let planned = wait([12, 24], vec![]);
     let grown = vec![to_have(1e3, 0, 8), to_have(1.5e3, 1, 16), to_have(2e3, 0, 12), to_have(2.5e3, 1, 24)];
@@ -216,9 +216,9 @@ proptest! {
         let event = |&(at, task, number, kind): &(u64, usize, u32, u8)| {
             let (pipeline, group) = ("p".to_owned(), group(task));
             let event = match kind {
-                0 => Event::Fail { pipeline, group, replica: number },
-                1 => Event::Slow { pipeline, group, replica: number, factor: 2.5, until: ms(at as f64 + 500.0) },
-                _ => Event::Replicas { pipeline, group, replicas: number },
+                0 => ScenarioEvent::Fail { pipeline, group, replica: number },
+                1 => ScenarioEvent::Slow { pipeline, group, replica: number, factor: 2.5, until: ms(at as f64 + 500.0) },
+                _ => ScenarioEvent::Replicas { pipeline, group, replicas: number },
             };
             (ms(at as f64), event)
         };
@@ -226,7 +226,7 @@ proptest! {
         let scenario = || Scenario {
             events: events.iter().map(event).collect(),
             on_failure,
-            detection: Span::from_millis(100.0),
+            detection: TimeSpan::from_millis(100.0),
             ..Scenario::default()
         };
         let workload = rate(120.0, 5, ArrivalProcess::Poisson, seed);

@@ -5,9 +5,9 @@ mod common;
 use apportion_domain::Queueing::{Central, PerReplica};
 use apportion_domain::{
     BackupEntry, Batching, Dropping, GroupName, Moment, Partial, PipelineDraft, Problem, RoutingEntry, RoutingTable, Share,
-    Span, TaskIndex,
+    TaskIndex, TimeSpan,
 };
-use apportion_estimator::{ArrivalProcess, DropReason, Outcome, Simulation};
+use apportion_estimator::{ArrivalProcess, DropReason, RequestOutcome, Simulation};
 use common::{Built, Fan, Stage, arrivals, assignment, build, finishes, rate, run, stage};
 
 const MS: u64 = 1_000_000;
@@ -25,7 +25,7 @@ fn with_policy(Built { problem, mut plan }: Built, dropping: Dropping) -> Built 
 /// End in ms or, of a dropped request, task and reason.
 fn ends(simulation: &Simulation) -> Vec<Result<u64, (usize, &'static str)>> {
     let of = |r: &apportion_estimator::RequestRecord| match r.outcome {
-        Outcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
+        RequestOutcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
         _ => Ok(r.finish.expect("answered").as_nanos() / MS),
     };
     simulation.requests.iter().map(of).collect()
@@ -241,6 +241,6 @@ fn views_reach_stations_after_a_hop() {
     // Two requests, a day apart: the run has a day's periods to skip.
     let built =
         with_policy(build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 1.0, 60.0), Dropping::Pard);
-    let far = Moment::ZERO + Span::from_nanos(10_000_000 * 1_000 * MS);
+    let far = Moment::ZERO + TimeSpan::from_nanos(10_000_000 * 1_000 * MS);
     assert_eq!(finishes(&run(&built, &arrivals(&[0, far.as_nanos()]))), [22 * MS, far.as_nanos() + 22 * MS]);
 }

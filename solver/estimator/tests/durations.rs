@@ -2,10 +2,10 @@
 
 mod common;
 
-use apportion_domain::{Dropping, Moment, Plan, Profile, Queueing, Span, TaskKind};
+use apportion_domain::{Dropping, Moment, Plan, Profile, Queueing, TaskKind, TimeSpan};
 use apportion_estimator::analytic::mmc_wait;
 use apportion_estimator::{
-    ArrivalProcess, Event, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
+    ArrivalProcess, Replay, Scenario, ScenarioEvent, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
 };
 use common::{Built, arrivals, assignment, build, finishes, rate, stage};
 
@@ -111,10 +111,10 @@ fn pairs(queueing: Queueing, replicas: u32) -> Built {
 }
 
 /// A run with one event. Returns when each query ends, in ms in ascending order, and the run.
-fn run_with(built: &Built, moments_ms: &[u64], (at_ms, event): (f64, Event)) -> (Vec<u64>, Replay) {
+fn run_with(built: &Built, moments_ms: &[u64], (at_ms, event): (f64, ScenarioEvent)) -> (Vec<u64>, Replay) {
     let workload = arrivals(&moments_ms.iter().map(|m| m * 1_000_000).collect::<Vec<_>>());
     let events = vec![(Moment::from_millis(at_ms), event)];
-    let scenario = Scenario { events, detection: Span::from_millis(3.0), ..Scenario::default() };
+    let scenario = Scenario { events, detection: TimeSpan::from_millis(3.0), ..Scenario::default() };
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
     let replay = replay(&built.problem, &built.plan, &workload, &options, scenario).expect("a run");
     let mut ends: Vec<u64> = finishes(&replay.simulation).into_iter().map(|f| (f + 500_000) / 1_000_000).collect();
@@ -123,11 +123,11 @@ fn run_with(built: &Built, moments_ms: &[u64], (at_ms, event): (f64, Event)) -> 
 }
 
 /// Events that change the number of replicas: a command, and a plan.
-fn to_have(Built { plan, .. }: &Built, replicas: u32) -> [Event; 2] {
+fn to_have(Built { plan, .. }: &Built, replicas: u32) -> [ScenarioEvent; 2] {
     let group = plan.pipelines[0].assignments[0].group.clone();
     let mut other = plan.clone();
     other.pipelines[0].assignments[0].replicas = replicas;
-    [Event::Replicas { pipeline: "p".into(), group, replicas }, Event::Plan { plan: other }]
+    [ScenarioEvent::Replicas { pipeline: "p".into(), group, replicas }, ScenarioEvent::Plan { plan: other }]
 }
 
 #[test]
@@ -157,13 +157,13 @@ fn a_continuous_replica_fails_with_all_its_slots() {
     for queueing in [Queueing::Central, Queueing::PerReplica] {
         let two = pairs(queueing, 2);
         let (pipeline, group) = ("p".to_owned(), two.plan.pipelines[0].assignments[0].group.clone());
-        let fail = Event::Fail { pipeline: pipeline.clone(), group: group.clone(), replica: 1 };
+        let fail = ScenarioEvent::Fail { pipeline: pipeline.clone(), group: group.clone(), replica: 1 };
         // Noticed at 4 ms, when a replacement serves at once; with queues of their own the lost ones are with the other by
         // then.
         let ends = run_with(&two, &[0; 4], (1.0, fail)).0;
         let expected = if queueing == Queueing::Central { [7, 7, 11, 11] } else { [7, 7, 14, 14] };
         assert_eq!(ends, expected, "{queueing}");
-        let slow = Event::Slow { pipeline, group, replica: 0, factor: 3.0, until: Moment::from_millis(5.0) };
+        let slow = ScenarioEvent::Slow { pipeline, group, replica: 0, factor: 3.0, until: Moment::from_millis(5.0) };
         assert_eq!(run_with(&two, &[1; 4], (0.0, slow)).0, [8, 8, 22, 22], "{queueing}");
     }
 }
@@ -174,7 +174,7 @@ fn other_slots_of_a_continuous_task_are_refused() {
     let workload = rate(300.0, 5, ArrivalProcess::Poisson, 1);
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
     let go = |next: Plan| {
-        let events = vec![(Moment::from_millis(100.0), Event::Plan { plan: next })];
+        let events = vec![(Moment::from_millis(100.0), ScenarioEvent::Plan { plan: next })];
         replay(&problem, &plan, &workload, &options, Scenario { events, ..Scenario::default() })
     };
     let plain = simulate(&problem, &plan, &workload, &options).expect("a run");

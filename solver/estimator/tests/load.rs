@@ -2,9 +2,9 @@
 
 mod common;
 
-use apportion_domain::{LadderStep, Moment, Queueing, Span, Trace};
-use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
-use apportion_estimator::{ArrivalProcess, Event, Replay, RequestRecord, Scenario, Workload};
+use apportion_domain::{ArrivalTrace, LadderStep, Moment, Queueing, TimeSpan};
+use apportion_estimator::controllers::{OfferedLoad, Replanner, ReplannerConfig};
+use apportion_estimator::{ArrivalProcess, Replay, RequestRecord, Scenario, ScenarioEvent, Workload};
 use common::{Built, Times, build_loading, run_scenario, stage};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ fn climbing(replicas: u32) -> Built {
 }
 
 fn rates(of: impl Fn(u64) -> f64, seconds: u64) -> Workload {
-    let trace = Trace::rates((0..seconds).map(|s| (s, of(s))).collect()).expect("rates");
+    let trace = ArrivalTrace::rates((0..seconds).map(|s| (s, of(s))).collect()).expect("rates");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 }
 }
 
@@ -60,8 +60,9 @@ fn a_ladder_removes_and_restores_planned_replicas() {
 fn a_new_ladder_inherits_the_seen_load() {
     // 180/s from the start; at 40 s a plan for one replica comes, at 80 s one for six.
     let built = climbing(2);
-    let plan =
-        |replicas| (Event::Plan { plan: climbing(replicas).plan }, ms(if replicas == 1 { 40_000.0 } else { 80_000.0 }));
+    let plan = |replicas| {
+        (ScenarioEvent::Plan { plan: climbing(replicas).plan }, ms(if replicas == 1 { 40_000.0 } else { 80_000.0 }))
+    };
     let events = [plan(1), plan(6)].map(|(event, at)| (at, event)).to_vec();
     let scenario = Scenario { events, ladders: true, ..Scenario::default() };
     let replay = run_scenario(&built, &rates(|_| 180.0, 120), scenario);
@@ -71,7 +72,7 @@ fn a_new_ladder_inherits_the_seen_load() {
         replay.windows.iter().map(|w| w.replicas).collect::<Vec<_>>()
     );
     assert!(serving(&replay, 85) <= 4.0, "replicas that the load does not need are not loaded");
-    let waits = |r: &RequestRecord| r.finish.is_none_or(|finish| finish.since(r.arrival) > Span::from_millis(50.0));
+    let waits = |r: &RequestRecord| r.finish.is_none_or(|finish| finish.since(r.arrival) > TimeSpan::from_millis(50.0));
     assert!(!replay.simulation.requests.iter().any(waits));
 }
 
@@ -85,14 +86,14 @@ fn a_replanner_follows_the_reported_load() {
         None,
     );
     let rows = (0..60).map(|s| (s, if s < 30 { 50.0 } else { 150.0 })).collect();
-    let trace = Trace::rates(rows).expect("rates");
+    let trace = ArrivalTrace::rates(rows).expect("rates");
     let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 };
     let told = Rc::new(RefCell::new(Vec::new()));
-    let config = ReplannerConfig { planning_delay: Span::from_millis(500.0), ..ReplannerConfig::default() };
+    let config = ReplannerConfig { planning_delay: TimeSpan::from_millis(500.0), ..ReplannerConfig::default() };
     let plan = built.plan.clone();
     let planner = Replanner::new(config, {
         let told = told.clone();
-        move |offered: &Offered| {
+        move |offered: &OfferedLoad| {
             let (qps, ewma_qps) = (offered.qps[0].round(), offered.ewma_qps[0].round());
             told.borrow_mut().push((offered.at.as_millis() / 1e3, qps, ewma_qps));
             let mut plan = plan.clone();

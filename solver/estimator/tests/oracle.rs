@@ -5,7 +5,7 @@ mod common;
 mod slow;
 
 use apportion_domain::{Batching, Dropping, Partial, Queueing, TaskIndex, TaskWaiting};
-use apportion_estimator::Outcome;
+use apportion_estimator::RequestOutcome;
 use common::{Built, Fan, Stage, arrivals, build, run};
 use proptest::prelude::*;
 use slow::{Case, Fate, Oracle, Spent};
@@ -75,7 +75,7 @@ fn fast(case: &Case, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
     let serving = &mut plan.pipelines[0].serving;
     (serving.batching, serving.dropping) = (case.batching, case.dropping);
     let of = |r: &apportion_estimator::RequestRecord| match r.outcome {
-        Outcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
+        RequestOutcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
         _ => Ok(r.finish.expect("answered").as_nanos()),
     };
     let simulation = run(&Built { problem, plan }, &arrivals(at));

@@ -3,10 +3,10 @@
 mod common;
 
 use apportion_domain::{
-    Assignment, Batching, Dropping, GroupName, Moment, Plan, Queueing, RoutingPolicy, Share, Span, TaskIndex,
+    Assignment, Batching, Dropping, GroupName, Moment, Plan, Queueing, RoutingPolicy, Share, TaskIndex, TimeSpan,
 };
 use apportion_estimator::{
-    ArrivalProcess, Controller, Event, Observation, Replay, Scenario, SimulateOptions, Workload, replay,
+    ArrivalProcess, Controller, Observation, Replay, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
 };
 use common::{
     Built, Fan, Stage, Times, arrivals, assignment, build_loading, finishes, rate, run_scenario, stage, with_faster,
@@ -24,13 +24,13 @@ fn at_ms(moments: &[u64]) -> Workload {
 }
 
 /// The plan with these assignments.
-fn to(plan: &Plan, assignments: Vec<Assignment>) -> Event {
+fn to(plan: &Plan, assignments: Vec<Assignment>) -> ScenarioEvent {
     let mut plan = plan.clone();
     plan.pipelines[0].assignments = assignments;
-    Event::Plan { plan }
+    ScenarioEvent::Plan { plan }
 }
 
-fn script(built: &Built, moments: &[u64], events: Vec<(Moment, Event)>) -> (Vec<u64>, Replay) {
+fn script(built: &Built, moments: &[u64], events: Vec<(Moment, ScenarioEvent)>) -> (Vec<u64>, Replay) {
     let replay = run_scenario(built, &at_ms(moments), Scenario { events, ..Scenario::default() });
     let ended = finishes(&replay.simulation);
     assert!(ended.iter().all(|f| f % 1_000_000 == 0), "whole milliseconds: {ended:?}");
@@ -173,7 +173,7 @@ fn queries_wait_for_a_tasks_first_replica() {
 #[test]
 fn a_plan_that_does_not_fit_ends_the_run() {
     let built = one(Queueing::Central, 1, None);
-    let fails = |event: Event| {
+    let fails = |event: ScenarioEvent| {
         let scenario = Scenario { events: vec![(ms(1.0), event)], ..Scenario::default() };
         let error = replay(&built.problem, &built.plan, &at_ms(&[0, 10]), &SimulateOptions::default(), scenario);
         error.expect_err("a plan that does not fit").to_string()
@@ -183,10 +183,10 @@ fn a_plan_that_does_not_fit_ends_the_run() {
     assert!(fails(to(&built.plan, vec![assignment(0, "v", 1, 1); 2])).contains("twice"));
     let mut other = built.plan.clone();
     other.pipelines[0].serving.queueing = Queueing::PerReplica;
-    assert!(fails(Event::Plan { plan: other }).contains("queueing"));
+    assert!(fails(ScenarioEvent::Plan { plan: other }).contains("queueing"));
     let mut other = built.plan.clone();
     other.pipelines[0].name = "q".into();
-    assert!(fails(Event::Plan { plan: other }).contains("no pipeline \"q\""));
+    assert!(fails(ScenarioEvent::Plan { plan: other }).contains("no pipeline \"q\""));
 }
 
 fn stages() -> [Stage; 3] {
@@ -215,8 +215,9 @@ fn the_same_plan_again_changes_nothing() {
                 part.serving.dropping = dropping;
                 part.serving.routing = routing;
                 let workload = rate(230.0, 4, ArrivalProcess::Poisson, 5);
-                let again =
-                    || (1..9).map(|n| (ms(400.0 * f64::from(n)), Event::Plan { plan: built.plan.clone() })).collect();
+                let again = || {
+                    (1..9).map(|n| (ms(400.0 * f64::from(n)), ScenarioEvent::Plan { plan: built.plan.clone() })).collect()
+                };
                 let replay = run_scenario(&built, &workload, Scenario { events: again(), ..Scenario::default() });
                 let plain = common::run(&built, &workload);
                 assert_eq!(replay.simulation.requests, plain.requests, "{queueing} {dropping:?} {routing:?}");
@@ -230,11 +231,11 @@ fn the_same_plan_again_changes_nothing() {
 struct Watcher(Rc<RefCell<Vec<u32>>>);
 
 impl Controller for Watcher {
-    fn period(&self) -> Span {
-        Span::from_millis(1.0)
+    fn period(&self) -> TimeSpan {
+        TimeSpan::from_millis(1.0)
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         for (task, least) in self.0.borrow_mut().iter_mut().enumerate() {
             let of_task = seen.groups.iter().filter(|g| g.group.task == format!("t{task}"));
             *least = (*least).min(of_task.map(|g| g.ready).sum());
@@ -302,7 +303,7 @@ fn module_states_of_stewards_perform_like_the_estimators_own() {
     (serving.batching, serving.dropping) = (Batching::Forming, Dropping::Pard);
     built.plan.pipelines[0].demand_qps = 250.0;
     let rows = (0..40).map(|s| (s, if s % 4 < 2 { 150.0 } else { 450.0 })).collect();
-    let trace = apportion_domain::Trace::rates(rows).expect("rates");
+    let trace = apportion_domain::ArrivalTrace::rates(rows).expect("rates");
     let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 };
     let own = run_scenario(&built, &workload, Scenario::default()).simulation.total;
     let steered = run_scenario(&built, &workload, Scenario { steward: true, ..Scenario::default() }).simulation.total;
@@ -364,8 +365,8 @@ impl Case {
         let least = Rc::new(RefCell::new(vec![u32::MAX; 3]));
         let scenario = || Scenario {
             events: self.events(&built.plan),
-            detection: Span::from_millis(100.0),
-            window: Span::from_millis(1.0),
+            detection: TimeSpan::from_millis(100.0),
+            window: TimeSpan::from_millis(1.0),
             steward: self.steward,
             controllers: vec![Box::new(Watcher(least.clone())) as Box<dyn Controller>],
             ..Scenario::default()
@@ -392,14 +393,14 @@ impl Case {
     }
 
     /// The plans after the first, and deaths in groups that some plan has.
-    fn events(&self, first: &Plan) -> Vec<(Moment, Event)> {
+    fn events(&self, first: &Plan) -> Vec<(Moment, ScenarioEvent)> {
         let of_plan = |plan: &DrawnPlan| (ms(plan.at_ms as f64), to(first, drawn(&plan.tasks)));
         let of_fail = |death: &Death| {
             let (task, variant) = (format!("t{}", death.task), death.variant.to_owned());
             let group = GroupName { task, variant, hardware: "h".into(), share: Share::WHOLE };
-            (ms(death.at_ms as f64), Event::Fail { pipeline: "p".into(), group, replica: death.replica })
+            (ms(death.at_ms as f64), ScenarioEvent::Fail { pipeline: "p".into(), group, replica: death.replica })
         };
-        let known = |(_, event): &(Moment, Event)| {
+        let known = |(_, event): &(Moment, ScenarioEvent)| {
             let named = |g: &GroupName| self.plans.iter().any(|p| drawn(&p.tasks).iter().any(|a| a.group == *g));
             event.group().is_none_or(|(_, g)| named(g))
         };

@@ -2,8 +2,10 @@
 
 mod common;
 
-use apportion_domain::{Batching, Dropping, Moment, Plan, Queueing, RoutingPolicy, ServingPolicy, Trace};
-use apportion_estimator::{ArrivalProcess, Event, Outcome, Replay, Scenario, SimulateOptions, Workload, replay};
+use apportion_domain::{ArrivalTrace, Batching, Dropping, Moment, Plan, Queueing, RoutingPolicy, ServingPolicy};
+use apportion_estimator::{
+    ArrivalProcess, Replay, RequestOutcome, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
+};
 use common::{Built, Times, arrivals, assignment, build_loading, rate, stage, with_faster};
 use proptest::prelude::*;
 
@@ -42,13 +44,13 @@ fn built(serving: ServingPolicy) -> Built {
     built
 }
 
-fn to(plan: &Plan, serving: ServingPolicy) -> Event {
+fn to(plan: &Plan, serving: ServingPolicy) -> ScenarioEvent {
     let mut plan = plan.clone();
     plan.pipelines[0].serving = serving;
-    Event::Plan { plan }
+    ScenarioEvent::Plan { plan }
 }
 
-fn run(built: &Built, workload: &Workload, events: Vec<(Moment, Event)>) -> Replay {
+fn run(built: &Built, workload: &Workload, events: Vec<(Moment, ScenarioEvent)>) -> Replay {
     run_in(built, workload, Scenario { events, ..Scenario::default() })
 }
 
@@ -73,7 +75,7 @@ fn the_new_policy_judges_waiting_queries_only() {
             let replay = run(&built, &arrivals(&[0; 4]), events);
             replay.simulation.requests.iter().map(|r| r.outcome).collect::<Vec<_>>()
         };
-        use Outcome::{Dropped, Late, Ok};
+        use RequestOutcome::{Dropped, Late, Ok};
         assert_eq!(outcomes(vec![]), [Ok, Ok, Late, Late], "{queueing}");
         assert_eq!(outcomes(at(5.0)), [Ok, Ok, Dropped, Dropped], "{queueing}");
         assert_eq!(outcomes(at(45.0)), [Ok, Ok, Late, Dropped], "{queueing}");
@@ -87,7 +89,7 @@ fn changing_policies_while_idle_equals_starting_with_them() {
             let second = served(queueing, (b, r, d));
             // Nobody comes in the first second, and the change is in the middle of it.
             let mut workload = rate(230.0, 3, ArrivalProcess::Poisson, 5);
-            workload.traces = vec![Trace::rates(vec![(0, 0.0), (1, 230.0), (2, 230.0)]).expect("rates")];
+            workload.traces = vec![ArrivalTrace::rates(vec![(0, 0.0), (1, 230.0), (2, 230.0)]).expect("rates")];
             let from_start = run(&built(second), &workload, vec![]);
             let (other_b, other_r, other_d) = ((b + 1) % 3, (r + 1) % 3, (d + 1) % 10);
             for first in [(other_b, other_r, other_d), (other_b, r, d), (b, other_r, d), (b, r, other_d)] {

@@ -4,8 +4,8 @@ mod common;
 
 use apportion_domain::Queueing::{Central, PerReplica};
 use apportion_domain::{
-    AccuracyModel, Flow, GroupName, PathAccuracy, PipelineDraft, Problem, Queueing, Route, RoutingEntry, RoutingPolicy,
-    RoutingTable, ServingPolicy, Share, TaskIndex, Trace, VariantIndex,
+    AccuracyModel, ArrivalTrace, Flow, GroupName, PathAccuracy, PipelineDraft, Problem, Queueing, Route, RoutingEntry,
+    RoutingPolicy, RoutingTable, ServingPolicy, Share, TaskIndex, VariantIndex,
 };
 use apportion_estimator::{ArrivalProcess, SimulateError, SimulateOptions, Simulation, Workload, simulate};
 use common::{Built, Fan, Stage, arrivals, assignment, build, finishes, rate, run, stage};
@@ -150,7 +150,7 @@ fn pipelines_of_one_problem_have_their_own_numbers() {
     let problem = first.changed(|d| d.pipelines.push(renamed)).expect("valid");
     plan.pipelines.extend(other.pipelines.into_iter().map(|p| apportion_domain::PipelinePlan { name: "q".into(), ..p }));
     let trace = |at: &[u64]| arrivals(at).traces.remove(0);
-    let traces: Vec<Trace> = vec![trace(&[0, 5 * MS]), trace(&[0])];
+    let traces: Vec<ArrivalTrace> = vec![trace(&[0, 5 * MS]), trace(&[0])];
     let workload = Workload { traces, arrivals: ArrivalProcess::Poisson, seed: 1 };
     let simulation = run(&Built { problem: problem.clone(), plan: plan.clone() }, &workload);
     assert_eq!(finishes(&simulation), [10 * MS, 20 * MS, 30 * MS + MS / 2]);

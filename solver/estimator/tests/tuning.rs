@@ -2,8 +2,8 @@
 
 mod common;
 
-use apportion_domain::{Moment, Queueing, Trace};
-use apportion_estimator::{ArrivalProcess, Event, Replay, Scenario, SimulateOptions, Workload, replay};
+use apportion_domain::{ArrivalTrace, Moment, Queueing};
+use apportion_estimator::{ArrivalProcess, Replay, Scenario, ScenarioEvent, SimulateOptions, Workload, replay};
 use common::{Built, Times, assignment, build_loading, stage, with_faster};
 
 const BOTH: [Queueing; 2] = [Queueing::PerReplica, Queueing::Central];
@@ -23,7 +23,7 @@ fn planned(queueing: Queueing) -> Built {
 /// The load triples for a while.
 fn tripled(from: u64, to: u64, seconds: u64) -> Workload {
     let rate = |s| (s, if (from..to).contains(&s) { 300.0 } else { 80.0 });
-    let trace = Trace::rates((0..seconds).map(rate).collect()).expect("rates");
+    let trace = ArrivalTrace::rates((0..seconds).map(rate).collect()).expect("rates");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
 }
 
@@ -60,7 +60,7 @@ fn added_replicas_make_room_for_the_next_plan() {
             let mut plan = built.plan.clone();
             plan.pipelines[0].assignments = assignments;
             plan.pipelines[0].demand_qps = 300.0;
-            vec![(Moment::from_millis(30_000.0), Event::Plan { plan })]
+            vec![(Moment::from_millis(30_000.0), ScenarioEvent::Plan { plan })]
         };
         let scenario = |events| Scenario { events, tuners: true, ..Scenario::default() };
         // No room is left: one of `v`, three of `w`.

@@ -4,8 +4,8 @@
 //! its time at the root (cuts, heuristics, symmetry), and they need none of it. Here a node is a copy of a tableau and a
 //! few pivots. Programmes that are too large, or take too many nodes, are left to HiGHS.
 
-use crate::tableau::{End, Tableau};
-use crate::{Ending, Formulation, Limits, Solved};
+use crate::tableau::{PivotEnd, Tableau};
+use crate::{Ending, Formulation, RunLimits, SolveResult};
 
 /// Most entries of a tableau that is copied for every node.
 const ENTRIES_MAX: usize = 30_000;
@@ -40,7 +40,7 @@ struct Tree<'a> {
     gap: f64,
     /// Whether every solution has a whole cost. Then bounds round up.
     whole_costs: bool,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
     /// Nodes between two checks of the limits.
     check_every: usize,
     best: Option<BestSolution>,
@@ -58,7 +58,7 @@ struct Tree<'a> {
 /// Solves a formulation; `None` if it is too large or too hard for this search.
 ///
 /// `gap` is relative. Only solutions that cost less than `cutoff` count.
-pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &Limits) -> Option<Solved> {
+pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &RunLimits) -> Option<SolveResult> {
     let entries = formulation.columns.len() * formulation.rows.len();
     if entries > ENTRIES_MAX {
         return None;
@@ -86,21 +86,21 @@ pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &Limits) 
     };
     tree.cutoff = if cutoff.is_finite() { tree.cutoff_below(cutoff) } else { cutoff };
     match root.reoptimise(f64::INFINITY, 5 * PIVOTS_MAX) {
-        End::Optimal => tree.enter(root),
-        End::Infeasible => {}
-        End::Cutoff | End::PivotLimit => return None,
+        PivotEnd::Optimal => tree.enter(root),
+        PivotEnd::Infeasible => {}
+        PivotEnd::Cutoff | PivotEnd::PivotLimit => return None,
     }
     match (tree.ending, tree.best) {
         (Some(Ending::Failed), _) => None,
         (Some(ending), best) => {
             let cost = best.as_ref().map_or(f64::INFINITY, |b| b.cost);
-            Some(Solved { ending, values: best.map(|b| b.values), cost, bound: f64::NEG_INFINITY })
+            Some(SolveResult { ending, values: best.map(|b| b.values), cost, bound: f64::NEG_INFINITY })
         }
         (None, Some(BestSolution { cost, values })) => {
-            Some(Solved { ending: Ending::Optimal, values: Some(values), cost, bound: tree.pruned_bound.min(cost) })
+            Some(SolveResult { ending: Ending::Optimal, values: Some(values), cost, bound: tree.pruned_bound.min(cost) })
         }
         (None, None) => {
-            Some(Solved { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: tree.pruned_bound })
+            Some(SolveResult { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: tree.pruned_bound })
         }
     }
 }
@@ -260,12 +260,12 @@ impl Tree<'_> {
         let mut tableau = at.clone();
         tableau.narrow_bounds(c, lower, upper);
         let end = tableau.reoptimise(self.cutoff, TRIAL_PIVOTS_MAX);
-        if end == End::Cutoff {
+        if end == PivotEnd::Cutoff {
             self.record_pruned(tableau.cost);
         }
         Trial {
-            is_alive: matches!(end, End::Optimal | End::PivotLimit),
-            is_optimal: end == End::Optimal,
+            is_alive: matches!(end, PivotEnd::Optimal | PivotEnd::PivotLimit),
+            is_optimal: end == PivotEnd::Optimal,
             tableau: Box::new(tableau),
         }
     }
@@ -284,13 +284,13 @@ impl Tree<'_> {
             return Some(tableau);
         }
         match tableau.reoptimise(self.cutoff, PIVOTS_MAX) {
-            End::Optimal => Some(tableau),
-            End::Infeasible => None,
-            End::Cutoff => {
+            PivotEnd::Optimal => Some(tableau),
+            PivotEnd::Infeasible => None,
+            PivotEnd::Cutoff => {
                 self.record_pruned(tableau.cost);
                 None
             }
-            End::PivotLimit => {
+            PivotEnd::PivotLimit => {
                 self.ending = Some(Ending::Failed);
                 None
             }
@@ -334,12 +334,12 @@ enum Next {
 mod tests {
     use super::*;
     use crate::ColumnId;
-    use crate::highs::{self, Settings};
+    use crate::highs::{self, SolveSettings};
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn unlimited() -> Limits {
-        Limits::new(Arc::new(|| Duration::ZERO))
+    fn unlimited() -> RunLimits {
+        RunLimits::new(Arc::new(|| Duration::ZERO))
     }
 
     /// A packing programme with equations, drawn from a seed. It has shares of two or three items of each kind, and
@@ -376,7 +376,7 @@ mod tests {
         for seed in 0..200 {
             let f = drawn(seed);
             let ours = solve(&f, 0.0, f64::INFINITY, &unlimited()).expect("small enough");
-            let theirs = highs::solve(&f, Settings::mip(0.0), &unlimited(), None);
+            let theirs = highs::solve(&f, SolveSettings::mip(0.0), &unlimited(), None);
             assert_eq!(ours.ending, theirs.ending, "seed {seed}");
             if ours.ending == Ending::Optimal {
                 assert!((ours.cost - theirs.cost).abs() < 1e-6, "seed {seed}: {} for {}", ours.cost, theirs.cost);
@@ -410,7 +410,7 @@ mod tests {
     fn a_cancelled_solve_stops() {
         let limits = unlimited();
         limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
-        let solved = highs::solve(&drawn(5), Settings::mip(0.0), &limits, None);
+        let solved = highs::solve(&drawn(5), SolveSettings::mip(0.0), &limits, None);
         assert_eq!(solved.ending, Ending::Stopped);
     }
 }

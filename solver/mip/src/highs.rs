@@ -9,7 +9,7 @@
 
 #![expect(unsafe_code, reason = "the interrupt callback exists only in the C interface")]
 
-use crate::{ColumnRange, Ending, Formulation, Limits, Solved};
+use crate::{ColumnRange, Ending, Formulation, RunLimits, SolveResult};
 use highs::{Col, HighsModelStatus, HighsSolutionStatus, Model, RowProblem, Sense, SolvedModel};
 use std::any::Any;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ const INTEGER_MAX: f64 = 1e6;
 
 /// Settings of one solve.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct SolveSettings {
     /// Relative gap of a MIP.
     pub gap: f64,
     /// Absolute gap of a MIP.
@@ -46,7 +46,7 @@ pub struct ReportedGoal {
     pub factor: f64,
 }
 
-impl Settings {
+impl SolveSettings {
     /// Settings for a MIP.
     pub fn mip(gap: f64) -> Self {
         Self { gap, gap_absolute: 1e-9, tolerance: 1e-8, nodes_max: None, reported_goal: None }
@@ -59,10 +59,10 @@ impl Settings {
 }
 
 /// Solves a formulation with HiGHS on one thread. `start` is a complete solution to begin with.
-pub fn solve(formulation: &Formulation, settings: Settings, limits: &Limits, start: Option<&[f64]>) -> Solved {
-    let failed = Solved { ending: Ending::Failed, values: None, cost: f64::INFINITY, bound: f64::NEG_INFINITY };
+pub fn solve(formulation: &Formulation, settings: SolveSettings, limits: &RunLimits, start: Option<&[f64]>) -> SolveResult {
+    let failed = SolveResult { ending: Ending::Failed, values: None, cost: f64::INFINITY, bound: f64::NEG_INFINITY };
     if limits.exceeded() {
-        return Solved { ending: Ending::Stopped, ..failed };
+        return SolveResult { ending: Ending::Stopped, ..failed };
     }
     if let Some(solved) = solve_without_columns(formulation) {
         return solved;
@@ -97,7 +97,7 @@ pub fn solve(formulation: &Formulation, settings: Settings, limits: &Limits, sta
         Ending::Optimal => cost,
         _ => f64::NEG_INFINITY,
     };
-    Solved { ending, values, cost, bound }
+    SolveResult { ending, values, cost, bound }
 }
 
 /// Whether a column is an integer with a bound beyond [`INTEGER_MAX`].
@@ -116,12 +116,12 @@ pub struct LinearOptimum {
 }
 
 /// Solves a formulation without integers; `None` if it has no optimum, or if the limits ended the solve.
-pub fn solve_linear(formulation: &Formulation, limits: &Limits) -> Option<LinearOptimum> {
+pub fn solve_linear(formulation: &Formulation, limits: &RunLimits) -> Option<LinearOptimum> {
     debug_assert!(formulation.columns.iter().all(|c| !c.is_integer), "a linear programme has no integers");
     if limits.exceeded() {
         return None;
     }
-    let tight = Settings { tolerance: 1e-9, ..Settings::mip(0.0) };
+    let tight = SolveSettings { tolerance: 1e-9, ..SolveSettings::mip(0.0) };
     let solved = InterruptibleSolver::new(formulation, tight, limits)?.solve()?;
     let optimal = solved.status() == HighsModelStatus::Optimal;
     optimal.then(|| {
@@ -132,15 +132,15 @@ pub fn solve_linear(formulation: &Formulation, limits: &Limits) -> Option<Linear
 
 /// Solves a formulation without columns; `None` if there are columns. HiGHS reports "empty" for it without a look at its
 /// rows.
-fn solve_without_columns(formulation: &Formulation) -> Option<Solved> {
+fn solve_without_columns(formulation: &Formulation) -> Option<SolveResult> {
     if !formulation.columns.is_empty() {
         return None;
     }
     let holds = formulation.rows.iter().all(|r| r.lower <= 0.0 && r.upper >= 0.0);
     Some(if holds {
-        Solved { ending: Ending::Optimal, values: Some(Vec::new()), cost: 0.0, bound: 0.0 }
+        SolveResult { ending: Ending::Optimal, values: Some(Vec::new()), cost: 0.0, bound: 0.0 }
     } else {
-        Solved { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: f64::INFINITY }
+        SolveResult { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: f64::INFINITY }
     })
 }
 
@@ -160,7 +160,7 @@ fn to_row_problem(formulation: &Formulation) -> RowProblem {
 }
 
 /// Sets the options of HiGHS. Whether HiGHS accepts them all.
-fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
+fn configure(solver: &mut Model, settings: SolveSettings, limits: &RunLimits) -> bool {
     let mut ok = solver.try_set_option("output_flag", false).is_ok();
     ok &= solver.try_set_option("threads", 1).is_ok();
     ok &= solver.try_set_option("parallel", "off").is_ok();
@@ -179,7 +179,7 @@ fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
 
 /// State that the callback reads and writes.
 struct CallbackState<'a> {
-    limits: &'a Limits,
+    limits: &'a RunLimits,
     reported_goal: Option<ReportedGoal>,
     last_reported: Cell<Progress>,
     /// Payload of a panic of the clock or the listener.
@@ -206,7 +206,7 @@ impl Progress {
 }
 
 impl<'a> CallbackState<'a> {
-    fn new(limits: &'a Limits, reported_goal: Option<ReportedGoal>) -> Self {
+    fn new(limits: &'a RunLimits, reported_goal: Option<ReportedGoal>) -> Self {
         Self { limits, reported_goal, last_reported: Cell::new(Progress::NONE), panic_payload: Cell::new(None) }
     }
 
@@ -247,7 +247,7 @@ struct InterruptibleSolver<'a> {
 
 impl<'a> InterruptibleSolver<'a> {
     /// Loads a formulation, ready to be solved; `None` if HiGHS refuses it.
-    fn new(formulation: &Formulation, settings: Settings, limits: &'a Limits) -> Option<Self> {
+    fn new(formulation: &Formulation, settings: SolveSettings, limits: &'a RunLimits) -> Option<Self> {
         let model = to_row_problem(formulation).try_optimise(Sense::Minimise).ok()?;
         let state = Box::pin(CallbackState::new(limits, settings.reported_goal));
         let mut solver = Self { model, state };
@@ -349,11 +349,11 @@ mod tests {
     }
 
     /// A clock that returns zero for `n - 1` calls, and then calls `then`. Also the counter of its calls.
-    fn clock_after(n: u32, then: impl Fn() -> Duration + Send + Sync + 'static) -> (Limits, Arc<AtomicU32>) {
+    fn clock_after(n: u32, then: impl Fn() -> Duration + Send + Sync + 'static) -> (RunLimits, Arc<AtomicU32>) {
         let calls = Arc::new(AtomicU32::new(0));
         let counter = calls.clone();
         let clock = move || if counter.fetch_add(1, Ordering::Relaxed) + 1 < n { Duration::ZERO } else { then() };
-        (Limits { deadline: Some(Duration::from_secs(3_600)), ..Limits::new(Arc::new(clock)) }, calls)
+        (RunLimits { deadline: Some(Duration::from_secs(3_600)), ..RunLimits::new(Arc::new(clock)) }, calls)
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
             f.add_cost(x, 2.0);
             f.add_cost(y, 3.0);
             f.at_least(0.7 * upper, vec![(x, 1.0), (y, 1.4)]);
-            solve(&f, Settings::mip(0.0), &Limits::new(Arc::new(Duration::default)), None).ending
+            solve(&f, SolveSettings::mip(0.0), &RunLimits::new(Arc::new(Duration::default)), None).ending
         };
         assert_eq!((solved(1e6), solved(1e12)), (Ending::Optimal, Ending::Failed));
     }
@@ -390,7 +390,7 @@ mod tests {
             let (limits, _) = clock_after(4, || panic!("the clock is broken"));
             let formulation = transport(40, columns);
             let solve = || match columns {
-                Columns::Integer => drop(solve(&formulation, Settings::mip(0.0), &limits, None)),
+                Columns::Integer => drop(solve(&formulation, SolveSettings::mip(0.0), &limits, None)),
                 Columns::Continuous => drop(solve_linear(&formulation, &limits)),
             };
             let payload = catch_unwind(AssertUnwindSafe(solve)).expect_err("a panic");
@@ -402,7 +402,7 @@ mod tests {
     fn a_moved_solver_keeps_its_callback_state() {
         let (limits, calls) = clock_after(u32::MAX, Duration::default);
         let formulation = transport(30, Columns::Continuous);
-        let new_solver = |_| InterruptibleSolver::new(&formulation, Settings::mip(0.0), &limits).expect("a solver");
+        let new_solver = |_| InterruptibleSolver::new(&formulation, SolveSettings::mip(0.0), &limits).expect("a solver");
         // the growing vector moves all solvers
         let mut solvers: Vec<InterruptibleSolver<'_>> = (0..9).map(new_solver).collect();
         solvers.reverse();

@@ -14,7 +14,7 @@ const PIVOT_MIN: f64 = 1e-7;
 
 /// How a re-optimisation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum PivotEnd {
     /// The basis is optimal.
     Optimal,
     /// There is no solution.
@@ -154,16 +154,16 @@ impl Tableau {
     }
 
     /// Pivots until the basis is also primal feasible, the cost reaches `cutoff`, or `pivots_max` pivots are done.
-    pub fn reoptimise(&mut self, cutoff: f64, pivots_max: usize) -> End {
+    pub fn reoptimise(&mut self, cutoff: f64, pivots_max: usize) -> PivotEnd {
         for _ in 0..pivots_max {
             if self.cost >= cutoff {
-                return End::Cutoff;
+                return PivotEnd::Cutoff;
             }
-            let Some(LeavingRow { row, target }) = self.leaving_row() else { return End::Optimal };
-            let Some(column) = self.entering_column(row, target) else { return End::Infeasible };
+            let Some(LeavingRow { row, target }) = self.leaving_row() else { return PivotEnd::Optimal };
+            let Some(column) = self.entering_column(row, target) else { return PivotEnd::Infeasible };
             self.pivot(row, column, target);
         }
-        End::PivotLimit
+        PivotEnd::PivotLimit
     }
 
     /// The row that violates its bounds most; `None` if no row does.
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn reoptimise_finds_the_optimum_from_the_slack_basis() {
         let mut tableau = Tableau::new(&small().0).expect("boxed");
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         assert!((tableau.cost + 11.0).abs() < 1e-9);
         assert!((tableau.value_of(0) - 3.0).abs() < 1e-9 && (tableau.value_of(1) - 1.0).abs() < 1e-9);
     }
@@ -271,14 +271,14 @@ mod tests {
         let (mut f, x) = small();
         f.at_least(5.0, vec![(x, 2.0), (ColumnId(1), 1.0)]);
         let mut tableau = Tableau::new(&f).expect("boxed");
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         tableau.narrow_bounds(0, 0.0, 2.0);
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         // x = 2, y = 4/3
         assert!((tableau.cost + 6.0 + 8.0 / 3.0).abs() < 1e-9);
-        assert_eq!(tableau.clone().reoptimise(-9.0, 100), End::Cutoff);
+        assert_eq!(tableau.clone().reoptimise(-9.0, 100), PivotEnd::Cutoff);
         tableau.narrow_bounds(0, 0.0, 1.0);
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Infeasible);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Infeasible);
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         let (mut f, x) = small();
         f.equal(1.0, vec![(x, 1.0), (ColumnId(1), -1.0)]);
         let mut tableau = Tableau::new(&f).expect("boxed");
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         // x - y = 1, x + 3y = 6: x = 2.25, y = 1.25
         assert!((tableau.value_of(0) - 2.25).abs() < 1e-9 && (tableau.cost + 9.25).abs() < 1e-9);
     }

@@ -3,7 +3,7 @@
 use crate::baselines::{coarse, hardware_only, proteus};
 use crate::greedy;
 use crate::ladder::{self, PlanWithLadders};
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
 use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
@@ -16,7 +16,7 @@ const FIRST_SHARE: f64 = 0.5;
 ///
 /// The run ends within the time limit, or soon after it was cancelled. A plan whose replay was cut short is
 /// [`PlanOutcome::Feasible`] with the reason, and has no estimate.
-pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let Some(up_to) = options.ladder else { return plan_without_ladders(problem, options) };
     let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
     if !has_rival {
@@ -27,7 +27,7 @@ pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningR
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
     let time_limit = options.limits().time_left();
-    let rival = PlanOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
+    let rival = PlanningOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
     let (greedy, greedy_report) = with_ladders(problem, &rival, up_to);
     let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
     // A plan without ladders has a price at its demand only.
@@ -38,7 +38,7 @@ pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningR
 }
 
 /// The plan of one planner, with ladders.
-fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
+fn with_ladders(problem: &Problem, options: &PlanningOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
     let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
     let outcome = outcome.map(|plan| {
@@ -50,13 +50,13 @@ fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOu
 }
 
 /// The plan of one planner, without ladders.
-fn plan_without_ladders(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+fn plan_without_ladders(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     match (options.planner, &options.trace) {
         (Planner::Greedy, _) => greedy::plan(problem, options),
         (Planner::HardwareOnly, _) => hardware_only::plan(problem, options),
         (Planner::Proteus, _) => proteus::plan(problem, options),
-        (Planner::CgMean, _) => coarse::plan(problem, options, coarse::Rate::Mean),
-        (Planner::CgPeak, _) => coarse::plan(problem, options, coarse::Rate::Peak),
+        (Planner::CgMean, _) => coarse::plan(problem, options, coarse::PlannedRate::Mean),
+        (Planner::CgPeak, _) => coarse::plan(problem, options, coarse::PlannedRate::Peak),
         (Planner::Milp, Some(workload)) => plan_on_trace(problem, options, workload),
         (Planner::Milp, None) => plan_unchecked(problem, options),
     }

@@ -29,7 +29,7 @@ pub enum ReferenceError {
 
 /// An optimal plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct OptimalPlan {
     /// Replicas by (task, variant, hardware, batch), with the paths that carry traffic. It has no routing tables.
     pub plan: Plan,
     /// Which of Loki's two steps found it; `None` in other modes.
@@ -43,9 +43,9 @@ pub struct Found {
 
 /// The answer to a problem.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum ReferenceAnswer {
     /// Optimal within the gap of the settings.
-    Optimal(Box<Found>),
+    Optimal(Box<OptimalPlan>),
     /// No plan exists.
     Infeasible,
 }

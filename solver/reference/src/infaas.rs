@@ -11,7 +11,7 @@
 //! - INFaaS (4) `N + delta >= 0`.
 
 use crate::answer::{INTEGER_MAX, ReferenceError};
-use crate::solver::{self, Direction, Settings};
+use crate::solver::{self, Direction, ReferenceSettings};
 use apportion_domain::{Application, SLACK, ScalingAction, ScalingPlan, ScalingProblem, ScalingVariant};
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
@@ -19,7 +19,10 @@ use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, va
 ///
 /// # Errors
 /// As [`crate::solve`].
-pub fn solve_scaling(problem: &ScalingProblem, settings: &Settings) -> Result<Option<ScalingPlan>, ReferenceError> {
+pub fn solve_scaling(
+    problem: &ScalingProblem,
+    settings: &ReferenceSettings,
+) -> Result<Option<ScalingPlan>, ReferenceError> {
     let mut variables = ProblemVariables::new();
     let mut constraints: Vec<Constraint> = Vec::new();
     let mut cost = Expression::default();

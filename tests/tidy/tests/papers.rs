@@ -49,7 +49,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("INFaaS", There, "offline requests", In("executor/node/src/node/traffic/offline.rs", "INFaaS")),
     ("INFaaS", NotYet, "scaling problems", In("api/src/documents.rs", "ProblemFile::Scaling(_) => Err")),
     ("INFaaS", NotYet, "wanted workers", Nowhere("api/", "wanted_workers")),
-    ("INFaaS", NotYet, "loaded for a request", In("executor/node/src/chooser.rs", "Selected::Load")),
+    ("INFaaS", NotYet, "loaded for a request", In("executor/node/src/chooser.rs", "VariantSelection::Load")),
     ("INFaaS", NotYet, "the selector in the estimator", Nowhere("solver/estimator/", "Selector")),
     ("PARD", There, "adaptive priority", In("serving/src/station/dropper.rs", "PARD section 4.3")),
     ("PARD", There, "baselines and ablations", In("domain/src/serving.rs", "PardInstant")),

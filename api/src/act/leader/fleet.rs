@@ -1,13 +1,13 @@
 //! Has the fleet changed, and does the target follow it?
 
 use crate::act::apply::{
-    Applied, ApplyError, Duplicates, MissingDevices, Proposal, Specs, agent_facts, apply_to, describe,
+    ApplyError, DuplicatePipelines, MissingDevices, Proposal, ProposalResult, SpecSource, agent_facts, apply_to, describe,
 };
 use crate::app::{App, now};
 use crate::decide::broken_variants::BrokenVariants;
 use crate::decide::fleet::{AgentSignature, Fleet};
-use crate::decide::heartbeat::{GracePeriod, Judgement, ProcessHeartbeats};
-use crate::decide::membership::{AgentStatus, Disruption, Members, Membership};
+use crate::decide::heartbeat::{GracePeriod, LossJudgement, ProcessHeartbeats};
+use crate::decide::membership::{AgentStatus, Disruption, FleetMembers, Membership};
 use crate::store::{self, agents::AgentRow, target::TargetRow};
 use apportion_protocol::v1;
 use apportion_wire::PipelineSpec;
@@ -40,7 +40,7 @@ pub(super) struct FleetWatch {
     grace: GracePeriod,
     processes: ProcessHeartbeats,
     membership: Membership,
-    members: Members,
+    members: FleetMembers,
     /// Pipelines of the previous leader's target. They are not planned before their load could be observed.
     inherited: BTreeSet<String>,
     reports: Reports,
@@ -56,7 +56,7 @@ impl FleetWatch {
             grace: GracePeriod::longest(at),
             processes: ProcessHeartbeats::default(),
             membership: Membership::default(),
-            members: Members::default(),
+            members: FleetMembers::default(),
             inherited: BTreeSet::new(),
             reports: Reports::MayBeMissing,
             fleet: Fleet::default(),
@@ -98,7 +98,7 @@ impl FleetWatch {
         let judgement = self.grace.observe(at);
         let mut db = self.app.pool.acquire().await?;
         let live = self.processes.observe(at, &store::processes::beats(&mut db).await?);
-        if judgement == Judgement::Allowed {
+        if judgement == LossJudgement::Allowed {
             for name in store::agents::mark_unheld_lost(&mut db, &live).await? {
                 let why = "the process that held this agent's stream is gone, and the agent joined no other: it is lost";
                 tracing::warn!(agent = name, why);
@@ -169,19 +169,19 @@ impl FleetWatch {
     }
 
     /// Notes the variants that could be loaded on no device of their hardware type; returns the new ones.
-    fn note_broken(&mut self, applied: &Applied) -> Vec<String> {
+    fn note_broken(&mut self, applied: &ProposalResult) -> Vec<String> {
         let broken = applied.shortages.iter().filter(|s| s.placed == 0 && s.refused > 0).map(|s| &s.key);
         let new = broken.filter(|key| self.broken.add((*key).clone(), Instant::now()));
         new.map(|key| format!("{}/{}", key.pipeline, key.group)).collect()
     }
 
-    async fn apply_plans_in_force(&self, plans: Vec<uuid::Uuid>, why: &str) -> Result<Applied, ApplyError> {
+    async fn apply_plans_in_force(&self, plans: Vec<uuid::Uuid>, why: &str) -> Result<ProposalResult, ApplyError> {
         let proposal = Proposal {
             plans,
-            duplicates: Duplicates::LastWins,
+            duplicates: DuplicatePipelines::LastWins,
             replaces: None,
             missing_devices: MissingDevices::Allowed,
-            specs: Specs::InForce,
+            specs: SpecSource::InForce,
             reason: why.to_owned(),
         };
         apply_to(&self.app, &proposal, Some(&self.fleet.numbers())).await

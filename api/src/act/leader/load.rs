@@ -3,7 +3,7 @@
 use super::fleet::{FleetWatch, Reports};
 use crate::act::apply::ApplyError;
 use crate::app::{App, now};
-use crate::decide::replan::{Cause, Watched, Wish};
+use crate::decide::replan::{ReplanCause, ReplanInput, WatchedPipeline};
 use crate::decide::seconds::ObservedSeconds;
 use crate::documents;
 use crate::store::{self, arrivals::ArrivalsRow};
@@ -29,7 +29,7 @@ pub(super) struct ReplannedPipeline {
 pub(super) struct LoadWatch {
     app: App,
     seconds: ObservedSeconds,
-    watched: BTreeMap<String, Watched>,
+    watched: BTreeMap<String, WatchedPipeline>,
 }
 
 impl LoadWatch {
@@ -39,7 +39,7 @@ impl LoadWatch {
 
     /// Makes every pipeline due at once.
     pub(super) fn make_all_due(&mut self) {
-        self.watched.values_mut().for_each(Watched::make_due);
+        self.watched.values_mut().for_each(WatchedPipeline::make_due);
     }
 
     /// Whether a pipeline is due.
@@ -126,7 +126,12 @@ impl LoadWatch {
     }
 
     /// The wishes of all pipelines for a round that begins now.
-    pub(super) fn begin_round(&mut self, at: Instant, pipelines: Vec<ReplannedPipeline>, cause: Cause) -> Vec<Wish> {
+    pub(super) fn begin_round(
+        &mut self,
+        at: Instant,
+        pipelines: Vec<ReplannedPipeline>,
+        cause: ReplanCause,
+    ) -> Vec<ReplanInput> {
         let wish = |ReplannedPipeline { spec, settings }: ReplannedPipeline| {
             let watched = self.watched.get_mut(&spec.name)?;
             Some(watched.begin_round(at, spec, &settings, cause))

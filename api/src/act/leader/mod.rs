@@ -7,10 +7,10 @@ mod fleet;
 mod load;
 
 use super::apply::ApplyError;
-use super::replan::{Round, run_round};
-use crate::app::parts::Part;
+use super::replan::{ReplanRound, run_round};
+use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::replan::Cause;
+use crate::decide::replan::ReplanCause;
 use crate::store;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
@@ -70,7 +70,7 @@ async fn lead(app: &App) -> Result<(), ApplyError> {
         if is_leader {
             break;
         }
-        app.parts.note_alive(Part::Leader);
+        app.parts.note_alive(ServicePart::Leader);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     tracing::info!("leading the fleet");
@@ -79,7 +79,7 @@ async fn lead(app: &App) -> Result<(), ApplyError> {
     loop {
         let turn = tokio::time::timeout(TURN_MAX, leader.take_turn()).await;
         turn.unwrap_or(Err(ApplyError::Database(store::Error::PoolTimedOut)))?;
-        app.parts.note_alive(Part::Leader);
+        app.parts.note_alive(ServicePart::Leader);
         if last_checked.elapsed() > Duration::from_secs(1) {
             sqlx::query("select 1").execute(&mut lock).await?;
             last_checked = Instant::now();
@@ -168,12 +168,12 @@ impl Leader {
             return;
         }
         let why = self.why.take();
-        let cause = if why.is_some() { Cause::Change } else { Cause::Period };
+        let cause = if why.is_some() { ReplanCause::Change } else { ReplanCause::Period };
         let wishes = self.load.begin_round(at, pipelines, cause);
         let cancel = Arc::new(AtomicBool::new(false));
-        let round = Round { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };
+        let round = ReplanRound { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
-        let task = self.app.spawn(Part::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
+        let task = self.app.spawn(ServicePart::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
         self.round = Some(RunningRound { task, cancel });
     }
 

@@ -36,7 +36,7 @@ fn refused<T>(reason: Reason, detail: impl Into<String>) -> Result<T, RegisterEr
 }
 
 /// A registered agent.
-pub(super) struct Registered {
+pub(super) struct RegisteredAgent {
     /// The identifier of its new stream.
     pub(super) session: Uuid,
     /// The service's answer.
@@ -44,7 +44,7 @@ pub(super) struct Registered {
 }
 
 /// Checks a registration and stores it.
-pub(super) async fn register(app: &App, register: v1::Register) -> Result<Registered, RegisterError> {
+pub(super) async fn register(app: &App, register: v1::Register) -> Result<RegisteredAgent, RegisterError> {
     check_fields(app, &register)?;
     let mut tx = app.pool.begin().await?;
     check_name(app, &mut tx, &register).await?;
@@ -55,7 +55,7 @@ pub(super) async fn register(app: &App, register: v1::Register) -> Result<Regist
     app.heartbeats.open_stream(session);
     let welcome =
         v1::Welcome { agent: number as u64, report_ms: REPORT_EVERY.as_millis() as u32, files_url: app.files_url.clone() };
-    Ok(Registered { session, welcome })
+    Ok(RegisteredAgent { session, welcome })
 }
 
 /// Refuses an agent whose name another live agent has; the name is locked until the transaction ends.

@@ -2,7 +2,7 @@
 
 use crate::args;
 use apportion_domain::{HardwareIndex, PipelineIndex, Problem};
-use apportion_planning::PlanOptions;
+use apportion_planning::PlanningOptions;
 use apportion_planning::frontier::{self, NoRange, POINTS_MAX, Sweep, SweepRange};
 use apportion_support::exit::Failure;
 use apportion_support::output::number;
@@ -127,7 +127,7 @@ pub fn range(
     args: &FrontierArgs,
     problem: &Problem,
     sweep: Sweep,
-    options: &PlanOptions,
+    options: &PlanningOptions,
 ) -> Result<Result<SweepRange, NoRange>, Failure> {
     let default = match (args.from, args.to) {
         (Some(from), Some(to)) => Ok(SweepRange { from, to }),

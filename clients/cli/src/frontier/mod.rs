@@ -8,9 +8,9 @@ mod show;
 pub use args::FrontierArgs;
 
 use apportion_domain::PlanStatus;
-use apportion_planning::PlanOptions;
+use apportion_planning::PlanningOptions;
 use apportion_planning::frontier::{self, FrontierPoint, NoRange, Sweep};
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output;
 use apportion_support::progress::bar;
@@ -24,14 +24,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the command.
-pub fn run(args: &FrontierArgs) -> Outcome {
+pub fn run(args: &FrontierArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
     let sweep = sweep(args, &problem)?;
     let start = Instant::now();
-    let options = PlanOptions {
+    let options = PlanningOptions {
         gap: args.gap,
         time_limit: Some(args.time_limit),
-        ..PlanOptions::new(Arc::new(move || start.elapsed()))
+        ..PlanningOptions::new(Arc::new(move || start.elapsed()))
     };
     let range = match range(args, &problem, sweep, &options)? {
         Ok(range) => range,

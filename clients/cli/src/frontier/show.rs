@@ -6,7 +6,7 @@ use super::result::Frontier;
 use apportion_domain::{Binding, ObjectiveStep, Shortfall};
 use apportion_planning::frontier::FrontierPoint;
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Table, number, optional};
+use apportion_support::output::{self, TextTable, number, optional};
 use serde_json::{Value, json};
 
 /// The frontier in a format.
@@ -45,7 +45,7 @@ fn limits(point: &FrontierPoint) -> String {
 }
 
 fn table(frontier: &Frontier) -> String {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         frontier.sweep.unit(),
         "status",
         "step",

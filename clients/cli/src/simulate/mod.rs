@@ -2,15 +2,15 @@
 
 mod requests;
 
-use crate::args::{self, Format};
+use crate::args::{self, FormatFlag};
 use crate::workload::{WorkloadArgs, read_workload};
 use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing};
 use apportion_estimator::{
     Controller, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Window, Workload, controllers,
 };
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, Table, number, optional};
+use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::EstimateFile;
 use clap::builder::PossibleValuesParser;
@@ -63,7 +63,7 @@ pub struct SimulateArgs {
     windows: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatFlag,
 }
 
 /// Times of batches.
@@ -162,7 +162,7 @@ fn replay_json(replay: &Replay) -> Value {
 }
 
 fn replay_table(replay: &Replay) -> String {
-    let mut table = Table::new(&["changes", "steerings", "cost", "cost per hour", "utilisation", "invalid rate"]);
+    let mut table = TextTable::new(&["changes", "steerings", "cost", "cost per hour", "utilisation", "invalid rate"]);
     table.row(vec![
         replay.changes.to_string(),
         replay.steerings.to_string(),
@@ -175,7 +175,7 @@ fn replay_table(replay: &Replay) -> String {
 }
 
 /// Runs the command.
-pub fn run(args: &SimulateArgs) -> Outcome {
+pub fn run(args: &SimulateArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
     let plan = with_serving_arguments(input::read_plan_for(&problem, &args.plan)?, args);
     let workload = args.workload.read(&problem)?;
@@ -190,14 +190,14 @@ pub fn run(args: &SimulateArgs) -> Outcome {
         output::write_file(file, |out| requests::write(&problem, &simulation, out))?;
     }
     match args.format {
-        Format::Json => {
+        FormatFlag::Json => {
             let mut document = document(&problem, &simulation);
             if let Some(replay) = &replay {
                 document["replay"] = replay_json(replay);
             }
             output::print(&output::json(&document)?)?;
         }
-        Format::Table => {
+        FormatFlag::Table => {
             let more = replay.as_ref().map_or(String::new(), |replay| format!("\n{}", replay_table(replay)));
             output::print(&(table(&problem, &simulation) + &more))?;
         }
@@ -230,7 +230,7 @@ fn document(problem: &Problem, simulation: &Simulation) -> Value {
 
 fn table(problem: &Problem, simulation: &Simulation) -> String {
     let header = ["pipeline", "requests", "ok", "late", "dropped", "failed", "attainment", "p50 ms", "p99 ms", "accuracy"];
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     let mut row = |name: &str, estimate: &Estimate| {
         let e = EstimateFile::from(estimate);
         table.row(vec![
@@ -253,7 +253,7 @@ fn table(problem: &Problem, simulation: &Simulation) -> String {
         row("all", &simulation.total);
     }
     let header = ["pipeline", "task", "queries", "queue ms", "batch wait", "wait p99", "exec ms", "batch", "busy"];
-    let mut waiting = Table::new(&header);
+    let mut waiting = TextTable::new(&header);
     for w in simulation.pipelines.iter().flat_map(|e| &e.waiting) {
         waiting.row(vec![
             w.pipeline.clone(),

@@ -10,14 +10,14 @@ pub const CANCELLED_MAX: usize = 65_536;
 
 /// The youngest cancelled requests, by their gateway's agent and its number.
 #[derive(Debug, Default)]
-pub(super) struct Cancelled {
+pub(super) struct CancelledRequests {
     known: BTreeSet<(u64, u64)>,
     order: VecDeque<(u64, u64)>,
     /// Those whose queries are still in queues here.
     in_queues: Vec<(u64, u64)>,
 }
 
-impl Cancelled {
+impl CancelledRequests {
     /// Whether a request is among them.
     pub fn contains(&self, origin: u64, request: u64) -> bool {
         !self.known.is_empty() && self.known.contains(&(origin, request))
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_youngest_are_remembered() {
-        let mut cancelled = Cancelled::default();
+        let mut cancelled = CancelledRequests::default();
         assert!((0..=CANCELLED_MAX as u64).all(|request| cancelled.insert(1, request)));
         assert!(!cancelled.insert(1, 7), "known");
         assert!(!cancelled.contains(1, 0) && cancelled.contains(1, 1) && !cancelled.contains(2, 1));

@@ -23,16 +23,16 @@ pub struct Labels {
 
 /// Since the last report.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct ReportCounts {
     /// By pipeline.
-    pub pipelines: BTreeMap<String, Requests>,
+    pub pipelines: BTreeMap<String, RequestCounts>,
     /// By pipeline and group.
     pub groups: BTreeMap<(String, u64), Batches>,
 }
 
 /// Requests at this agent's gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Requests {
+pub struct RequestCounts {
     /// Offered root queries by bin of the agent's clock.
     pub bins: BTreeMap<u64, u32>,
     /// Answered in time.
@@ -87,7 +87,7 @@ impl SizeCount {
     }
 }
 
-impl Counts {
+impl ReportCounts {
     /// Whether nothing was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -95,7 +95,7 @@ impl Counts {
     }
 
     /// Adds what was counted later.
-    pub fn add(&mut self, later: Counts) {
+    pub fn add(&mut self, later: ReportCounts) {
         for (name, more) in later.pipelines {
             let sum = self.pipelines.entry(name).or_default();
             more.bins.into_iter().for_each(|(bin, n)| *sum.bins.entry(bin).or_default() += n);

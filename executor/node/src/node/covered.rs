@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 /// Disjoint parts of a request's credit that came back, by start.
 #[derive(Debug, Default)]
-pub struct Covered(BTreeMap<u64, u64>);
+pub struct CreditCoverage(BTreeMap<u64, u64>);
 
-impl Covered {
+impl CreditCoverage {
     /// Adds a part; false if all of it was there already.
     pub fn add(&mut self, credit: Credit) -> bool {
         let (mut start, mut end) = (credit.start, credit.start + credit.len);
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn parts_complete_a_request_once_in_any_order() {
-        let mut covered = Covered::default();
+        let mut covered = CreditCoverage::default();
         let parts: Vec<_> = (0..7).map(|i| Credit::WHOLE.part(i, 7).expect("enough")).collect();
         for i in [3, 0, 6, 2, 5, 1] {
             assert!(covered.add(parts[i]));
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_partly_known_part_is_recognised() {
         let part = |i, n| Credit::WHOLE.part(i, n).expect("enough");
-        let mut covered = Covered::default();
+        let mut covered = CreditCoverage::default();
         assert!(!covered.cuts(part(1, 3)));
         covered.add(part(1, 3));
         assert!(!covered.cuts(part(1, 3)) && !covered.cuts(part(0, 3)) && !covered.cuts(part(2, 3)));
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_part_cut_differently_still_completes() {
-        let mut covered = Covered::default();
+        let mut covered = CreditCoverage::default();
         for (i, n) in [(0, 3), (0, 2), (1, 3), (1, 2)] {
             assert!(covered.add(Credit::WHOLE.part(i, n).expect("enough")), "{i}/{n}");
         }

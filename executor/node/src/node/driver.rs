@@ -1,22 +1,22 @@
 //! What does an agent do about each event? The driver hands it to the concern that decides.
 
-use super::counts::Counts;
-use super::event::{Action, Event};
+use super::counts::ReportCounts;
+use super::event::{Action, NodeEvent};
 use super::fleet::Announcement;
 use super::gateway::Arrival;
-use super::replicas::Replica;
-use super::steering::Steering;
-use super::swap::{Swap, handle_replica_event};
-use super::traffic::Traffic;
+use super::replicas::LocalReplica;
+use super::steering::SteeringState;
+use super::swap::{PlanSwap, handle_replica_event};
+use super::traffic::TrafficState;
 use crate::layout::Layout;
 use crate::wire::Message;
 use std::sync::Arc;
 
 /// One agent: its traffic, its change from target to target, and its steering between two targets.
 pub struct Node {
-    pub(super) traffic: Traffic,
-    pub(super) swap: Swap,
-    pub(super) steering: Steering,
+    pub(super) traffic: TrafficState,
+    pub(super) swap: PlanSwap,
+    pub(super) steering: SteeringState,
 }
 
 impl Node {
@@ -24,28 +24,32 @@ impl Node {
     /// earlier life's request is not taken for one of this life's.
     #[must_use]
     pub fn new(agent: u64, first_request: u64) -> Self {
-        Self { traffic: Traffic::new(agent, first_request), swap: Swap::default(), steering: Steering::default() }
+        Self {
+            traffic: TrafficState::new(agent, first_request),
+            swap: PlanSwap::default(),
+            steering: SteeringState::default(),
+        }
     }
 
     /// Takes an event at `now_ns` of the agent's clock; [`Node::flush`] follows after all events of one moment.
-    pub fn handle(&mut self, now_ns: u64, event: Event) {
+    pub fn handle(&mut self, now_ns: u64, event: NodeEvent) {
         let traffic = &mut self.traffic;
         traffic.site.advance_clock(now_ns);
         match event {
-            Event::Target(layout) => self.apply_target(layout),
-            Event::AgentNumber(agent) => traffic.site.set_agent_number(agent),
-            Event::Arrive { pipeline, inputs, terms, caller } => {
+            NodeEvent::Target(layout) => self.apply_target(layout),
+            NodeEvent::AgentNumber(agent) => traffic.site.set_agent_number(agent),
+            NodeEvent::Arrive { pipeline, inputs, terms, caller } => {
                 traffic.accept_request(Arrival { pipeline, inputs, terms, caller });
             }
-            Event::Message(message) => self.receive_message(message),
-            Event::Unsent { hop, why } => traffic.shed_query(hop, &why),
-            Event::PeerUp(agent) => traffic.connect_peer(agent),
-            Event::PeerDown(agent) => traffic.handle_peer_loss(agent),
-            Event::Replica(replica, happened) => handle_replica_event(traffic, replica, happened),
-            Event::Tick => self.tick(),
-            Event::Wake => traffic.wake_stations(),
-            Event::Announce => traffic.announce_loads(),
-            Event::Leave => self.stop_taking_work(),
+            NodeEvent::Message(message) => self.receive_message(message),
+            NodeEvent::Unsent { hop, why } => traffic.shed_query(hop, &why),
+            NodeEvent::PeerUp(agent) => traffic.connect_peer(agent),
+            NodeEvent::PeerDown(agent) => traffic.handle_peer_loss(agent),
+            NodeEvent::Replica(replica, happened) => handle_replica_event(traffic, replica, happened),
+            NodeEvent::Tick => self.tick(),
+            NodeEvent::Wake => traffic.wake_stations(),
+            NodeEvent::Announce => traffic.announce_loads(),
+            NodeEvent::Leave => self.stop_taking_work(),
         }
         self.traffic.cancel_queued_queries();
     }
@@ -75,7 +79,8 @@ impl Node {
         }
     }
 
-    /// When the next station is due, in nanoseconds of the agent's clock. The loop feeds [`Event::Wake`] at that moment.
+    /// When the next station is due, in nanoseconds of the agent's clock. The loop feeds [`NodeEvent::Wake`] at that
+    /// moment.
     #[must_use]
     pub fn wake_ns(&self) -> Option<u64> {
         self.traffic.replicas.wake_ns()
@@ -88,7 +93,7 @@ impl Node {
     }
 
     /// The replicas of this agent, in the order of their numbers.
-    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
+    pub fn replicas(&self) -> impl Iterator<Item = &LocalReplica> {
         self.traffic.replicas.iter()
     }
 
@@ -112,7 +117,7 @@ impl Node {
     }
 
     /// What was counted since the last call.
-    pub fn take_counts(&mut self) -> Counts {
+    pub fn take_counts(&mut self) -> ReportCounts {
         self.traffic.tallies.take_counts()
     }
 }

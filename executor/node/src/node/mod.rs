@@ -39,11 +39,11 @@ mod work;
 
 pub use cancelled::CANCELLED_MAX;
 pub use driver::Node;
-pub use event::{Action, Event, RefusedMessage};
+pub use event::{Action, NodeEvent, RefusedMessage};
 pub use gateway::SUSPECTS_MAX;
 pub use replicas::replica;
 pub use traffic::{MEETINGS_MAX, OFFLINE_MAX, PARKED_MAX};
-pub use work::{Sender, Work};
+pub use work::{LocalQuery, QuerySender};
 
 #[cfg(test)]
 mod tests;

@@ -1,26 +1,26 @@
 //! What does a client's request say beyond its inputs, and what can be its answer?
 
-use crate::chooser::{Chosen, Needs};
+use crate::chooser::{ChosenVariants, RequestNeeds};
 use crate::policies::LEVEL_DEFAULT;
 use crate::tensor::Tensor;
-use crate::trace::Trace;
+use crate::trace::TraceContext;
 
 /// What a request says beyond its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct RequestTerms {
     /// After how many nanoseconds its answer is worth nothing; none if the pipeline's SLO alone says when it is late.
     pub timeout_ns: Option<u64>,
     /// How important it is: the lowest number comes first.
     pub level: u32,
     /// What it needs, if that is to decide which variants serve it.
-    pub needs: Option<Needs>,
+    pub needs: Option<RequestNeeds>,
     /// The trace that it belongs to, if it is sampled.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
     /// Whose it is, in a number; 0 if that is not known.
     pub sender: u64,
 }
 
-impl Default for Terms {
+impl Default for RequestTerms {
     fn default() -> Self {
         Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None, trace: None, sender: 0 }
     }
@@ -41,7 +41,7 @@ pub struct Piece {
 
 /// The one answer to a request.
 #[derive(Debug, PartialEq)]
-pub enum Answer {
+pub enum RequestAnswer {
     /// All parts came back.
     Done {
         /// In the order of rows and children.
@@ -53,7 +53,7 @@ pub enum Answer {
         /// Parts that were dropped and are left out.
         dropped: u32,
         /// The variants that served it, if it said what it needs.
-        chosen: Option<Chosen>,
+        chosen: Option<ChosenVariants>,
     },
     /// No variants do what it needs; the nearest are named.
     Unmet(String),

@@ -4,7 +4,7 @@
 //! action out after the event.
 
 use super::event::Action;
-use super::request::Answer;
+use super::request::RequestAnswer;
 use crate::wire::Message;
 use apportion_domain::Moment;
 use std::collections::BTreeSet;
@@ -81,7 +81,7 @@ impl Site {
     }
 
     /// Gives a client its answer.
-    pub fn answer(&mut self, caller: u64, answer: Answer) {
+    pub fn answer(&mut self, caller: u64, answer: RequestAnswer) {
         self.actions.push(Action::Answer(caller, answer));
     }
 

@@ -4,29 +4,29 @@
 //! and agent 2 exports a span of the visit below it. A request without a trace costs one comparison.
 
 use super::event::Action;
-use super::replicas::Replicas;
+use super::replicas::LocalReplicas;
 use super::site::Site;
-use super::work::Work;
-use crate::trace::{Batch, Span, SpanIds, Trace, Visit, What};
+use super::work::LocalQuery;
+use crate::trace::{Batch, SpanActivity, SpanIds, TraceContext, TraceSpan, Visit};
 
 /// A hop that is under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hop {
     /// The span above it.
-    above: Trace,
+    above: TraceContext,
     id: u64,
     begun_ns: u64,
 }
 
 impl Hop {
     /// The parent of the spans that the query makes at its receiver.
-    pub fn below(self) -> Trace {
-        Trace { parent: self.id, ..self.above }
+    pub fn below(self) -> TraceContext {
+        TraceContext { parent: self.id, ..self.above }
     }
 
     /// The hop has ended; `error` says why it was in vain.
     pub fn end(self, site: &mut Site, task: &str, to: u64, error: Option<&str>) {
-        export(site, self, What::Hop { task: task.to_owned(), to }, error);
+        export(site, self, SpanActivity::Hop { task: task.to_owned(), to }, error);
     }
 }
 
@@ -55,30 +55,37 @@ impl Tracing {
     }
 
     /// A hop of a query begins; none if the query is not traced.
-    pub fn begin_hop(&mut self, above: Option<Trace>, now_ns: u64) -> Option<Hop> {
+    pub fn begin_hop(&mut self, above: Option<TraceContext>, now_ns: u64) -> Option<Hop> {
         let above = above?;
         Some(Hop { above, id: self.next_id(), begun_ns: now_ns })
     }
 
     /// A query leaves its replica. What it makes hangs below the span of its visit.
-    pub fn end_visit(&mut self, site: &mut Site, replicas: &Replicas, replica: u64, work: &mut Work, end: VisitEnd<'_>) {
+    pub fn end_visit(
+        &mut self,
+        site: &mut Site,
+        replicas: &LocalReplicas,
+        replica: u64,
+        work: &mut LocalQuery,
+        end: VisitEnd<'_>,
+    ) {
         let Some(above) = work.query.trace else { return };
         let id = self.next_id();
-        work.query.trace = Some(Trace { parent: id, ..above });
+        work.query.trace = Some(TraceContext { parent: id, ..above });
         let variant = replicas.get(replica).map_or_else(String::new, |r| r.group.variant.clone());
         let (pipeline, task) = (work.query.pipeline.clone(), work.query.task.clone());
         let (batch, error) = match end {
             VisitEnd::Ran { batch, error } => (Some(batch), error),
             VisitEnd::Left { error } => (None, error),
         };
-        let what = What::Visit(Visit { pipeline, task, variant, replica, batch });
+        let what = SpanActivity::Visit(Visit { pipeline, task, variant, replica, batch });
         export(site, Hop { above, id, begun_ns: work.arrived_ns }, what, error);
     }
 }
 
 /// Exports a span that ends now.
-fn export(site: &mut Site, begun: Hop, what: What, error: Option<&str>) {
+fn export(site: &mut Site, begun: Hop, what: SpanActivity, error: Option<&str>) {
     let Hop { above: trace, id, begun_ns } = begun;
-    let span = Span { trace, id, begun_ns, ended_ns: site.now_ns(), what, error: error.map(Into::into) };
+    let span = TraceSpan { trace, id, begun_ns, ended_ns: site.now_ns(), what, error: error.map(Into::into) };
     site.push(Action::Span(Box::new(span)));
 }

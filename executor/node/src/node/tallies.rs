@@ -3,12 +3,12 @@
 //! Example: a request with three rows comes for a steered pipeline. Its three queries are counted in the report to the
 //! control plane, and in the measurement that goes to the agent that hosts the steward.
 
-use super::counts::{BIN_NS, Counts, Requests};
+use super::counts::{BIN_NS, ReportCounts, RequestCounts};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Queries of one group that ended since the last measurement.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct EndedQueries {
     /// How many ended.
     pub queries: u64,
     /// Queries that they made, by child.
@@ -21,30 +21,30 @@ struct Seen {
     /// Offered root queries by bin of the agent's clock.
     bins: BTreeMap<u64, u32>,
     /// By group.
-    made: BTreeMap<u64, Made>,
+    made: BTreeMap<u64, EndedQueries>,
 }
 
 /// All counts of one agent.
 #[derive(Default)]
 pub(super) struct Tallies {
-    counts: Counts,
+    counts: ReportCounts,
     /// By steered pipeline; pipelines that are not steered have none.
     seen: BTreeMap<String, Seen>,
 }
 
 impl Tallies {
     /// The counts for the control plane.
-    pub fn counts(&mut self) -> &mut Counts {
+    pub fn counts(&mut self) -> &mut ReportCounts {
         &mut self.counts
     }
 
     /// Takes out the counts for the control plane.
-    pub fn take_counts(&mut self) -> Counts {
+    pub fn take_counts(&mut self) -> ReportCounts {
         std::mem::take(&mut self.counts)
     }
 
     /// The counts of a pipeline's requests.
-    pub fn requests_of(&mut self, pipeline: String) -> &mut Requests {
+    pub fn requests_of(&mut self, pipeline: String) -> &mut RequestCounts {
         self.counts.pipelines.entry(pipeline).or_default()
     }
 
@@ -78,7 +78,7 @@ impl Tallies {
     }
 
     /// Takes out the ended queries of a steered pipeline, by group.
-    pub fn take_made(&mut self, pipeline: &str) -> BTreeMap<u64, Made> {
+    pub fn take_made(&mut self, pipeline: &str) -> BTreeMap<u64, EndedQueries> {
         self.seen.get_mut(pipeline).map(|seen| std::mem::take(&mut seen.made)).unwrap_or_default()
     }
 }

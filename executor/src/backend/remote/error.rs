@@ -2,7 +2,7 @@
 //!
 //! Each message is whole, with its cause, because [`BackendError`](crate::backend::BackendError) passes it on as a text.
 
-use crate::backend::error::Mismatch;
+use crate::backend::error::TensorMismatch;
 use crate::causes::describe;
 use crate::open_inference::error::ReadError;
 use reqwest::StatusCode;
@@ -10,12 +10,12 @@ use std::fmt;
 
 /// The direction of a variant's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum TensorDirection {
     Input,
     Output,
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for TensorDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Input => "input",
@@ -28,18 +28,18 @@ impl fmt::Display for Side {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum MetadataError {
     #[error("it has no {side} {name}: it has {}", .found.join(", "))]
-    Missing { side: Side, name: String, found: Vec<String> },
+    Missing { side: TensorDirection, name: String, found: Vec<String> },
     #[error("its {side} {name} is {found}: the plan has {planned}")]
-    Datatype { side: Side, name: String, found: String, planned: &'static str },
+    Datatype { side: TensorDirection, name: String, found: String, planned: &'static str },
     #[error("its {side} {name} has the shape {found:?}: the plan has {planned:?}")]
-    Shape { side: Side, name: String, found: Vec<i64>, planned: Vec<i64> },
+    Shape { side: TensorDirection, name: String, found: Vec<i64>, planned: Vec<i64> },
     #[error("it needs the {side} {name}, which the plan does not have")]
-    Extra { side: Side, name: String },
+    Extra { side: TensorDirection, name: String },
 }
 
 /// Why there is no good answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
+pub(super) enum AnswerFailure {
     #[error("{}", describe(.0))]
     Lost(reqwest::Error),
     #[error("its answer is too large: expected at most {bytes_max} bytes")]
@@ -48,7 +48,7 @@ pub(super) enum Unanswered {
     Status { status: StatusCode, said: String },
 }
 
-impl Unanswered {
+impl AnswerFailure {
     /// Whether any other request would have fared alike: the server is overloaded, or out of reach.
     pub(super) fn is_away(&self) -> bool {
         match self {
@@ -67,16 +67,16 @@ pub(super) enum AnswerError {
     #[error("its answer: {0}")]
     Json(serde_json::Error),
     #[error("its output {name}: {error}")]
-    Output { name: String, error: OutputError },
+    Output { name: String, error: RemoteOutputError },
     #[error("its answer has no output {0}")]
     Missing(String),
     #[error("its output {name} {mismatch}")]
-    Mismatch { name: String, mismatch: Mismatch },
+    Mismatch { name: String, mismatch: TensorMismatch },
 }
 
 /// Why an output of an answer is no tensor.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OutputError {
+pub(super) enum RemoteOutputError {
     #[error("{0} is no datatype")]
     Datatype(String),
     #[error("shape {0:?} is too large")]

@@ -1,7 +1,7 @@
 use super::*;
 
-fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSpec {
-    TensorSpec { name: name.into(), datatype, shape: shape.into() }
+fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSignature {
+    TensorSignature { name: name.into(), datatype, shape: shape.into() }
 }
 
 fn there(name: &str, datatype: &str, shape: &[i64]) -> Described {
@@ -11,8 +11,9 @@ fn there(name: &str, datatype: &str, shape: &[i64]) -> Described {
 #[test]
 fn tensors_that_differ_from_the_plan_are_refused_by_name() {
     let planned = [spec("x", Datatype::Fp32, &[-1, 2])];
-    let check =
-        |found: Vec<Described>| compare(Side::Input, &planned, &found).err().map(|e| e.to_string()).unwrap_or_default();
+    let check = |found: Vec<Described>| {
+        compare(TensorDirection::Input, &planned, &found).err().map(|e| e.to_string()).unwrap_or_default()
+    };
     assert_eq!(check(vec![there("x", "FP32", &[-1, 2])]), "");
     assert_eq!(check(vec![there("x", "FP32", &[8, -1])]), "", "open sizes fit all");
     for (found, said) in [
@@ -24,7 +25,7 @@ fn tensors_that_differ_from_the_plan_are_refused_by_name() {
         assert!(check(found).starts_with(said), "{said}");
     }
     let more = [there("x", "FP32", &[-1, 2]), there("z", "BOOL", &[-1])];
-    assert_eq!(compare(Side::Output, &planned, &more), Ok(()), "outputs that nobody wants do no harm");
+    assert_eq!(compare(TensorDirection::Output, &planned, &more), Ok(()), "outputs that nobody wants do no harm");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 use super::super::inference::inputs;
 use super::super::proto::model_infer_request::InferRequestedOutputTensor;
-use super::super::refusal::Refusal;
+use super::super::refusal::GatewayRefusal;
 use super::*;
-use apportion_node::tensor::{TensorSpec, holds};
+use apportion_node::tensor::{TensorSignature, holds};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -21,14 +21,14 @@ fn request(input: InferInputTensor, raw: &[&'static [u8]]) -> ModelInferRequest 
     ModelInferRequest { inputs: vec![input], raw_input_contents, ..ModelInferRequest::default() }
 }
 
-fn tensors(message: ModelInferRequest, datatype: Datatype) -> Result<Vec<Tensor>, Refusal> {
-    let spec = TensorSpec { name: "x".into(), datatype, shape: vec![-1] };
+fn tensors(message: ModelInferRequest, datatype: Datatype) -> Result<Vec<Tensor>, GatewayRefusal> {
+    let spec = TensorSignature { name: "x".into(), datatype, shape: vec![-1] };
     Ok(inputs(read(message)?.inputs, &[spec])?)
 }
 
 /// The line that the client reads.
 fn refused(message: ModelInferRequest) -> String {
-    Refusal::from(read(message).err().expect("a refusal")).error
+    GatewayRefusal::from(read(message).err().expect("a refusal")).error
 }
 
 fn choice(value: ParameterChoice) -> InferParameter {
@@ -64,8 +64,11 @@ fn parameters_and_outputs_are_read() {
     message.parameters.insert("priority".into(), choice(ParameterChoice::Uint64Param(1)));
     message.outputs.push(InferRequestedOutputTensor { name: "o".into(), ..Default::default() });
     let read_back = read(message.clone()).expect("valid");
-    assert_eq!(read_back.settings, Settings { timeout_ns: Some(7_000), priority: 1, ..Settings::default() });
-    assert_eq!((read_back.outputs[0].name.as_str(), read_back.form), ("o", Form::Raw));
+    assert_eq!(
+        read_back.settings,
+        RequestParameters { timeout_ns: Some(7_000), priority: 1, ..RequestParameters::default() }
+    );
+    assert_eq!((read_back.outputs[0].name.as_str(), read_back.form), ("o", ElementForm::Raw));
     let mut wrong = message.clone();
     wrong.parameters.insert("timeout".into(), choice(ParameterChoice::StringParam("soon".into())));
     assert!(refused(wrong).contains("microseconds"));
@@ -104,9 +107,9 @@ proptest! {
             let message = request(input(datatype.name(), &[count as i64], Some(contents)), &[]);
             let decoded = ModelInferRequest::decode(&message.encode_to_vec()[..]).expect("a message");
             prop_assert_eq!(tensors(decoded, datatype), Ok(vec![tensor.clone()]));
-            let (outputs, raws) = write(vec![tensor.clone()], Form::Typed);
+            let (outputs, raws) = write(vec![tensor.clone()], ElementForm::Typed);
             prop_assert!(raws.is_empty() && outputs[0].contents.is_some());
-            let (outputs, raws) = write(vec![tensor.clone()], Form::Raw);
+            let (outputs, raws) = write(vec![tensor.clone()], ElementForm::Raw);
             prop_assert!(outputs[0].contents.is_none());
             prop_assert_eq!(&raws[0], &tensor.data);
         }

@@ -9,16 +9,16 @@ impl Elements for Raw {
     }
 }
 
-fn specs() -> Vec<TensorSpec> {
-    let spec = |name: &str, datatype, shape: &[i64]| TensorSpec { name: name.into(), datatype, shape: shape.to_vec() };
+fn specs() -> Vec<TensorSignature> {
+    let spec = |name: &str, datatype, shape: &[i64]| TensorSignature { name: name.into(), datatype, shape: shape.to_vec() };
     vec![spec("x", Datatype::Uint8, &[-1, 2]), spec("t", Datatype::Bytes, &[-1]), spec("b", Datatype::Bool, &[-1, -1])]
 }
 
-fn given(name: &str, datatype: &str, shape: &[i64], data: &'static [u8]) -> Given<Raw> {
-    Given { name: name.into(), datatype: datatype.into(), shape: shape.to_vec(), elements: Raw(data) }
+fn given(name: &str, datatype: &str, shape: &[i64], data: &'static [u8]) -> UncheckedInput<Raw> {
+    UncheckedInput { name: name.into(), datatype: datatype.into(), shape: shape.to_vec(), elements: Raw(data) }
 }
 
-fn valid() -> [Given<Raw>; 3] {
+fn valid() -> [UncheckedInput<Raw>; 3] {
     [given("b", "BOOL", &[1, 1], &[1]), given("t", "BYTES", &[1], &[1, 0, 0, 0, 65]), given("x", "UINT8", &[1, 2], &[1, 2])]
 }
 
@@ -56,7 +56,7 @@ fn each_wrong_input_is_named() {
 
 #[test]
 fn rows_are_bounded_though_they_have_no_bytes() {
-    let spec = TensorSpec { name: "e".into(), datatype: Datatype::Uint8, shape: vec![-1, 0] };
+    let spec = TensorSignature { name: "e".into(), datatype: Datatype::Uint8, shape: vec![-1, 0] };
     let rows = |n: usize| inputs(vec![given("e", "UINT8", &[n as i64, 0], &[])], std::slice::from_ref(&spec));
     assert_eq!(rows(ROWS_MAX).expect("as many as may be")[0].rows(), ROWS_MAX);
     assert!(rows(ROWS_MAX + 1).expect_err("one more").to_string().contains("at most 65536"));
@@ -69,17 +69,17 @@ fn local_backends_refuse_bytes_that_are_not_utf8() {
         let data = elements.iter().flat_map(|e| [&(e.len() as u32).to_le_bytes(), *e].concat()).collect();
         vec![Tensor { name: "t".into(), datatype: Datatype::Bytes, shape: vec![elements.len()], data }]
     };
-    check_texts(&texts(&["zwölf".as_bytes(), b""]), Kind::Local).expect("texts");
+    check_texts(&texts(&["zwölf".as_bytes(), b""]), BackendKind::Local).expect("texts");
     for wrong in [&b"\xff"[..], b"a\0b", b"\xc3"] {
-        let error = describe(&check_texts(&texts(&[b"a", wrong]), Kind::Local).expect_err("no text"));
+        let error = describe(&check_texts(&texts(&[b"a", wrong]), BackendKind::Local).expect_err("no text"));
         assert!(error.contains("input t: data: element 1") && error.contains("UTF-8"), "{error}");
-        check_texts(&texts(&[wrong]), Kind::Remote).expect("any bytes");
+        check_texts(&texts(&[wrong]), BackendKind::Remote).expect("any bytes");
     }
 }
 
 #[test]
 fn a_tensor_is_no_larger_than_a_body() {
-    let spec = TensorSpec { name: "e".into(), datatype: Datatype::Fp64, shape: vec![-1, -1] };
+    let spec = TensorSignature { name: "e".into(), datatype: Datatype::Fp64, shape: vec![-1, -1] };
     let columns = (BODY_BYTES_MAX / 8 + 1) as i64;
     let error = inputs(vec![given("e", "FP64", &[1, columns], &[])], &[spec]).expect_err("too large");
     assert!(error.to_string().contains("expected at most 67108864 bytes"), "{error}");
@@ -87,7 +87,7 @@ fn a_tensor_is_no_larger_than_a_body() {
 
 #[test]
 fn parameters_are_read_by_their_names() {
-    let mut settings = Settings::default();
+    let mut settings = RequestParameters::default();
     let mut set = |name: &str, value: Parameter| settings.set(name, &value);
     assert_eq!(set("timeout", Parameter::Whole(1_500)), Ok(()));
     assert_eq!(set("priority", Parameter::Whole(1)), Ok(()));
@@ -101,13 +101,13 @@ fn parameters_are_read_by_their_names() {
         let error = set(name, wrong).expect_err(expected).to_string();
         assert!(error.contains(expected), "{expected}: {error}");
     }
-    assert_eq!(settings, Settings { timeout_ns: Some(1_500_000), priority: 1, ..Settings::default() });
+    assert_eq!(settings, RequestParameters { timeout_ns: Some(1_500_000), priority: 1, ..RequestParameters::default() });
 }
 
 #[test]
 fn needs_and_levels_follow_from_the_parameters() {
-    let mut settings = Settings::default();
-    assert_eq!(settings.terms(Some(7)), Terms { timeout_ns: Some(7), ..Terms::default() });
+    let mut settings = RequestParameters::default();
+    assert_eq!(settings.terms(Some(7)), RequestTerms { timeout_ns: Some(7), ..RequestTerms::default() });
     let mut set = |name: &str, value: Parameter| settings.set(name, &value);
     for wrong in [Parameter::Real(1.5), Parameter::Whole(2), Parameter::Bool(true), Parameter::Text("high".into())] {
         let error = set("accuracy_min", wrong).expect_err("no part").to_string();
@@ -121,16 +121,16 @@ fn needs_and_levels_follow_from_the_parameters() {
     }
     assert_eq!(set("latency_max_us", Parameter::Whole(20)), Ok(()));
     assert_eq!(set("priority", Parameter::Whole(i128::from(u64::MAX))), Ok(()));
-    let needs = Needs { accuracy_ppm_min: 900_000, latency_ns_max: 20_000 };
+    let needs = RequestNeeds { accuracy_ppm_min: 900_000, latency_ns_max: 20_000 };
     let least = LEVEL_OFFLINE - 1;
-    assert_eq!(settings.terms(None), Terms { level: least, needs: Some(needs), ..Terms::default() });
+    assert_eq!(settings.terms(None), RequestTerms { level: least, needs: Some(needs), ..RequestTerms::default() });
     assert_eq!(settings.set("offline", &Parameter::Bool(true)), Ok(()));
     assert_eq!(settings.terms(None).level, LEVEL_OFFLINE, "whatever its priority");
 }
 
 #[test]
 fn outputs_are_picked_in_the_order_asked_for() {
-    let wanted = |name: &str, form| Wanted { name: name.into(), form };
+    let wanted = |name: &str, form| RequestedOutput { name: name.into(), form };
     let specs: Vec<_> = specs().into_iter().map(|s| (s.name.clone(), s)).collect();
     assert!(check_wanted(&[wanted("t", None), wanted("x", None)], &specs).is_ok());
     let twice = check_wanted(&[wanted("t", None), wanted("t", None)], &specs).expect_err("twice");
@@ -138,7 +138,7 @@ fn outputs_are_picked_in_the_order_asked_for() {
     let unknown = check_wanted(&[wanted("z", None)], &specs).expect_err("none");
     assert!(unknown.to_string().contains("expected x, t, b"), "{unknown}");
     let all = inputs(valid().into(), &self::specs()).expect("valid");
-    let picked = select(all, &[wanted("t", Some(Form::Typed)), wanted("x", None)], Form::Raw).expect("there");
+    let picked = select(all, &[wanted("t", Some(ElementForm::Typed)), wanted("x", None)], ElementForm::Raw).expect("there");
     let picked: Vec<_> = picked.iter().map(|s| (s.tensor.name.as_str(), s.form)).collect();
-    assert_eq!(picked, [("t", Form::Typed), ("x", Form::Raw)]);
+    assert_eq!(picked, [("t", ElementForm::Typed), ("x", ElementForm::Raw)]);
 }

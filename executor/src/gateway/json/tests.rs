@@ -1,12 +1,12 @@
 use super::super::inference::inputs;
 use super::*;
 use crate::causes::describe;
-use apportion_node::tensor::{Tensor, TensorSpec};
+use apportion_node::tensor::{Tensor, TensorSignature};
 use proptest::prelude::*;
 use serde_json::Value;
 
-fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSpec {
-    TensorSpec { name: name.into(), datatype, shape: shape.to_vec() }
+fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSignature {
+    TensorSignature { name: name.into(), datatype, shape: shape.to_vec() }
 }
 
 fn body(json: &str, tail: &[u8]) -> (Bytes, String) {
@@ -28,8 +28,11 @@ fn json_and_binary_inputs_are_mixed_in_their_order() {
     let (body, length) = body(json, &[1, 2, 3, 4]);
     let request = read(&body, Some(&length)).expect("valid");
     assert_eq!(request.id.as_deref(), Some("a"));
-    assert_eq!(request.settings, Settings { timeout_ns: Some(5_000), form: Form::Raw, ..Settings::default() });
-    assert_eq!(request.outputs.iter().map(|o| o.form).collect::<Vec<_>>(), [Some(Form::Typed), None]);
+    assert_eq!(
+        request.settings,
+        RequestParameters { timeout_ns: Some(5_000), form: ElementForm::Raw, ..RequestParameters::default() }
+    );
+    assert_eq!(request.outputs.iter().map(|o| o.form).collect::<Vec<_>>(), [Some(ElementForm::Typed), None]);
     let specs = [spec("z", Datatype::Bf16, &[-1]), spec("x", Datatype::Uint8, &[-1, 2]), spec("y", Datatype::Fp32, &[-1])];
     let tensors = inputs(request.inputs, &specs).expect("valid");
     let data: Vec<&[u8]> = tensors.iter().map(|t| &t.data[..]).collect();
@@ -68,13 +71,13 @@ fn what_is_wrong_is_named_with_what_is_expected() {
 #[test]
 fn outputs_without_a_json_form_are_refused_early() {
     let specs = [("h".to_string(), spec("h", Datatype::Fp16, &[-1])), ("y".to_string(), spec("y", Datatype::Fp32, &[-1]))];
-    let want = |name: &str, form| vec![Wanted { name: name.into(), form }];
-    let error = check_forms(&[], Form::Typed, &specs).expect_err("all as JSON");
+    let want = |name: &str, form| vec![RequestedOutput { name: name.into(), form }];
+    let error = check_forms(&[], ElementForm::Typed, &specs).expect_err("all as JSON");
     assert!(error.to_string().contains("output h is FP16"), "{error}");
-    assert!(check_forms(&want("h", Some(Form::Typed)), Form::Raw, &specs).is_err());
-    assert_eq!(check_forms(&[], Form::Raw, &specs), Ok(()));
-    assert_eq!(check_forms(&want("h", Some(Form::Raw)), Form::Typed, &specs), Ok(()));
-    assert_eq!(check_forms(&want("y", None), Form::Typed, &specs), Ok(()));
+    assert!(check_forms(&want("h", Some(ElementForm::Typed)), ElementForm::Raw, &specs).is_err());
+    assert_eq!(check_forms(&[], ElementForm::Raw, &specs), Ok(()));
+    assert_eq!(check_forms(&want("h", Some(ElementForm::Raw)), ElementForm::Typed, &specs), Ok(()));
+    assert_eq!(check_forms(&want("y", None), ElementForm::Typed, &specs), Ok(()));
 }
 
 /// An answer as a client reads it: name, and the bytes or the JSON of each output.
@@ -100,14 +103,15 @@ fn client(body: &[u8], length: Option<usize>) -> Vec<(String, Result<Vec<u8>, Va
 fn an_answer_is_read_by_the_protocols_rules() {
     let output = |name: &str, datatype, data: &[u8], form| {
         let (name, data) = (name.into(), Bytes::copy_from_slice(data));
-        Selected { tensor: Tensor { name, datatype, shape: vec![1], data }, form }
+        AnswerOutput { tensor: Tensor { name, datatype, shape: vec![1], data }, form }
     };
     let outputs = [
-        output("a\"b", Datatype::Uint16, &[1, 0], Form::Typed),
-        output("h", Datatype::Fp16, &[7, 8], Form::Raw),
-        output("t", Datatype::Bytes, &[1, 0, 0, 0, 9], Form::Raw),
+        output("a\"b", Datatype::Uint16, &[1, 0], ElementForm::Typed),
+        output("h", Datatype::Fp16, &[7, 8], ElementForm::Raw),
+        output("t", Datatype::Bytes, &[1, 0, 0, 0, 9], ElementForm::Raw),
     ];
-    let head = Head { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5, dropped: 0, chosen: None };
+    let head =
+        AnswerHead { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5, dropped: 0, chosen: None };
     let (body, length) = write(&head, &outputs).expect("written");
     let read = client(&body, length);
     assert_eq!(read[0], ("a\"b".into(), Err(json!([1]))));
@@ -116,7 +120,7 @@ fn an_answer_is_read_by_the_protocols_rules() {
     assert_eq!((&about["id"], &about["model_version"]), (&json!("i\"d"), &json!("3")));
     let (body, length) = write(&head, &outputs[..1]).expect("written");
     assert_eq!((client(&body, length).len(), length), (1, None));
-    let error = write(&head, &[Selected { form: Form::Typed, ..outputs[1].clone() }]).expect_err("FP16");
+    let error = write(&head, &[AnswerOutput { form: ElementForm::Typed, ..outputs[1].clone() }]).expect_err("FP16");
     assert!(error.to_string().contains("binary"), "{error}");
 }
 

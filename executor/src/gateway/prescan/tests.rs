@@ -8,7 +8,7 @@ fn input(name: &str, shape: Vec<i64>, contents: InferTensorContents) -> InferInp
 }
 
 /// What a decoded request takes, counted the obvious way.
-fn oracle(request: &ModelInferRequest) -> Taken {
+fn oracle(request: &ModelInferRequest) -> RequestSize {
     let names = |r: &InferInputTensor| r.name.len() + r.datatype.len() + 8 * r.shape.len();
     let elements = |c: &InferTensorContents| {
         let texts: usize = c.bytes_contents.iter().map(|t| t.len() + TEXT_BYTES).sum();
@@ -18,7 +18,7 @@ fn oracle(request: &ModelInferRequest) -> Taken {
     let inputs: usize = request.inputs.iter().map(|i| INPUT_BYTES + names(i)).sum();
     let raws = RAW_BYTES * request.raw_input_contents.len();
     let envelope = request.model_name.len() + request.id.len() + inputs + raws;
-    Taken { envelope, typed: request.inputs.iter().filter_map(|i| i.contents.as_ref()).map(elements).sum() }
+    RequestSize { envelope, typed: request.inputs.iter().filter_map(|i| i.contents.as_ref()).map(elements).sum() }
 }
 
 #[test]

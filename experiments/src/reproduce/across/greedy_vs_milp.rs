@@ -4,14 +4,14 @@ use crate::reproduce::inferline::cost::MISSES_MAX;
 use crate::reproduce::lab::{
     CHAIN, INFERLINE, Lab, Records, TRAFFIC, constant, drop_rate, geometric_mean, most_accurate, replay, with_pipeline,
 };
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use anyhow::anyhow;
 use apportion_domain::{Assignment, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::input;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 use apportion_wire::ProblemFile;
 use std::path::PathBuf;
 
@@ -169,8 +169,8 @@ const KINDS: [(&str, &str); 8] = [
 ];
 
 /// The number of problems and the ratio of costs for each kind of difference.
-fn table_of_kinds(rows: &[Row]) -> Table {
-    let mut table = Table::new(&["greedy has", "problems", "both hold", "greedy/milp, mean where both hold", "why"]);
+fn table_of_kinds(rows: &[Row]) -> TextTable {
+    let mut table = TextTable::new(&["greedy has", "problems", "both hold", "greedy/milp, mean where both hold", "why"]);
     for (kind, why) in KINDS {
         let of_kind: Vec<&Row> = rows.iter().filter(|r| r.difference().kind == kind).collect();
         if of_kind.is_empty() {
@@ -206,7 +206,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         "greedy/milp",
         "greedy has",
     ];
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     rows.iter().for_each(|r| table.row(r.cells()));
     let mut ratios: Vec<f64> = rows.iter().filter_map(|r| r.ratio_to(&r.exact)).collect();
     ratios.sort_by(f64::total_cmp);
@@ -267,7 +267,7 @@ fn claim(rows: &[Row]) -> Claim {
             count_holding(|r| &r.exact),
             total = rows.len()
         ),
-        verdict: Verdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
+        verdict: ClaimVerdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
         why: "The first table shows how the plans differ. Problems where a plan misses are left out of the mean, \
               because a plan that is too small is cheap. A plan that just holds on one short sample may miss on the \
               next. That is why greedy plans hold less often: the planner removes every replica that its sample does \

@@ -4,7 +4,7 @@
 //! stretch of the trace. The settings of the others (target, least replicas) are the best in hindsight on the reported
 //! load.
 
-use super::contest::{Contest, Load, STEP_FACTOR};
+use super::contest::{Contest, ContestLoad, STEP_FACTOR};
 use super::headline_claims::claims;
 use super::headline_inputs::{HeadlinePipeline, read_pipelines, read_stretches};
 use super::headline_trials::{
@@ -14,7 +14,7 @@ use super::{overload, system};
 use crate::reproduce::lab::Lab;
 use crate::reproduce::report::{Report, TitledTable};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, percent};
+use apportion_support::output::{TextTable, percent};
 
 const HEADER: [&str; 12] = [
     "pipeline and trace",
@@ -67,7 +67,7 @@ fn method() -> String {
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let stretches = read_stretches(lab)?;
     let mut all = Vec::new();
-    let mut plans = Table::new(&["pipeline and trace", "the plan that all start from"]);
+    let mut plans = TextTable::new(&["pipeline and trace", "the plan that all start from"]);
     for HeadlinePipeline { name: pipeline, problem, factor } in read_pipelines(lab)? {
         let scaled = |rates: &[f64]| rates.iter().map(|r| r * factor).collect::<Vec<_>>();
         lab.show_step(format!("headline: {pipeline}, the earlier stretch"));
@@ -76,14 +76,14 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
             plans.row(vec![pipeline, "none holds".into()]);
             continue;
         };
-        let before = run_settings(lab, &contest, &Load::new(&seen, lab.seed))?;
+        let before = run_settings(lab, &contest, &ContestLoad::new(&seen, lab.seed))?;
         for stretch in &stretches.judged {
             let name = format!("{pipeline}, {}", stretch.name);
             lab.show_step(format!("headline: {name}"));
             all.push(run_stretch(lab, &contest, &before, name, &scaled(&stretch.rates))?);
         }
     }
-    let mut table = Table::new(&HEADER);
+    let mut table = TextTable::new(&HEADER);
     for tried in &all {
         tried.rows(&mut table);
         plans.row(vec![tried.name.clone(), tried.plan.clone()]);

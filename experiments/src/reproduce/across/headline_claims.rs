@@ -2,7 +2,7 @@
 
 use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, StretchResult};
 use crate::reproduce::lab::geometric_mean;
-use crate::reproduce::report::{Claim, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict};
 use apportion_support::output::{optional, percent};
 
 /// The claim against one contender over all contests.
@@ -22,7 +22,7 @@ fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
             percent(ATTAINMENT),
             if below.is_empty() { String::new() } else { format!("; less than twice: {}", below.join(", ")) }
         ),
-        verdict: Verdict::of(halved == all.len()),
+        verdict: ClaimVerdict::of(halved == all.len()),
         why: why.into(),
     }
 }
@@ -43,7 +43,7 @@ fn earlier_settings_claim(all: &[StretchResult]) -> Claim {
             count_reached(HPA),
             optional(geometric_mean(&ratios))
         ),
-        verdict: Verdict::of(count_reached(OURS) == all.len()),
+        verdict: ClaimVerdict::of(count_reached(OURS) == all.len()),
         why: "Replicas take time to load. Until then, a burst that starts within a second is lost as far as it exceeds \
               the present replicas. The height and the number of bursts decide, and these differ between stretches."
             .into(),
@@ -63,7 +63,7 @@ fn fair_claim(all: &[StretchResult]) -> Claim {
             optional(geometric_mean(&ratios)),
             shown.join("; ")
         ),
-        verdict: Verdict::of(halved == all.len()),
+        verdict: ClaimVerdict::of(halved == all.len()),
         why: "The hindsight is HPA's alone. Where the load is steady, every contender ends with the best fixed number \
               of replicas. None can cost half of that."
             .into(),
@@ -86,7 +86,7 @@ fn surprised_claim(all: &[StretchResult]) -> Claim {
             percent(mean(HPA)),
             percent(mean(RAY))
         ),
-        verdict: Verdict::of(better > 0 && better == pairs.clone().count()),
+        verdict: ClaimVerdict::of(better > 0 && better == pairs.clone().count()),
         why: "A low target of utilisation is also room for a burst. Where HPA needed a low target, it has paid for the \
               step beforehand."
             .into(),

@@ -14,7 +14,7 @@ pub struct Stretch {
 }
 
 /// Stretches of a trace to report on, and an earlier one to prepare on.
-pub struct Stretches {
+pub struct TraceStretches {
     /// The rates of the earlier stretch, by second.
     pub seen: Vec<f64>,
     /// The stretches that are reported.
@@ -22,13 +22,13 @@ pub struct Stretches {
 }
 
 /// The stretches: Twitter's first day and windows of other days, with a mean of 64 queries/s over the day.
-pub fn read_stretches(lab: &Lab) -> Result<Stretches, Failure> {
+pub fn read_stretches(lab: &Lab) -> Result<TraceStretches, Failure> {
     const HOUR: usize = 3600;
     let Some(day) = lab.data_file("traces/ipa_twitter_day1.csv") else {
         let trace = |seconds| bursts(seconds, seconds / 4, seconds / 16, 4.0).iter().map(|r| 64.0 * r).collect();
         let seconds = lab.full_or_quick(1200, 60);
         let judged = vec![Stretch { name: "bursts x4", rates: trace(seconds) }];
-        return Ok(Stretches { seen: trace(seconds), judged });
+        return Ok(TraceStretches { seen: trace(seconds), judged });
     };
     let day = lab.rates(&day, Some("qps"), 24 * HOUR)?;
     let hours = |from: f64, to: f64| day[(from * HOUR as f64) as usize..(to * HOUR as f64) as usize].to_vec();
@@ -47,7 +47,7 @@ pub fn read_stretches(lab: &Lab) -> Result<Stretches, Failure> {
         judged[0].rates.truncate(30);
         seen.truncate(30);
     }
-    Ok(Stretches { seen, judged })
+    Ok(TraceStretches { seen, judged })
 }
 
 /// A pipeline of the headline.

@@ -1,11 +1,11 @@
 //! Which result did each setting of each contender have?
 
-use super::contest::{Contest, Load, Point, Scaler, with_late_step};
+use super::contest::{Contest, ContestLoad, ContestPoint, ContestScaler, with_late_step};
 use super::system::Setting;
 use crate::reproduce::lab::{Lab, in_parallel};
 use crate::reproduce::report::{Plot, Series};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 
 /// The attainment that all contenders must reach.
 pub const ATTAINMENT: f64 = 0.99;
@@ -50,9 +50,9 @@ pub const RAY: usize = 4;
 #[derive(Clone, Copy)]
 pub struct Trial {
     /// The scaler with its setting.
-    pub scaler: Scaler,
+    pub scaler: ContestScaler,
     /// The result.
-    pub point: Point,
+    pub point: ContestPoint,
 }
 
 /// The results of all settings on one stretch, by contender in the order of [`NAMES`].
@@ -61,37 +61,37 @@ pub struct StretchResult {
     pub name: String,
     /// The plan that all start from, in words.
     pub plan: String,
-    curves: Curves,
+    curves: ContenderCurves,
     /// The results of the settings that were the cheapest to reach the attainment on the earlier stretch.
     pub set_before: [Option<Trial>; CONTENDERS],
     /// The results if the load then steps up, under the best setting in hindsight; ours has the setting of the earlier
     /// stretch.
-    pub surprised: [Option<Point>; CONTENDERS],
+    pub surprised: [Option<ContestPoint>; CONTENDERS],
 }
 
-fn all_settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
-    let floored = |targets: &[f64], of: fn(f64, f64) -> Scaler| -> Vec<Scaler> {
+fn all_settings(lab: &Lab) -> [Vec<ContestScaler>; CONTENDERS] {
+    let floored = |targets: &[f64], of: fn(f64, f64) -> ContestScaler| -> Vec<ContestScaler> {
         FLOORS.iter().flat_map(|&floor| targets.iter().map(move |&target| of(target, floor))).collect()
     };
     let mut all = [
-        SYSTEM_HEADROOMS.map(|headroom| Scaler::System(Setting { headroom })).to_vec(),
-        HEADROOMS.map(Scaler::Ladder).to_vec(),
-        TUNER_FACTORS.map(Scaler::Tuner).to_vec(),
-        floored(&HPA_TARGETS, Scaler::Hpa),
-        floored(&RAY_TARGETS, Scaler::Ray),
-        FIXED.map(Scaler::Fixed).to_vec(),
+        SYSTEM_HEADROOMS.map(|headroom| ContestScaler::System(Setting { headroom })).to_vec(),
+        HEADROOMS.map(ContestScaler::Ladder).to_vec(),
+        TUNER_FACTORS.map(ContestScaler::Tuner).to_vec(),
+        floored(&HPA_TARGETS, ContestScaler::Hpa),
+        floored(&RAY_TARGETS, ContestScaler::Ray),
+        FIXED.map(ContestScaler::Fixed).to_vec(),
     ];
     all.iter_mut().for_each(|tried| tried.truncate(lab.full_or_quick(tried.len(), 1)));
     all
 }
 
 /// Every setting of every contender on one load.
-pub type Curves = [Vec<Trial>; CONTENDERS];
+pub type ContenderCurves = [Vec<Trial>; CONTENDERS];
 
 /// Runs every setting of every contender on one load.
-pub fn run_settings(lab: &Lab, contest: &Contest<'_>, load: &Load) -> Result<Curves, Failure> {
+pub fn run_settings(lab: &Lab, contest: &Contest<'_>, load: &ContestLoad) -> Result<ContenderCurves, Failure> {
     let all = all_settings(lab);
-    let scalers: Vec<Scaler> = all.iter().flatten().copied().collect();
+    let scalers: Vec<ContestScaler> = all.iter().flatten().copied().collect();
     let mut points = in_parallel(&scalers, |scaler| contest.run(load, *scaler))?.into_iter();
     let trial = |(scaler, point)| Trial { scaler, point };
     Ok(all.map(|scalers| scalers.into_iter().zip(points.by_ref()).map(trial).collect()))
@@ -107,18 +107,18 @@ fn cheapest_reaching(curve: &[Trial]) -> Option<usize> {
 pub fn run_stretch(
     lab: &Lab,
     contest: &Contest<'_>,
-    before: &Curves,
+    before: &ContenderCurves,
     name: String,
     rates: &[f64],
 ) -> Result<StretchResult, Failure> {
-    let curves = run_settings(lab, contest, &Load::new(rates, lab.held_out_seed()))?;
+    let curves = run_settings(lab, contest, &ContestLoad::new(rates, lab.held_out_seed()))?;
     let mut set_before = [None; CONTENDERS];
     for (i, set) in set_before.iter_mut().enumerate() {
         *set = cheapest_reaching(&before[i]).map(|at| curves[i][at]);
     }
     let mut tried =
         StretchResult { name, plan: contest.plan_in_words(), curves, set_before, surprised: [None; CONTENDERS] };
-    let stepped = Load::new(&with_late_step(rates), lab.held_out_seed());
+    let stepped = ContestLoad::new(&with_late_step(rates), lab.held_out_seed());
     for i in 0..CONTENDERS {
         let best = if i == OURS { tried.set_before[i] } else { tried.cheapest(i).copied() };
         tried.surprised[i] = best.map(|trial| contest.run(&stepped, trial.scaler)).transpose()?;
@@ -151,7 +151,7 @@ impl StretchResult {
     }
 
     /// Adds a row for each contender.
-    pub fn rows(&self, table: &mut Table) {
+    pub fn rows(&self, table: &mut TextTable) {
         for (i, name) in NAMES.iter().enumerate() {
             let (best, before) = (self.cheapest(i), self.set_before[i]);
             let share = |p: Option<f64>| p.map_or_else(|| "-".into(), percent);

@@ -6,13 +6,13 @@ use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline};
 use crate::reproduce::loki::traffic::{DEVICES, loading_traffic_problem, shapes};
 use crate::reproduce::replanning::{HEADROOMS, PlansByDemand};
-use crate::reproduce::report::{Claim, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, TitledTable};
 use apportion_domain::{Dropping, Estimate, Mode, Pipeline, Problem};
 use apportion_estimator::controllers::{Hpa, HpaConfig};
 use apportion_estimator::{ArrivalProcess, Controller, Replay, Scenario};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// HPA's targets of utilisation; the one that misses least in hindsight is shown.
 const TARGETS: [f64; 5] = [0.3, 0.4, 0.5, 0.6, 0.7];
@@ -101,8 +101,8 @@ pub fn compare(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
     let accurate = one_variant(&problem, |p, t, v| p.tasks[t].variants[v].accuracy)?;
     let fast = one_variant(&problem, |p, t, v| -p.tasks[t].variants[v].accuracy)?;
     let ours = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP]);
-    let mut table =
-        Table::new(&["load", "who", "setting", "in time", "accuracy of answers", "accuracy over all requests", "cost/h"]);
+    let header = ["load", "who", "setting", "in time", "accuracy of answers", "accuracy over all requests", "cost/h"];
+    let mut table = TextTable::new(&header);
     let (mut seen, mut is_ahead) = (Vec::new(), true);
     for shape in shapes(lab)? {
         lab.show_step(format!("headline: beyond the most accurate variants, {}", shape.name));
@@ -144,7 +144,7 @@ pub fn compare(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
             "answered in time and accuracy of ours, HPA on the most and on the least accurate variants: {}",
             seen.join("; ")
         ),
-        verdict: Verdict::of(is_ahead),
+        verdict: ClaimVerdict::of(is_ahead),
         why: "HPA's target is the best in hindsight, ours was chosen on another seed. HPA keeps one variant for each \
               task, chosen beforehand."
             .into(),

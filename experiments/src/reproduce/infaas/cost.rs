@@ -1,13 +1,13 @@
 //! Is a variant that is chosen by the load cheaper than any fixed one (INFaaS sections 6.1 and 6.2)?
 
-use crate::reproduce::contenders::Contender;
+use crate::reproduce::contenders::PaperContender;
 use crate::reproduce::lab::{INFERLINE, Lab, drop_rate, with_pipeline};
 use crate::reproduce::replanning::{PlansByDemand, run_with_least_headroom};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Problem, Profile};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, optional, percent};
+use apportion_support::output::{TextTable, number, optional, percent};
 
 /// The classifier. It has variants of the same accuracy for a CPU and two GPUs, which INFaaS calls variants of one
 /// architecture.
@@ -21,8 +21,8 @@ const LOAD_MS: f64 = 3000.0;
 /// A variant serves a load if no more than this share misses.
 const MISSES_MAX: f64 = 0.01;
 
-const CHOOSER: Contender =
-    Contender { name: "chosen", planner: Planner::Milp, floor: None, dropping: &[Dropping::PerTask] };
+const CHOOSER: PaperContender =
+    PaperContender { name: "chosen", planner: Planner::Milp, floor: None, dropping: &[Dropping::PerTask] };
 
 /// One application: a single task, on some of the hardware or on all.
 fn application(hardware: Option<usize>) -> Result<Problem, Failure> {
@@ -64,7 +64,7 @@ fn loads(lab: &Lab) -> Vec<NamedLoad> {
 pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     let whole = application(None)?;
     let hardware = whole.hardware.len();
-    let mut table = Table::new(&["load", "variant", "cost/h", "missed", "headroom", "utilisation"]);
+    let mut table = TextTable::new(&["load", "variant", "cost/h", "missed", "headroom", "utilisation"]);
     let names: Vec<String> =
         whole.hardware.iter().map(|h| format!("fixed: {}", h.name)).chain(["chosen by load".into()]).collect();
     let mut series: Vec<Series> = names.iter().map(|n| Series { name: n.clone(), points: vec![] }).collect();
@@ -133,7 +133,7 @@ fn claim(best: usize, n: usize, factors: &[f64]) -> Claim {
              times as much at most",
             optional(factors.iter().copied().reduce(f64::max))
         ),
-        verdict: Verdict::of(best == n),
+        verdict: ClaimVerdict::of(best == n),
         why: "The cheapest plan for the present load is not the cheapest over a load that changes. Whole GPUs have room \
               to spare that several CPUs do not have, and each new choice loads replicas again."
             .into(),

@@ -1,12 +1,12 @@
 //! How much does planning by task save against planning the pipeline as one box (InferLine section 7.1, Fig. 5 and 9)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, drop_rate, geometric_mean, replay, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, optional, percent};
+use apportion_support::output::{TextTable, number, optional, percent};
 
 const PLANNERS: [Planner; 3] = [Planner::Greedy, Planner::CgMean, Planner::CgPeak];
 
@@ -56,7 +56,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
             }
         }
     }
-    let mut table = Table::new(&["pipeline", "CV", "SLO ms", "planner", "cost/h", "of greedy", "missed"]);
+    let mut table = TextTable::new(&["pipeline", "CV", "SLO ms", "planner", "cost/h", "of greedy", "missed"]);
     let mut costs: Vec<Series> = Vec::new();
     for r in &rows {
         add_point(&mut costs, &format!("{} {}, CV {}", r.pipeline, r.planner.name(), r.cv), r.slo_ms, r.cost);
@@ -126,7 +126,7 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
                 mean(1.0),
                 mean(4.0)
             ),
-            verdict: Verdict::of(most >= 2.0),
+            verdict: ClaimVerdict::of(most >= 2.0),
             why: "The factor depends on profiles and prices: it grows with the differences between the stages' use of \
                   hardware. One batch size for all stages on the fastest hardware costs most where one stage is cheap \
                   on a CPU."
@@ -141,7 +141,7 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
                 greedy_missed.len(),
                 worst(greedy_missed)
             ),
-            verdict: Verdict::of(missing(greedy_missed) == 0),
+            verdict: ClaimVerdict::of(missing(greedy_missed) == 0),
             why: "A plan that just holds on one sample of half a minute may just miss on the next: the percentile of a \
                   short bursty sample is itself uncertain. A longer sample narrows it."
                 .into(),
@@ -154,7 +154,7 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
                 mean_missed.len(),
                 worst(mean_missed)
             ),
-            verdict: Verdict::of(missing(mean_missed) > 0),
+            verdict: ClaimVerdict::of(missing(mean_missed) > 0),
             why: String::new(),
         },
     ]

@@ -1,12 +1,12 @@
 //! How close is the tail latency of a plan on new loads to its planned tail latency (InferLine section 7.2, Fig. 8)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, in_parallel, quantile, replay, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number};
+use apportion_support::output::{TextTable, number};
 
 /// The SLO: the middle of Fig. 5.
 const SLO_MS: f64 = 300.0;
@@ -89,8 +89,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 }
 
 /// One row for each experiment.
-fn tails_table(found: &[Experiment]) -> Table {
-    let mut table = Table::new(&[
+fn tails_table(found: &[Experiment]) -> TextTable {
+    let mut table = TextTable::new(&[
         "experiment",
         "SLO ms",
         "estimated p99 ms",
@@ -130,7 +130,7 @@ fn claims(found: &[Experiment]) -> Vec<Claim> {
                 found.len(),
                 100.0 * worst
             ),
-            verdict: Verdict::of(close == found.len()),
+            verdict: ClaimVerdict::of(close == found.len()),
             why: "The few worst bursts of a minute make its 99th percentile, and they differ from one minute to the \
                   next. The planner removes every replica that its own minute does not need."
                 .into(),
@@ -139,7 +139,7 @@ fn claims(found: &[Experiment]) -> Vec<Claim> {
             claimed: "The P99 of plans that the estimator calls feasible is below the objective (section 7.2, Fig. 8)"
                 .into(),
             seen: format!("by the median in {below} of {}; above it in {above} of {draws} draws", found.len()),
-            verdict: Verdict::of(above == 0),
+            verdict: ClaimVerdict::of(above == 0),
             why: "A plan that just holds on one sample may as well not hold on the next. A tighter SLO for planning, or a \
                   longer sample, would cover it."
                 .into(),

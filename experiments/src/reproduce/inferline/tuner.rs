@@ -5,12 +5,12 @@ use super::tuner_runs::{LOAD_MS, PLANNED_QPS, SLO_MS, run_pipeline};
 use crate::reproduce::lab::{INFERLINE, Lab, with_pipeline};
 use crate::reproduce::report::{Report, TitledTable};
 use apportion_support::exit::Failure;
-use apportion_support::output::Table;
+use apportion_support::output::TextTable;
 
 /// InferLine Fig. 6, 7, 10 to 12: the tuner on ramps and bursts.
 pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
     let all = INFERLINE.problem()?;
-    let mut table = Table::new(&["pipeline", "load", "who", "missed", "cost/h", "plan/h", "changes"]);
+    let mut table = TextTable::new(&["pipeline", "load", "who", "missed", "cost/h", "plan/h", "changes"]);
     let (mut plots, mut seen) = (Vec::new(), Vec::new());
     for pipeline in 0..lab.full_or_quick(all.pipelines.len(), 1) {
         let problem = with_pipeline(&all, pipeline, |d| {

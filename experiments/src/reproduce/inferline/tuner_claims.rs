@@ -2,7 +2,7 @@
 
 use super::tuner_runs::{LoadResult, TunerContender};
 use crate::reproduce::lab::mean;
-use crate::reproduce::report::{Claim, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict};
 use apportion_support::output::percent;
 
 /// The mean missed share over the loads on which a contender has a plan.
@@ -55,7 +55,7 @@ fn tuner_claim(all: &[&LoadResult]) -> Claim {
     Claim {
         claimed: "With the tuner few queries miss on ramps and bursts for which the plan alone fails (section 7.2)".into(),
         seen: format!("on the mean over the loads {} missed with the tuner, {} without", percent(tuned), percent(alone)),
-        verdict: Verdict::of(tuned < 0.5 * alone),
+        verdict: ClaimVerdict::of(tuned < 0.5 * alone),
         why: "What still misses is what arrives while replicas load.".into(),
     }
 }
@@ -66,7 +66,7 @@ fn peak_claim(all: &[&LoadResult]) -> Claim {
     Claim {
         claimed: "It costs less than coarse-grained plans provisioned for the peak (section 7.2)".into(),
         seen: format!("cg-peak costs up to {most:.1} times as much, on the load that it was planned for included"),
-        verdict: Verdict::of(most > 1.0),
+        verdict: ClaimVerdict::of(most > 1.0),
         why: "The tuner scales by its busiest short window, so that a rise costs more than the new rate needs.".into(),
     }
 }
@@ -92,7 +92,7 @@ fn coarse_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
             percent(ours),
             percent(mean_coarse)
         ),
-        verdict: Verdict::of(ours < mean_coarse && most > 1.0),
+        verdict: ClaimVerdict::of(ours < mean_coarse && most > 1.0),
         why: String::new(),
     }
 }
@@ -111,7 +111,7 @@ fn oracle_claim(rising: &[&LoadResult]) -> Claim {
             percent(ours),
             percent(oracle)
         ),
-        verdict: Verdict::of(ours <= oracle && mean >= 1.0),
+        verdict: ClaimVerdict::of(ours <= oracle && mean >= 1.0),
         why: "The oracle chooses hardware and batches for the peak, and one faster device costs little more here. The \
               tuner adds replicas to its plan, by the rate of its busiest short window. It removes them long after that \
               window."
@@ -135,7 +135,7 @@ fn attribution_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
             percent(by[1]),
             percent(by[2])
         ),
-        verdict: Verdict::of(most > 3.0 && by[2] < by[1] && by[1] < by[0]),
+        verdict: ClaimVerdict::of(most > 3.0 && by[2] < by[1] && by[1] < by[0]),
         why: String::new(),
     }
 }

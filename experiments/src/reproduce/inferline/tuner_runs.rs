@@ -8,7 +8,7 @@ use apportion_estimator::controllers::{Coarse, CoarseConfig};
 use apportion_estimator::{ArrivalProcess, Controller, Replay, Scenario, SimulateOptions, Workload, controllers, replay};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// The planned rate.
 pub const PLANNED_QPS: f64 = 150.0;
@@ -184,7 +184,7 @@ fn over_time(run: &Replay) -> Vec<(f64, f64)> {
 pub fn run_pipeline(
     lab: &Lab,
     problem: &Problem,
-    table: &mut Table,
+    table: &mut TextTable,
     plots: &mut Vec<Plot>,
 ) -> Result<Vec<LoadResult>, Failure> {
     let name = &problem.pipelines[0].name;

@@ -1,7 +1,7 @@
 //! Which measures do comparisons report? Those of PARD's evaluation (section 5.1), and means and quantiles.
 
-use apportion_domain::{Estimate, Span, nearest_rank};
-use apportion_estimator::{Outcome, RequestRecord};
+use apportion_domain::{Estimate, TimeSpan, nearest_rank};
+use apportion_estimator::{RequestOutcome, RequestRecord};
 
 /// Counts of requests by the second of their arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Seconds {
                 seconds.ok.resize(second + 1, 0);
             }
             seconds.offered[second] += 1;
-            seconds.ok[second] += u64::from(r.outcome == Outcome::Ok);
+            seconds.ok[second] += u64::from(r.outcome == RequestOutcome::Ok);
         }
         seconds
     }
@@ -71,7 +71,7 @@ pub fn mean(values: &[f64]) -> f64 {
 }
 
 /// The mean of some times, in ms; 0 without any.
-pub fn mean_ms(spans: impl Iterator<Item = Span>) -> f64 {
+pub fn mean_ms(spans: impl Iterator<Item = TimeSpan>) -> f64 {
     let (sum, n) = spans.fold((0.0, 0_u64), |(sum, n), span| (sum + span.as_millis(), n + 1));
     sum / n.max(1) as f64
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use apportion_domain::{Moment, PipelineIndex, TaskWaiting};
 
-    fn record(ms: f64, outcome: Outcome) -> RequestRecord {
+    fn record(ms: f64, outcome: RequestOutcome) -> RequestRecord {
         RequestRecord {
             pipeline: PipelineIndex(0),
             request: 0,
@@ -147,13 +147,13 @@ mod tests {
     fn goodput_counts_the_seconds_that_require_dropping() {
         // second 0: 1 of 1 in time; second 1: 2 of 4; second 2: 0 of 1; second 3: 1 of 1
         let rows = [
-            (10.0, Outcome::Ok),
-            (1000.0, Outcome::Ok),
-            (1200.0, Outcome::Late),
-            (1500.0, Outcome::Dropped),
-            (1999.0, Outcome::Ok),
-            (2500.0, Outcome::Late),
-            (3500.0, Outcome::Ok),
+            (10.0, RequestOutcome::Ok),
+            (1000.0, RequestOutcome::Ok),
+            (1200.0, RequestOutcome::Late),
+            (1500.0, RequestOutcome::Dropped),
+            (1999.0, RequestOutcome::Ok),
+            (2500.0, RequestOutcome::Late),
+            (3500.0, RequestOutcome::Ok),
         ];
         let records: Vec<_> = rows.iter().map(|&(ms, outcome)| record(ms, outcome)).collect();
         let seconds = Seconds::of(&records);
@@ -193,7 +193,7 @@ mod tests {
         assert!((geometric_mean(&[2.0, 8.0]).expect("two") - 4.0).abs() < 1e-12);
         assert_eq!(geometric_mean(&[]), None);
         assert_eq!((variance(&[1.0, 3.0, 5.0]), variance(&[7.0]), variance(&[])), (8.0 / 3.0, 0.0, 0.0));
-        let times = [1.0, 4.0].map(Span::from_millis);
+        let times = [1.0, 4.0].map(TimeSpan::from_millis);
         assert_eq!((mean_ms(times.into_iter()), mean_ms(std::iter::empty())), (2.5, 0.0));
     }
 }

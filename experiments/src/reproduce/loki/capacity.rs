@@ -1,14 +1,14 @@
 //! How much load can one cluster take (Loki Fig. 1 and 5)?
 
 use super::traffic::{DEVICES, MISSES_MAX, traffic_problem};
-use crate::reproduce::contenders::{ACCURACY_FLOOR, CONTENDERS, Contender};
+use crate::reproduce::contenders::{ACCURACY_FLOOR, CONTENDERS, PaperContender};
 use crate::reproduce::lab::{Lab, constant, drop_rate, replay_unless_hopeless, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Estimate, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// On the load that it is planned on, a plan may miss only this part of the allowed share. A plan that just holds there
 /// would often miss on the next load.
@@ -36,7 +36,7 @@ struct Candidate {
 }
 
 /// Plans with growing headroom until the plan holds, and judges the best plan on the held-out load. `None` without a plan.
-fn serve_demand(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<Option<ServedDemand>, Failure> {
+fn serve_demand(lab: &Lab, problem: &Problem, who: &PaperContender, demand: f64) -> Result<Option<ServedDemand>, Failure> {
     let seconds = lab.full_or_quick(10, 2);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
     let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
@@ -90,7 +90,7 @@ struct CapacitySearch {
 
 /// Searches for the largest served demand. The search goes on after a demand that misses: the plan for a larger demand may
 /// hold.
-fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<CapacitySearch, Failure> {
+fn search_capacity(lab: &Lab, problem: &Problem, who: &PaperContender) -> Result<CapacitySearch, Failure> {
     let (mut hopeless, mut tried) = (0, Vec::new());
     for step in 0..lab.full_or_quick(DEMANDS, 2) {
         let demand = DEMAND_LEAST * DEMAND_RATIO.powi(step as i32);
@@ -110,8 +110,15 @@ fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<Capa
 /// Loki Fig. 1 and 5: how much load one cluster can take.
 pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
     let problem = traffic_problem(lab)?;
-    let mut table =
-        Table::new(&["planner", "capacity qps", "times hardware-only", "misses", "accuracy", "planned for", "dropping"]);
+    let mut table = TextTable::new(&[
+        "planner",
+        "capacity qps",
+        "times hardware-only",
+        "misses",
+        "accuracy",
+        "planned for",
+        "dropping",
+    ]);
     let (mut misses, mut accuracy, mut found) = (Vec::new(), Vec::new(), Vec::new());
     for who in &CONTENDERS {
         let CapacitySearch { mut tried, held } = search_capacity(lab, &problem, who)?;
@@ -167,7 +174,7 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
         Claim {
             claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5); our aim is at least that".into(),
             seen: format!("{:.2} times", times[0]),
-            verdict: Verdict::of(times[0] >= 2.5),
+            verdict: ClaimVerdict::of(times[0] >= 2.5),
             why: "Without a floor on accuracy the two-step planner may go down to the fastest variants, so that the \
                       factor is mostly theirs."
                 .into(),
@@ -175,14 +182,14 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
         Claim {
             claimed: "2.7 times with 13 % less accuracy, at the end of phase 2 (section 2.2)".into(),
             seen: format!("{:.2} times with accuracy at least {ACCURACY_FLOOR}", times[1]),
-            verdict: Verdict::of(times[1] >= 2.5),
+            verdict: ClaimVerdict::of(times[1] >= 2.5),
             why: "The factor is a property of the profiles: how much faster the next variants are for that accuracy."
                 .into(),
         },
         Claim {
             claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
             seen: format!("{:.0} against {:.0} queries/s", qps[0], qps[1]),
-            verdict: Verdict::of(qps[0] > qps[1]),
+            verdict: ClaimVerdict::of(qps[0] > qps[1]),
             why: "At their capacity both run the fastest variants, and steps of 40 % show no difference. Below it, the \
                   accuracies differ."
                 .into(),
@@ -192,7 +199,7 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
                           these devices"
                 .into(),
             seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps[0]),
-            verdict: Verdict::Open,
+            verdict: ClaimVerdict::Open,
             why: "That code drops by stage deadlines with its reroute test inverted. It also plans again during the \
                   run, and these static plans do not."
                 .into(),

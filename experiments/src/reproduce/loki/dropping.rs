@@ -1,17 +1,17 @@
 //! How much do Loki's early dropping and rerouting help while plans change (section 6.3)?
 
 use super::rerouting::{compare_hand_made_plans, percent_of};
-use super::traffic::{Shape, loading_traffic_problem, shapes};
+use super::traffic::{LoadShape, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, mean, with_pipeline};
 use crate::reproduce::replanning::PlansByDemand;
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use anyhow::anyhow;
 use apportion_domain::{Dropping, Estimate, Plan, Problem, RoutingPolicy};
-use apportion_estimator::{Late, Replay};
+use apportion_estimator::{LateQueries, Replay};
 use apportion_serving::most_accurate_first;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// One reading of the paper's four policies, from no dropping to rerouting.
 struct Reading {
@@ -54,7 +54,7 @@ struct PolicySums {
     late: [Vec<f64>; 4],
     accuracy: [Vec<f64>; 4],
     /// The fates of late queries in the runs with rerouting.
-    behind: Late,
+    behind: LateQueries,
     /// Requests in time with rerouting, minus those with per-task dropping.
     saved: i64,
     requests: u64,
@@ -90,7 +90,7 @@ impl PolicySums {
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let headrooms = lab.full_or_quick(vec![1.0, 1.3, 1.7, 2.2], vec![1.3]);
     let shapes = shapes(lab)?;
-    let mut table = Table::new(&["judged", "load", "headroom", "none", "last-task", "per-task", "rerouting"]);
+    let mut table = TextTable::new(&["judged", "load", "headroom", "none", "last-task", "per-task", "rerouting"]);
     let mut summed: Vec<PolicySums> = Vec::new();
     let mut plots = Vec::new();
     let mut ways = RerouteChances::default();
@@ -153,7 +153,7 @@ fn problem_of_reading(lab: &Lab, reading: &Reading) -> Result<Problem, Failure> 
 fn run_policies_of(
     lab: &Lab,
     planned: &PlansByDemand<'_>,
-    shape: &Shape,
+    shape: &LoadShape,
     headroom: f64,
     reading: &Reading,
 ) -> Result<Vec<Replay>, Failure> {
@@ -162,13 +162,13 @@ fn run_policies_of(
     runs.into_iter().map(require_run).collect()
 }
 
-fn table_row(reading: &Reading, shape: &Shape, headroom: f64, rows: &[Replay]) -> Vec<String> {
+fn table_row(reading: &Reading, shape: &LoadShape, headroom: f64, rows: &[Replay]) -> Vec<String> {
     let missed = rows.iter().map(|run| percent(drop_rate(&run.simulation.total)));
     [reading.name.into(), shape.name.into(), number(headroom)].into_iter().chain(missed).collect()
 }
 
-fn table_of_means(summed: &[PolicySums]) -> Table {
-    let mut table = Table::new(&["judged", "policy", "missed", "late", "accuracy", "runs"]);
+fn table_of_means(summed: &[PolicySums]) -> TextTable {
+    let mut table = TextTable::new(&["judged", "policy", "missed", "late", "accuracy", "runs"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         for (i, policy) in reading.policies.iter().enumerate() {
             let missed = &of_reading.missed[i];
@@ -186,8 +186,8 @@ fn table_of_means(summed: &[PolicySums]) -> Table {
 }
 
 /// The fates of late queries.
-fn table_of_late_queries(summed: &[PolicySums]) -> Table {
-    let mut table = Table::new(&["judged", "requests", "behind", "beyond any group", "rerouted", "requests saved"]);
+fn table_of_late_queries(summed: &[PolicySums]) -> TextTable {
+    let mut table = TextTable::new(&["judged", "requests", "behind", "beyond any group", "rerouted", "requests saved"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         let late = of_reading.behind;
         table.row(vec![
@@ -202,12 +202,12 @@ fn table_of_late_queries(summed: &[PolicySums]) -> Table {
     table
 }
 
-fn plot(reading: &Reading, shapes: &[Shape], headrooms: &[f64], of_reading: &PolicySums) -> Plot {
+fn plot(reading: &Reading, shapes: &[LoadShape], headrooms: &[f64], of_reading: &PolicySums) -> Plot {
     let line = |(policy, missed): (&Dropping, &Vec<f64>)| Series {
         name: policy.name().into(),
         points: missed.iter().enumerate().map(|(run, missed)| (run as f64, 100.0 * missed)).collect(),
     };
-    let short = |shape: &Shape| shape.name.split(' ').next().unwrap_or_default().to_owned();
+    let short = |shape: &LoadShape| shape.name.split(' ').next().unwrap_or_default().to_owned();
     Plot {
         title: format!("Missed root requests, judged {}", reading.name),
         x: "load and headroom".into(),
@@ -273,7 +273,7 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
                 reading.name
             ),
             seen: format!("on the mean {}; {}", shown.join(", "), describe_order("this order", 0..3)),
-            verdict: Verdict::of(means[..3].windows(2).all(|m| m[0] >= m[1])),
+            verdict: ClaimVerdict::of(means[..3].windows(2).all(|m| m[0] >= m[1])),
             why: match (reading.policies[2], reading.tables) {
                 (Dropping::PerTask, TableSource::Plan) => {
                     "The pipeline has two levels, so a query is judged once, after the first. Where the first is \
@@ -289,7 +289,7 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
         claims.push(Claim {
             claimed: format!("Rerouting misses less than per-task dropping (section 6.3); here judged {}", reading.name),
             seen: format!("{} against {}; {}", percent(means[3]), percent(means[2]), describe_order("no more", 2..4)),
-            verdict: Verdict::of(means[3] < means[2] - LESS_MIN),
+            verdict: ClaimVerdict::of(means[3] < means[2] - LESS_MIN),
             why: match reading.tables {
                 TableSource::MeasuredLoad => format!(
                     "As above; of the queries behind {}, and {} were rerouted.",

@@ -1,13 +1,13 @@
 //! How do planners compare under a changing load, if they plan again every 10 s (Loki section 6.2)?
 
-use super::traffic::{DEVICES, LOAD_MS, MISSES_MAX, Shape, loading_traffic_problem, shapes};
+use super::traffic::{DEVICES, LOAD_MS, LoadShape, MISSES_MAX, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{AGNOSTIC, CONTENDERS, HARDWARE_ONLY, TWO_STEP};
 use crate::reproduce::lab::{Lab, day_ramp, drop_rate, geometric_mean, mean};
 use crate::reproduce::replanning::{HEADROOMS, PlansByDemand};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_estimator::Replay;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// Headrooms of the search for the capacity.
 const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
@@ -38,7 +38,7 @@ fn over_time(run: &Replay) -> [Vec<(f64, f64)>; 3] {
     for at in 0..length {
         let x = (at * POINT_SECONDS) as f64;
         let n = requests_at(at).count();
-        let ok = requests_at(at).filter(|r| r.outcome == apportion_estimator::Outcome::Ok).count();
+        let ok = requests_at(at).filter(|r| r.outcome == apportion_estimator::RequestOutcome::Ok).count();
         let answered = || requests_at(at).filter(|r| r.outcome.is_answered());
         if n > 0 {
             points[0].push((x, 100.0 * (1.0 - ok as f64 / n as f64)));
@@ -61,8 +61,16 @@ fn replicas(run: &Replay) -> f64 {
 /// Loki Fig. 5 and 6: three phases of scaling, replanning every 10 s.
 pub fn phases(lab: &Lab) -> Result<Report, Failure> {
     let problem = loading_traffic_problem(lab)?;
-    let mut table =
-        Table::new(&["load", "planner", "missed", "accuracy", "replicas", "headroom", "dropping", "published code missed"]);
+    let mut table = TextTable::new(&[
+        "load",
+        "planner",
+        "missed",
+        "accuracy",
+        "replicas",
+        "headroom",
+        "dropping",
+        "published code missed",
+    ]);
     let mut plots = Vec::new();
     let (mut missed, mut accuracy) = (Vec::new(), Vec::new());
     let planned = [TWO_STEP, HARDWARE_ONLY, AGNOSTIC].map(|i| PlansByDemand::new(lab, &problem, CONTENDERS[i]));
@@ -113,7 +121,7 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
 }
 
 /// One plot for each of the series of [`over_time`].
-fn plots_of(shape: &Shape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = Plot> {
+fn plots_of(shape: &LoadShape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = Plot> {
     TITLES.into_iter().zip(lines).map(|(of, series)| Plot {
         title: format!("{}: {}", shape.name, of.title),
         x: "time (s)".into(),
@@ -140,7 +148,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 shown(times(1)),
                 shown(times(2))
             ),
-            verdict: Verdict::of(least == missed.len()),
+            verdict: ClaimVerdict::of(least == missed.len()),
             why: "Between two plans, only headroom and early dropping meet a rise of the load. Pipeline-agnostic \
                   planning fills the cluster with fast variants at every load. So it has spare capacity when the load \
                   rises, and pays for it in accuracy."
@@ -152,7 +160,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 "mean accuracies of two-step and pipeline-agnostic planning: {}",
                 accuracy.iter().map(|a| format!("{:.3} and {:.3}", a[0], a[2])).collect::<Vec<_>>().join(", ")
             ),
-            verdict: Verdict::of(accuracy.iter().all(|a| a[0] > a[2])),
+            verdict: ClaimVerdict::of(accuracy.iter().all(|a| a[0] > a[2])),
             why: String::new(),
         },
         Claim {
@@ -161,7 +169,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 "{factor:.2} times with replanning: peaks of {:.0} and {:.0} queries/s",
                 capacity[0], capacity[1]
             ),
-            verdict: Verdict::of(factor >= 2.5),
+            verdict: ClaimVerdict::of(factor >= 2.5),
             why: "The factor is that of the fastest variants over the most accurate ones, less what each change of plan \
                   costs."
                 .into(),
@@ -169,7 +177,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
         Claim {
             claimed: "The published code of that system lost 53.5 % on the Twitter day and 58.7 % on the stairs".into(),
             seen: format!("ours loses {} at worst", percent(worst)),
-            verdict: Verdict::of(worst < 0.5),
+            verdict: ClaimVerdict::of(worst < 0.5),
             why: "That code orders the groups below the root from the least accurate on, reroutes to backups when they \
                   have no time left, and gives each stage its own deadline. Ours follows the paper's text. Ours also \
                   plans for more than the measured load, which a rise within 10 s needs."
@@ -180,9 +188,9 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
 
 /// The largest peak of the ramp's shape with at most 1 % missed, by contender: a table, and the peaks in queries per
 /// second.
-fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Table, [f64; 3]), Failure> {
+fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(TextTable, [f64; 3]), Failure> {
     const STEP: f64 = 1.25;
-    let mut table = Table::new(&["planner", "peak qps", "missed", "accuracy"]);
+    let mut table = TextTable::new(&["planner", "peak qps", "missed", "accuracy"]);
     let mut capacity = [0.0; 3];
     let shape = day_ramp(lab.full_or_quick(300, 24));
     let top = shape.iter().copied().fold(0.0, f64::max);

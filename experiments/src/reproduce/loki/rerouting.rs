@@ -3,15 +3,15 @@
 use crate::reproduce::lab::{
     BuiltIn, Lab, bursts_between, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline,
 };
-use crate::reproduce::report::{Claim, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, TitledTable};
 use anyhow::anyhow;
 use apportion_domain::{
     Assignment, Dropping, GroupName, PipelinePlan, Plan, Problem, Profile, ProfileRow, ServingPolicy, Share,
 };
-use apportion_estimator::{ArrivalProcess, Late, Scenario};
+use apportion_estimator::{ArrivalProcess, LateQueries, Scenario};
 use apportion_serving::most_accurate_first;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// Two tasks. The second has two variants; the large one takes 80 ms for four queries.
 const PROBLEM: &str = "
@@ -82,7 +82,7 @@ struct CaseRun {
     /// The missed shares, in the order of [`POLICIES`].
     missed: [f64; 4],
     /// The fates of late queries under the last policy.
-    late: Late,
+    late: LateQueries,
 }
 
 impl Case {
@@ -147,7 +147,7 @@ impl Case {
         let (calm, burst) = (self.load.calm * capacity_qps, self.load.burst * capacity_qps);
         let workload =
             load(&bursts_between(lab.full_or_quick(200, 20), calm, burst), ArrivalProcess::Poisson, lab.held_out_seed());
-        let (mut missed, mut late) = ([0.0; 4], Late::default());
+        let (mut missed, mut late) = ([0.0; 4], LateQueries::default());
         for (missed, policy) in missed.iter_mut().zip(POLICIES) {
             let run = replay_with_scenario(&problem, &plan, &workload, policy, Scenario::default())?;
             (*missed, late) = (drop_rate(&run.simulation.total), run.late);
@@ -167,7 +167,7 @@ pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failur
     lab.show_step("loki-dropping: plans by hand");
     let runs = in_parallel(&cases, |case| case.run(lab))?;
     let header = ["first", "small", "load", "none", "last-task", "per-task", "rerouting", "behind", "beyond", "rerouted"];
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     for (case, CaseRun { missed, late }) in cases.iter().zip(&runs) {
         let name =
             [number(case.first_ms()), number(case.small * LARGE_MS), format!("{} / {}", case.load.calm, case.load.burst)];
@@ -210,7 +210,7 @@ fn claim(cases: &[Case], runs: &[CaseRun]) -> Claim {
                        dropping's): {}",
             lines.join("; ")
         ),
-        verdict: Verdict::of(is_reached),
+        verdict: ClaimVerdict::of(is_reached),
         why: "The delay of a query must be less than the time that the faster batch saves. So the first task's batches \
               must be short beside the second's, and the small variant's too. No planner made such a plan here: it \
               would leave the small variant idle."

@@ -4,10 +4,10 @@ use super::case::{first_names, make_case, ratio, run_policies, seeds, traces};
 use crate::reproduce::lab::{
     Interval, Lab, drop_rate, geometric_mean, in_parallel, interval, invalid_rate, mean, with_interval,
 };
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 
 const ABLATIONS: [Dropping; 11] = [
     Dropping::PardBack,
@@ -64,7 +64,7 @@ fn run_ablations(lab: &Lab, policies: &[Dropping]) -> Result<Vec<AblationRuns>, 
 pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
     let policies: Vec<Dropping> = std::iter::once(Dropping::Pard).chain(ABLATIONS).collect();
     let all = run_ablations(lab, &policies)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "policy",
         "drop rate",
         "more than pard (95 %)",
@@ -127,7 +127,7 @@ fn claim(better: &[String], open: &[String]) -> Claim {
             ),
             false => format!("these drop less on the mean: {}", first_names(better)),
         },
-        verdict: Verdict::of(better.is_empty()),
+        verdict: ClaimVerdict::of(better.is_empty()),
         why: match better.is_empty() {
             true => String::new(),
             false => "The parts that decide the order of the queue are worth the least here. A delayed change of order \

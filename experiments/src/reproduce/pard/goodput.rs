@@ -5,10 +5,10 @@ use super::case::{
     traces,
 };
 use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, invalid_rate, with_interval};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Estimate};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 
 /// The means of one policy over all draws of one case, against the paper's policy.
 struct PolicyMeans {
@@ -34,7 +34,7 @@ fn means_of_policy(draws: &[Vec<PolicyResult>], policy: usize) -> PolicyMeans {
 /// PARD Fig. 8 and 10: goodput, drop rate and invalid rate.
 pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
     let mut table =
-        Table::new(&["pipeline", "trace", "policy", "goodput qps", "pard's over it", "drop rate", "invalid rate"]);
+        TextTable::new(&["pipeline", "trace", "policy", "goodput qps", "pard's over it", "drop rate", "invalid rate"]);
     let mut duels = Vec::new();
     let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
     let mut places = Vec::new();
@@ -131,7 +131,7 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
         [] => format!("{what} in all {} comparisons", duels.len()),
         _ => format!("not {what} in {} of {}: {}", behind.len(), duels.len(), first_names(&names_of_duels(behind))),
     };
-    let open_or = |holds: bool| if required.is_empty() { Verdict::Open } else { Verdict::of(holds) };
+    let open_or = |holds: bool| if required.is_empty() { ClaimVerdict::Open } else { ClaimVerdict::of(holds) };
     vec![
         Claim {
             claimed: "Goodput 16 % to 176 % above nexus and clipper++ (abstract)".into(),

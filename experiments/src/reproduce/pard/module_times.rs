@@ -3,7 +3,7 @@
 use crate::reproduce::lab::{mean_ms, variance};
 use apportion_estimator::ModulePeriod;
 use apportion_serving::Priority;
-use apportion_serving::monitor::Entry;
+use apportion_serving::monitor::BatchEntry;
 
 /// The reports of the modules of one pipeline.
 pub struct ModuleTimes {
@@ -13,7 +13,7 @@ pub struct ModuleTimes {
 }
 
 /// Standard deviations over queries in ms, summed over the modules as if modules were independent.
-pub struct Spread {
+pub struct TimeSpread {
     /// Of the time in queues.
     pub queueing: f64,
     /// Of the time in batches that have not started.
@@ -86,20 +86,20 @@ impl ModuleTimes {
     }
 
     /// The spread of each part of the queries' time, over the chosen seconds.
-    pub fn spread(&self, is_chosen: impl Fn(usize) -> bool) -> Spread {
+    pub fn spread(&self, is_chosen: impl Fn(usize) -> bool) -> TimeSpread {
         let mut sums = [0.0; 3];
         for module in 0..self.modules {
             sums.iter_mut().zip(self.samples(module, &is_chosen)).for_each(|(sum, values)| *sum += variance(&values));
         }
         let [queueing, wait, execution] = sums.map(f64::sqrt);
-        Spread { queueing, wait, execution }
+        TimeSpread { queueing, wait, execution }
     }
 
     /// Arrivals at a module in the chosen seconds, in order.
     pub fn arrivals(&self, module: usize, is_chosen: impl Fn(usize) -> bool) -> Vec<ModuleArrival> {
         let chosen = (0..self.seconds()).filter(|s| is_chosen(*s));
         let entries = chosen.flat_map(|s| &self.at(s, module).queries.entries);
-        let arrival = |e: &Entry| ModuleArrival {
+        let arrival = |e: &BatchEntry| ModuleArrival {
             at_ms: e.at.as_millis() - e.queued.as_millis(),
             left_ms: (e.left + e.queued).as_millis(),
         };
@@ -174,16 +174,17 @@ pub fn inversions(arrivals: &[ModuleArrival]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
-    use apportion_serving::monitor::Kept;
+    use apportion_domain::{Moment, PipelineIndex, TaskIndex, TimeSpan};
+    use apportion_serving::monitor::QueryRecords;
 
     fn period(second: u64, module: usize, queued_ms: &[f64], priority: Priority) -> ModulePeriod {
         let at = Moment::from_millis(1000.0 * second as f64);
-        let entry = |&ms: &f64| Entry { at, queued: Span::from_millis(ms), left: Span::from_millis(100.0 - ms) };
-        let queries = Kept {
+        let entry =
+            |&ms: &f64| BatchEntry { at, queued: TimeSpan::from_millis(ms), left: TimeSpan::from_millis(100.0 - ms) };
+        let queries = QueryRecords {
             entries: queued_ms.iter().map(entry).collect(),
-            waits: vec![Span::from_millis(4.0); queued_ms.len()],
-            executions: vec![Span::from_millis(10.0 * (module + 1) as f64); queued_ms.len()],
+            waits: vec![TimeSpan::from_millis(4.0); queued_ms.len()],
+            executions: vec![TimeSpan::from_millis(10.0 * (module + 1) as f64); queued_ms.len()],
         };
         let arrived = queued_ms.len() as u64;
         ModulePeriod { at, pipeline: PipelineIndex(0), task: TaskIndex(module), arrived, queries, priority }

@@ -1,14 +1,14 @@
 //! How do budgets, waits, queues and orders change over time under PARD (section 5.3, Fig. 12 and 13)?
 
-use super::case::{BurstyTrace, Case, DRAIN_SECONDS, capacities_qps, make_case, traces};
-use super::module_times::{ModuleTimes, NEAR, Spread, aggregates, inversions};
+use super::case::{BurstyTrace, DRAIN_SECONDS, OverloadCase, capacities_qps, make_case, traces};
+use super::module_times::{ModuleTimes, NEAR, TimeSpread, aggregates, inversions};
 use crate::reproduce::lab;
 use crate::reproduce::lab::{Lab, Seconds, drop_rate, geometric_mean, in_parallel, mean, quantile};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_estimator::Scenario;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, optional, percent};
+use apportion_support::output::{TextTable, number, optional, percent};
 
 /// The policies that differ in the order of the queue alone, the paper's first.
 const ORDERS: [Dropping; 5] =
@@ -32,7 +32,7 @@ struct PolicyRun {
     overloaded: Vec<bool>,
 }
 
-fn run_policy(lab: &Lab, made: &Case, policy: Dropping) -> Result<PolicyRun, Failure> {
+fn run_policy(lab: &Lab, made: &OverloadCase, policy: Dropping) -> Result<PolicyRun, Failure> {
     let scenario = Scenario { modules: true, ..Scenario::default() };
     let workload = made.workload(lab.held_out_seed());
     let run = lab::replay_with_scenario(&made.problem, &made.plan, &workload, policy, scenario)?;
@@ -65,7 +65,7 @@ impl PolicyRun {
 /// All policies on one load.
 struct OrderRuns {
     trace: String,
-    case: Case,
+    case: OverloadCase,
     runs: Vec<PolicyRun>,
 }
 
@@ -141,7 +141,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 
 /// Fig. 12(a): the part of the SLO that each module takes, by second.
 fn budgets(shown: &[&OrderRuns]) -> Panel {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "load",
         "module",
         "mean ms",
@@ -204,7 +204,7 @@ fn budgets_claim(seconds: &SecondsAbove) -> Claim {
             "in {all} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all \
              together stay within it"
         ),
-        verdict: Verdict::of(*movable > 0),
+        verdict: ClaimVerdict::of(*movable > 0),
         why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either."
             .into(),
     }
@@ -232,13 +232,18 @@ fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> SecondsAbove {
 
 /// Fig. 12(b): the uncertain part of the later time.
 fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
-    let mut table =
-        Table::new(&["load", "seconds", "sum of queueing, sd ms", "sum of batch waits, sd ms", "sum of executions, sd ms"]);
+    let mut table = TextTable::new(&[
+        "load",
+        "seconds",
+        "sum of queueing, sd ms",
+        "sum of batch waits, sd ms",
+        "sum of executions, sd ms",
+    ]);
     let (mut most, mut over) = ([0; 2], Vec::new());
     for load in loads {
         let run = load.of(Dropping::Pard);
         for (i, name) in ["all", "not overloaded"].into_iter().enumerate() {
-            let Spread { queueing, wait, execution } = run.times.spread(|s| i == 0 || !run.is_overloaded(s));
+            let TimeSpread { queueing, wait, execution } = run.times.spread(|s| i == 0 || !run.is_overloaded(s));
             most[i] += usize::from(wait > queueing && wait > execution);
             if i == 0 {
                 over.push((wait / queueing.max(execution)).powi(2));
@@ -272,7 +277,7 @@ fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
                 optional(geometric_mean(&over)),
                 most[1]
             ),
-            verdict: Verdict::of(most[0] == loads.len() && over.iter().all(|factor| *factor >= FAR_GREATER)),
+            verdict: ClaimVerdict::of(most[0] == loads.len() && over.iter().all(|factor| *factor >= FAR_GREATER)),
             why: "A batch here holds the queries that entered it, and its time is that of its size. With less load \
                   batches get smaller, so execution times differ as much as batch waits. The paper's batch sizes are \
                   set beforehand."
@@ -293,7 +298,7 @@ fn distribution(name: String, values: &[f64]) -> Series {
 
 /// Fig. 12(c): the growth of queues under other orders.
 fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
-    let mut table = Table::new(&["load", "order", "queueing under overload ms", "otherwise ms", "missed"]);
+    let mut table = TextTable::new(&["load", "order", "queueing under overload ms", "otherwise ms", "missed"]);
     let mut longer = [0; 2];
     let mut judged = 0;
     for load in loads.iter().filter(|l| l.of(Dropping::Pard).overloaded.contains(&true)) {
@@ -329,7 +334,7 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
                       than under the full policy (section 5.3, Fig. 12(c))"
                 .into(),
             seen: format!("pard-fcfs queues longer on {} of {judged} loads, pard-lbf on {}", longer[0], longer[1]),
-            verdict: Verdict::of(longer.iter().all(|n| *n == judged)),
+            verdict: ClaimVerdict::of(longer.iter().all(|n| *n == judged)),
             why: "Queueing is measured on queries that enter a batch. Queries that are given up while others pass them \
                   are not in it. Where all queries queue at the first module, pard-fcfs and pard-lbf are the same: the \
                   oldest query has the least time left."
@@ -346,7 +351,7 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
 fn remaining(shown: &[&OrderRuns]) -> Panel {
     const POINTS: usize = 40;
     let mut table =
-        Table::new(&["load", "module", "mean ms", "5 % below ms", "95 % below ms", "a later arrival has less left"]);
+        TextTable::new(&["load", "module", "mean ms", "5 % below ms", "95 % below ms", "a later arrival has less left"]);
     let (mut plots, mut inverted) = (Vec::new(), Vec::new());
     for load in shown {
         let run = load.of(Dropping::Pard);
@@ -385,7 +390,7 @@ fn remaining(shown: &[&OrderRuns]) -> Panel {
                  nothing)",
                 shown.join(", ")
             ),
-            verdict: Verdict::of(inverted.iter().all(|s| (0.25..=0.75).contains(s))),
+            verdict: ClaimVerdict::of(inverted.iter().all(|s| (0.25..=0.75).contains(s))),
             why: "Queries of one batch arrive at the next module at one moment; such pairs are not counted.".into(),
         }],
         tables: vec![TitledTable {
@@ -398,7 +403,7 @@ fn remaining(shown: &[&OrderRuns]) -> Panel {
 /// Fig. 13: the number of changes of order with and without delayed transition.
 fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     const COMPARED: [Dropping; 2] = [Dropping::Pard, Dropping::PardInstant];
-    let mut table = Table::new(&["load", "policy", "changes of order", "of module seconds: most left first", "missed"]);
+    let mut table = TextTable::new(&["load", "policy", "changes of order", "of module seconds: most left first", "missed"]);
     let (mut more, mut worse) = (0, 0);
     for load in loads {
         let [own, instant] = COMPARED.map(|p| load.of(p));
@@ -429,7 +434,7 @@ fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
                       dropped (section 5.3, Fig. 13)"
                 .into(),
             seen: format!("changes more often on {more} of {} loads, drops more on {worse}", loads.len()),
-            verdict: Verdict::of(more == loads.len() && worse == loads.len()),
+            verdict: ClaimVerdict::of(more == loads.len() && worse == loads.len()),
             why: "The band of section 4.3 is as wide as the load varies about its mean. So it delays the change to the \
                   order that a burst needs, and it prevents a change that noise causes. pard-ablations has the \
                   difference with its interval."

@@ -1,11 +1,11 @@
 //! Where along the pipeline are requests dropped (PARD sections 3.2 and 5.3, Fig. 2(c) and 11(b))?
 
-use super::case::{Case, make_case, traces};
+use super::case::{OverloadCase, make_case, traces};
 use crate::reproduce::lab::{Lab, Records, in_parallel, invalid_rate, mean, replay};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, percent};
+use apportion_support::output::{TextTable, percent};
 
 const POLICIES: [Dropping; 8] = [
     Dropping::Pard,
@@ -52,11 +52,11 @@ struct Losses {
 }
 
 /// Runs one policy on one load. `None` without losses.
-fn losses_by_module(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<Losses>, Failure> {
+fn losses_by_module(lab: &Lab, made: &OverloadCase, policy: Dropping) -> Result<Option<Losses>, Failure> {
     let run = replay(&made.problem, &made.plan, &made.workload(lab.held_out_seed()), policy, Records::Keep)?;
     let modules = made.problem.pipelines[0].tasks.len();
     let mut counts = vec![0_u64; modules + 1];
-    for record in run.requests.iter().filter(|r| r.outcome != apportion_estimator::Outcome::Ok) {
+    for record in run.requests.iter().filter(|r| r.outcome != apportion_estimator::RequestOutcome::Ok) {
         counts[record.drop_task.map_or(modules, |t| t.get())] += 1;
     }
     let all: u64 = counts.iter().sum();
@@ -81,7 +81,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     names.push("late".into());
     let header: Vec<&str> =
         std::iter::once("policy").chain(names.iter().map(String::as_str)).chain(["invalid rate"]).collect();
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     for (policy, lost) in POLICIES.iter().zip(&all) {
         let shares = (0..names.len()).map(|place| percent(lost.at(place)));
         table.row(std::iter::once(policy.name().to_owned()).chain(shares).chain([percent(mean(&lost.invalid))]).collect());
@@ -115,7 +115,7 @@ fn concentration_claim(claimed: &str, share: f64) -> Claim {
     Claim {
         claimed: claimed.into(),
         seen: format!("{} of them", percent(share)),
-        verdict: Verdict::of(share >= MOST),
+        verdict: ClaimVerdict::of(share >= MOST),
         why: String::new(),
     }
 }
@@ -132,7 +132,7 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
         Claim {
             claimed: "Most of what nexus drops is dropped in the latter half (sections 3.2 and 5.2)".into(),
             seen: format!("{} from the middle module on, late ones included", percent(later(Dropping::Nexus))),
-            verdict: Verdict::of(later(Dropping::Nexus) >= MOST),
+            verdict: ClaimVerdict::of(later(Dropping::Nexus) >= MOST),
             why: String::new(),
         },
         Claim {
@@ -142,7 +142,7 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                 percent(later(Dropping::ClipperPlusPlus)),
                 percent(early(Dropping::ClipperPlusPlus))
             ),
-            verdict: Verdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
+            verdict: ClaimVerdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
             why: "The second module is fast, so it has a small part of the SLO. The queries of one batch of the first \
                   module arrive there at once. They wait for each other and overrun that part. The remaining queries \
                   have time enough for the other modules."
@@ -162,7 +162,7 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                 percent(invalid(Dropping::PardSf)),
                 percent(invalid(Dropping::PardOc))
             ),
-            verdict: Verdict::of(
+            verdict: ClaimVerdict::of(
                 last(Dropping::PardBack) >= last(Dropping::PardSf)
                     && last(Dropping::PardSf) > last(Dropping::PardOc)
                     && invalid(Dropping::PardBack) >= invalid(Dropping::PardSf).max(invalid(Dropping::PardOc)),

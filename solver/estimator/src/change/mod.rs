@@ -22,21 +22,21 @@ mod time_series;
 use crate::compile::CompiledPlan;
 use crate::error::SimulateError;
 use crate::result::Window;
-use crate::scenario::{Event, Scenario};
+use crate::scenario::{Scenario, ScenarioEvent};
 use crate::state::{RunState, SlowReplica};
-use apportion_domain::{GroupName, Moment, Problem, Span};
+use apportion_domain::{GroupName, Moment, Problem, TimeSpan};
 use controllers::Controllers;
 pub use deployment::PolicySource;
 use deployment::{ChangeCounts, Deployment};
 use lifecycle::Lifecycle;
 use plan::PlanSwitch;
-use replicas::{Replica, Replicas};
+use replicas::{ReplicaLocation, Replicas};
 use schedule::{ChangeEvent, Schedule};
 use stewards::Stewardship;
 use time_series::TimeSeries;
 
 /// A run whose replicas change gives up the requests in flight when nothing else has happened for this long.
-const STALL_MAX: Span = Span::from_nanos(3_600_000_000_000);
+const STALL_MAX: TimeSpan = TimeSpan::from_nanos(3_600_000_000_000);
 
 /// The changes of one run.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl<'a> Changes<'a> {
         refuse_unknown_groups(&replicas, &events)?;
         let controllers = std::mem::take(&mut scenario.controllers);
         let controllers = Controllers::new(controllers, plans.len(), replicas.groups.len());
-        let series = TimeSeries::new(Span::from_nanos(scenario.window.as_nanos().max(1)));
+        let series = TimeSeries::new(TimeSpan::from_nanos(scenario.window.as_nanos().max(1)));
         let mut schedule = Schedule::default();
         events.into_iter().for_each(|(at, event)| schedule.push(at, ChangeEvent::Event(event)));
         for at in 0..controllers.count() {
@@ -146,32 +146,32 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    fn apply_event(&mut self, run: &mut RunState, event: &Event) -> Result<(), SimulateError> {
+    fn apply_event(&mut self, run: &mut RunState, event: &ScenarioEvent) -> Result<(), SimulateError> {
         let deployment = &mut self.deployment;
-        if let Event::Plan { plan } = event {
+        if let ScenarioEvent::Plan { plan } = event {
             return PlanSwitch { run, deployment }.switch_to(plan);
         }
         let found = event.group().and_then(|(pipeline, group)| deployment.replicas.find(pipeline, group));
         let Some(at) = found else { return Ok(()) };
         let group = &mut deployment.replicas.groups[at];
-        let nth_ready = |number: u32| -> Option<Replica> {
+        let nth_ready = |number: u32| -> Option<ReplicaLocation> {
             group.ready.get(number.checked_rem(group.ready.len() as u32)? as usize).copied()
         };
         match *event {
-            Event::Plan { .. } => {}
+            ScenarioEvent::Plan { .. } => {}
             // A command that was given before the plan changed may name a group that the plan does not have.
-            Event::Replicas { .. } if !group.is_planned => {}
-            Event::Replicas { replicas, .. } => {
+            ScenarioEvent::Replicas { .. } if !group.is_planned => {}
+            ScenarioEvent::Replicas { replicas, .. } => {
                 deployment.counts.replicas += u64::from(group.wanted != replicas.max(1));
                 group.wanted = replicas.max(1);
             }
-            Event::Slow { replica, factor, until, .. } => {
+            ScenarioEvent::Slow { replica, factor, until, .. } => {
                 if let Some(replica) = nth_ready(replica) {
                     let (station, servers) = (replica.station, group.servers(replica));
                     run.slow.add(run.now, SlowReplica { station, servers, factor, until });
                 }
             }
-            Event::Fail { replica, .. } => {
+            ScenarioEvent::Fail { replica, .. } => {
                 if let Some(replica) = nth_ready(replica) {
                     Lifecycle { run, deployment }.fail(at, replica);
                 }
@@ -202,9 +202,9 @@ pub struct ChangeResult {
 }
 
 /// Refuses events about groups that no plan of the scenario assigns.
-fn refuse_unknown_groups(replicas: &Replicas, events: &[(Moment, Event)]) -> Result<(), SimulateError> {
+fn refuse_unknown_groups(replicas: &Replicas, events: &[(Moment, ScenarioEvent)]) -> Result<(), SimulateError> {
     let is_planned = |pipeline: &str, group: &GroupName| {
-        let plans = events.iter().filter_map(|(_, e)| if let Event::Plan { plan } = e { Some(plan) } else { None });
+        let plans = events.iter().filter_map(|(_, e)| if let ScenarioEvent::Plan { plan } = e { Some(plan) } else { None });
         let mut parts = plans.filter_map(|plan| plan.pipeline(pipeline));
         parts.any(|part| part.assignments.iter().any(|a| a.group == *group))
     };

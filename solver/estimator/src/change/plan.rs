@@ -2,7 +2,7 @@
 
 use super::deployment::{Deployment, PolicySource};
 use super::policies::change_policies;
-use super::replicas::{DeadReplica, GroupReplicas, Replica};
+use super::replicas::{DeadReplica, GroupReplicas, ReplicaLocation};
 use super::stations::NewStations;
 use super::stewards::Stewardship;
 use crate::compile::PipelineCompiler;
@@ -10,7 +10,7 @@ use crate::compile::size::check_plan;
 use crate::error::SimulateError;
 use crate::state::RunState;
 use crate::state::serving::StationInfo;
-use apportion_domain::{Assignment, Plan, Span, TaskIndex};
+use apportion_domain::{Assignment, Plan, TaskIndex, TimeSpan};
 
 /// Replicas that a group keeps beyond its plan.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,7 @@ impl<'a> PlanSwitch<'_, 'a> {
             }
             let is_central = group.is_central;
             let replica = if is_central {
-                Replica { station: group.stations[0], server: 0 }
+                ReplicaLocation { station: group.stations[0], server: 0 }
             } else {
                 NewStations { run: self.run, deployment: self.deployment }.add_station(at)
             };
@@ -143,7 +143,7 @@ impl<'a> PlanSwitch<'_, 'a> {
         let is_same = replicas.prototype.batcher() == batcher;
         let Some(service) = compiler.service(a).filter(|_| !is_same) else { return };
         replicas.batch = a.batch;
-        replicas.execution = service.last().copied().unwrap_or(Span::ZERO);
+        replicas.execution = service.last().copied().unwrap_or(TimeSpan::ZERO);
         let compiled = &mut self.run.groups[replicas.group as usize];
         compiled.budget = compiler.budget(replicas.execution);
         compiled.service.clone_from(&service);

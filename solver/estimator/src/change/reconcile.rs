@@ -2,7 +2,7 @@
 
 use super::replicas::{Departure, GroupReplicas, Replicas};
 use apportion_domain::Moment;
-use apportion_serving::staffing::{Want, share_out};
+use apportion_serving::staffing::{GroupDemand, share_out};
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,13 @@ impl Replicas {
         for group in self.groups.iter_mut().filter(|c| c.wanted > 0 && c.counted() == 0) {
             start(group);
         }
-        let want =
-            |c: &GroupReplicas| Want { has: c.counted() as u32, wanted: c.wanted, pool: c.hardware, eighths: c.eighths };
-        let wants: Vec<Want> = self.groups.iter().map(want).collect();
+        let want = |c: &GroupReplicas| GroupDemand {
+            has: c.counted() as u32,
+            wanted: c.wanted,
+            pool: c.hardware,
+            eighths: c.eighths,
+        };
+        let wants: Vec<GroupDemand> = self.groups.iter().map(want).collect();
         let mut is_short = vec![false; self.devices.len()];
         for (group, count) in self.groups.iter_mut().zip(share_out(&wants, free)) {
             while group.counted() < count as usize {

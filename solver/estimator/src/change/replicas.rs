@@ -2,14 +2,14 @@
 
 use crate::compile::CompiledPlan;
 use crate::state::group::CompiledGroup;
-use crate::state::query::Query;
+use crate::state::query::SimulatedQuery;
 use crate::state::serving::StartRank;
-use apportion_domain::{GroupName, Moment, Problem, Span};
+use apportion_domain::{GroupName, Moment, Problem, TimeSpan};
 use apportion_serving::{Station, Waiting};
 
 /// Where a replica serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replica {
+pub struct ReplicaLocation {
     /// The station.
     pub station: u32,
     /// The server there; where a replica has several, the first.
@@ -20,7 +20,7 @@ pub struct Replica {
 #[derive(Clone, Copy, Debug)]
 pub struct LeavingReplica {
     /// Where.
-    pub replica: Replica,
+    pub replica: ReplicaLocation,
     /// No query that was sent to it can arrive after this moment.
     pub quiet: Moment,
     /// How it leaves.
@@ -42,20 +42,20 @@ pub enum Departure {
 #[derive(Clone, Debug)]
 pub struct DeadReplica {
     /// Where.
-    pub replica: Replica,
+    pub replica: ReplicaLocation,
     /// Whether its senders know.
     pub is_known: bool,
     /// When the last query that was sent to it has arrived, once none is sent any more.
     pub quiet: Option<Moment>,
     /// The queries that it ran or was about to run.
-    pub lost: Vec<Waiting<Query>>,
+    pub lost: Vec<Waiting<SimulatedQuery>>,
     /// Whether it was closed and did not die: none of its queries is lost.
     pub is_closed: bool,
 }
 
 impl DeadReplica {
     /// A closed replica. It only holds the queries that arrive until another replica serves.
-    pub const fn closed(replica: Replica) -> Self {
+    pub const fn closed(replica: ReplicaLocation) -> Self {
         Self { replica, is_known: true, quiet: None, lost: Vec::new(), is_closed: true }
     }
 }
@@ -82,19 +82,19 @@ pub struct GroupReplicas {
     /// Price of one replica per hour.
     pub price: f64,
     /// How long a replica takes to load.
-    pub load: Span,
+    pub load: TimeSpan,
     /// Its batch in the last plan that had it.
     pub batch: u32,
     /// Servers of each replica: more than one in a `continuous` task.
     pub slots: u32,
     /// Time of such a batch.
-    pub execution: Span,
+    pub execution: TimeSpan,
     /// Whether the plan in force has it.
     pub is_planned: bool,
     /// Whether its replicas share one queue.
     pub is_central: bool,
     /// An empty station with one replica.
-    pub prototype: Station<Query>,
+    pub prototype: Station<SimulatedQuery>,
     /// All stations that it ever had.
     pub stations: Vec<u32>,
     /// Servers that are numbered for its central station.
@@ -102,7 +102,7 @@ pub struct GroupReplicas {
     /// How many replicas it should have.
     pub wanted: u32,
     /// Replicas that serve.
-    pub ready: Vec<Replica>,
+    pub ready: Vec<ReplicaLocation>,
     /// For each replica that loads, when it is ready.
     pub loading: Vec<Moment>,
     /// Replicas that finish their queries.
@@ -115,7 +115,7 @@ pub struct GroupReplicas {
 
 impl GroupReplicas {
     /// The servers of one of its replicas.
-    pub fn servers(&self, replica: Replica) -> std::ops::Range<u32> {
+    pub fn servers(&self, replica: ReplicaLocation) -> std::ops::Range<u32> {
         replica.server..replica.server + self.slots
     }
 
@@ -194,8 +194,8 @@ impl Replicas {
                 .collect();
             let station = |s: u32| &compiled.serving.stations[s as usize];
             let servers = |s: u32| (0..station(s).servers() as u32).step_by(group.slots as usize);
-            let of_station = |&s: &u32| servers(s).map(move |server| Replica { station: s, server });
-            let ready: Vec<Replica> = stations.iter().flat_map(of_station).collect();
+            let of_station = |&s: &u32| servers(s).map(move |server| ReplicaLocation { station: s, server });
+            let ready: Vec<ReplicaLocation> = stations.iter().flat_map(of_station).collect();
             let is_central =
                 compiled.compilers[group.pipeline as usize].as_ref().is_some_and(|compiler| compiler.is_central());
             let mut replicas = all.without_replicas(problem, group, at as u32, station(stations[0]).clone());
@@ -215,7 +215,7 @@ impl Replicas {
         problem: &Problem,
         group: &CompiledGroup,
         group_at: u32,
-        prototype: Station<Query>,
+        prototype: Station<SimulatedQuery>,
     ) -> GroupReplicas {
         let hardware = problem.hardware_at(group.hardware);
         GroupReplicas {
@@ -235,7 +235,7 @@ impl Replicas {
             load: group.load,
             batch: group.batch,
             slots: group.slots,
-            execution: group.service.last().copied().unwrap_or(Span::ZERO),
+            execution: group.service.last().copied().unwrap_or(TimeSpan::ZERO),
             is_planned: true,
             is_central: false,
             prototype,

@@ -7,12 +7,12 @@ use crate::state::RunState;
 use apportion_domain::{GroupName, TaskIndex};
 use apportion_serving::Router;
 use apportion_serving::modules::Staffing;
-use apportion_serving::router::{Part, Serving};
+use apportion_serving::router::{GroupUse, Serving};
 
 /// The use that a plan makes of the groups of one task, for one sender.
 pub struct SenderPlan {
     /// By group.
-    pub parts: Vec<Part>,
+    pub parts: Vec<GroupUse>,
     /// Where queries go that are behind.
     pub backup: Backup,
 }

@@ -1,7 +1,7 @@
 //! What will change during the run, and when?
 
-use super::replicas::Replica;
-use crate::scenario::{BinCount, Event, Observation};
+use super::replicas::ReplicaLocation;
+use crate::scenario::{BinCount, Observation, ScenarioEvent};
 use apportion_domain::Moment;
 use apportion_serving::{Monitor, Steering};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub enum ChangeEvent {
     /// An event of the scenario, or a command that has arrived.
-    Event(Event),
+    Event(ScenarioEvent),
     /// A controller's period ends.
     ControllerPeriod(usize),
     /// A report reaches its controller.
@@ -20,7 +20,7 @@ pub enum ChangeEvent {
         /// Its group.
         group: usize,
         /// The replica.
-        replica: Replica,
+        replica: ReplicaLocation,
     },
     /// The stewards' period ends.
     StewardPeriod,

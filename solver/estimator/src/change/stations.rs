@@ -1,8 +1,8 @@
 //! New stations and servers, for replicas that begin to serve.
 
 use super::deployment::Deployment;
-use super::replicas::Replica;
-use crate::state::query::Query;
+use super::replicas::ReplicaLocation;
+use crate::state::query::SimulatedQuery;
 use crate::state::serving::{StartRank, StationInfo};
 use crate::state::{RunState, ServerId};
 use apportion_serving::Station;
@@ -17,7 +17,7 @@ pub struct NewStations<'s, 'a> {
 
 impl NewStations<'_, '_> {
     /// Adds the servers of one replica, one for each of its slots, at a group's central queue.
-    pub fn add_server(&mut self, group: usize) -> Replica {
+    pub fn add_server(&mut self, group: usize) -> ReplicaLocation {
         let group = &mut self.deployment.replicas.groups[group];
         let station = group.stations[0];
         let run = &mut *self.run;
@@ -36,14 +36,14 @@ impl NewStations<'_, '_> {
         for server in first..first + slots {
             run.serving.add_server(run.now, station, server);
         }
-        Replica { station, server: first }
+        ReplicaLocation { station, server: first }
     }
 
     /// Adds a station to a group whose replicas have queues of their own. A station without a replica is used again.
-    pub fn add_station(&mut self, group: usize) -> Replica {
+    pub fn add_station(&mut self, group: usize) -> ReplicaLocation {
         let of_group = &mut self.deployment.replicas.groups[group];
         if let Some(station) = of_group.free.pop() {
-            return Replica { station, server: 0 };
+            return ReplicaLocation { station, server: 0 };
         }
         let station = self.run.serving.stations.len() as u32;
         let router = self.run.serving.routers.len() as u32;
@@ -66,11 +66,11 @@ impl NewStations<'_, '_> {
         let info = StationInfo { group: of_group.group, pipeline, task_in_pipeline, router, server };
         let prototype = of_group.prototype.clone();
         self.put_station(group, prototype, info);
-        Replica { station, server: 0 }
+        ReplicaLocation { station, server: 0 }
     }
 
     /// Puts the newest station of a group where it belongs in the order in which stations start.
-    pub fn put_station(&mut self, group: usize, machine: Station<Query>, info: StationInfo) {
+    pub fn put_station(&mut self, group: usize, machine: Station<SimulatedQuery>, info: StationInfo) {
         let station = self.run.serving.stations.len() as u32;
         let groups = &self.deployment.replicas.groups;
         if self.run.serving.ranks.is_empty() {

@@ -1,12 +1,12 @@
 //! The steward of one pipeline, and the run's data about it.
 
 use crate::scenario::BinCount;
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::scaling::tuner::BIN_MAX;
-use apportion_serving::{Steering, Steward, View};
+use apportion_serving::{StationView, Steering, Steward};
 
 /// Resolution of the arrivals in a steward's reports: the resolution of the agents' reports.
-const BIN: Span = BIN_MAX;
+const BIN: TimeSpan = BIN_MAX;
 
 /// The steward of one pipeline.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ pub struct StewardState {
     /// Requests that were offered since the last report, by bin.
     pub offered: Vec<BinCount>,
     /// The views that stations were given last; empty before the first.
-    pub views: Vec<View>,
+    pub views: Vec<StationView>,
     /// A decision that waits until no replica of the former plan stands in.
     pub pending: Option<Steering>,
 }
 
 impl StewardState {
     /// The view that the stations of a task were given last.
-    pub fn view(&self, task: u32) -> Option<View> {
+    pub fn view(&self, task: u32) -> Option<StationView> {
         self.views.get(task as usize).copied()
     }
 

@@ -10,9 +10,9 @@ use crate::error::SimulateError;
 use crate::scenario::{BinCount, Scenario};
 use crate::state::RunState;
 use apportion_domain::{LadderStep, Moment};
-use apportion_serving::router::Part;
-use apportion_serving::steward::{Config, Input, PERIOD, Scaler, Steering, Steward};
-use apportion_serving::{Envelope, Ladder, Outline};
+use apportion_serving::router::GroupUse;
+use apportion_serving::steward::{PERIOD, Scaler, Steering, Steward, StewardConfig, StewardInput};
+use apportion_serving::{Ladder, Outline, TrafficEnvelope};
 
 /// The scaler of a plan, which starts with the present replicas: its ladder, or the tuner if it has none and devices are
 /// spare.
@@ -50,7 +50,7 @@ fn tuner_of(
         .iter()
         .zip(groups)
         .for_each(|(planned, &group)| replicas[planned.task] += deployment.replicas.groups[group].wanted);
-    let sample = Envelope::of_rate(outline.service(), outline.demand_qps);
+    let sample = TrafficEnvelope::of_rate(outline.service(), outline.demand_qps);
     Ok(Some(Scaler::Tuner(outline.tuner(&sample, outline.demand_qps, replicas))))
 }
 
@@ -114,8 +114,8 @@ impl Stewardship<'_, '_> {
         let scaler = scaler(compiler, deployment, &groups)?;
         let is_tuned = compiler.part.ladder.is_empty();
         let replicas_min = planned().map(|a| if is_tuned { a.replicas } else { 1 }).collect();
-        let config =
-            Config::of(compiler.pipeline, &compiler.problem.hardware, &compiler.part, scaler).map_err(|e| fails(&e))?;
+        let config = StewardConfig::of(compiler.pipeline, &compiler.problem.hardware, &compiler.part, scaler)
+            .map_err(|e| fails(&e))?;
         let mut steward = Steward::new(config, self.run.now, 0).map_err(|e| fails(&e))?;
         let old = deployment.stewards[pipeline].take();
         if let Some(old) = &old {
@@ -161,17 +161,17 @@ impl Stewardship<'_, '_> {
         let Some(state) = &mut self.deployment.stewards[pipeline] else { return };
         let steward = &mut state.steward;
         for &BinCount { bin, count } in &report.offered {
-            steward.handle(now, Input::Offered { bin, count });
+            steward.handle(now, StewardInput::Offered { bin, count });
         }
         for of_group in &report.groups {
             let Some(group) = state.groups.iter().position(|g| *g == of_group.group) else { continue };
-            steward.handle(now, Input::Made { group, queries: of_group.ended, children: &of_group.made });
-            steward.handle(now, Input::Ready { group, replicas: of_group.replicas });
+            steward.handle(now, StewardInput::Made { group, queries: of_group.ended, children: &of_group.made });
+            steward.handle(now, StewardInput::Ready { group, replicas: of_group.replicas });
         }
         for TaskMonitor { task, monitor } in &mut report.monitors {
-            steward.handle(now, Input::Measured { task: *task, monitor });
+            steward.handle(now, StewardInput::Measured { task: *task, monitor });
         }
-        steward.handle(now, Input::Tick);
+        steward.handle(now, StewardInput::Tick);
         let steering = steward.poll_output().or_else(|| state.pending.take());
         let generation = state.generation;
         if let Some(steering) = steering {
@@ -222,7 +222,7 @@ impl Stewardship<'_, '_> {
                 let entry = table.entries.iter().find(|(to, _)| Some(*to) == group_of(at));
                 let fraction = entry.map_or(0.0, |&(_, fraction)| fraction);
                 let stand_in = if group.is_planned { 0.0 } else { group.capacity_qps(1) };
-                Part { fraction, planned: group.known_to_senders().max(1), stand_in }
+                GroupUse { fraction, planned: group.known_to_senders().max(1), stand_in }
             };
             let is_of_task = |c: &GroupReplicas| (c.pipeline as usize, c.task) == (pipeline, table.to_task);
             let of_task = || replicas.groups.iter().enumerate().filter(|(_, c)| is_of_task(c));

@@ -12,23 +12,23 @@ pub use pipeline::{Backup, PipelineCompiler, TaskGroup};
 use crate::error::SimulateError;
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::state::bounds::RunBounds;
 use crate::state::group::CompiledGroup;
 use crate::state::joins::{Joins, Scopes};
 use crate::state::module_states::{ModuleStates, PipelineModules};
 use crate::state::paths::PathAccuracies;
 use crate::state::pipeline::PipelineState;
-use crate::state::requests::Requests;
+use crate::state::requests::RequestSlots;
 use crate::state::serving::{ServingState, StationInfo};
 use crate::state::statistics::{KeptResults, Statistics, TaskName};
 use crate::state::{RunState, SlowReplicas, StaleServers};
 use apportion_domain::{
-    AccuracyModel, Assignment, Dropping, Edge, Moment, Partial, Pipeline, Plan, Problem, Route, RoutingPolicy,
-    ServingPolicy, Span, TaskIndex, Trace, VariantIndex,
+    AccuracyModel, ArrivalTrace, Assignment, Dropping, Edge, Moment, Partial, Pipeline, Plan, Problem, Route,
+    RoutingPolicy, ServingPolicy, TaskIndex, TimeSpan, VariantIndex,
 };
 use pipeline::{GroupStations, TimeSource};
-use routes::Routes;
+use routes::PlannedRoutes;
 use size::{check_plan, check_size, refuse_traffic};
 
 /// Problem and plan as numbers, before the first event.
@@ -41,7 +41,7 @@ pub struct CompiledPlan<'a> {
     /// Stations, routers and network.
     pub serving: ServingState,
     /// Random streams of edges and choices.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<RandomStream>,
     /// All servers.
     pub servers: u32,
     /// All tasks of the problem.
@@ -101,7 +101,7 @@ impl<'a> CompiledPlan<'a> {
             groups: self.groups,
             serving: self.serving,
             streams: self.streams,
-            requests: Requests::new(channels_max),
+            requests: RequestSlots::new(channels_max),
             scopes: Scopes::default(),
             modules: ModuleStates::new(self.modules),
             statistics,
@@ -115,7 +115,7 @@ impl<'a> CompiledPlan<'a> {
     fn compile(
         &mut self,
         compiler: PipelineCompiler<'a>,
-        trace: &Trace,
+        trace: &ArrivalTrace,
     ) -> Result<Option<PipelineCompiler<'a>>, SimulateError> {
         let number = self.pipelines.len() as u32 - 1;
         let root = compiler.pipeline.root();
@@ -152,7 +152,7 @@ impl<'a> CompiledPlan<'a> {
         first_task: u32,
         streams: Vec<u32>,
     ) -> PipelineState {
-        let network = Span::from_millis(p.network_ms);
+        let network = TimeSpan::from_millis(p.network_ms);
         let by_task = p.accuracy_model == AccuracyModel::TaskMean && p.path_accuracy.is_empty();
         let is_sink = |t: TaskIndex| p.children(t).next().is_none();
         let mut weights = Vec::new();
@@ -165,8 +165,8 @@ impl<'a> CompiledPlan<'a> {
         let channels = (0..p.tasks.len()).map(TaskIndex).map(&mut channel).collect();
         PipelineState {
             number: self.pipelines.len() as u32,
-            slo: Span::from_millis(p.slo_ms),
-            network: (network > Span::ZERO).then(|| self.serving.network.link(network)),
+            slo: TimeSpan::from_millis(p.slo_ms),
+            network: (network > TimeSpan::ZERO).then(|| self.serving.network.link(network)),
             partial: p.partial,
             is_tracked: is_tracked(p, serving),
             is_single: !has_siblings(p) && weights.len() == 1 && !by_task,
@@ -189,10 +189,10 @@ impl<'a> CompiledPlan<'a> {
         let mut first = Vec::with_capacity(p.tasks.len());
         for (t, task) in p.tasks.iter().enumerate() {
             first.push(self.streams.len() as u32);
-            self.streams.push(Stream::new(seed, &format!("route/{}/{}", p.name, task.name)));
+            self.streams.push(RandomStream::new(seed, &format!("route/{}/{}", p.name, task.name)));
             for edge in p.children(TaskIndex(t)) {
                 let child = &p.task(edge.to).name;
-                self.streams.push(Stream::new(seed, &format!("fanout/{}/{}/{child}", p.name, task.name)));
+                self.streams.push(RandomStream::new(seed, &format!("fanout/{}/{}/{child}", p.name, task.name)));
             }
         }
         first
@@ -255,7 +255,7 @@ impl<'a> CompiledPlan<'a> {
 /// The destinations of one pipeline's queries.
 struct Wiring<'r> {
     compiler: &'r PipelineCompiler<'r>,
-    routes: &'r Routes<'r>,
+    routes: &'r PlannedRoutes<'r>,
     /// By task: the stations of its groups.
     targets: Vec<Vec<GroupStations<'r>>>,
 }

@@ -1,21 +1,21 @@
 //! Builds groups, stations, routers and module states from one pipeline's part of a plan.
 
-use super::routes::{Routes, variant_named};
+use super::routes::{PlannedRoutes, variant_named};
 use crate::error::SimulateError;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::state::durations::{ServiceTimes, TimeDistribution, TimeVariation, sigma};
 use crate::state::fanout::{Fanout, threshold};
 use crate::state::group::{CompiledGroup, NO_BUDGET, OneOf, OutEdge};
 use crate::state::module_states::PipelineModules;
 use crate::state::pipeline::PipelineState;
-use crate::state::query::Query;
+use crate::state::query::SimulatedQuery;
 use apportion_domain::{
-    Assignment, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, Span, TaskIndex,
-    TaskKind,
+    Assignment, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, TaskIndex,
+    TaskKind, TimeSpan,
 };
 use apportion_serving::batcher::Batcher;
-use apportion_serving::modules::Foresight;
-use apportion_serving::router::{Part, Within};
+use apportion_serving::modules::StatePlannerSettings;
+use apportion_serving::router::{GroupUse, Within};
 use apportion_serving::station::QueuePolicy;
 use apportion_serving::{Dropper, Outline, Router, StatePlanner, Station, group_capacity_qps, most_accurate_first};
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub struct TaskGroup<'p> {
 #[derive(Clone, Debug, Default)]
 pub struct Backup {
     /// Times of full batches of the task's groups; empty without rerouting.
-    pub execution: Vec<Span>,
+    pub execution: Vec<TimeSpan>,
     /// Positions of the groups with capacity to spare, most accurate first.
     pub groups: Vec<u32>,
 }
@@ -73,10 +73,10 @@ pub struct PipelineCompiler<'a> {
     /// Throughput of each group with full batches, in queries per second.
     capacities: BTreeMap<GroupName, f64>,
     /// By task, the time that the plan grants the later tasks.
-    reserves: Vec<Span>,
+    reserves: Vec<TimeSpan>,
     times: TimeSource,
     /// How PARD looks ahead.
-    pub foresight: Foresight,
+    pub foresight: StatePlannerSettings,
 }
 
 impl<'a> PipelineCompiler<'a> {
@@ -115,7 +115,7 @@ impl<'a> PipelineCompiler<'a> {
                 part.routing.tables.clear();
             }
         }
-        let foresight = Foresight::default();
+        let foresight = StatePlannerSettings::default();
         let mut compiler = Self { problem, pipeline, serving, part, capacities, reserves: Vec::new(), times, foresight };
         compiler.reserves = compiler.outline()?.reserves();
         Ok(compiler)
@@ -181,8 +181,8 @@ impl<'a> PipelineCompiler<'a> {
     ///
     /// # Errors
     /// If a table or a flow names a group that the plan does not assign.
-    pub fn routes(&self) -> Result<Routes<'_>, SimulateError> {
-        Routes::new(self.pipeline, &self.part, &self.capacities)
+    pub fn routes(&self) -> Result<PlannedRoutes<'_>, SimulateError> {
+        PlannedRoutes::new(self.pipeline, &self.part, &self.capacities)
     }
 
     /// The error for a task without replicas to which queries are sent.
@@ -201,7 +201,7 @@ impl<'a> PipelineCompiler<'a> {
         state: &PipelineState,
         task: TaskIndex,
         a: &Assignment,
-        streams: &mut Vec<Stream>,
+        streams: &mut Vec<RandomStream>,
     ) -> Result<CompiledGroup, SimulateError> {
         let p = self.pipeline;
         let unknown = |what: &str| SimulateError::Plan(format!("pipeline {:?}: {}: {what}", p.name, a.group));
@@ -216,7 +216,7 @@ impl<'a> PipelineCompiler<'a> {
             edges.push(OutEdge { fanout, stream: stream + 1 + at as u32, to: edge.to.get() as u32 });
         }
         let spread = self.time_distribution(task, a).map(|distribution| {
-            streams.push(Stream::new(self.times.seed, &format!("service/{}/{}", p.name, a.group)));
+            streams.push(RandomStream::new(self.times.seed, &format!("service/{}/{}", p.name, a.group)));
             TimeVariation { distribution, stream: streams.len() as u32 - 1 }
         });
         let stage_channel = state.channels[task.get()].filter(|_| state.by_task);
@@ -229,7 +229,7 @@ impl<'a> PipelineCompiler<'a> {
             spread,
             name: a.group.clone(),
             hardware,
-            load: Span::from_millis(v.load_ms),
+            load: TimeSpan::from_millis(v.load_ms),
             task: state.first_task + task.get() as u32,
             task_in_pipeline: task.get() as u32,
             stage_channel,
@@ -238,7 +238,7 @@ impl<'a> PipelineCompiler<'a> {
             accuracy: v.accuracy,
             depth: depth(p, task),
             step: state.paths.step(task, variant),
-            budget: self.budget(service.last().copied().unwrap_or(Span::ZERO)),
+            budget: self.budget(service.last().copied().unwrap_or(TimeSpan::ZERO)),
             service,
             closes,
             edges,
@@ -248,7 +248,7 @@ impl<'a> PipelineCompiler<'a> {
 
     /// Time of a batch of `i + 1` queries of a group; of a single query where each runs on its own, with all slots taken.
     #[must_use]
-    pub fn service(&self, a: &Assignment) -> Option<Vec<Span>> {
+    pub fn service(&self, a: &Assignment) -> Option<Vec<TimeSpan>> {
         let task = self.pipeline.task_named(&a.group.task)?;
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
@@ -262,9 +262,9 @@ impl<'a> PipelineCompiler<'a> {
     /// How long a query may take at a group before it is behind (Loki section 5.2): its wait and its batch together,
     /// `queue_factor` batches as in the latency rules. The network is not part of it.
     #[must_use]
-    pub fn budget(&self, execution: Span) -> Span {
+    pub fn budget(&self, execution: TimeSpan) -> TimeSpan {
         match self.serving.dropping.looks_back() {
-            true => Span::from_millis(self.pipeline.queue_factor * execution.as_millis()),
+            true => TimeSpan::from_millis(self.pipeline.queue_factor * execution.as_millis()),
             false => NO_BUDGET,
         }
     }
@@ -279,7 +279,7 @@ impl<'a> PipelineCompiler<'a> {
     }
 
     /// Sets how a station of a task orders, drops and measures, by the plan's policies.
-    pub fn set_policy_of(&self, task: TaskIndex, station: &mut Station<Query>) {
+    pub fn set_policy_of(&self, task: TaskIndex, station: &mut Station<SimulatedQuery>) {
         let is_last = self.pipeline.children(task).next().is_none();
         let dropping = self.serving.dropping;
         let is_monitored = StatePlanner::needs_measurements(dropping);
@@ -289,7 +289,7 @@ impl<'a> PipelineCompiler<'a> {
 
     /// A station of a group with this many servers.
     #[must_use]
-    pub fn station(&self, group: &CompiledGroup, task: TaskIndex, a: &Assignment, servers: u32) -> Station<Query> {
+    pub fn station(&self, group: &CompiledGroup, task: TaskIndex, a: &Assignment, servers: u32) -> Station<SimulatedQuery> {
         let station = Station::new(servers, self.batcher(task, a.batch), Dropper::Never, QUEUE_LEN_MAX);
         let mut station = station.with_service(group.service.clone());
         self.set_policy_of(task, &mut station);
@@ -298,7 +298,7 @@ impl<'a> PipelineCompiler<'a> {
 
     /// Time of a full batch of a group.
     #[must_use]
-    pub fn execution(&self, a: &Assignment) -> Option<Span> {
+    pub fn execution(&self, a: &Assignment) -> Option<TimeSpan> {
         let task = self.pipeline.task_named(&a.group.task)?;
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
@@ -320,7 +320,7 @@ impl<'a> PipelineCompiler<'a> {
         &self,
         from: Option<&GroupName>,
         to: TaskIndex,
-        routes: &Routes<'_>,
+        routes: &PlannedRoutes<'_>,
         targets: &[GroupStations<'_>],
         phase: u32,
     ) -> Option<Router> {
@@ -340,25 +340,25 @@ impl<'a> PipelineCompiler<'a> {
     /// The use of each group of a task for one sender. Groups that the plan does not have stand in, with the throughput of
     /// one of their replicas as weight.
     #[must_use]
-    pub fn parts(&self, from: Option<&GroupName>, routes: &Routes<'_>, groups: &[TaskGroup<'_>]) -> Vec<Part> {
+    pub fn parts(&self, from: Option<&GroupName>, routes: &PlannedRoutes<'_>, groups: &[TaskGroup<'_>]) -> Vec<GroupUse> {
         let names = groups.iter().map(|g| g.name);
         let planned: Vec<&GroupName> = names.filter(|name| self.capacities.contains_key(*name)).collect();
         let mut weights = planned.iter().zip(routes.weights(from, &planned));
         let part = |group: &TaskGroup<'_>| match self.part.assignments.iter().find(|a| a.group == *group.name) {
             Some(a) if a.replicas > 0 => {
                 let fraction = weights.next().map_or(0.0, |(_, weight)| weight);
-                Part { fraction, planned: a.replicas, stand_in: 0.0 }
+                GroupUse { fraction, planned: a.replicas, stand_in: 0.0 }
             }
-            _ => Part { fraction: 0.0, planned: 0, stand_in: group.replica_qps },
+            _ => GroupUse { fraction: 0.0, planned: 0, stand_in: group.replica_qps },
         };
         groups.iter().map(part).collect()
     }
 
     /// The backup table for senders to a task with these groups.
     #[must_use]
-    pub fn backup(&self, routes: &Routes<'_>, to: TaskIndex, groups: &[&GroupName]) -> Backup {
+    pub fn backup(&self, routes: &PlannedRoutes<'_>, to: TaskIndex, groups: &[&GroupName]) -> Backup {
         let assigned = |g: &&GroupName| routes.assignments().iter().find(|a| a.group == **g);
-        let execution = |g: &&GroupName| assigned(g).and_then(|a| self.execution(a)).unwrap_or(Span::ZERO);
+        let execution = |g: &&GroupName| assigned(g).and_then(|a| self.execution(a)).unwrap_or(TimeSpan::ZERO);
         let accuracy = |g: &GroupName| {
             let variant = variant_named(self.pipeline, to, &g.variant);
             variant.map_or(0.0, |v| self.pipeline.variant(to, v).accuracy)
@@ -385,7 +385,7 @@ impl<'a> PipelineCompiler<'a> {
     /// # Errors
     /// If the pipeline has too many paths for them.
     pub fn module_states(&self, pipeline: u32, stations: Vec<u32>) -> Result<Option<PipelineModules>, SimulateError> {
-        let network = Span::from_millis(self.pipeline.network_ms);
+        let network = TimeSpan::from_millis(self.pipeline.network_ms);
         let is_fixed = !StatePlanner::needs_measurements(self.serving.dropping);
         let modules = |planner| PipelineModules { pipeline, planner, stations, delay: network + network, is_fixed };
         Ok(self.state_planner()?.map(modules))

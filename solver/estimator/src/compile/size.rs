@@ -4,7 +4,7 @@ use crate::error::SimulateError;
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
 use apportion_domain::{
-    Assignment, Pipeline, PipelinePlan, Plan, Problem, Queueing, TaskIndex, TaskKind, Trace, VariantIndex,
+    ArrivalTrace, Assignment, Pipeline, PipelinePlan, Plan, Problem, Queueing, TaskIndex, TaskKind, VariantIndex,
 };
 
 /// Replicas of one plan that a run can simulate, and slots of its `continuous` tasks.
@@ -16,18 +16,18 @@ pub const PLACES_MAX: u64 = 1 << 26;
 
 /// The number of requests of a trace: its listed arrivals, or the mean number of its rates.
 #[must_use]
-pub fn expected_requests(trace: &Trace) -> f64 {
+pub fn expected_requests(trace: &ArrivalTrace) -> f64 {
     match trace {
-        Trace::Arrivals(moments) => moments.len() as f64,
-        Trace::Rates(rows) => rows.iter().map(|&(_, qps)| qps).sum(),
+        ArrivalTrace::Arrivals(moments) => moments.len() as f64,
+        ArrivalTrace::Rates(rows) => rows.iter().map(|&(_, qps)| qps).sum(),
     }
 }
 
 /// The mean number of queries that a run of `plan` serves, over all tasks. Its time grows with them. `traces` has one trace
 /// for each pipeline of the problem. Pipelines that the plan does not have count nothing.
 #[must_use]
-pub fn expected_visits(problem: &Problem, plan: &Plan, traces: &[Trace]) -> f64 {
-    let of = |(pipeline, trace): (&Pipeline, &Trace)| {
+pub fn expected_visits(problem: &Problem, plan: &Plan, traces: &[ArrivalTrace]) -> f64 {
+    let of = |(pipeline, trace): (&Pipeline, &ArrivalTrace)| {
         let part = plan.pipeline(&pipeline.name)?;
         Some(expected_requests(trace) * visits(pipeline, part).iter().sum::<f64>())
     };
@@ -152,10 +152,10 @@ fn too_large(what: &'static str, found: f64, most: u64) -> SimulateError {
 ///
 /// # Errors
 /// If requests come.
-pub fn refuse_traffic(p: &Pipeline, trace: &Trace, why: &str) -> Result<(), SimulateError> {
+pub fn refuse_traffic(p: &Pipeline, trace: &ArrivalTrace, why: &str) -> Result<(), SimulateError> {
     let is_silent = match trace {
-        Trace::Arrivals(moments) => moments.is_empty(),
-        Trace::Rates(rows) => rows.iter().all(|&(_, qps)| qps == 0.0),
+        ArrivalTrace::Arrivals(moments) => moments.is_empty(),
+        ArrivalTrace::Rates(rows) => rows.iter().all(|&(_, qps)| qps == 0.0),
     };
     if is_silent { Ok(()) } else { Err(SimulateError::Plan(format!("pipeline {:?}: {why}", p.name))) }
 }

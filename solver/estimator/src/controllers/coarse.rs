@@ -11,8 +11,8 @@
 
 use super::positions::report_positions;
 use crate::error::SimulateError;
-use crate::scenario::{Controller, Event, Observation};
-use apportion_domain::{Moment, Pipeline, Plan, Problem, Span};
+use crate::scenario::{Controller, Observation, ScenarioEvent};
+use apportion_domain::{Moment, Pipeline, Plan, Problem, TimeSpan};
 use apportion_serving::Outline;
 use apportion_serving::modules::Staffing;
 use std::collections::VecDeque;
@@ -24,11 +24,11 @@ const QUEUE_MAX: f64 = 2.0;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoarseConfig {
     /// How often it looks.
-    pub period: Span,
+    pub period: TimeSpan,
     /// Looks whose mean the load is.
     pub looks: usize,
     /// How long replicas must have been too many before they go.
-    pub wait_down: Span,
+    pub wait_down: TimeSpan,
     /// The most replicas of a group.
     pub replicas_max: u32,
 }
@@ -36,9 +36,9 @@ pub struct CoarseConfig {
 impl Default for CoarseConfig {
     fn default() -> Self {
         Self {
-            period: Span::from_nanos(1_000_000_000),
+            period: TimeSpan::from_nanos(1_000_000_000),
             looks: 5,
-            wait_down: Span::from_nanos(120_000_000_000),
+            wait_down: TimeSpan::from_nanos(120_000_000_000),
             replicas_max: 1 << 16,
         }
     }
@@ -103,7 +103,7 @@ impl Boxed {
     }
 
     /// The load of the last looks, in plans.
-    fn load(&self, period: Span) -> f64 {
+    fn load(&self, period: TimeSpan) -> f64 {
         let arrived: u64 = self.looks.iter().map(|look| look.arrived).sum();
         let held: u64 = self.looks.iter().map(|look| look.held).sum();
         let n = self.looks.len() as f64;
@@ -169,11 +169,11 @@ impl Coarse {
 }
 
 impl Controller for Coarse {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         self.config.period
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         let mut commands = Vec::new();
         for (boxed, arrivals) in self.pipelines.iter_mut().zip(&seen.arrivals) {
             let Some(boxed) = boxed else { continue };
@@ -184,7 +184,7 @@ impl Controller for Coarse {
             for (group, &at) in boxed.places.iter().enumerate() {
                 let replicas = boxed.replicas(group, plans, self.config.replicas_max);
                 if replicas != seen.groups[at].ready + seen.groups[at].loading {
-                    commands.push((Span::ZERO, seen.groups[at].to_have(replicas)));
+                    commands.push((TimeSpan::ZERO, seen.groups[at].to_have(replicas)));
                 }
             }
         }
@@ -212,7 +212,7 @@ mod tests {
 
     /// A script: in each second the queries that arrived, the queries that were held, and the replicas wanted.
     fn check(script: &[(u64, u64, u32)]) {
-        let wait_down = Span::from_millis(10_000.0);
+        let wait_down = TimeSpan::from_millis(10_000.0);
         let config = CoarseConfig { looks: 2, wait_down, replicas_max: 9, ..CoarseConfig::default() };
         let mut boxed = boxed();
         for (turn, &(arrived, held, expected)) in script.iter().enumerate() {

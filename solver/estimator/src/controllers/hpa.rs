@@ -5,8 +5,8 @@
 //! reverses the direction, nothing changes. On the way down, the highest recommendation of the stabilisation window counts.
 //! By default at most 4 pods or 100 % are added in 15 s, whichever is more, and any number may be removed.
 
-use crate::scenario::{Controller, Event, GroupSeen, Observation};
-use apportion_domain::{Moment, Span};
+use crate::scenario::{Controller, GroupObservation, Observation, ScenarioEvent};
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// Settings; the defaults are the documented ones, and a target of 0.7.
@@ -15,9 +15,9 @@ pub struct HpaConfig {
     /// Utilisation to keep to.
     pub target: f64,
     /// How often it looks.
-    pub sync: Span,
+    pub sync: TimeSpan,
     /// How long the highest recommendation is kept on the way down.
-    pub stabilisation_down: Span,
+    pub stabilisation_down: TimeSpan,
     /// Ratios this close to 1 change nothing.
     pub tolerance: f64,
     /// Pods that one sync may add at least.
@@ -30,8 +30,8 @@ impl Default for HpaConfig {
     fn default() -> Self {
         Self {
             target: 0.7,
-            sync: Span::from_nanos(15_000_000_000),
-            stabilisation_down: Span::from_nanos(300_000_000_000),
+            sync: TimeSpan::from_nanos(15_000_000_000),
+            stabilisation_down: TimeSpan::from_nanos(300_000_000_000),
             tolerance: 0.1,
             pods_up_max: 4,
             replicas_max: 1 << 16,
@@ -62,7 +62,7 @@ impl Hpa {
     }
 
     /// The replicas that the formula gives, before stabilisation.
-    fn recommend(&self, group: &GroupSeen) -> u32 {
+    fn recommend(&self, group: &GroupObservation) -> u32 {
         let current = group.ready + group.loading;
         let ratio = group.utilisation / self.config.target;
         let is_tolerated = |ratio: f64| (ratio - 1.0).abs() <= self.config.tolerance + 1e-9;
@@ -79,7 +79,7 @@ impl Hpa {
     }
 
     /// The replicas that a group should have, after stabilisation and the limits.
-    fn desired(&mut self, at: usize, now: Moment, group: &GroupSeen) -> u32 {
+    fn desired(&mut self, at: usize, now: Moment, group: &GroupObservation) -> u32 {
         let newest = self.recommend(group);
         let kept = &mut self.recommended[at];
         kept.push_back(Recommendation { at: now, replicas: newest });
@@ -97,17 +97,17 @@ impl Hpa {
 }
 
 impl Controller for Hpa {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         self.config.sync
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         self.recommended.resize(seen.groups.len(), VecDeque::new());
         let mut commands = Vec::new();
         for (at, group) in seen.groups.iter().enumerate() {
             let replicas = self.desired(at, seen.at, group);
             if replicas != group.ready + group.loading {
-                commands.push((Span::ZERO, group.to_have(replicas)));
+                commands.push((TimeSpan::ZERO, group.to_have(replicas)));
             }
         }
         commands
@@ -126,7 +126,7 @@ mod tests {
             let at = Moment::from_millis(15_000.0 * (turn + 1) as f64);
             let commands = hpa.observe(&seen(at, ready, loading, 0, utilisation));
             let asked = commands.first().map_or(ready + loading, |(_, event)| match event {
-                Event::Replicas { replicas, .. } => *replicas,
+                ScenarioEvent::Replicas { replicas, .. } => *replicas,
                 _ => 0,
             });
             assert_eq!(asked, expected, "turn {turn}");

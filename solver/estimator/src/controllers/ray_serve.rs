@@ -4,8 +4,8 @@
 //! ongoing per replica / target)`, of the mean over the look-back period. A change is made when all decisions during the
 //! delay agree on its direction.
 
-use crate::scenario::{Controller, Event, Observation};
-use apportion_domain::{Moment, Span};
+use crate::scenario::{Controller, Observation, ScenarioEvent};
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// Settings; the defaults are the documented ones.
@@ -14,14 +14,14 @@ pub struct RayServeConfig {
     /// `target_ongoing_requests`: running and waiting queries for each replica.
     pub target_ongoing: f64,
     /// `upscale_delay_s`.
-    pub upscale_delay: Span,
+    pub upscale_delay: TimeSpan,
     /// `downscale_delay_s`.
-    pub downscale_delay: Span,
+    pub downscale_delay: TimeSpan,
     /// `look_back_period_s`.
-    pub look_back: Span,
+    pub look_back: TimeSpan,
     /// How often it decides. Ray decides ten times a second; its metrics are pushed every ten seconds and averaged over
     /// thirty.
-    pub period: Span,
+    pub period: TimeSpan,
     /// The most replicas of a group.
     pub replicas_max: u32,
 }
@@ -30,10 +30,10 @@ impl Default for RayServeConfig {
     fn default() -> Self {
         Self {
             target_ongoing: 2.0,
-            upscale_delay: Span::from_nanos(30_000_000_000),
-            downscale_delay: Span::from_nanos(600_000_000_000),
-            look_back: Span::from_nanos(30_000_000_000),
-            period: Span::from_nanos(1_000_000_000),
+            upscale_delay: TimeSpan::from_nanos(30_000_000_000),
+            downscale_delay: TimeSpan::from_nanos(600_000_000_000),
+            look_back: TimeSpan::from_nanos(30_000_000_000),
+            period: TimeSpan::from_nanos(1_000_000_000),
             replicas_max: 1 << 16,
         }
     }
@@ -115,20 +115,20 @@ impl Deployment {
 }
 
 impl Controller for RayServe {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         self.config.period
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         if self.deployments.is_empty() {
             let target =
-                |g: &crate::scenario::GroupSeen| Deployment { target: g.ready + g.loading, ..Deployment::default() };
+                |g: &crate::scenario::GroupObservation| Deployment { target: g.ready + g.loading, ..Deployment::default() };
             self.deployments = seen.groups.iter().map(target).collect();
         }
         let mut commands = Vec::new();
         for (deployment, group) in self.deployments.iter_mut().zip(&seen.groups) {
             if let Some(replicas) = deployment.decide(&self.config, seen.at, group.queued + group.running) {
-                commands.push((Span::ZERO, group.to_have(replicas)));
+                commands.push((TimeSpan::ZERO, group.to_have(replicas)));
             }
         }
         commands
@@ -147,7 +147,7 @@ mod tests {
         for second in 1..=seconds {
             let at = Moment::from_millis(second as f64 * 1e3);
             for (_, event) in ray.observe(&seen(at, start, 0, ongoing(second), 0.0)) {
-                if let Event::Replicas { replicas, .. } = event {
+                if let ScenarioEvent::Replicas { replicas, .. } = event {
                     changes.push((second, replicas));
                 }
             }

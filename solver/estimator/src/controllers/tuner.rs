@@ -3,13 +3,13 @@
 use super::positions::report_positions;
 use crate::error::SimulateError;
 use crate::input::workload::{Workload, draw};
-use crate::scenario::{Controller, Event, Observation};
-use apportion_domain::{Moment, Pipeline, PipelinePlan, Plan, Problem, Span};
-use apportion_serving::{Envelope, Outline, Tuner};
+use crate::scenario::{Controller, Observation, ScenarioEvent};
+use apportion_domain::{Moment, Pipeline, PipelinePlan, Plan, Problem, TimeSpan};
+use apportion_serving::{Outline, TrafficEnvelope, Tuner};
 
 /// How often arrivals are reported to it. The paper's tuner reads them as they come; 100 ms is far below the time that a
 /// replica takes to load.
-pub const TUNER_PERIOD: Span = Span::from_nanos(100_000_000);
+pub const TUNER_PERIOD: TimeSpan = TimeSpan::from_nanos(100_000_000);
 
 struct OfPipeline {
     tuner: Tuner,
@@ -56,25 +56,25 @@ fn of_pipeline(
     let offered_qps = arrivals.len() as f64 * 1e3 / last.since(first).as_millis().max(1e3);
     let outline = Outline::of(p, &problem.hardware, part);
     let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", p.name)))?;
-    let envelope = Envelope::of(outline.service(), arrivals);
+    let envelope = TrafficEnvelope::of(outline.service(), arrivals);
     let tuner = outline.tuner(&envelope, offered_qps, outline.replicas_by_task());
     let places = report_positions(&outline, groups_before);
     Ok(Some(OfPipeline { tuner, outline, places }))
 }
 
 impl Controller for TunerController {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         TUNER_PERIOD
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         let mut commands = Vec::new();
         for (of, arrivals) in self.pipelines.iter_mut().zip(&seen.arrivals) {
             let Some(of) = of else { continue };
             arrivals.iter().for_each(|a| of.tuner.arrived(a.bin, a.count));
             let Some(replicas) = of.tuner.decide(seen.at) else { continue };
             let replicas = of.outline.by_group(replicas);
-            commands.extend(of.places.iter().zip(replicas).map(|(&at, n)| (Span::ZERO, seen.groups[at].to_have(n))));
+            commands.extend(of.places.iter().zip(replicas).map(|(&at, n)| (TimeSpan::ZERO, seen.groups[at].to_have(n))));
         }
         commands
     }

@@ -154,11 +154,11 @@ impl Agenda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use crate::random::RandomStream;
 
     #[test]
     fn batches_that_end_together_end_in_start_order() {
-        let mut stream = Stream::new(1, "agenda");
+        let mut stream = RandomStream::new(1, "agenda");
         let mut agenda = Agenda::default();
         let mut expected = std::collections::BTreeSet::new();
         let mut started = 0;

@@ -1,22 +1,22 @@
 //! What follows when a batch has ended: its members make queries for the next tasks, or answer their requests.
 
 use super::agenda::RunningBatch;
-use super::children::{FinishedQuery, Origin};
+use super::children::{FinishedQuery, QueryOrigin};
 use crate::state::group::NO_BUDGET;
-use crate::state::query::{Dispatch, Query};
+use crate::state::query::{Dispatch, SimulatedQuery};
 use crate::state::requests::ClosedRequest;
 use crate::state::serving::StationInfo;
 use crate::state::statistics::AnsweredRequest;
 use crate::state::{RunState, ServerId};
 use apportion_domain::Partial;
 use apportion_serving::Waiting;
-use apportion_serving::station::Input;
+use apportion_serving::station::StationInput;
 
 /// Ends batches.
 #[derive(Debug, Default)]
 pub struct Completion {
     /// Members of the batch that ends: a buffer.
-    members: Vec<Waiting<Query>>,
+    members: Vec<Waiting<SimulatedQuery>>,
 }
 
 impl Completion {
@@ -27,7 +27,7 @@ impl Completion {
             return;
         }
         let machine = &mut run.serving.stations[station as usize];
-        machine.handle(run.now, Input::BatchFinished { server });
+        machine.handle(run.now, StationInput::BatchFinished { server });
         machine.swap_batch(server, &mut self.members);
         run.serving.bounds.count_ended(self.members.len() as u64);
         run.serving.take_outputs(run.now, station, |_, _, _| {});
@@ -51,7 +51,7 @@ impl Completion {
     #[inline(always)]
     fn pass_on_all(&self, run: &mut RunState, info: StationInfo) -> bool {
         let (group, now) = (&run.groups[info.group as usize], run.now);
-        let is_on_time = |m: &Waiting<Query>| m.arrived + group.budget >= now;
+        let is_on_time = |m: &Waiting<SimulatedQuery>| m.arrived + group.budget >= now;
         if run.serving.is_watched() || !(group.budget == NO_BUDGET || self.members.iter().all(is_on_time)) {
             return false;
         }
@@ -102,9 +102,9 @@ impl Completion {
             }
             if may_make || state.joins.is_some() {
                 let to = Dispatch { deadline, behind: run.now.since(arrived + group.budget) };
-                let query = Query { node: point.node, stages: point.stages, ..query };
+                let query = SimulatedQuery { node: point.node, stages: point.stages, ..query };
                 let parent = FinishedQuery { query, to, may_make };
-                let origin = Origin { state, group, info, now: run.now };
+                let origin = QueryOrigin { state, group, info, now: run.now };
                 made = match &state.joins {
                     None => origin.make_children(&mut run.serving, &mut run.streams, parent),
                     Some(joins) => origin.make_joined(joins, &mut run.scopes, &mut run.serving, &mut run.streams, parent),

@@ -5,11 +5,11 @@ use crate::input::workload::Arrivals;
 use crate::state::RunState;
 use crate::state::joins::NO_SCOPE;
 use crate::state::paths::PathPoint;
-use crate::state::query::{Dispatch, NO_PICK, Query};
+use crate::state::query::{Dispatch, NO_PICK, SimulatedQuery};
 use crate::state::requests::NewRequest;
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::Router;
-use apportion_serving::station::Input;
+use apportion_serving::station::StationInput;
 
 /// Arrivals between two looks at other events.
 const ARRIVALS_AT_ONCE: u64 = 1 << 12;
@@ -68,8 +68,8 @@ impl<'a> Ingress<'a> {
         let number = run.statistics.count_arrival(pipeline, run.now);
         let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
         run.serving.track(request, state.is_tracked);
-        let query = Query { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
-        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: Span::ZERO });
+        let query = SimulatedQuery { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
+        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: TimeSpan::ZERO });
         debug_assert!(is_sent, "a query that is not behind is sent");
     }
 
@@ -119,8 +119,8 @@ impl<'a> Ingress<'a> {
             let deadline = now + state.slo;
             let number = run.statistics.count_arrival(0, now);
             let request = run.requests.open(NewRequest { pipeline: 0, number, arrival: now, deadline });
-            let query = Query { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
-            station.handle(now, Input::Arrive { query, deadline });
+            let query = SimulatedQuery { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
+            station.handle(now, StationInput::Arrive { query, deadline });
             run.now = now;
             *next = arrivals.next().unwrap_or(Moment::NEVER);
             arrived += 1;

@@ -1,9 +1,9 @@
 //! Which event is next, and what does it do?
 //!
-//! Example: at one moment a batch ends, a request arrives, and a replica becomes free. [`Run`] lets each part act in this
-//! order. Batches end ([`completion`]), requests arrive ([`ingress`]), and queries come out of the network ([`transit`]).
-//! Stations wake, module states arrive, and replicas and plans change ([`crate::change`]). At last batches start
-//! ([`running`]). The loop decides nothing about policy.
+//! Example: at one moment a batch ends, a request arrives, and a replica becomes free. [`SimulationRun`] lets each part act
+//! in this order. Batches end ([`completion`]), requests arrive ([`ingress`]), and queries come out of the network
+//! ([`transit`]). Stations wake, module states arrive, and replicas and plans change ([`crate::change`]). At last batches
+//! start ([`running`]). The loop decides nothing about policy.
 
 mod agenda;
 mod children;
@@ -22,7 +22,7 @@ use running::RunningBatches;
 
 /// A run in progress.
 #[derive(Debug)]
-pub struct Run<'a> {
+pub struct SimulationRun<'a> {
     /// The present state.
     pub state: RunState,
     /// The changes of the run, if it has any.
@@ -58,7 +58,7 @@ enum TurnEnd {
     Cut,
 }
 
-impl<'a> Run<'a> {
+impl<'a> SimulationRun<'a> {
     /// Before the first event.
     #[must_use]
     pub fn new(state: RunState, arrivals: Vec<Arrivals<'a>>, changes: Option<Changes<'a>>) -> Self {

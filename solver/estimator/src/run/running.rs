@@ -3,8 +3,8 @@
 use super::agenda::{Agenda, RunningBatch};
 use crate::state::statistics::StartedBatch;
 use crate::state::{RunState, ServerId};
-use apportion_domain::{Moment, Span};
-use apportion_serving::station::Input;
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::station::StationInput;
 
 /// Starts batches, and says which one ends next.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl RunningBatches {
             let station = serving.ticking(at);
             let info = serving.infos[station as usize];
             let group = &groups[info.group as usize];
-            serving.stations[station as usize].handle(now, Input::Tick);
+            serving.stations[station as usize].handle(now, StationInput::Tick);
             serving.take_outputs(now, station, |machine, server, size| {
                 let mut service = group.service[size as usize - 1];
                 if let Some(variation) = &group.spread {
@@ -58,7 +58,7 @@ impl RunningBatches {
                 }
                 if *has_changes {
                     statistics.count_device_time(service);
-                    let each = Span::from_nanos(service.as_nanos() / u64::from(size));
+                    let each = TimeSpan::from_nanos(service.as_nanos() / u64::from(size));
                     for member in machine.batch(server) {
                         let request = requests.get_mut(member.query.request);
                         request.spent = request.spent + each;

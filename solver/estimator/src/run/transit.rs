@@ -2,7 +2,7 @@
 
 use crate::state::RunState;
 use crate::state::network::QueryInTransit;
-use crate::state::serving::{Dropped, StationInfo};
+use crate::state::serving::{SimulatedDrop, StationInfo};
 use apportion_domain::Partial;
 use apportion_serving::DropReason;
 
@@ -23,7 +23,7 @@ fn join_station(run: &mut RunState, transit: QueryInTransit) {
     if is_wanted {
         run.serving.join(run.now, transit.station, query, transit.deadline);
     } else {
-        let dropped = Dropped { pipeline, at: task, task, query, reason: DropReason::Cancelled };
+        let dropped = SimulatedDrop { pipeline, at: task, task, query, reason: DropReason::Cancelled };
         run.serving.dropped.push(dropped);
     }
 }

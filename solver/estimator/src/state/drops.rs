@@ -2,9 +2,9 @@
 
 use super::joins::{MadeQuery, Scopes};
 use super::pipeline::PipelineState;
-use super::query::Query;
+use super::query::SimulatedQuery;
 use super::run_state::RunState;
-use super::serving::{Dropped, ServingState};
+use super::serving::{ServingState, SimulatedDrop};
 use apportion_domain::{Moment, Partial};
 use apportion_serving::DropReason;
 
@@ -25,7 +25,7 @@ impl RunState {
     }
 
     #[cold]
-    fn account_for_drop(&mut self, Dropped { pipeline, at, task, query, reason }: Dropped) {
+    fn account_for_drop(&mut self, SimulatedDrop { pipeline, at, task, query, reason }: SimulatedDrop) {
         let state = &self.pipelines[pipeline as usize];
         if state.counts_outstanding {
             self.serving.query_ended(&query);
@@ -44,7 +44,7 @@ impl RunState {
                 while let Some(held) = self.scopes.cancel(query.request) {
                     self.serving.bounds.count_work(self.scopes.held_count() as u64);
                     let (query, reason) = (held.query, DropReason::Cancelled);
-                    self.serving.dropped.push(Dropped { pipeline, at: held.task, task: held.task, query, reason });
+                    self.serving.dropped.push(SimulatedDrop { pipeline, at: held.task, task: held.task, query, reason });
                 }
             }
         }
@@ -53,7 +53,7 @@ impl RunState {
 
     /// A query is lost with the replica that held it: its request fails.
     #[cold]
-    pub fn lose(&mut self, pipeline: u32, task: u32, query: Query) {
+    pub fn lose(&mut self, pipeline: u32, task: u32, query: SimulatedQuery) {
         if self.pipelines[pipeline as usize].counts_outstanding {
             self.serving.query_ended(&query);
         }
@@ -62,7 +62,7 @@ impl RunState {
     }
 
     /// Nobody waits any more for a query that was lost or dropped. This may send other queries, or end its request.
-    fn stop_waiting_for(&mut self, pipeline: u32, task: u32, query: Query) {
+    fn stop_waiting_for(&mut self, pipeline: u32, task: u32, query: SimulatedQuery) {
         self.serving.bounds.count_ended(1);
         let state = &self.pipelines[pipeline as usize];
         if let Some(joins) = &state.joins {
@@ -82,7 +82,7 @@ pub fn send_released(scopes: &mut Scopes, serving: &mut ServingState, state: &Pi
         let MadeQuery { query, to, maker, task } = held.made;
         if !serving.send(now, state.network, query, to) {
             let (at, pipeline) = (maker, state.number);
-            serving.dropped.push(Dropped { pipeline, at, task, query, reason: DropReason::Budget });
+            serving.dropped.push(SimulatedDrop { pipeline, at, task, query, reason: DropReason::Budget });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How many queries does a query make?
 
-use crate::random::Stream;
+use crate::random::RandomStream;
 use apportion_domain::{Edge, FanoutCounts, Pipeline, Route, Variant};
 
 /// Most queries that one query may make at one child in a run: a guard of memory, far above any real detector.
@@ -92,7 +92,7 @@ impl Fanout {
 
     /// One draw.
     #[inline]
-    pub fn draw(&self, stream: &mut Stream) -> u32 {
+    pub fn draw(&self, stream: &mut RandomStream) -> u32 {
         match self {
             Self::Fixed(count) => *count,
             Self::Mean { floor, threshold } => floor + u32::from(stream.bits() < *threshold),
@@ -111,7 +111,7 @@ mod tests {
 
     fn mean_of(fanout: &Fanout) -> f64 {
         const DRAWS: u32 = 100_000;
-        let mut stream = Stream::new(5, "fanout");
+        let mut stream = RandomStream::new(5, "fanout");
         (0..DRAWS).map(|_| f64::from(fanout.draw(&mut stream))).sum::<f64>() / f64::from(DRAWS)
     }
 

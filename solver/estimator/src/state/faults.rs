@@ -1,6 +1,6 @@
 //! Which servers do not do as their profile says? Slow replicas, and servers that died while they ran a batch.
 
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use std::ops::Range;
 
 /// A server of a station.
@@ -48,10 +48,10 @@ impl SlowReplicas {
     /// The time of a batch that a server starts now, given its time at the profiled speed.
     #[cold]
     #[must_use]
-    pub fn prolong(&self, now: Moment, id: ServerId, service: Span) -> Span {
+    pub fn prolong(&self, now: Moment, id: ServerId, service: TimeSpan) -> TimeSpan {
         let is_of_server = |s: &&SlowReplica| s.station == id.station && s.servers.contains(&id.server) && s.until > now;
         let factor: f64 = self.replicas.iter().filter(is_of_server).map(|s| s.factor).product();
-        Span::from_nanos((service.as_nanos() as f64 * factor).round_ties_even() as u64)
+        TimeSpan::from_nanos((service.as_nanos() as f64 * factor).round_ties_even() as u64)
     }
 }
 

@@ -5,7 +5,7 @@
 //! ends at such an ancestor opens a *scope*, which counts for each edge the queries on that path that stem from it and have
 //! not ended. While a count is above 0, there are queries over that edge to wait for, or there still may be.
 
-use super::query::{Dispatch, Query};
+use super::query::{Dispatch, SimulatedQuery};
 use apportion_domain::{Pipeline, TaskIndex};
 
 /// No scope.
@@ -73,7 +73,7 @@ fn lineage(pipeline: &Pipeline, task: TaskIndex) -> Vec<TaskIndex> {
 #[derive(Clone, Copy, Debug)]
 pub struct MadeQuery {
     /// The query.
-    pub query: Query,
+    pub query: SimulatedQuery,
     /// Its dispatch.
     pub to: Dispatch,
     /// The task of the query that made it, in its pipeline.

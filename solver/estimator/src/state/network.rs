@@ -1,7 +1,7 @@
 //! Queries on their way between stations.
 
-use super::query::Query;
-use apportion_domain::{Moment, Span};
+use super::query::SimulatedQuery;
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// A query on its way to a station.
@@ -12,7 +12,7 @@ pub struct QueryInTransit {
     /// Where.
     pub station: u32,
     /// The query.
-    pub query: Query,
+    pub query: SimulatedQuery,
     /// When its request should be answered.
     pub deadline: Moment,
 }
@@ -20,7 +20,7 @@ pub struct QueryInTransit {
 /// All hops of one delay.
 #[derive(Debug)]
 struct Link {
-    delay: Span,
+    delay: TimeSpan,
     /// Its queries, in the order in which they arrive.
     queue: VecDeque<QueryInTransit>,
 }
@@ -49,7 +49,7 @@ impl Default for Network {
 
 impl Network {
     /// The link with this delay, which is not 0.
-    pub fn link(&mut self, delay: Span) -> usize {
+    pub fn link(&mut self, delay: TimeSpan) -> usize {
         self.links.iter().position(|link| link.delay == delay).unwrap_or_else(|| {
             self.links.push(Link { delay, queue: VecDeque::new() });
             self.links.len() - 1
@@ -57,12 +57,12 @@ impl Network {
     }
 
     /// How long queries of a link are on their way.
-    pub fn delay(&self, link: usize) -> Span {
+    pub fn delay(&self, link: usize) -> TimeSpan {
         self.links[link].delay
     }
 
     /// Sends a query at `now`.
-    pub fn send(&mut self, link: usize, now: Moment, station: u32, query: Query, deadline: Moment) {
+    pub fn send(&mut self, link: usize, now: Moment, station: u32, query: SimulatedQuery, deadline: Moment) {
         let Link { delay, queue } = &mut self.links[link];
         let due = now + *delay;
         queue.push_back(QueryInTransit { due, station, query, deadline });

@@ -1,6 +1,6 @@
 //! The accuracy of a query's path.
 
-use super::query::Query;
+use super::query::SimulatedQuery;
 use apportion_domain::{AccuracyModel, Pipeline, TaskIndex, VariantIndex};
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl PathStep<'_> {
     /// The point of a query after it.
     #[inline(always)]
     #[must_use]
-    pub fn pass(self, query: &Query) -> PathPoint {
+    pub fn pass(self, query: &SimulatedQuery) -> PathPoint {
         let stages = if self.product { query.stages * self.accuracy } else { query.stages + self.accuracy };
         if query.node == OFF || self.step == usize::MAX {
             return PathPoint { node: OFF, stages };

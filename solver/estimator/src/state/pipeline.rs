@@ -2,7 +2,7 @@
 
 use super::joins::Joins;
 use super::paths::PathAccuracies;
-use apportion_domain::{Moment, Partial, Span};
+use apportion_domain::{Moment, Partial, TimeSpan};
 
 /// One pipeline of a run, with its settings and its stations.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub struct PipelineState {
     /// Its number, in the problem's order.
     pub number: u32,
     /// How long a request may take.
-    pub slo: Span,
+    pub slo: TimeSpan,
     /// The link of the network that its hops take; `None` if they take no time.
     pub network: Option<usize>,
     /// Whether dropped parts are left out of the answer.

@@ -1,12 +1,12 @@
 //! Requests in flight: a slab whose slots are reused, so that memory follows the load and not the trace.
 
 use super::group::CompiledGroup;
-use apportion_domain::{Moment, Span};
-use apportion_serving::Progress;
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::RequestProgress;
 
 /// One request in flight.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct SimulatedRequest {
     /// Its position among all arrivals of the run.
     pub number: u64,
     /// Its pipeline.
@@ -18,9 +18,9 @@ pub struct Request {
     /// When it should be answered.
     pub deadline: Moment,
     /// Its queries in flight, and its outcome so far.
-    pub progress: Progress,
+    pub progress: RequestProgress,
     /// Device time spent on it; 0 in runs without changes.
-    pub spent: Span,
+    pub spent: TimeSpan,
     /// Whether any path of it was scored.
     pub is_scored: bool,
 }
@@ -42,7 +42,7 @@ pub struct NewRequest {
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedRequest<'a> {
     /// The request.
-    pub request: &'a Request,
+    pub request: &'a SimulatedRequest,
     /// Its accuracy; `None` if nothing of it was scored.
     pub accuracy: Option<f64>,
 }
@@ -59,8 +59,8 @@ struct Score {
 /// Each request has one score for each *channel* (a sink, or a task under `task_mean`). Before them is a score for paths
 /// that ended because a draw made no queries; it counts only if no channel has a score.
 #[derive(Debug)]
-pub struct Requests {
-    slots: Vec<Request>,
+pub struct RequestSlots {
+    slots: Vec<SimulatedRequest>,
     scores: Vec<Score>,
     width: usize,
     free: Vec<u32>,
@@ -68,7 +68,7 @@ pub struct Requests {
     dropped: usize,
 }
 
-impl Requests {
+impl RequestSlots {
     /// For pipelines with at most `channels_max` channels.
     #[must_use]
     pub fn new(channels_max: usize) -> Self {
@@ -87,8 +87,8 @@ impl Requests {
         request.drop_task = None;
         request.arrival = arrival;
         request.deadline = deadline;
-        request.progress = Progress::new(1);
-        request.spent = Span::ZERO;
+        request.progress = RequestProgress::new(1);
+        request.spent = TimeSpan::ZERO;
         request.is_scored = false;
         slot
     }
@@ -96,14 +96,14 @@ impl Requests {
     #[cold]
     #[inline(never)]
     fn add_slot(&mut self) -> u32 {
-        self.slots.push(Request {
+        self.slots.push(SimulatedRequest {
             number: 0,
             pipeline: 0,
             drop_task: None,
             arrival: Moment::ZERO,
             deadline: Moment::ZERO,
-            progress: Progress::new(1),
-            spent: Span::ZERO,
+            progress: RequestProgress::new(1),
+            spent: TimeSpan::ZERO,
             is_scored: false,
         });
         self.scores.resize(self.scores.len() + self.width, Score::default());
@@ -112,7 +112,7 @@ impl Requests {
 
     /// Memory of all slots, in bytes: buffers double when they grow.
     pub fn bytes(&self) -> usize {
-        2 * self.slots.len() * (size_of::<Request>() + self.width * size_of::<Score>() + size_of::<u32>())
+        2 * self.slots.len() * (size_of::<SimulatedRequest>() + self.width * size_of::<Score>() + size_of::<u32>())
     }
 
     /// Requests without an outcome.
@@ -145,7 +145,7 @@ impl Requests {
 
     /// The request of a slot.
     #[inline]
-    pub fn get_mut(&mut self, slot: u32) -> &mut Request {
+    pub fn get_mut(&mut self, slot: u32) -> &mut SimulatedRequest {
         &mut self.slots[slot as usize]
     }
 
@@ -169,7 +169,7 @@ impl Requests {
 
     /// Frees the slot of a request of which nothing was scored.
     #[inline]
-    pub fn close_unscored(&mut self, slot: u32) -> &Request {
+    pub fn close_unscored(&mut self, slot: u32) -> &SimulatedRequest {
         self.free(slot);
         &self.slots[slot as usize]
     }

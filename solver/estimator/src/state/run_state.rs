@@ -1,16 +1,16 @@
 //! All parts of a run's state together.
 
-use super::bounds::Cut;
+use super::bounds::CutReason;
 use super::faults::{SlowReplicas, StaleServers};
 use super::group::CompiledGroup;
 use super::joins::Scopes;
 use super::module_states::ModuleStates;
 use super::pipeline::PipelineState;
-use super::requests::Requests;
+use super::requests::RequestSlots;
 use super::serving::{JoinedQueue, ServingState};
 use super::statistics::Statistics;
-use crate::random::Stream;
-use apportion_domain::{Moment, Span};
+use crate::random::RandomStream;
+use apportion_domain::{Moment, TimeSpan};
 
 /// Everything that a run holds at one moment, apart from the events to come.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub struct RunState {
     /// Stations, routers and network.
     pub serving: ServingState,
     /// Random streams of edges, choices and service times.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<RandomStream>,
     /// Requests in flight.
-    pub requests: Requests,
+    pub requests: RequestSlots,
     /// Queries that wait at joins.
     pub scopes: Scopes,
     /// PARD's module states.
@@ -44,8 +44,8 @@ pub struct RunState {
 impl RunState {
     /// Why the run was cut short, if it was.
     #[must_use]
-    pub fn cut(&self) -> Option<Cut> {
-        self.serving.bounds.cut().or_else(|| self.statistics.too_many_missed().map(|missed| Cut::Missed { missed }))
+    pub fn cut(&self) -> Option<CutReason> {
+        self.serving.bounds.cut().or_else(|| self.statistics.too_many_missed().map(|missed| CutReason::Missed { missed }))
     }
 
     /// Whether the run goes on, by its bounds.
@@ -59,8 +59,8 @@ impl RunState {
     }
 
     /// How long a query of a pipeline travels between two stations.
-    pub fn hop_delay(&self, pipeline: u32) -> Span {
-        self.pipelines[pipeline as usize].network.map_or(Span::ZERO, |link| self.serving.network.delay(link))
+    pub fn hop_delay(&self, pipeline: u32) -> TimeSpan {
+        self.pipelines[pipeline as usize].network.map_or(TimeSpan::ZERO, |link| self.serving.network.delay(link))
     }
 
     /// Servers of a station end their batches and leave.

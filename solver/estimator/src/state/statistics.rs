@@ -1,13 +1,13 @@
 //! The results of a run, in memory that does not grow with the trace.
 
 use super::histogram::Histogram;
-use super::query::Query;
+use super::query::SimulatedQuery;
 use super::requests::ClosedRequest;
 use crate::result::{RequestRecord, Simulation};
 use apportion_domain::{
-    Estimate, EstimateMethod, Moment, Partial, PipelineIndex, Plan, Problem, Span, TaskIndex, TaskWaiting,
+    Estimate, EstimateMethod, Moment, Partial, PipelineIndex, Plan, Problem, TaskIndex, TaskWaiting, TimeSpan,
 };
-use apportion_serving::{Outcome, Waiting};
+use apportion_serving::{RequestOutcome, Waiting};
 use std::ops::Range;
 
 /// Requests of one pipeline, or of several.
@@ -40,7 +40,7 @@ pub struct TaskName {
 /// The use of one server.
 #[derive(Clone, Copy, Debug, Default)]
 struct ServerUse {
-    busy: Span,
+    busy: TimeSpan,
     /// The task that it serves.
     task: u32,
 }
@@ -49,9 +49,9 @@ struct ServerUse {
 #[derive(Clone, Copy, Debug, Default)]
 struct DeviceTime {
     /// Of all batches.
-    all: Span,
+    all: TimeSpan,
     /// Of requests that were not answered in time.
-    invalid: Span,
+    invalid: TimeSpan,
 }
 
 /// A request that has its last answer, and of which nothing was dropped.
@@ -75,9 +75,9 @@ pub struct StartedBatch {
     /// The present.
     pub now: Moment,
     /// How long it runs.
-    pub service: Span,
+    pub service: TimeSpan,
     /// PARD's batch wait, summed over its members.
-    pub batch_wait: Span,
+    pub batch_wait: TimeSpan,
 }
 
 /// Sums of a run so far.
@@ -88,7 +88,7 @@ pub struct RunSums {
     /// Requests by outcome.
     pub counts: [u64; 4],
     /// Device time spent on batches; 0 in runs without changes.
-    pub busy: Span,
+    pub busy: TimeSpan,
 }
 
 /// The choices of a caller that concern results.
@@ -144,7 +144,7 @@ impl Statistics {
 
     /// A server started a batch.
     #[inline]
-    pub fn count_start(&mut self, batch: StartedBatch, members: &[Waiting<Query>]) {
+    pub fn count_start(&mut self, batch: StartedBatch, members: &[Waiting<SimulatedQuery>]) {
         let StartedBatch { task, server, now, service, batch_wait } = batch;
         let of_server = &mut self.servers[server as usize];
         of_server.busy = of_server.busy + service;
@@ -164,7 +164,7 @@ impl Statistics {
         let outcome = request.progress.outcome(request.deadline, partial);
         let of_pipeline = &mut self.pipelines[request.pipeline as usize];
         of_pipeline.counts[outcome as usize] += 1;
-        if outcome != Outcome::Ok {
+        if outcome != RequestOutcome::Ok {
             self.misses += 1;
             self.spent.invalid = self.spent.invalid + request.spent;
         }
@@ -204,13 +204,13 @@ impl Statistics {
             elapsed(arrival, now)
         }));
         of_pipeline.accuracy_sum = accuracy_sum;
-        of_pipeline.counts[Outcome::Ok as usize] += ok;
-        of_pipeline.counts[Outcome::Late as usize] += all - ok;
+        of_pipeline.counts[RequestOutcome::Ok as usize] += ok;
+        of_pipeline.counts[RequestOutcome::Late as usize] += all - ok;
         self.misses += all - ok;
     }
 
     /// Device time was spent on a batch. Only runs with changes count it.
-    pub fn count_device_time(&mut self, service: Span) {
+    pub fn count_device_time(&mut self, service: TimeSpan) {
         self.spent.all = self.spent.all + service;
     }
 
@@ -231,13 +231,13 @@ impl Statistics {
     pub fn fail_unfinished(&mut self) {
         for of_pipeline in &mut self.pipelines {
             let ended: u64 = of_pipeline.counts.iter().sum();
-            of_pipeline.counts[Outcome::Failed as usize] += of_pipeline.arrived - ended;
+            of_pipeline.counts[RequestOutcome::Failed as usize] += of_pipeline.arrived - ended;
         }
     }
 
     /// Busy time of these servers.
-    pub fn busy(&self, servers: impl Iterator<Item = u32>) -> Span {
-        servers.fold(Span::ZERO, |sum, server| sum + self.servers[server as usize].busy)
+    pub fn busy(&self, servers: impl Iterator<Item = u32>) -> TimeSpan {
+        servers.fold(TimeSpan::ZERO, |sum, server| sum + self.servers[server as usize].busy)
     }
 
     /// Numbers for `count` servers, of which the first ones had the numbers `old`. Returns the first number.
@@ -286,7 +286,7 @@ impl Statistics {
 
     fn waiting(&self, problem: &Problem) -> Vec<TaskWaiting> {
         let length = self.last.since(self.first.min(self.last)).as_nanos().max(1) as f64;
-        let mut busiest = vec![Span::ZERO; self.tasks.len()];
+        let mut busiest = vec![TimeSpan::ZERO; self.tasks.len()];
         for &ServerUse { busy, task } in &self.servers {
             busiest[task as usize] = busiest[task as usize].max(busy);
         }
@@ -313,9 +313,9 @@ impl Statistics {
 
 /// The time since an earlier moment, without a check.
 #[inline(always)]
-fn elapsed(then: Moment, now: Moment) -> Span {
+fn elapsed(then: Moment, now: Moment) -> TimeSpan {
     debug_assert!(then <= now, "{then} is after {now}");
-    Span::from_nanos(now.as_nanos().wrapping_sub(then.as_nanos()))
+    TimeSpan::from_nanos(now.as_nanos().wrapping_sub(then.as_nanos()))
 }
 
 /// Price of the shares of devices that one pipeline has.
@@ -334,16 +334,16 @@ impl RequestStatistics {
     }
 
     fn estimate(&self, seed: u64, cost_per_hour: f64, waiting: Vec<TaskWaiting>) -> Estimate {
-        let ok = self.counts[Outcome::Ok as usize];
+        let ok = self.counts[RequestOutcome::Ok as usize];
         let answered = self.latency.total();
         Estimate {
             method: EstimateMethod::Simulation,
             seed,
             requests: self.arrived,
             ok,
-            late: self.counts[Outcome::Late as usize],
-            dropped: self.counts[Outcome::Dropped as usize],
-            failed: self.counts[Outcome::Failed as usize],
+            late: self.counts[RequestOutcome::Late as usize],
+            dropped: self.counts[RequestOutcome::Dropped as usize],
+            failed: self.counts[RequestOutcome::Failed as usize],
             attainment: if self.arrived == 0 { 1.0 } else { ok as f64 / self.arrived as f64 },
             p50_ms: self.latency.percentile_ms(0.5),
             p99_ms: self.latency.percentile_ms(0.99),

@@ -2,9 +2,9 @@
 #![allow(dead_code)]
 
 use apportion_domain::{
-    AccuracyModel, Assignment, Edge, FanoutCounts, GroupName, Hardware, HardwareIndex, Moment, Partial, Pipeline,
-    PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, ServingPolicy,
-    ServingWishes, Share, Task, TaskIndex, TaskKind, Trace, Variant,
+    AccuracyModel, ArrivalTrace, Assignment, Edge, FanoutCounts, GroupName, Hardware, HardwareIndex, Moment, Partial,
+    Pipeline, PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing,
+    ServingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
 };
 use apportion_estimator::{ArrivalProcess, Replay, Scenario, SimulateOptions, Simulation, Workload, replay, simulate};
 use std::collections::BTreeMap;
@@ -157,13 +157,13 @@ pub fn assignment(task: usize, variant: &str, batch: u32, replicas: u32) -> Assi
 
 /// Arrivals at these moments, in ns.
 pub fn arrivals(nanos: &[u64]) -> Workload {
-    let trace = Trace::arrivals(nanos.iter().map(|&n| Moment::from_nanos(n)).collect()).expect("arrivals in order");
+    let trace = ArrivalTrace::arrivals(nanos.iter().map(|&n| Moment::from_nanos(n)).collect()).expect("arrivals in order");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 1 }
 }
 
 /// A constant rate for some seconds.
 pub fn rate(qps: f64, seconds: u64, process: ArrivalProcess, seed: u64) -> Workload {
-    let trace = Trace::rates((0..seconds).map(|s| (s, qps)).collect()).expect("rates");
+    let trace = ArrivalTrace::rates((0..seconds).map(|s| (s, qps)).collect()).expect("rates");
     Workload { traces: vec![trace], arrivals: process, seed }
 }
 

@@ -13,14 +13,14 @@ use super::assemble::BaselineGroup;
 use super::common::{BaselinePlan, LargestPart, PART_PRECISION, answer, largest_part, no_plan, unserved_load};
 use crate::answer::report;
 use crate::exact::model::latency::finish_times;
-use crate::options::PlanOptions;
+use crate::options::PlanningOptions;
 use crate::replay;
 use apportion_domain::{
-    Constraint, HardwareIndex, LatencyRule, Moment, Pipeline, PlanOutcome, PlanningReport, Problem, ProfileRow, Relaxation,
-    SLACK, Share, Shortfall, StopReason, TaskIndex, Trace, VariantIndex,
+    ArrivalTrace, Constraint, HardwareIndex, LatencyRule, Moment, Pipeline, PlanOutcome, PlanningReport, Problem,
+    ProfileRow, Relaxation, SLACK, Share, Shortfall, StopReason, TaskIndex, VariantIndex,
 };
 use apportion_estimator::{Arrivals, Workload, expected_requests};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::collections::VecDeque;
 
 /// Most units of one pipeline.
@@ -28,7 +28,7 @@ const UNITS_MAX: f64 = 1e6;
 
 /// The rate of the trace that the plan serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rate {
+pub(crate) enum PlannedRate {
     /// Queries over the length of the trace.
     Mean,
     /// The most in any window of one SLO, over its length.
@@ -36,7 +36,7 @@ pub(crate) enum Rate {
 }
 
 /// Plans each pipeline as a unit, replicated for a rate of the trace. Without a trace it uses the default trace.
-pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn plan(problem: &Problem, options: &PlanningOptions, rate: PlannedRate) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
     let limits = options.limits().for_search();
@@ -46,7 +46,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (Pla
         if units.is_empty() {
             return no_plan(problem, options, too_slow(problem, p, pipeline));
         }
-        if rate == Rate::Peak && expected_requests(&workload.traces[p]) > replay::REPLAY_VISITS_MAX as f64 {
+        if rate == PlannedRate::Peak && expected_requests(&workload.traces[p]) > replay::REPLAY_VISITS_MAX as f64 {
             return report::report_unknown(options, StopReason::ReplayTooLarge);
         }
         choices.push(UnitChoice { units, rate_qps: rate_of(workload, p, pipeline, rate, &limits) });
@@ -71,17 +71,17 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions, rate: Rate) -> (Pla
 
 /// A pipeline as a unit: one group of one replica for each task, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Unit {
+pub(super) struct PipelineUnit {
     pub groups: Vec<BaselineGroup>,
     /// Queries of the root per second.
     pub qps: f64,
 }
 
 /// The units that meet the SLO, each with the largest batch size that does.
-pub(super) fn units(problem: &Problem, pipeline: &Pipeline) -> Vec<Unit> {
+pub(super) fn units(problem: &Problem, pipeline: &Pipeline) -> Vec<PipelineUnit> {
     let mut places: Vec<Option<HardwareIndex>> = (0..problem.hardware.len()).map(|h| Some(HardwareIndex(h))).collect();
     places.push(None);
-    let mut units: Vec<Unit> = Vec::new();
+    let mut units: Vec<PipelineUnit> = Vec::new();
     for unit in places.into_iter().filter_map(|on| unit(problem, pipeline, on)) {
         if !units.contains(&unit) {
             units.push(unit);
@@ -91,7 +91,7 @@ pub(super) fn units(problem: &Problem, pipeline: &Pipeline) -> Vec<Unit> {
 }
 
 /// The unit on one kind of hardware, or with each task where its smallest batch is fastest.
-fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Option<Unit> {
+fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Option<PipelineUnit> {
     let tasks = (0..pipeline.tasks.len()).map(TaskIndex);
     let places: Vec<Place> = tasks.map(|t| fastest_place(problem, pipeline, t, on)).collect::<Option<_>>()?;
     let rows = |p: &Place| pipeline.variant(p.task, p.variant).profile.on(p.hardware, p.share);
@@ -119,7 +119,7 @@ fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Op
     let groups: Vec<BaselineGroup> = places.iter().zip(&chosen).map(group).collect();
     let visits = assemble::visits(pipeline, &groups);
     let per_task = chosen.iter().zip(&visits).filter(|(_, v)| **v > 0.0).map(|(row, v)| row.throughput_qps() / v);
-    Some(Unit { qps: per_task.fold(f64::INFINITY, f64::min), groups })
+    Some(PipelineUnit { qps: per_task.fold(f64::INFINITY, f64::min), groups })
 }
 
 /// Where a task runs a variant.
@@ -152,13 +152,13 @@ fn fastest_place(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, on: Op
 }
 
 /// The rate of a pipeline's trace, in queries of the root per second. The count ends when a limit is reached.
-pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: Rate, limits: &Limits) -> f64 {
+pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: PlannedRate, limits: &RunLimits) -> f64 {
     /// Arrivals between two checks of the limits.
     const ARRIVALS_PER_CHECK: u64 = 1 << 16;
     let trace = &workload.traces[p];
     match rate {
-        Rate::Mean => mean_rate(trace),
-        Rate::Peak => {
+        PlannedRate::Mean => mean_rate(trace),
+        PlannedRate::Peak => {
             let arrivals = Arrivals::new(trace, workload.arrivals, workload.seed, &pipeline.name);
             let counted = (1_u64..).zip(arrivals).take_while(|(n, _)| n % ARRIVALS_PER_CHECK != 0 || !limits.exceeded());
             // A window longer than the trace sees less than the mean.
@@ -168,13 +168,13 @@ pub(super) fn rate_of(workload: &Workload, p: usize, pipeline: &Pipeline, rate: 
 }
 
 /// Queries over the length of a trace, which ends with its last second or arrival; at least one second long.
-pub(super) fn mean_rate(trace: &Trace) -> f64 {
+pub(super) fn mean_rate(trace: &ArrivalTrace) -> f64 {
     match trace {
-        Trace::Rates(rows) => {
+        ArrivalTrace::Rates(rows) => {
             let seconds = rows.last().map_or(1, |&(last, _)| last + 1);
             rows.iter().map(|&(_, qps)| qps).sum::<f64>() / seconds as f64
         }
-        Trace::Arrivals(moments) => {
+        ArrivalTrace::Arrivals(moments) => {
             let seconds = moments.last().map_or(1.0, |m| m.as_millis() / 1000.0).max(1.0);
             moments.len() as f64 / seconds
         }
@@ -198,7 +198,7 @@ pub(super) fn peak_rate(arrivals: impl Iterator<Item = Moment>, window_ms: f64) 
 
 /// The units of one pipeline, and the rate that they must serve.
 struct UnitChoice {
-    units: Vec<Unit>,
+    units: Vec<PipelineUnit>,
     /// Queries of the root per second.
     rate_qps: f64,
 }
@@ -243,7 +243,7 @@ fn replicate_units(problem: &Problem, choices: &[UnitChoice], part: f64) -> Opti
 }
 
 /// A unit as often as a rate needs, and at least as often as minimum replicas and survivable losses need.
-fn replicate_unit(pipeline: &Pipeline, unit: &Unit, rate: f64) -> Option<Vec<BaselineGroup>> {
+fn replicate_unit(pipeline: &Pipeline, unit: &PipelineUnit, rate: f64) -> Option<Vec<BaselineGroup>> {
     let units = (rate / unit.qps * (1.0 - SLACK)).ceil();
     if units > UNITS_MAX {
         return None;

@@ -1,8 +1,8 @@
 //! What do all baselines share: parts of the demand, shortfalls, the report?
 
 use crate::answer::{infeasible, report};
-use crate::exact::search::attempt::Candidate;
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::CheckedPlan;
+use crate::options::PlanningOptions;
 use crate::replay;
 use apportion_domain::{
     Constraint, Mode, ObjectiveStep, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Shortfall,
@@ -74,12 +74,12 @@ pub(super) fn largest_part<T>(
 }
 
 /// The answer with a baseline's plan, replayed on the trace of the options or on the default trace.
-pub(super) fn answer(problem: &Problem, options: &PlanOptions, found: BaselinePlan) -> (PlanOutcome, PlanningReport) {
+pub(super) fn answer(problem: &Problem, options: &PlanningOptions, found: BaselinePlan) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
     let estimate = replay::replay(problem, &found.plan, workload, &options.limits().for_finishing()).map(|s| s.total);
     let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
-    let candidate = Candidate {
+    let candidate = CheckedPlan {
         objective: objective(problem, &found.plan),
         plan: found.plan,
         stopped: Some(stopped),
@@ -111,7 +111,7 @@ pub(super) fn unserved_load(problem: &Problem, rates: &[f64], part: f64) -> Vec<
 /// Outcome and report if a baseline has no plan at any load. It is infeasible only if the exact planner can prove that.
 pub(super) fn no_plan(
     problem: &Problem,
-    options: &PlanOptions,
+    options: &PlanningOptions,
     shortfalls: Vec<Shortfall>,
 ) -> (PlanOutcome, PlanningReport) {
     if infeasible::is_hopeless(problem) {

@@ -11,8 +11,8 @@ use super::common::{
 use crate::answer::infeasible;
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use crate::routing;
 use crate::trace_check::check_loop;
 use apportion_domain::{
@@ -21,17 +21,17 @@ use apportion_domain::{
 };
 
 /// Plans with the most accurate variants alone.
-pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let fixed = most_accurate_only(problem);
     let limits = options.limits().for_search();
     let plan_for = |part: f64| {
         let at = with_part(&fixed, part);
         match attempt(&at, &Tightening::none(&at), options.gap, &limits) {
-            Attempt::Plan(candidate) => Ok(Some(candidate.plan)),
-            Attempt::Infeasible => Ok(None),
+            SearchOutcome::Plan(candidate) => Ok(Some(candidate.plan)),
+            SearchOutcome::Infeasible => Ok(None),
             // under rule `path` the search may end as unknown before the limits do
-            Attempt::Unknown(stopped) if limits.exceeded() => Err(stopped),
-            Attempt::Unknown(_) => Ok(None),
+            SearchOutcome::Unknown(stopped) if limits.exceeded() => Err(stopped),
+            SearchOutcome::Unknown(_) => Ok(None),
         }
     };
     let LargestPart { part, mut plan } = match largest_part(PART_PRECISION, plan_for) {

@@ -19,14 +19,14 @@ use super::assemble::BaselineGroup;
 use super::common::{BaselinePlan, LargestPart, answer, demands, largest_part, no_plan, with_part};
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{
     AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, PlanOutcome, PlanningReport,
     Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::collections::BTreeMap;
 
 /// Most rounds of planning and observing.
@@ -42,7 +42,7 @@ const FILLED_AT_ONCE: u64 = 256;
 const SETTLED: f64 = 1e-6;
 
 /// Plans each task by itself.
-pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits().for_search();
     let whole = match plan_until(problem, options.gap, &limits, StopRule::Settled) {
         Ok(whole) => whole,
@@ -94,7 +94,7 @@ enum StopRule {
 fn plan_until(
     problem: &Problem,
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
     rule: StopRule,
 ) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
     for start in [StartVariants::MostAccurate, StartVariants::LeastAccurate] {
@@ -209,7 +209,7 @@ fn plan_each_task(
     problem: &Problem,
     visits: &[Vec<f64>],
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
     // The demand of a task may exceed the largest demand of a pipeline.
     let is_beyond = |(p, of): (&Pipeline, &Vec<f64>)| of.iter().any(|visits| p.demand_qps * visits > NUMBER_MAX);
@@ -218,10 +218,10 @@ fn plan_each_task(
     }
     let sub = split_into_tasks(problem, visits);
     let plan = match attempt(&sub, &Tightening::none(&sub), gap, limits) {
-        Attempt::Plan(candidate) => candidate.plan,
-        Attempt::Infeasible => return Ok(None),
-        Attempt::Unknown(stopped) if limits.exceeded() => return Err(stopped),
-        Attempt::Unknown(_) => return Ok(None),
+        SearchOutcome::Plan(candidate) => candidate.plan,
+        SearchOutcome::Infeasible => return Ok(None),
+        SearchOutcome::Unknown(stopped) if limits.exceeded() => return Err(stopped),
+        SearchOutcome::Unknown(_) => return Ok(None),
     };
     let mut parts = plan.pipelines.iter();
     let of_pipeline = |pipeline: &Pipeline| {
@@ -259,7 +259,7 @@ struct BusiestGroup {
 
 /// Gives unused devices to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. With a
 /// budget they stay unused.
-fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &Limits) {
+fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &RunLimits) {
     if problem.objective.budget_per_hour.is_some() {
         return;
     }

@@ -1,15 +1,15 @@
 //! Rates, units and tasks of the baselines, against values worked out by hand.
 
-use super::coarse::{Rate, mean_rate, peak_rate, rate_of, units};
+use super::coarse::{PlannedRate, mean_rate, peak_rate, rate_of, units};
 use super::common::{LargestPart, PART_PRECISION, largest_part};
 use super::hardware_only::most_accurate_only;
 use super::proteus::{longest_path, split_into_tasks};
 use crate::fixtures::{chain, draft, problem, task, variant};
-use apportion_domain::{Mode, Moment, PathAccuracy, StopReason, TaskIndex, Trace, VariantIndex};
+use apportion_domain::{ArrivalTrace, Mode, Moment, PathAccuracy, StopReason, TaskIndex, VariantIndex};
 use apportion_estimator::{ArrivalProcess, Workload};
 
-fn unlimited() -> apportion_mip::Limits {
-    apportion_mip::Limits::new(std::sync::Arc::new(std::time::Duration::default))
+fn unlimited() -> apportion_mip::RunLimits {
+    apportion_mip::RunLimits::new(std::sync::Arc::new(std::time::Duration::default))
 }
 
 #[test]
@@ -44,16 +44,16 @@ fn mean_and_peak_of_a_trace() {
     assert!((peak_rate(arrivals.into_iter(), 100.0) - 50.0).abs() < 1e-9, "the sixth is outside the first window");
     assert!((peak_rate(arrivals.into_iter(), 100.1) - 6.0 / 0.1001).abs() < 1e-6);
     assert_eq!(peak_rate(std::iter::empty(), 100.0), 0.0);
-    let trace = Trace::arrivals(arrivals.to_vec()).expect("in order");
+    let trace = ArrivalTrace::arrivals(arrivals.to_vec()).expect("in order");
     assert!((mean_rate(&trace) - 2.0).abs() < 1e-12, "8 in 4 s");
     // seconds that are not listed have no queries
-    let rates = Trace::rates(vec![(0, 30.0), (1, 10.0), (3, 20.0)]).expect("increasing");
+    let rates = ArrivalTrace::rates(vec![(0, 30.0), (1, 10.0), (3, 20.0)]).expect("increasing");
     assert!((mean_rate(&rates) - 15.0).abs() < 1e-12);
     let problem = problem(chain(100.0));
     let workload = Workload { traces: vec![rates], arrivals: ArrivalProcess::Uniform, seed: 1 };
     // evenly, 30 in the first second: 3 in each window of 100 ms
-    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Peak, &unlimited()) - 30.0).abs() < 1e-9);
-    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Mean, &unlimited()) - 15.0).abs() < 1e-12);
+    assert!((rate_of(&workload, 0, &problem.pipelines[0], PlannedRate::Peak, &unlimited()) - 30.0).abs() < 1e-9);
+    assert!((rate_of(&workload, 0, &problem.pipelines[0], PlannedRate::Mean, &unlimited()) - 15.0).abs() < 1e-12);
 }
 
 #[test]

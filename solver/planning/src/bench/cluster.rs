@@ -1,12 +1,12 @@
 //! Many pipelines compete for the devices of one cluster. How long does the division take, and how good is the proof?
 
-use super::drawn::{Draw, Shape, ShapeHardware, problem as drawn_problem};
+use super::drawn::{Draw, ProblemShape, ShapeHardware, problem as drawn_problem};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::modes::{SearchResult, search};
 use crate::exact::stage::enumerate;
 use apportion_domain::{Hardware, Mode, Objective, ObjectiveValue, Pipeline, Problem, ProblemDraft};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64)
     let mut templates: Vec<Pipeline> = templates.iter().filter(usable).map(|p| p.pipelines[0].clone()).collect();
     let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: Some(devices), memory_mib: None };
     if templates.is_empty() {
-        let shape = Shape {
+        let shape = ProblemShape {
             pipelines,
             tasks_max: 3,
             variants_max: 5,
@@ -85,7 +85,7 @@ fn tight_demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
         ..ProblemDraft::default()
     };
     let problem = Problem::new(draft).expect("one pipeline on one kind of device");
-    let limits = Limits::new(Arc::new(Duration::default));
+    let limits = RunLimits::new(Arc::new(Duration::default));
     let Ok(space) = Space::new(&problem, &Tightening::none(&problem), &limits) else { return pipeline.demand_qps };
     let candidates = enumerate::budget_candidates(&problem, &space.parts[0], f64::INFINITY, &limits).unwrap_or_default();
     let most = candidates.iter().map(|c| c.accuracy_max).fold(0.0, f64::max);
@@ -101,7 +101,7 @@ fn tight_demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
 #[must_use]
 pub fn divide(problem: &Problem, gap: f64, limit: Duration, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ClusterRow {
     let start = now();
-    let limits = Limits::new(now.clone()).ending_at(start + limit);
+    let limits = RunLimits::new(now.clone()).ending_at(start + limit);
     let result = search(problem, &Tightening::none(problem), gap, &limits);
     let elapsed = now().saturating_sub(start);
     let none = ObjectiveValue { step: None, value: None, bound: None };

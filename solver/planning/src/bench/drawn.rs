@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The kinds of problems that can be drawn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
+pub struct ProblemShape {
     /// How many pipelines.
     pub pipelines: usize,
     /// Most tasks of a pipeline; each has between one and this many, as a chain or a star.
@@ -75,7 +75,7 @@ impl Draw {
 /// # Panics
 /// If no valid problem has the shape: no pipelines, no hardware, or an accuracy above 1.
 #[must_use]
-pub fn problem(seed: u64, shape: &Shape) -> Problem {
+pub fn problem(seed: u64, shape: &ProblemShape) -> Problem {
     let mut draw = Draw::new(seed);
     let hardware: Vec<Hardware> = shape
         .hardware
@@ -93,7 +93,7 @@ pub fn problem(seed: u64, shape: &Shape) -> Problem {
     Problem::new(draft).expect("a shape within the ranges of problems")
 }
 
-fn pipeline(draw: &mut Draw, index: usize, shape: &Shape, hardware: &[Hardware]) -> Pipeline {
+fn pipeline(draw: &mut Draw, index: usize, shape: &ProblemShape, hardware: &[Hardware]) -> Pipeline {
     let tasks = 1 + draw.below(shape.tasks_max);
     let star = draw.below(2) == 0;
     let tasks: Vec<Task> = (0..tasks).map(|t| task(draw, t, shape)).collect();
@@ -122,7 +122,7 @@ fn pipeline(draw: &mut Draw, index: usize, shape: &Shape, hardware: &[Hardware])
 }
 
 /// Variants by falling accuracy, each faster than the one before and with a fan-out of its own.
-fn task(draw: &mut Draw, index: usize, shape: &Shape) -> Task {
+fn task(draw: &mut Draw, index: usize, shape: &ProblemShape) -> Task {
     let count = 2 + draw.below(shape.variants_max.max(2) - 1);
     let mut accuracy = 1.0;
     let mut latency = draw.between(8.0, 40.0);
@@ -146,7 +146,7 @@ fn task(draw: &mut Draw, index: usize, shape: &Shape) -> Task {
 }
 
 /// A batch of b takes `latency * (a + (1 - a) b)`, with a device's own a.
-fn rows(draw: &mut Draw, latency: f64, shape: &Shape) -> Vec<ProfileRow> {
+fn rows(draw: &mut Draw, latency: f64, shape: &ProblemShape) -> Vec<ProfileRow> {
     let mut rows = Vec::new();
     for (h, hardware) in shape.hardware.iter().enumerate() {
         let fixed = draw.between(0.2, 0.6);

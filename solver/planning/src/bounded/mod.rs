@@ -6,7 +6,7 @@
 mod nasty;
 
 use crate::fixtures::{chain, problem, variant};
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use crate::planners::plan;
 use apportion_domain::{Mode, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
@@ -28,9 +28,9 @@ struct TimedPlan {
 }
 
 /// Plans, and measures the time.
-fn plan_timed(problem: &Problem, options: impl FnOnce(PlanOptions) -> PlanOptions) -> TimedPlan {
+fn plan_timed(problem: &Problem, options: impl FnOnce(PlanningOptions) -> PlanningOptions) -> TimedPlan {
     let start = Instant::now();
-    let base = PlanOptions { time_limit: Some(LIMIT), ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let base = PlanningOptions { time_limit: Some(LIMIT), ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = plan(problem, &options(base));
     TimedPlan { outcome, report, took: start.elapsed() }
 }
@@ -75,7 +75,7 @@ fn the_exact_planner_ends_within_its_limit() {
 fn the_exact_planner_with_trace_and_ladder_ends_within_its_limit() {
     for (name, problem) in nasty::problems() {
         let trace = Some(Workload::default_for(&problem));
-        judge(name, &problem, &plan_timed(&problem, |options| PlanOptions { trace, ladder: Some(4.0), ..options }));
+        judge(name, &problem, &plan_timed(&problem, |options| PlanningOptions { trace, ladder: Some(4.0), ..options }));
     }
 }
 
@@ -83,7 +83,7 @@ fn the_exact_planner_with_trace_and_ladder_ends_within_its_limit() {
 fn judge_planner(planner: Planner) {
     for (name, problem) in nasty::problems() {
         let name = format!("{}, {name}", planner.name());
-        judge(&name, &problem, &plan_timed(&problem, |options| PlanOptions { planner, ..options }));
+        judge(&name, &problem, &plan_timed(&problem, |options| PlanningOptions { planner, ..options }));
     }
 }
 
@@ -110,8 +110,8 @@ fn a_cancelled_run_ends_soon() {
         let cancel = Arc::new(AtomicBool::new(false));
         let start = Instant::now();
         let (trace, ladder) = (Some(Workload::default_for(&problem)), Some(4.0));
-        let base = PlanOptions::new(Arc::new(move || start.elapsed()));
-        let options = PlanOptions { cancel: cancel.clone(), trace, ladder, ..base };
+        let base = PlanningOptions::new(Arc::new(move || start.elapsed()));
+        let options = PlanningOptions { cancel: cancel.clone(), trace, ladder, ..base };
         let (outcome, took) = std::thread::scope(|scope| {
             let planning = scope.spawn(|| plan(&problem, &options).0);
             while start.elapsed() < LIMIT / 3 && !planning.is_finished() {
@@ -140,7 +140,7 @@ fn a_plan_too_large_to_replay_has_no_estimate() {
     draft.tasks[0].variants = vec![variant("a", 1.0, 1e6, &[(0, 1, 4.0)])];
     draft.demand_qps = 40.0;
     let problem = problem(draft).changed(|d| d.objective.mode = Mode::MinCost).expect("valid");
-    let TimedPlan { outcome, report, .. } = plan_timed(&problem, |options| PlanOptions { time_limit: None, ..options });
+    let TimedPlan { outcome, report, .. } = plan_timed(&problem, |options| PlanningOptions { time_limit: None, ..options });
     assert!(matches!(outcome, PlanOutcome::Feasible { stopped: StopReason::ReplayTooLarge, .. }), "{outcome:?}");
     assert_eq!(report.estimate, None);
     let said = report.explanation.left_out.join("; ");

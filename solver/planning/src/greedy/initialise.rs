@@ -1,8 +1,8 @@
 //! Algorithm 1: from which settings does the search start?
 
-use super::judge::Judge;
+use super::judge::SettingJudge;
 use super::settings::{SettingArithmetic, TaskSetting};
-use crate::replay::Verdict;
+use crate::replay::ReplayVerdict;
 use apportion_domain::{PipelineIndex, SLACK, StopReason, TaskIndex};
 
 /// Most replicas of one task that Algorithm 1 tries.
@@ -19,7 +19,7 @@ pub(super) enum NoStart {
 }
 
 /// Algorithm 1: the first settings that hold.
-pub(super) fn initialise(judge: &Judge<'_>) -> Result<Vec<TaskSetting>, NoStart> {
+pub(super) fn initialise(judge: &SettingJudge<'_>) -> Result<Vec<TaskSetting>, NoStart> {
     let arithmetic = &judge.arithmetic;
     let mut settings = Vec::new();
     for (p, pipeline) in arithmetic.problem.pipelines.iter().enumerate() {
@@ -40,9 +40,9 @@ pub(super) fn initialise(judge: &Judge<'_>) -> Result<Vec<TaskSetting>, NoStart>
             more
         });
         match judge.check_settings_before(&settings, more.as_deref()) {
-            Verdict::Holds => return Ok(settings),
-            Verdict::Misses => judge.limits.stop_reason().map_or(Ok(()), |reason| Err(NoStart::Stopped(reason)))?,
-            Verdict::Unknown(stopped) => return Err(NoStart::Stopped(stopped)),
+            ReplayVerdict::Holds => return Ok(settings),
+            ReplayVerdict::Misses => judge.limits.stop_reason().map_or(Ok(()), |reason| Err(NoStart::Stopped(reason)))?,
+            ReplayVerdict::Unknown(stopped) => return Err(NoStart::Stopped(stopped)),
         }
         settings = more.ok_or(NoStart::Capacity)?;
     }

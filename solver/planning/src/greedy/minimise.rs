@@ -3,9 +3,9 @@
 //! Actions are tried in the order of their largest possible saving, ties in the order of tasks and actions. So the first
 //! feasible action is the one that a verdict on all of them would choose.
 
-use super::judge::Judge;
+use super::judge::SettingJudge;
 use super::settings::{SettingArithmetic, TaskSetting};
-use crate::replay::Verdict;
+use crate::replay::ReplayVerdict;
 use apportion_domain::{SLACK, StopReason};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -52,26 +52,26 @@ impl Eq for Action {}
 
 /// Result of Algorithm 2.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Minimised {
+pub(super) struct MinimiseResult {
     pub settings: Vec<TaskSetting>,
     /// Why the search ended: `Finished` if no action is left.
     pub stopped: StopReason,
 }
 
 /// Algorithm 2: takes the best action until none is left.
-pub(super) fn minimise(judge: &Judge<'_>, mut settings: Vec<TaskSetting>) -> Minimised {
+pub(super) fn minimise(judge: &SettingJudge<'_>, mut settings: Vec<TaskSetting>) -> MinimiseResult {
     let minimiser = Minimiser { judge, arithmetic: judge.arithmetic };
     loop {
         match minimiser.best_action(&settings) {
             Ok(Some(better)) => settings = better,
-            Ok(None) => return Minimised { settings, stopped: StopReason::Finished },
-            Err(stopped) => return Minimised { settings, stopped },
+            Ok(None) => return MinimiseResult { settings, stopped: StopReason::Finished },
+            Err(stopped) => return MinimiseResult { settings, stopped },
         }
     }
 }
 
 struct Minimiser<'a> {
-    judge: &'a Judge<'a>,
+    judge: &'a SettingJudge<'a>,
     arithmetic: SettingArithmetic<'a>,
 }
 
@@ -85,9 +85,9 @@ impl Minimiser<'_> {
                 return Err(reason);
             }
             match self.judge.check_settings_before(&action.settings, actions.peek().map(|next| next.settings.as_slice())) {
-                Verdict::Holds => return Ok(Some(action.settings)),
-                Verdict::Misses => {}
-                Verdict::Unknown(reason) => return Err(reason),
+                ReplayVerdict::Holds => return Ok(Some(action.settings)),
+                ReplayVerdict::Misses => {}
+                ReplayVerdict::Unknown(reason) => return Err(reason),
             }
             actions.extend(self.continue_move(before, action));
         }

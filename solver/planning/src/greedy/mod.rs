@@ -23,8 +23,8 @@ mod verdicts;
 
 use crate::answer::report;
 use crate::exact::model::groups::least_latency_ms;
-use crate::exact::search::attempt::Candidate;
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::CheckedPlan;
+use crate::options::PlanningOptions;
 use crate::replay;
 use apportion_domain::{
     Constraint, Mode, ObjectiveStep, ObjectiveValue, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem, Relaxation,
@@ -32,20 +32,20 @@ use apportion_domain::{
 };
 use assemble::assemble;
 use initialise::{NoStart, initialise};
-use judge::Judge;
-use minimise::{Minimised, minimise};
+use judge::SettingJudge;
+use minimise::{MinimiseResult, minimise};
 
 /// Plans with the greedy search.
-pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let limits = options.limits();
     let workload = options.trace.as_ref().unwrap_or(&default);
     let search = limits.for_search();
-    let judge = match Judge::new(problem, workload, &search) {
+    let judge = match SettingJudge::new(problem, workload, &search) {
         Ok(judge) => judge,
         Err(stopped) => return report::report_unknown(options, stopped),
     };
-    let Minimised { settings, stopped } = match initialise(&judge).map(|start| minimise(&judge, start)) {
+    let MinimiseResult { settings, stopped } = match initialise(&judge).map(|start| minimise(&judge, start)) {
         Ok(done) => done,
         Err(NoStart::Latency { pipeline, service_ms }) => return too_slow(problem, options, pipeline, service_ms),
         Err(NoStart::Capacity) => return report::report_unknown(options, StopReason::TraceNotMet),
@@ -55,12 +55,12 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
         return report::report_unknown(options, StopReason::Numerics);
     };
     let estimate = replay::replay(problem, &plan, workload, &limits.for_finishing()).map(|s| s.total);
-    let candidate = Candidate { objective: objective(problem, &plan), plan, stopped: Some(stopped), provenance: None };
+    let candidate = CheckedPlan { objective: objective(problem, &plan), plan, stopped: Some(stopped), provenance: None };
     report::report_plan(problem, options, candidate, estimate, Vec::new())
 }
 
 /// Outcome and report if the most accurate variants of a pipeline need `best` milliseconds, more than its SLO.
-fn too_slow(problem: &Problem, options: &PlanOptions, p: PipelineIndex, best: f64) -> (PlanOutcome, PlanningReport) {
+fn too_slow(problem: &Problem, options: &PlanningOptions, p: PipelineIndex, best: f64) -> (PlanOutcome, PlanningReport) {
     let pipeline = problem.pipeline(p);
     let shortfall = Shortfall {
         constraint: Constraint::Latency,

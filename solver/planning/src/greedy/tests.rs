@@ -2,15 +2,15 @@
 
 use super::assemble::assemble;
 use super::initialise::{bottleneck, initialise};
-use super::judge::Judge;
-use super::minimise::{Minimised, minimise};
+use super::judge::SettingJudge;
+use super::minimise::{MinimiseResult, minimise};
 use super::settings::{SettingArithmetic, TaskSetting};
 use crate::fixtures::{chain, draft, problem, task, variant};
 use crate::replay;
-use apportion_domain::Trace;
+use apportion_domain::ArrivalTrace;
 use apportion_domain::{HardwareIndex, PipelineIndex, Problem, SLACK, Share, StopReason, TaskIndex};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 struct Plain<'a> {
     arithmetic: SettingArithmetic<'a>,
     workload: &'a Workload,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl Plain<'_> {
@@ -125,19 +125,19 @@ impl Plain<'_> {
 
 /// Both searches on one load; how many settings were simulated at most once.
 fn check(problem: &Problem, workload: &Workload, what: &str) {
-    let limits = Limits::new(Arc::new(Duration::default));
-    let judge = Judge::new(problem, workload, &limits).expect("few requests");
+    let limits = RunLimits::new(Arc::new(Duration::default));
+    let judge = SettingJudge::new(problem, workload, &limits).expect("few requests");
     let plain = Plain { arithmetic: judge.arithmetic, workload, limits: &limits };
     let expected = plain.initialise();
     let found = initialise(&judge).ok();
     assert_eq!(found, expected, "{what}: Algorithm 1");
     let Some(start) = found else { return };
-    let expected = Minimised { settings: plain.minimise(start.clone()), stopped: StopReason::Finished };
+    let expected = MinimiseResult { settings: plain.minimise(start.clone()), stopped: StopReason::Finished };
     assert_eq!(minimise(&judge, start), expected, "{what}: Algorithm 2");
 }
 
 fn rates(qps: &[f64], seed: u64) -> Workload {
-    let trace = Trace::Rates((0..).zip(qps.iter().copied()).collect());
+    let trace = ArrivalTrace::Rates((0..).zip(qps.iter().copied()).collect());
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed }
 }
 
@@ -172,11 +172,11 @@ fn the_search_agrees_on_several_hardware_types_and_few_devices() {
 fn a_second_thread_changes_nothing() {
     let problem = problem(chain(120.0));
     let workload = rates(&[300.0, 100.0, 500.0], 7);
-    let limits = Limits::new(Arc::new(Duration::default));
+    let limits = RunLimits::new(Arc::new(Duration::default));
     let found = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         pool.install(|| {
-            let judge = Judge::new(&problem, &workload, &limits).expect("few requests");
+            let judge = SettingJudge::new(&problem, &workload, &limits).expect("few requests");
             let start = initialise(&judge).ok().expect("a start");
             minimise(&judge, start)
         })

@@ -1,7 +1,7 @@
 //! Which settings were judged already, and what was the verdict?
 
 use super::settings::TaskSetting;
-use crate::replay::Verdict;
+use crate::replay::ReplayVerdict;
 use apportion_domain::{HardwareIndex, Share};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -30,18 +30,18 @@ const VERDICTS_MAX: usize = 1 << 16;
 /// The verdicts of one search, by settings. An unknown verdict is not stored.
 #[derive(Default)]
 pub(super) struct VerdictCache {
-    known: Mutex<BTreeMap<SettingsKey, Verdict>>,
+    known: Mutex<BTreeMap<SettingsKey, ReplayVerdict>>,
 }
 
 impl VerdictCache {
     /// The verdict on settings; `None` if they were not judged yet.
-    pub fn get(&self, key: &SettingsKey) -> Option<Verdict> {
+    pub fn get(&self, key: &SettingsKey) -> Option<ReplayVerdict> {
         self.lock().get(key).copied()
     }
 
     /// Stores a verdict, unless it is unknown or [`VERDICTS_MAX`] verdicts are stored.
-    pub fn insert(&self, key: SettingsKey, verdict: Verdict) {
-        if matches!(verdict, Verdict::Unknown(_)) {
+    pub fn insert(&self, key: SettingsKey, verdict: ReplayVerdict) {
+        if matches!(verdict, ReplayVerdict::Unknown(_)) {
             return;
         }
         let mut known = self.lock();
@@ -50,7 +50,7 @@ impl VerdictCache {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SettingsKey, Verdict>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SettingsKey, ReplayVerdict>> {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

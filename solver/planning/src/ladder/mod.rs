@@ -5,11 +5,11 @@
 //! they are removed where they save most.
 
 use crate::replay;
-use crate::replay::Verdict;
-use apportion_domain::{Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind, Trace};
+use crate::replay::ReplayVerdict;
+use apportion_domain::{ArrivalTrace, Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_mip::Limits;
-use apportion_serving::ladder::Step;
+use apportion_mip::RunLimits;
+use apportion_serving::ladder::LadderStep;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,11 +36,11 @@ struct StepSearch<'a> {
     workload: Workload,
     /// Its requests that may miss.
     misses_max: u64,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl<'a> StepSearch<'a> {
-    fn new(problem: &'a Problem, plan: &'a Plan, workload: Workload, limits: &'a Limits) -> Result<Self, StopReason> {
+    fn new(problem: &'a Problem, plan: &'a Plan, workload: Workload, limits: &'a RunLimits) -> Result<Self, StopReason> {
         let misses_max = replay::misses_max(problem, &workload, limits)?;
         Ok(Self { problem, pipeline: &problem.pipelines[0], plan, workload, misses_max, limits })
     }
@@ -59,7 +59,7 @@ pub(crate) struct PlanWithLadders {
 /// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
 /// no ladder. The limits may cut a ladder short: it ends at its last searched rate, or it is left out if it does not reach
 /// the demand.
-pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> PlanWithLadders {
+pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &RunLimits) -> PlanWithLadders {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
         let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
@@ -81,7 +81,7 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
         };
         let least: Vec<u32> = part.assignments.iter().map(kept).collect();
         let steady = |qps: f64| {
-            let trace = Trace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
+            let trace = ArrivalTrace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
@@ -169,14 +169,14 @@ pub fn steps(
     rates_qps: impl IntoIterator<Item = f64>,
     least: &[u32],
     workload: impl Fn(f64) -> Workload,
-) -> Vec<Step> {
-    let limits = Limits::new(Arc::new(Duration::default));
+) -> Vec<LadderStep> {
+    let limits = RunLimits::new(Arc::new(Duration::default));
     find_steps(problem, plan, rates_qps, least, workload, &limits).steps
 }
 
 /// Steps of a ladder.
 struct FoundSteps {
-    steps: Vec<Step>,
+    steps: Vec<LadderStep>,
     /// Why the limits ended the ladder before its last rate.
     stopped: Option<StopReason>,
 }
@@ -188,9 +188,9 @@ fn find_steps(
     rates_qps: impl IntoIterator<Item = f64>,
     least: &[u32],
     workload: impl Fn(f64) -> Workload,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> FoundSteps {
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<LadderStep> = Vec::new();
     let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else {
         return FoundSteps { steps, stopped: None };
     };
@@ -201,7 +201,7 @@ fn find_steps(
             Ok(fewest.filter(|replicas| fits(problem, &search.plan_with(replicas))))
         });
         match fewest {
-            Ok(Some(replicas)) => steps.push(Step { rate_qps, replicas }),
+            Ok(Some(replicas)) => steps.push(LadderStep { rate_qps, replicas }),
             Ok(None) if rate_qps < pipeline.demand_qps => {}
             Ok(None) => break,
             Err(stopped) => return FoundSteps { steps, stopped: Some(stopped) },
@@ -264,9 +264,9 @@ impl StepSearch<'_> {
             self.misses_max,
             self.limits,
         ) {
-            Verdict::Holds => Ok(true),
-            Verdict::Misses => Ok(false),
-            Verdict::Unknown(stopped) => Err(stopped),
+            ReplayVerdict::Holds => Ok(true),
+            ReplayVerdict::Misses => Ok(false),
+            ReplayVerdict::Unknown(stopped) => Err(stopped),
         }
     }
 }
@@ -275,23 +275,23 @@ impl StepSearch<'_> {
 mod tests {
     use super::*;
     use crate::fixtures::{chain, problem};
-    use crate::options::{PlanOptions, Planner};
+    use crate::options::{Planner, PlanningOptions};
     use apportion_domain::Mode;
     use apportion_estimator::ArrivalProcess;
 
-    fn unlimited() -> Limits {
-        Limits::new(Arc::new(Duration::default))
+    fn unlimited() -> RunLimits {
+        RunLimits::new(Arc::new(Duration::default))
     }
 
     fn steady(qps: f64) -> Workload {
-        let trace = Trace::Rates((0..10).map(|s| (s, qps)).collect());
+        let trace = ArrivalTrace::Rates((0..10).map(|s| (s, qps)).collect());
         Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
     }
 
     #[test]
     fn every_step_holds_its_rate_with_the_fewest_replicas() {
         let problem = problem(chain(120.0));
-        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
         let plan = outcome.plan().expect("a plan");
         let rates = [50.0, 100.0, 200.0, 400.0, 800.0];
@@ -323,7 +323,7 @@ mod tests {
     fn a_rate_that_nothing_holds_ends_the_ladder() {
         // batches take 10 ms and then 5 ms at least, which no number of replicas fits into 14 ms
         let problem = problem(chain(120.0));
-        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
         let tight = crate::fixtures::problem(chain(14.0));
         assert_eq!(steps(&tight, outcome.plan().expect("a plan"), [50.0, 100.0], &[1, 1], steady), []);
@@ -339,7 +339,7 @@ mod tests {
             .expect("valid");
         let options = |planner, ladder| {
             let elapsed = Arc::new(Duration::default);
-            PlanOptions { planner, ladder, trace: Some(steady(90.0)), explain: false, ..PlanOptions::new(elapsed) }
+            PlanningOptions { planner, ladder, trace: Some(steady(90.0)), explain: false, ..PlanningOptions::new(elapsed) }
         };
         let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
         let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_ladder_is_priced_by_its_step() {
         let problem = problem(chain(120.0));
-        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
         let mut plan = outcome.plan().expect("a plan").clone();
         assert_eq!(price_per_hour(&problem, &plan.pipelines[0], 10.0), None);
@@ -361,7 +361,8 @@ mod tests {
         let part = &mut plan.pipelines[0];
         let one = |a: &Assignment| replica_price(&problem, a);
         let (first, second) = (one(&part.assignments[0]), one(&part.assignments[1]));
-        part.ladder = vec![Step { rate_qps: 10.0, replicas: vec![1, 2] }, Step { rate_qps: 20.0, replicas: vec![3, 2] }];
+        part.ladder =
+            vec![LadderStep { rate_qps: 10.0, replicas: vec![1, 2] }, LadderStep { rate_qps: 20.0, replicas: vec![3, 2] }];
         let asked = [1.0, 10.0, 15.0, 20.0, 40.0].map(|rate| price_per_hour(&problem, part, rate).expect("a ladder"));
         let (low, high) = (first + 2.0 * second, 3.0 * first + 2.0 * second);
         assert!(
@@ -383,8 +384,11 @@ mod tests {
         let problem = problem(chain(120.0))
             .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
             .expect("valid");
-        let options =
-            PlanOptions { planner: Planner::Greedy, ladder: Some(8.0), ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions {
+            planner: Planner::Greedy,
+            ladder: Some(8.0),
+            ..PlanningOptions::new(Arc::new(Duration::default))
+        };
         let ladder = |problem: &Problem| {
             let (outcome, _) = crate::plan(problem, &options);
             let part = outcome.plan().expect("a plan").pipelines[0].clone();

@@ -4,7 +4,7 @@ use super::greedy;
 use super::program::{Program, plan_of};
 use super::search::{MinimumResult, minimise, minimise_with_highs};
 use apportion_domain::{Application, PlanStatus, ScalingProblem, ScalingVariant};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use apportion_serving::mix::SplitMix;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct ScalingRow {
 /// read from the clock `now`.
 #[must_use]
 pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ScalingRow {
-    let limits = Limits::new(now.clone());
+    let limits = RunLimits::new(now.clone());
     let status = |result: &MinimumResult| match result {
         MinimumResult::Found { .. } => PlanStatus::Optimal,
         MinimumResult::Infeasible => PlanStatus::Infeasible,

@@ -6,10 +6,10 @@
 //! fractions of replicas. The master programme mixes the proposals so far. It has one row for each resource and one for
 //! the mixture, so a pivot is cheap. Its duals are the next prices.
 
-use super::knapsack::{Ended, Knapsack, LoadCover};
+use super::knapsack::{Knapsack, LoadCover, SearchStopped};
 use super::program::{Program, fits};
-use apportion_mip::Limits;
-use apportion_mip::tableau::{End, Tableau};
+use apportion_mip::RunLimits;
+use apportion_mip::tableau::{PivotEnd, Tableau};
 use apportion_mip::{ColumnId, Formulation};
 
 /// Most rounds of prices. The bound is valid after each of them.
@@ -54,7 +54,7 @@ struct Proposal {
 }
 
 /// Finds the best prices.
-pub(crate) fn find_prices(program: &Program, limits: &Limits) -> Dual {
+pub(crate) fn find_prices(program: &Program, limits: &RunLimits) -> Dual {
     let mut knapsack = Knapsack::default();
     let Some(most) = price_max(program) else { return Dual::Infeasible };
     let mut proposals: Vec<Proposal> = Vec::new();
@@ -67,7 +67,7 @@ pub(crate) fn find_prices(program: &Program, limits: &Limits) -> Dual {
         let choices = match cheapest_covers(program, &mut knapsack, &prices, limits) {
             Ok(Some(choices)) => choices,
             Ok(None) => return Dual::Infeasible,
-            Err(Ended) => break,
+            Err(SearchStopped) => break,
         };
         let proposal = Proposal::of(&choices, prices.len());
         // differences first, because the prices of scarce resources are large
@@ -100,10 +100,10 @@ fn cheapest_covers(
     program: &Program,
     knapsack: &mut Knapsack,
     prices: &[f64],
-    limits: &Limits,
-) -> Result<Option<Vec<LoadCover>>, Ended> {
+    limits: &RunLimits,
+) -> Result<Option<Vec<LoadCover>>, SearchStopped> {
     let each = program.covers.iter().map(|cover| knapsack.cheapest(cover, prices, limits).transpose());
-    each.collect::<Option<Result<Vec<LoadCover>, Ended>>>().transpose()
+    each.collect::<Option<Result<Vec<LoadCover>, SearchStopped>>>().transpose()
 }
 
 /// An upper bound of the price of any cover that needs every replica. Its capacity is below the needed load plus one
@@ -147,7 +147,7 @@ fn mix_proposals(program: &Program, proposals: &[Proposal], most: f64) -> Option
         formulation.at_most(program.totals[t] / scale(t), mixed.chain([(excess, -1.0)]).collect());
     }
     let mut tableau = Tableau::new(&formulation)?;
-    if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != End::Optimal {
+    if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != PivotEnd::Optimal {
         return None;
     }
     let mut prices = vec![0.0; program.totals.len()];

@@ -11,8 +11,8 @@
 //! over all applications in the order of the file. First all applications scale down, which frees resources. Then the
 //! applications with too few replicas scale up. The heuristic proves nothing.
 
-use super::program::{ApplicationNumbers, Counts, Program, fits};
-use apportion_mip::Limits;
+use super::program::{ApplicationNumbers, Program, ReplicaCounts, fits};
+use apportion_mip::RunLimits;
 
 /// Savings below this, relative to the price, are rounding.
 const SAVING_MIN: f64 = 1e-12;
@@ -22,7 +22,7 @@ const SINGLES_MAX: usize = 100_000;
 const DOWN_MAX: usize = 10_000;
 
 /// Counts that obey every constraint, within the limits. The error is the application for which no action was found.
-pub(crate) fn counts(program: &Program, limits: &Limits) -> Result<Counts, usize> {
+pub(crate) fn counts(program: &Program, limits: &RunLimits) -> Result<ReplicaCounts, usize> {
     let mut greedy = Greedy { program, counts: program.running(), used: Vec::new(), limits };
     greedy.used = (0..program.totals.len()).map(|t| program.used(&greedy.counts, t)).collect();
     let applications = 0..program.covers.len();
@@ -45,10 +45,10 @@ pub(crate) fn counts(program: &Program, limits: &Limits) -> Result<Counts, usize
 /// The state of the heuristic.
 struct Greedy<'a> {
     program: &'a Program,
-    counts: Counts,
+    counts: ReplicaCounts,
     /// Use of each resource.
     used: Vec<f64>,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl Greedy<'_> {

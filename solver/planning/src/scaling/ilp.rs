@@ -6,9 +6,9 @@
 //! only if its latency is within the SLO. So a variant that is too slow may stay or be unloaded, but not grow
 //! (constraint 2). Constraint 4, `N + delta >= 0`, is the lower bound of `k`.
 
-use super::program::{Counts, Program, REPLICAS_MAX};
-use apportion_mip::Limits;
-use apportion_mip::highs::{self, Settings};
+use super::program::{Program, REPLICAS_MAX, ReplicaCounts};
+use apportion_mip::RunLimits;
+use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{ColumnId, Ending, Formulation};
 
 /// Goal of the programme.
@@ -24,7 +24,7 @@ pub(crate) enum IlpGoal {
 #[derive(Clone, Debug)]
 pub(crate) struct IlpResult {
     pub ending: Ending,
-    pub counts: Option<Counts>,
+    pub counts: Option<ReplicaCounts>,
     /// No solution has a lower price.
     pub bound: f64,
 }
@@ -46,12 +46,12 @@ struct ReplicaColumns {
 }
 
 /// Solves by HiGHS; `start` is a solution to begin with.
-pub(crate) fn solve(program: &Program, goal: IlpGoal, limits: &Limits, start: Option<&Counts>) -> IlpResult {
+pub(crate) fn solve(program: &Program, goal: IlpGoal, limits: &RunLimits, start: Option<&ReplicaCounts>) -> IlpResult {
     let Some(columns) = formulate(program, goal) else {
         return IlpResult { ending: Ending::Infeasible, counts: None, bound: f64::INFINITY };
     };
     let start = start.map(|counts| columns.values(program, counts));
-    let solved = highs::solve(&columns.formulation, Settings::mip(0.0), limits, start.as_deref());
+    let solved = highs::solve(&columns.formulation, SolveSettings::mip(0.0), limits, start.as_deref());
     let counts = solved.values.map(|values| columns.counts(&values));
     IlpResult { ending: solved.ending, counts, bound: solved.bound }
 }
@@ -141,14 +141,14 @@ impl Columns {
     }
 
     /// The replicas of a solution.
-    fn counts(&self, values: &[f64]) -> Counts {
+    fn counts(&self, values: &[f64]) -> ReplicaCounts {
         let value = |column: Option<ColumnId>| column.map_or(0.0, |c| values[c.0].round().max(0.0));
         let count = |columns: &ReplicaColumns| (value(columns.kept) + value(columns.added)) as u32;
         self.replicas.iter().map(|columns| columns.iter().map(count).collect()).collect()
     }
 
     /// The solution that has these replicas.
-    fn values(&self, program: &Program, counts: &Counts) -> Vec<f64> {
+    fn values(&self, program: &Program, counts: &ReplicaCounts) -> Vec<f64> {
         let mut values = vec![0.0; self.formulation.columns.len()];
         for ((columns, cover), counts) in self.replicas.iter().zip(&program.covers).zip(counts) {
             for ((&ReplicaColumns { kept, added }, kind), &n) in columns.iter().zip(&cover.kinds).zip(counts) {

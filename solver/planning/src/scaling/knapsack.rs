@@ -5,8 +5,8 @@
 //! takes items by their price for each query per second. The missing load has a bound: its price if the remaining items
 //! are taken in that order, in fractions.
 
-use super::program::{ApplicationNumbers, Counts};
-use apportion_mip::Limits;
+use super::program::{ApplicationNumbers, ReplicaCounts};
+use apportion_mip::RunLimits;
 use std::ops::ControlFlow;
 
 /// A search covers a load that exceeds the needed one by this, relative. So sums in another order stay above the needed
@@ -20,16 +20,16 @@ const STEPS_PER_CHECK: u64 = 1_024;
 
 /// The limits, or the count of steps, ended a search before its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended;
+pub(crate) struct SearchStopped;
 
 /// The steps of one search.
 struct Steps<'a> {
     taken: u64,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl<'a> Steps<'a> {
-    fn new(limits: &'a Limits) -> Self {
+    fn new(limits: &'a RunLimits) -> Self {
         Self { taken: 0, limits }
     }
 
@@ -126,8 +126,8 @@ impl Knapsack {
         &mut self,
         cover: &ApplicationNumbers,
         prices: &[f64],
-        limits: &Limits,
-    ) -> Result<Option<LoadCover>, Ended> {
+        limits: &RunLimits,
+    ) -> Result<Option<LoadCover>, SearchStopped> {
         let needed = self.load_items(cover, prices);
         let mut best = std::mem::take(&mut self.best);
         best.clear();
@@ -142,7 +142,7 @@ impl Knapsack {
         let ended = visit_covers(&self.items, &mut self.counts, Position::start(needed), f64::INFINITY, steps, &mut visit);
         let choice = least.is_finite().then(|| cover_of_items(&self.items, cover, &best, least));
         self.best = best;
-        if ended.is_break() { Err(Ended) } else { Ok(choice) }
+        if ended.is_break() { Err(SearchStopped) } else { Ok(choice) }
     }
 
     /// All covers below a price that need every replica. No listed cover is dominated by another in price and in the use of
@@ -152,7 +152,7 @@ impl Knapsack {
         cover: &ApplicationNumbers,
         prices: &[f64],
         list: ListLimits,
-        limits: &Limits,
+        limits: &RunLimits,
     ) -> Option<Vec<LoadCover>> {
         let ListLimits { price_below: limit, covers_max: most } = list;
         let needed = self.load_items(cover, prices);
@@ -256,7 +256,7 @@ fn undominated(mut choices: Vec<LoadCover>) -> Vec<LoadCover> {
 }
 
 /// The replicas of covers, one cover for each application.
-pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a LoadCover>) -> Counts {
+pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a LoadCover>) -> ReplicaCounts {
     choices.map(|c| c.counts.clone()).collect()
 }
 
@@ -265,8 +265,8 @@ mod tests {
     use super::*;
     use crate::scaling::drawn::{Draw, program};
 
-    fn unlimited() -> Limits {
-        Limits::new(std::sync::Arc::new(std::time::Duration::default))
+    fn unlimited() -> RunLimits {
+        RunLimits::new(std::sync::Arc::new(std::time::Duration::default))
     }
 
     #[test]
@@ -277,9 +277,9 @@ mod tests {
             crate::scaling::program::VariantNumbers { qps, keep: qps, add: qps, uses: vec![], running: 0, most: 7 }
         };
         let cover = ApplicationNumbers { needed: 100.000_5, kinds: (0..40).map(kind).collect() };
-        let limits = Limits::new(std::sync::Arc::new(std::time::Duration::default));
+        let limits = RunLimits::new(std::sync::Arc::new(std::time::Duration::default));
         limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(Ended));
+        assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(SearchStopped));
     }
 
     /// Every vector of counts up to the need of one variant alone.

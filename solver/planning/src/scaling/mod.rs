@@ -31,10 +31,10 @@ mod shortfalls;
 mod tests;
 
 use crate::answer::report;
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use apportion_domain::{ObjectiveValue, PlanningReport, ScalingOutcome, ScalingPlan, ScalingProblem, StopReason};
-use apportion_mip::Limits;
-use program::{Counts, Program, plan_of};
+use apportion_mip::RunLimits;
+use program::{Program, ReplicaCounts, plan_of};
 use search::MinimumResult;
 
 pub use explain::GREEDY;
@@ -43,7 +43,7 @@ pub use explain::GREEDY;
 ///
 /// The exact planner proves optima to the last bit of a float, for every gap. The gap only decides which plan counts as
 /// optimal if the time limit ends the proof.
-pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome, PlanningReport) {
+pub fn plan(problem: &ScalingProblem, options: &PlanningOptions) -> (ScalingOutcome, PlanningReport) {
     let program = Program::new(problem);
     let limits = options.limits();
     let (outcome, mut report) = match options.planner {
@@ -59,8 +59,8 @@ pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome,
 fn plan_exactly(
     problem: &ScalingProblem,
     program: &Program,
-    options: &PlanOptions,
-    limits: &Limits,
+    options: &PlanningOptions,
+    limits: &RunLimits,
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::empty_report(options);
     let greedy = greedy::counts(program, &limits.for_finishing()).ok();
@@ -94,8 +94,8 @@ fn plan_exactly(
 fn plan_by_heuristic(
     problem: &ScalingProblem,
     program: &Program,
-    options: &PlanOptions,
-    limits: &Limits,
+    options: &PlanningOptions,
+    limits: &RunLimits,
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::empty_report(options);
     let Ok(counts) = greedy::counts(program, &limits.for_finishing()) else {
@@ -119,7 +119,7 @@ fn report_infeasible(
     problem: &ScalingProblem,
     program: &Program,
     mut report: PlanningReport,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> (ScalingOutcome, PlanningReport) {
     let shortfalls = shortfalls::shortfalls(problem, program, limits);
     report.explanation.shortfalls.clone_from(&shortfalls);
@@ -128,7 +128,7 @@ fn report_infeasible(
 
 /// The running replicas, if they are as good as the new plan. So planning again after a plan changes nothing. After a plan
 /// was carried out, staying is optimal by the triangle inequality of load costs. But other plans may be as good.
-fn prefer_running(program: &Program, counts: Counts) -> Counts {
+fn prefer_running(program: &Program, counts: ReplicaCounts) -> ReplicaCounts {
     let running = program.running();
     let (stay, found) = (program.price(&running), program.price(&counts));
     let ties = stay <= found + 1e-9 * found.abs().max(1.0);

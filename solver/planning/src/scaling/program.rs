@@ -45,7 +45,7 @@ pub(crate) struct Program {
 }
 
 /// Replicas after the actions, by application and variant.
-pub(crate) type Counts = Vec<Vec<u32>>;
+pub(crate) type ReplicaCounts = Vec<Vec<u32>>;
 
 impl Program {
     /// The problem with its own objective.
@@ -67,23 +67,23 @@ impl Program {
     }
 
     /// Price of all replicas, without the constant `- sum C N`.
-    pub fn price(&self, counts: &Counts) -> f64 {
+    pub fn price(&self, counts: &ReplicaCounts) -> f64 {
         self.covers.iter().zip(counts).map(|(cover, n)| cover.price(n)).sum()
     }
 
     /// Use of resource `t`.
-    pub fn used(&self, counts: &Counts, t: usize) -> f64 {
+    pub fn used(&self, counts: &ReplicaCounts, t: usize) -> f64 {
         self.covers.iter().zip(counts).map(|(cover, n)| cover.used(n, t)).sum()
     }
 
     /// Whether counts obey every constraint.
-    pub fn admits(&self, counts: &Counts) -> bool {
+    pub fn admits(&self, counts: &ReplicaCounts) -> bool {
         let covered = self.covers.iter().zip(counts).all(|(cover, n)| cover.admits(n));
         covered && self.totals.iter().enumerate().all(|(t, &total)| fits(self.used(counts, t), total))
     }
 
     /// The running replicas.
-    pub fn running(&self) -> Counts {
+    pub fn running(&self) -> ReplicaCounts {
         self.covers.iter().map(|c| c.kinds.iter().map(|k| k.running).collect()).collect()
     }
 
@@ -150,7 +150,7 @@ fn application_numbers(problem: &ScalingProblem, application: &Application) -> A
 }
 
 /// The plan of counts, with its value by the problem's own objective.
-pub(crate) fn plan_of(problem: &ScalingProblem, counts: &Counts) -> ScalingPlan {
+pub(crate) fn plan_of(problem: &ScalingProblem, counts: &ReplicaCounts) -> ScalingPlan {
     let mut actions = Vec::new();
     let mut deltas = Vec::with_capacity(counts.len());
     for (a, counts) in problem.applications.iter().zip(counts) {

@@ -12,11 +12,11 @@ use super::dual::{Dual, Prices};
 use super::ilp;
 use super::ilp::IlpGoal;
 use super::knapsack::{Knapsack, ListLimits, LoadCover, counts_of};
-use super::program::{Counts, Program};
+use super::program::{Program, ReplicaCounts};
 use apportion_domain::StopReason;
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use apportion_mip::branch;
-use apportion_mip::highs::{self, Settings};
+use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{ColumnId, Ending, Formulation};
 
 /// Most covers that one application may list.
@@ -37,7 +37,7 @@ const EQUAL: f64 = 1e-9;
 pub(crate) enum MinimumResult {
     /// Counts that obey every constraint. No plan has a price below `bound`.
     Found {
-        counts: Counts,
+        counts: ReplicaCounts,
         bound: f64,
         stopped: Option<StopReason>,
     },
@@ -49,17 +49,17 @@ pub(crate) enum MinimumResult {
 #[derive(Clone, Debug)]
 pub(crate) struct PricedCounts {
     pub price: f64,
-    pub counts: Counts,
+    pub counts: ReplicaCounts,
 }
 
 impl PricedCounts {
-    fn new(program: &Program, counts: Counts) -> Self {
+    fn new(program: &Program, counts: ReplicaCounts) -> Self {
         Self { price: program.price(&counts), counts }
     }
 }
 
 /// Searches for the cheapest counts; `start` is a known plan.
-pub(crate) fn minimise(program: &Program, start: Option<&Counts>, limits: &Limits) -> MinimumResult {
+pub(crate) fn minimise(program: &Program, start: Option<&ReplicaCounts>, limits: &RunLimits) -> MinimumResult {
     let mut best = start.map(|counts| PricedCounts::new(program, counts.clone()));
     match dual::find_prices(program, limits) {
         Dual::Infeasible if program.is_out_of_range() => MinimumResult::Unknown(StopReason::Numerics),
@@ -77,7 +77,7 @@ pub(crate) fn minimise(program: &Program, start: Option<&Counts>, limits: &Limit
 }
 
 /// Counts without a better plan.
-fn proven(counts: Counts, bound: f64) -> MinimumResult {
+fn proven(counts: ReplicaCounts, bound: f64) -> MinimumResult {
     MinimumResult::Found { counts, bound, stopped: None }
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn minimise_with_highs(
     program: &Program,
     best: Option<PricedCounts>,
     bound: f64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> MinimumResult {
     let answer = ilp::solve(program, IlpGoal::Price, limits, best.as_ref().map(|b| &b.counts));
     let reason = limits.stop_reason_or_time_limit();
@@ -125,7 +125,7 @@ struct CoverLists {
 struct Near<'a> {
     program: &'a Program,
     prices: &'a Prices,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl Near<'_> {
@@ -193,7 +193,8 @@ impl Near<'_> {
         let base: f64 = lists.iter().map(|l| l[0].price).sum();
         let cutoff = best.as_ref().map_or(f64::INFINITY, |b| b.price - base);
         let small = branch::solve(&programme.formulation, 0.0, cutoff, self.limits);
-        let solved = small.unwrap_or_else(|| highs::solve(&programme.formulation, Settings::mip(0.0), self.limits, None));
+        let solved =
+            small.unwrap_or_else(|| highs::solve(&programme.formulation, SolveSettings::mip(0.0), self.limits, None));
         if let Some(values) = &solved.values {
             let counts = programme.counts(&lists, values);
             let price = self.program.price(&counts);
@@ -270,7 +271,7 @@ impl Programme {
         programme
     }
 
-    fn counts(&self, lists: &[Vec<LoadCover>], values: &[f64]) -> Counts {
+    fn counts(&self, lists: &[Vec<LoadCover>], values: &[f64]) -> ReplicaCounts {
         let mut chosen = vec![0; lists.len()];
         for (cover, value) in self.covers.iter().zip(values) {
             if *value > 0.5 {
@@ -288,13 +289,13 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn unlimited() -> Limits {
-        Limits::new(Arc::new(|| Duration::ZERO))
+    fn unlimited() -> RunLimits {
+        RunLimits::new(Arc::new(|| Duration::ZERO))
     }
 
     /// The least price over all counts up to the need of one variant alone.
     fn brute_force(program: &Program) -> Option<f64> {
-        fn below(program: &Program, counts: &mut Counts, at: (usize, usize), best: &mut Option<f64>) {
+        fn below(program: &Program, counts: &mut ReplicaCounts, at: (usize, usize), best: &mut Option<f64>) {
             let (i, v) = at;
             let Some(cover) = program.covers.get(i) else {
                 if program.admits(counts) {
@@ -316,7 +317,7 @@ mod tests {
             }
             counts[i][v] = 0;
         }
-        let mut counts: Counts = program.covers.iter().map(|c| vec![0; c.kinds.len()]).collect();
+        let mut counts: ReplicaCounts = program.covers.iter().map(|c| vec![0; c.kinds.len()]).collect();
         let mut best = None;
         below(program, &mut counts, (0, 0), &mut best);
         best
@@ -368,7 +369,7 @@ mod tests {
         for seed in 0..200 {
             let program = program(&mut Draw::new(seed));
             let Ok(start) = crate::scaling::greedy::counts(&program, &unlimited()) else { continue };
-            let limits = Limits { deadline: Some(Duration::ZERO), ..unlimited() };
+            let limits = RunLimits { deadline: Some(Duration::ZERO), ..unlimited() };
             let MinimumResult::Found { counts, bound, stopped } = minimise(&program, Some(&start), &limits) else {
                 panic!("seed {seed}: a plan was in hand")
             };

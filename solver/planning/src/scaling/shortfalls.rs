@@ -12,12 +12,12 @@
 use super::greedy;
 use super::ilp;
 use super::ilp::IlpGoal;
-use super::program::{Counts, Program};
+use super::program::{Program, ReplicaCounts};
 use super::search::{MinimumResult, minimise};
 use apportion_domain::pipeline::escape;
 use apportion_domain::{Application, Constraint, Relaxation, ScalingProblem, Shortfall};
 use apportion_mip::Ending;
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::time::Duration;
 
 /// Most applications whose load and SLO are relaxed. Those with the largest loads come first.
@@ -29,7 +29,7 @@ const TIME_MIN: Duration = Duration::from_millis(300);
 const TIME_SHARE: f64 = 0.1;
 
 /// The shortfalls of an infeasible problem; never empty.
-pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &Limits) -> Vec<Shortfall> {
+pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &RunLimits) -> Vec<Shortfall> {
     let left = limits.time_left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
     let limits = limits.without_listener().ending_at((limits.elapsed)() + left);
     let relax = ScalingRelaxations { problem, program, limits: &limits };
@@ -55,7 +55,7 @@ enum LargerTotal {
 struct ScalingRelaxations<'a> {
     problem: &'a ScalingProblem,
     program: &'a Program,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl ScalingRelaxations<'_> {
@@ -197,7 +197,7 @@ impl ScalingRelaxations<'_> {
         greedy::counts(program, self.limits).is_ok() || self.solve(program).is_some()
     }
 
-    fn solve(&self, program: &Program) -> Option<Counts> {
+    fn solve(&self, program: &Program) -> Option<ReplicaCounts> {
         if self.limits.exceeded() {
             return None;
         }

@@ -3,14 +3,14 @@
 
 use super::drawn::{Draw, problem};
 use super::plan;
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use apportion_domain::{Constraint, Relaxation, ScalingOutcome, ScalingProblem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn options(planner: Planner) -> PlanOptions {
-    PlanOptions { planner, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) }
+fn options(planner: Planner) -> PlanningOptions {
+    PlanningOptions { planner, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) }
 }
 
 #[test]

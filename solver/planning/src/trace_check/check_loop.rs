@@ -8,12 +8,12 @@
 use super::tighten::{MissedPlan, tighten};
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, Candidate, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use crate::replay;
-use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Round, StopReason};
+use apportion_domain::{CheckRound, Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_estimator::{Simulation, Workload};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most rounds of the check loop.
 pub(crate) const ROUNDS_MAX: u32 = 8;
@@ -22,7 +22,7 @@ const REFINEMENTS_MAX: u32 = 3;
 
 /// A plan with its replay.
 struct Replayed {
-    candidate: Candidate,
+    candidate: CheckedPlan,
     simulation: Simulation,
     tightening: Tightening,
 }
@@ -36,14 +36,14 @@ struct Progress {
     low: Option<Tightening>,
     high: Option<Tightening>,
     refinements: u32,
-    rounds: Vec<Round>,
+    rounds: Vec<CheckRound>,
     stopped: Option<StopReason>,
 }
 
 /// Plans so that the percentile of every pipeline is met on `workload`.
 pub(crate) fn plan_on_trace(
     problem: &Problem,
-    options: &PlanOptions,
+    options: &PlanningOptions,
     workload: &Workload,
 ) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits();
@@ -52,14 +52,14 @@ pub(crate) fn plan_on_trace(
     let mut tightening = Tightening::none(problem);
     for round in 1..=ROUNDS_MAX {
         match attempt(problem, &tightening, options.gap, &search) {
-            Attempt::Infeasible if round == 1 => return report::report_infeasible(problem, options),
-            Attempt::Unknown(stopped) if round == 1 => return report::report_unknown(options, stopped),
-            Attempt::Infeasible => progress.high = Some(tightening.clone()),
-            Attempt::Unknown(stopped) => {
+            SearchOutcome::Infeasible if round == 1 => return report::report_infeasible(problem, options),
+            SearchOutcome::Unknown(stopped) if round == 1 => return report::report_unknown(options, stopped),
+            SearchOutcome::Infeasible => progress.high = Some(tightening.clone()),
+            SearchOutcome::Unknown(stopped) => {
                 progress.stopped = Some(stopped);
                 break;
             }
-            Attempt::Plan(candidate) => {
+            SearchOutcome::Plan(candidate) => {
                 let simulation = match replay::replay(problem, &candidate.plan, workload, &limits.for_finishing()) {
                     Ok(simulation) => simulation,
                     // a replayed plan of an earlier round is worth more than a plan without a replay
@@ -100,7 +100,7 @@ impl Progress {
     }
 
     /// The next tightening to try; `None` if no better plan is expected.
-    fn next_tightening(&self, problem: &Problem, workload: &Workload, limits: &Limits) -> Option<Tightening> {
+    fn next_tightening(&self, problem: &Problem, workload: &Workload, limits: &RunLimits) -> Option<Tightening> {
         if limits.exceeded() {
             return None;
         }
@@ -119,7 +119,7 @@ impl Progress {
         }
     }
 
-    fn into_report(self, problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    fn into_report(self, problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
         match (self.held, self.missed) {
             (Some(held), _) => {
                 report::report_plan(problem, options, held.candidate, Ok(held.simulation.total), self.rounds)
@@ -128,7 +128,7 @@ impl Progress {
                 let reason = self.stopped.unwrap_or(StopReason::TraceNotMet);
                 // a cancelled run has not tried everything
                 let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { StopReason::TraceNotMet };
-                let candidate = Candidate { stopped: Some(stopped), ..missed.candidate };
+                let candidate = CheckedPlan { stopped: Some(stopped), ..missed.candidate };
                 tracing::info!(%reason, "no plan holds on the trace");
                 report::report_plan(problem, options, candidate, Ok(missed.simulation.total), self.rounds)
             }
@@ -143,13 +143,13 @@ fn worst_miss(problem: &Problem, simulation: &Simulation) -> f64 {
 }
 
 /// Whether plan `a` is kept instead of `b`, if both hold: cheaper or more accurate, then fewer replicas.
-fn is_better(problem: &Problem, a: &Candidate, b: &Candidate) -> bool {
-    let value = |c: &Candidate| c.objective.value.unwrap_or(f64::NEG_INFINITY);
-    let is_hardware_step = |c: &Candidate| {
+fn is_better(problem: &Problem, a: &CheckedPlan, b: &CheckedPlan) -> bool {
+    let value = |c: &CheckedPlan| c.objective.value.unwrap_or(f64::NEG_INFINITY);
+    let is_hardware_step = |c: &CheckedPlan| {
         problem.objective.mode == Mode::HardwareThenAccuracy && c.objective.step == Some(ObjectiveStep::Hardware)
     };
     // more is better: accuracy, or else minus the replicas or minus the cost
-    let worth = |c: &Candidate| match problem.objective.mode {
+    let worth = |c: &CheckedPlan| match problem.objective.mode {
         Mode::HardwareThenAccuracy if is_hardware_step(c) => -value(c),
         Mode::HardwareThenAccuracy | Mode::MaxAccuracy => value(c),
         Mode::MinCost => -value(c),
@@ -164,9 +164,9 @@ fn round_of(
     problem: &Problem,
     round: u32,
     tightening: &Tightening,
-    candidate: &Candidate,
+    candidate: &CheckedPlan,
     simulation: &Simulation,
-) -> Round {
+) -> CheckRound {
     let mut headroom = Vec::new();
     let mut charge_ms = Vec::new();
     for (pipeline, part) in problem.pipelines.iter().zip(&tightening.parts) {
@@ -176,7 +176,7 @@ fn round_of(
             charge_ms.push((name, part.charge_ms[t]));
         }
     }
-    Round {
+    CheckRound {
         round,
         headroom,
         charge_ms,

@@ -2,7 +2,7 @@
 
 use crate::exact::model::tightening::Tightening;
 use crate::replay;
-use apportion_domain::{Moment, Pipeline, PipelinePlan, Plan, Problem, TaskWaiting, Trace};
+use apportion_domain::{ArrivalTrace, Moment, Pipeline, PipelinePlan, Plan, Problem, TaskWaiting};
 use apportion_estimator::{Simulation, Workload};
 
 /// Least that one round adds to a task's headroom, relative. It is too small to overshoot by a whole variant.
@@ -64,18 +64,18 @@ fn overrun(pipeline: &Pipeline, part: &PipelinePlan, waiting: &[TaskWaiting], ta
 }
 
 /// By how much the busiest window of a trace exceeds the demand, at least 1.
-fn peak_over(trace: &Trace, demand_qps: f64) -> f64 {
+fn peak_over(trace: &ArrivalTrace, demand_qps: f64) -> f64 {
     if demand_qps <= 0.0 {
         return 1.0;
     }
     let window = PEAK_WINDOW_SECONDS as usize;
     let peak = match trace {
-        Trace::Rates(rows) => {
+        ArrivalTrace::Rates(rows) => {
             let rates: Vec<f64> = rows.iter().map(|&(_, qps)| qps).collect();
             let sums = rates.windows(window.min(rates.len())).map(|w| w.iter().sum::<f64>() / w.len() as f64);
             sums.fold(0.0, f64::max)
         }
-        Trace::Arrivals(moments) => {
+        ArrivalTrace::Arrivals(moments) => {
             let nanos = PEAK_WINDOW_SECONDS * 1_000_000_000;
             let mut first = 0;
             let mut most = 0;

@@ -7,7 +7,7 @@ pub mod peers;
 mod state;
 
 pub use peers::Announcement;
-pub use state::{Fleet, GIVE_UP_NS_MIN};
+pub use state::{FleetState, GIVE_UP_NS_MIN};
 
 #[cfg(test)]
 pub use state::REPAIR_NS;

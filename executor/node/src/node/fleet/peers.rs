@@ -5,7 +5,7 @@
 //! announcements in a row counts as lost until it speaks again. That is soon enough for the queries that it holds: no
 //! request expires in under two seconds.
 
-use crate::wire::{Announced, Coming, Load};
+use crate::wire::{Announced, PendingReplica, ReplicaLoad};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest silence of a connected agent, in nanoseconds: it has missed three announcements, and the last one is not
@@ -21,11 +21,11 @@ pub struct Announcement {
     /// Replicas that take queries.
     pub ready: Vec<Announced>,
     /// Replicas that are loading, or wait for room on their device.
-    pub coming: Vec<Coming>,
+    pub coming: Vec<PendingReplica>,
     /// Replicas that would leave to make room for new ones.
     pub yielding: Vec<u64>,
     /// Loads, by replica.
-    pub loads: BTreeMap<u64, Load>,
+    pub loads: BTreeMap<u64, ReplicaLoad>,
     /// Replicas that could not be loaded, or died.
     pub failed: BTreeSet<u64>,
 }
@@ -44,12 +44,12 @@ pub struct Peer {
 
 /// All other agents that this one has heard of, by number.
 #[derive(Debug, Default)]
-pub struct Peers {
+pub struct PeerTable {
     by_number: BTreeMap<u64, Peer>,
     ticked_ns: u64,
 }
 
-impl Peers {
+impl PeerTable {
     /// The connection to an agent is up.
     pub fn connect(&mut self, agent: u64, now_ns: u64) {
         let peer = self.by_number.entry(agent).or_default();

@@ -1,11 +1,11 @@
 //! Which replicas of the whole fleet can this agent use, and what does it announce of its own?
 
-use super::peers::Peers;
-use crate::layout::{self, Layout, Pipeline};
-use crate::node::replicas::{Replica, Replicas};
-use crate::node::route::{Choice, Routes, Way};
+use super::peers::PeerTable;
+use crate::layout::{self, Layout, LayoutPipeline};
+use crate::node::replicas::{LocalReplica, LocalReplicas};
+use crate::node::route::{ReadyRoutes, RouteConstraints, RouteDecision};
 use crate::node::site::Site;
-use crate::wire::{Announced, Coming, Load, Message};
+use crate::wire::{Announced, Message, PendingReplica, ReplicaLoad};
 use std::sync::Arc;
 
 /// Shortest time after which a request is given up.
@@ -20,26 +20,26 @@ const ANNOUNCE_NS: u64 = 400_000_000;
 const SETTLE_NS: u64 = 2_000_000_000;
 
 /// The target in force, the other agents, and the routes to all ready replicas.
-pub struct Fleet {
+pub struct FleetState {
     layout: Arc<Layout>,
     /// When the target in force came.
     target_ns: u64,
-    peers: Peers,
-    routes: Routes,
+    peers: PeerTable,
+    routes: ReadyRoutes,
     /// When the replicas here were last announced.
     announced_ns: u64,
     /// When the ready replicas last changed.
     changed_ns: u64,
 }
 
-impl Fleet {
+impl FleetState {
     /// A fleet without a target, as an agent sees it.
     pub fn new(agent: u64) -> Self {
         Self {
             layout: Arc::default(),
             target_ns: 0,
-            peers: Peers::default(),
-            routes: Routes::of(agent),
+            peers: PeerTable::default(),
+            routes: ReadyRoutes::of(agent),
             announced_ns: 0,
             changed_ns: 0,
         }
@@ -51,7 +51,7 @@ impl Fleet {
     }
 
     /// A pipeline of the target in force.
-    pub fn pipeline(&self, name: &str) -> Option<&Arc<Pipeline>> {
+    pub fn pipeline(&self, name: &str) -> Option<&Arc<LayoutPipeline>> {
         self.layout.pipelines.get(name)
     }
 
@@ -71,27 +71,27 @@ impl Fleet {
     }
 
     /// The other agents.
-    pub fn peers(&self) -> &Peers {
+    pub fn peers(&self) -> &PeerTable {
         &self.peers
     }
 
     /// The other agents.
-    pub fn peers_mut(&mut self) -> &mut Peers {
+    pub fn peers_mut(&mut self) -> &mut PeerTable {
         &mut self.peers
     }
 
     /// The routes to the ready replicas.
-    pub fn routes(&self) -> &Routes {
+    pub fn routes(&self) -> &ReadyRoutes {
         &self.routes
     }
 
     /// The routes to the ready replicas.
-    pub fn routes_mut(&mut self) -> &mut Routes {
+    pub fn routes_mut(&mut self) -> &mut ReadyRoutes {
         &mut self.routes
     }
 
     /// A place for a query, by the tables that are in force.
-    pub fn place(&mut self, pipeline: &str, task: &str, way: &Way) -> Choice {
+    pub fn place(&mut self, pipeline: &str, task: &str, way: &RouteConstraints) -> RouteDecision {
         let of = self.layout.pipelines.get(pipeline).map(AsRef::as_ref);
         self.routes.place(pipeline, of, task, way)
     }
@@ -123,20 +123,20 @@ impl Fleet {
     }
 
     /// Announces the replicas if that is due.
-    pub fn announce_if_due(&mut self, site: &mut Site, replicas: &Replicas) {
+    pub fn announce_if_due(&mut self, site: &mut Site, replicas: &LocalReplicas) {
         if site.now_ns() >= self.announced_ns + ANNOUNCE_NS {
             self.announce(site, replicas);
         }
     }
 
     /// Says to all peers which replicas here take queries.
-    pub fn announce(&mut self, site: &mut Site, replicas: &Replicas) {
+    pub fn announce(&mut self, site: &mut Site, replicas: &LocalReplicas) {
         self.announced_ns = site.now_ns();
-        let ready: Vec<Announced> = replicas.ready().map(Replica::announcement).collect();
-        let coming: Vec<Coming> = replicas.iter().filter_map(Replica::coming_announcement).collect();
+        let ready: Vec<Announced> = replicas.ready().map(LocalReplica::announcement).collect();
+        let coming: Vec<PendingReplica> = replicas.iter().filter_map(LocalReplica::coming_announcement).collect();
         let yielding = replicas.yielding();
-        let loads: Vec<(u64, Load)> = replicas.ready().map(|r| (r.id, r.load())).collect();
-        let failed: Vec<u64> = replicas.ids(Replica::has_failed);
+        let loads: Vec<(u64, ReplicaLoad)> = replicas.ready().map(|r| (r.id, r.load())).collect();
+        let failed: Vec<u64> = replicas.ids(LocalReplica::has_failed);
         for listener in self.peers.listeners() {
             let (replicas, coming, yielding) = (ready.clone(), coming.clone(), yielding.clone());
             let (loads, failed) = (loads.clone(), failed.clone());
@@ -146,7 +146,7 @@ impl Fleet {
     }
 
     /// Makes the routes anew from the replicas that are ready, here and at other agents.
-    pub fn reroute(&mut self, site: &Site, replicas: &Replicas) {
+    pub fn reroute(&mut self, site: &Site, replicas: &LocalReplicas) {
         let own = site.agent();
         let here = replicas.ready().map(|r| (own, r.announcement()));
         // An agent that is not in the target keeps its connection, for the requests that it has sent, but gets nothing new.
@@ -163,7 +163,7 @@ impl Fleet {
 
     /// Whether a task that had ready replicas, and has none now, gets one again. So it is in two cases: a replica is loaded
     /// or about to be; or the last one was lost so lately that a new plan may be on its way. Queries wait for that.
-    pub fn is_coming(&self, site: &Site, replicas: &Replicas, pipeline: &str, task: &str) -> bool {
+    pub fn is_coming(&self, site: &Site, replicas: &LocalReplicas, pipeline: &str, task: &str) -> bool {
         let Some(of) = self.pipeline(pipeline) else { return false };
         let Some(at) = of.position(task) else { return false };
         let is_loading = |id: u64| {
@@ -177,16 +177,16 @@ impl Fleet {
     }
 
     /// Whether a replica takes queries, as its agent says.
-    pub fn serves(&self, site: &Site, replicas: &Replicas, agent: u64, id: u64) -> bool {
+    pub fn serves(&self, site: &Site, replicas: &LocalReplicas, agent: u64, id: u64) -> bool {
         if agent == site.agent() {
-            return replicas.get(id).is_some_and(Replica::takes_queries);
+            return replicas.get(id).is_some_and(LocalReplica::takes_queries);
         }
         let announced = self.peers.announcement(agent);
         announced.is_some_and(|announced| announced.ready.iter().any(|ready| ready.replica == id))
     }
 
     /// Whether a replica is slower than profiled though it is not overloaded, as its agent says.
-    pub fn is_disturbed(&self, site: &Site, replicas: &Replicas, place: &layout::Replica) -> bool {
+    pub fn is_disturbed(&self, site: &Site, replicas: &LocalReplicas, place: &layout::LayoutReplica) -> bool {
         if place.agent == site.agent() {
             return replicas.get(place.id).is_some_and(|r| r.load().is_disturbed);
         }
@@ -195,8 +195,8 @@ impl Fleet {
     }
 
     /// Whether a replica was said to have failed by the agent that should have it.
-    pub fn has_failed(&self, site: &Site, replicas: &Replicas, agent: u64, id: u64) -> bool {
-        let here = agent == site.agent() && replicas.get(id).is_some_and(Replica::has_failed);
+    pub fn has_failed(&self, site: &Site, replicas: &LocalReplicas, agent: u64, id: u64) -> bool {
+        let here = agent == site.agent() && replicas.get(id).is_some_and(LocalReplica::has_failed);
         here || self.peers.has_failed(agent, id)
     }
 }

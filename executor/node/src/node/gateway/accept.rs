@@ -1,13 +1,13 @@
 //! Which requests does the gateway accept, and when does it run one of them again?
 
-use super::choosers::Asking;
+use super::choosers::RequestWithNeeds;
 use super::pending::Pending;
-use super::state::{AGAIN_SLO_PARTS, Gateway};
-use crate::chooser::Chosen;
-use crate::layout::Pipeline;
-use crate::node::fleet::{Fleet, GIVE_UP_NS_MIN};
-use crate::node::replicas::Replicas;
-use crate::node::request::{Answer, Terms};
+use super::state::{AGAIN_SLO_PARTS, GatewayState};
+use crate::chooser::ChosenVariants;
+use crate::layout::LayoutPipeline;
+use crate::node::fleet::{FleetState, GIVE_UP_NS_MIN};
+use crate::node::replicas::LocalReplicas;
+use crate::node::request::{RequestAnswer, RequestTerms};
 use crate::node::site::Site;
 use crate::node::tallies::Tallies;
 use crate::policies::LEVEL_OFFLINE;
@@ -23,7 +23,7 @@ pub struct Arrival {
     /// Its inputs.
     pub inputs: Vec<Tensor>,
     /// What it says beyond its inputs.
-    pub terms: Terms,
+    pub terms: RequestTerms,
     /// The loop's number of the client.
     pub caller: u64,
 }
@@ -36,24 +36,25 @@ pub struct DueRun {
     pub root: String,
 }
 
-impl Gateway {
+impl GatewayState {
     /// Accepts a request, whose first run is then due; or answers it at once.
     pub fn accept(
         &mut self,
         arrival: Arrival,
         site: &mut Site,
-        fleet: &Fleet,
-        replicas: &Replicas,
+        fleet: &FleetState,
+        replicas: &LocalReplicas,
         tallies: &mut Tallies,
     ) -> Option<DueRun> {
         let (name, terms, caller) = (&arrival.pipeline, arrival.terms, arrival.caller);
         let Some(pipeline) = fleet.pipeline(name) else {
-            site.answer(caller, Answer::NotReady(format!("pipeline {name} is not in the target")));
+            site.answer(caller, RequestAnswer::NotReady(format!("pipeline {name} is not in the target")));
             return None;
         };
         let rows = arrival.inputs.first().map_or(0, Tensor::rows) as u32;
         assert!(rows > 0, "the gateway refuses empty requests");
-        let choose = |needs| self.choosers.choose(site.now(), &Asking { pipeline: name, needs, rows }, fleet, replicas);
+        let choose =
+            |needs| self.choosers.choose(site.now(), &RequestWithNeeds { pipeline: name, needs, rows }, fleet, replicas);
         let chosen = match terms.needs.map(choose).transpose() {
             Ok(chosen) => chosen,
             Err(answer) => {
@@ -69,7 +70,7 @@ impl Gateway {
         let root = pipeline.tasks[pipeline.root].name.clone();
         if let Some(why) = why_not_ready(name, &root, site, fleet, replicas) {
             counts.failed += 1;
-            site.answer(caller, Answer::NotReady(why));
+            site.answer(caller, RequestAnswer::NotReady(why));
             return None;
         }
         let request = self.requests.insert(pending(arrival, chosen, pipeline, site.now_ns(), fleet));
@@ -78,7 +79,7 @@ impl Gateway {
 
     /// After the loss of an agent: requests that stay unanswered for a part of their SLO are run again. Most of them never
     /// touched the lost agent and are answered before.
-    pub fn plan_retries(&mut self, site: &Site, fleet: &Fleet) {
+    pub fn plan_retries(&mut self, site: &Site, fleet: &FleetState) {
         let slo_ns = |pipeline: &str| fleet.pipeline(pipeline).map_or(0, |p| p.slo_ns);
         self.requests.plan_retries(|pipeline| site.now_ns() + slo_ns(pipeline) / AGAIN_SLO_PARTS);
     }
@@ -95,7 +96,13 @@ impl Gateway {
     }
 
     /// The next run of a request; none while its pipeline cannot be reached, or if it has its answer.
-    pub fn prepare_retry(&mut self, request: u64, site: &Site, fleet: &Fleet, replicas: &Replicas) -> Option<DueRun> {
+    pub fn prepare_retry(
+        &mut self,
+        request: u64,
+        site: &Site,
+        fleet: &FleetState,
+        replicas: &LocalReplicas,
+    ) -> Option<DueRun> {
         let pending = self.requests.get_mut(request)?;
         let pipeline = fleet.pipeline(&pending.pipeline);
         let root = pipeline.map(|p| p.tasks[p.root].name.clone());
@@ -108,7 +115,7 @@ impl Gateway {
         // The variants of the request may have gone with the lost agent: others that meet its needs are taken, if there
         // are any.
         if let Some(needs) = pending.terms.needs {
-            let asking = Asking { pipeline: &pending.pipeline, needs, rows: pending.inputs[0].rows() as u32 };
+            let asking = RequestWithNeeds { pipeline: &pending.pipeline, needs, rows: pending.inputs[0].rows() as u32 };
             if let Ok(chosen) = self.choosers.choose(site.now(), &asking, fleet, replicas) {
                 pending.chosen = Some(chosen);
             }
@@ -124,7 +131,7 @@ impl Gateway {
 }
 
 /// Why a request cannot run now, if so.
-fn why_not_ready(name: &str, root: &str, site: &Site, fleet: &Fleet, replicas: &Replicas) -> Option<String> {
+fn why_not_ready(name: &str, root: &str, site: &Site, fleet: &FleetState, replicas: &LocalReplicas) -> Option<String> {
     if site.is_leaving() {
         return Some("this agent is stopping".into());
     }
@@ -133,7 +140,13 @@ fn why_not_ready(name: &str, root: &str, site: &Site, fleet: &Fleet, replicas: &
 }
 
 /// A request that waits for its parts from now on.
-fn pending(arrival: Arrival, chosen: Option<Chosen>, of: &Pipeline, now_ns: u64, fleet: &Fleet) -> Pending {
+fn pending(
+    arrival: Arrival,
+    chosen: Option<ChosenVariants>,
+    of: &LayoutPipeline,
+    now_ns: u64,
+    fleet: &FleetState,
+) -> Pending {
     let Arrival { pipeline, inputs, terms, caller } = arrival;
     let is_offline = terms.level == LEVEL_OFFLINE;
     let patience_ns = if is_offline { OFFLINE_PATIENCE_NS } else { fleet.patience_ns(&pipeline) };

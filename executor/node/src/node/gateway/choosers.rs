@@ -2,11 +2,11 @@
 //!
 //! The choice uses the loads that the agents last announced of their replicas.
 
-use crate::chooser::{Chooser, Chosen, Needs, Unmet, Used};
-use crate::node::fleet::Fleet;
-use crate::node::replicas::Replicas;
-use crate::node::request::Answer;
-use crate::wire::Load;
+use crate::chooser::{Chooser, ChosenVariants, GroupLoad, RequestNeeds, UnmetNeeds};
+use crate::node::fleet::FleetState;
+use crate::node::replicas::LocalReplicas;
+use crate::node::request::RequestAnswer;
+use crate::wire::ReplicaLoad;
 use apportion_domain::Moment;
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ pub struct Choosers {
 }
 
 /// A request that says its needs.
-pub struct Asking<'a> {
+pub struct RequestWithNeeds<'a> {
     /// Its pipeline.
     pub pipeline: &'a str,
     /// Its needs.
-    pub needs: Needs,
+    pub needs: RequestNeeds,
     /// Its rows.
     pub rows: u32,
 }
@@ -44,13 +44,13 @@ impl Choosers {
     pub fn choose(
         &mut self,
         now: Moment,
-        asking: &Asking<'_>,
-        fleet: &Fleet,
-        replicas: &Replicas,
-    ) -> Result<Chosen, Answer> {
+        asking: &RequestWithNeeds<'_>,
+        fleet: &FleetState,
+        replicas: &LocalReplicas,
+    ) -> Result<ChosenVariants, RequestAnswer> {
         let name = asking.pipeline;
         let Some(of) = fleet.pipeline(name) else {
-            return Err(Answer::NotReady(format!("pipeline {name} is not in the target")));
+            return Err(RequestAnswer::NotReady(format!("pipeline {name} is not in the target")));
         };
         if !self.by_pipeline.contains_key(name) {
             self.by_pipeline.insert(name.to_owned(), Chooser::new(of));
@@ -58,18 +58,18 @@ impl Choosers {
         }
         let chooser = self.by_pipeline.get_mut(name).expect("it was made");
         chooser.choose(now, of, &asking.needs, asking.rows).map_err(|unmet| match unmet {
-            Unmet::Never(why) => Answer::Unmet(why),
-            Unmet::NotNow(why) => Answer::NotReady(why),
+            UnmetNeeds::Never(why) => RequestAnswer::Unmet(why),
+            UnmetNeeds::NotNow(why) => RequestAnswer::NotReady(why),
         })
     }
 
     /// Tells the choosers how the replicas are used, by the last announcements.
-    pub fn report(&mut self, now: Moment, fleet: &Fleet, replicas: &Replicas) {
+    pub fn report(&mut self, now: Moment, fleet: &FleetState, replicas: &LocalReplicas) {
         if self.by_pipeline.is_empty() {
             return;
         }
-        let mut used: BTreeMap<u64, Used> = BTreeMap::new();
-        let mut add = |group: u64, load: &Load| {
+        let mut used: BTreeMap<u64, GroupLoad> = BTreeMap::new();
+        let mut add = |group: u64, load: &ReplicaLoad| {
             let of_group = used.entry(group).or_default();
             of_group.replicas += 1;
             of_group.queued += u64::from(load.queued);
@@ -78,11 +78,11 @@ impl Choosers {
         };
         for replica in replicas.ready() {
             // Its own queue is known as it is now.
-            add(replica.group_id, &Load { queued: replica.online_len() as u32, ..replica.load() });
+            add(replica.group_id, &ReplicaLoad { queued: replica.online_len() as u32, ..replica.load() });
         }
         for (_, announced) in fleet.peers().connected() {
             for ready in &announced.ready {
-                add(ready.group, announced.loads.get(&ready.replica).unwrap_or(&Load::default()));
+                add(ready.group, announced.loads.get(&ready.replica).unwrap_or(&ReplicaLoad::default()));
             }
         }
         for (name, chooser) in &mut self.by_pipeline {

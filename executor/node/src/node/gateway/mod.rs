@@ -13,7 +13,7 @@ mod state;
 mod suspects;
 
 pub use accept::{Arrival, DueRun};
-pub use state::Gateway;
+pub use state::GatewayState;
 pub use suspects::SUSPECTS_MAX;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! What does the gateway know of a request that has no answer yet?
 
-use crate::chooser::Chosen;
-use crate::node::covered::Covered;
-use crate::node::request::{Piece, Terms};
+use crate::chooser::ChosenVariants;
+use crate::node::covered::CreditCoverage;
+use crate::node::request::{Piece, RequestTerms};
 use crate::tensor::Tensor;
 
 /// The parts of a run that were dropped.
 #[derive(Debug, Default)]
-pub struct Dropped {
+pub struct DroppedParts {
     /// How many.
     pub parts: u32,
     /// Why the first of them was dropped.
@@ -17,15 +17,15 @@ pub struct Dropped {
 /// One run of a request. Parts of different runs are never put together: another run may have gone through other variants,
 /// which cut the request in other parts.
 #[derive(Debug, Default)]
-pub struct Attempt {
+pub struct RequestAttempt {
     /// What came back.
     pub pieces: Vec<Piece>,
     /// Which parts came back.
-    pub covered: Covered,
+    pub covered: CreditCoverage,
     /// Parts that ended at a leaf.
     pub leaves: u32,
     /// Parts that were dropped.
-    pub dropped: Dropped,
+    pub dropped: DroppedParts,
     /// A query of it ran twice and was cut differently: its pieces overlap, and it answers nothing.
     pub is_spoiled: bool,
 }
@@ -37,9 +37,9 @@ pub struct Pending {
     /// Its inputs, to run it again.
     pub inputs: Vec<Tensor>,
     /// What it said.
-    pub terms: Terms,
+    pub terms: RequestTerms,
     /// The variants of its latest run, if it said what it needs.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<ChosenVariants>,
     /// When it came.
     pub arrived_ns: u64,
     /// When it should be answered.
@@ -51,7 +51,7 @@ pub struct Pending {
     /// The loop's number of the client.
     pub caller: u64,
     /// Its runs; the first to be whole answers it.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<RequestAttempt>,
     /// When it is run again, if it is still unanswered: an agent was lost that may have held a part of it.
     pub again_ns: Option<u64>,
 }

@@ -1,16 +1,16 @@
 //! Which requests of this gateway wait for their answer, and when is each of them due?
 
-use super::pending::{Attempt, Pending};
-use crate::node::request::{Piece, Terms};
+use super::pending::{Pending, RequestAttempt};
+use crate::node::request::{Piece, RequestTerms};
 use crate::tensor::Tensor;
-use crate::wire::{Credit, Query};
+use crate::wire::{Credit, RoutedQuery};
 use std::collections::BTreeMap;
 
 /// Most runs of one request.
 pub const ATTEMPTS_MAX: usize = 4;
 
 /// Requests of this agent's gateway that have no answer yet, by number.
-pub struct Requests {
+pub struct PendingRequests {
     pending: BTreeMap<u64, Pending>,
     /// No request is due ([`Pending::due_ns`]) before this moment: ticks look at none of them until then.
     due_ns: u64,
@@ -18,7 +18,7 @@ pub struct Requests {
 }
 
 /// The outcome of a request whose parts are all back.
-pub struct Completed {
+pub struct CompletedRequest {
     /// The pieces that its sinks made.
     pub pieces: Vec<Piece>,
     /// How many parts were dropped.
@@ -26,7 +26,7 @@ pub struct Completed {
 }
 
 /// One run of a request.
-pub struct Run {
+pub struct AttemptInput {
     /// The gateway's number of the request.
     pub request: u64,
     /// Its pipeline.
@@ -36,21 +36,21 @@ pub struct Run {
     /// When it should be answered, on the agent's clock.
     pub deadline_ns: i64,
     /// What it says beyond its inputs.
-    pub terms: Terms,
+    pub terms: RequestTerms,
     /// Which run it is, from 0.
     pub attempt: u8,
     /// The group that serves the request at each task, if it has chosen them; else empty.
     pub pins: Vec<u64>,
 }
 
-impl Run {
+impl AttemptInput {
     /// The queries of the run: one for each row, at the task `root`. `apart` keeps them apart from others' in batches.
-    pub fn into_queries(self, agent: u64, root: &str, apart: u64) -> impl Iterator<Item = Query> {
+    pub fn into_queries(self, agent: u64, root: &str, apart: u64) -> impl Iterator<Item = RoutedQuery> {
         let Self { request, pipeline, inputs, terms, attempt, pins, .. } = self;
-        let Terms { level, trace, .. } = terms;
+        let RequestTerms { level, trace, .. } = terms;
         let rows = inputs[0].rows();
         let mut columns: Vec<_> = inputs.iter().map(|t| t.each_row().into_iter()).collect();
-        (0..rows).map(move |row| Query {
+        (0..rows).map(move |row| RoutedQuery {
             pipeline: pipeline.clone(),
             task: root.to_string(),
             replica: 0,
@@ -73,7 +73,7 @@ impl Run {
     }
 }
 
-impl Requests {
+impl PendingRequests {
     /// None yet; their numbers follow `last_number`.
     pub fn after(last_number: u64) -> Self {
         Self { pending: BTreeMap::new(), due_ns: u64::MAX, last_number }
@@ -103,11 +103,11 @@ impl Requests {
     }
 
     /// Begins a new run of a request.
-    pub fn begin_run(&mut self, number: u64) -> Option<Run> {
+    pub fn begin_run(&mut self, number: u64) -> Option<AttemptInput> {
         let pending = self.pending.get_mut(&number)?;
         let attempt = u8::try_from(pending.attempts.len()).expect("few attempts");
-        pending.attempts.push(Attempt::default());
-        Some(Run {
+        pending.attempts.push(RequestAttempt::default());
+        Some(AttemptInput {
             request: number,
             pipeline: pending.pipeline.clone(),
             inputs: pending.inputs.clone(),

@@ -1,10 +1,10 @@
 //! What does a gateway hold?
 
 use super::choosers::Choosers;
-use super::requests::{Requests, Run};
-use super::suspects::Suspects;
-use crate::node::fleet::Fleet;
-use crate::node::replicas::Replicas;
+use super::requests::{AttemptInput, PendingRequests};
+use super::suspects::SuspectedAgents;
+use crate::node::fleet::FleetState;
+use crate::node::replicas::LocalReplicas;
 use crate::node::site::Site;
 
 /// After the loss of an agent, a request runs again when it stays unanswered for this part of its SLO. The time is long
@@ -12,16 +12,16 @@ use crate::node::site::Site;
 pub(super) const AGAIN_SLO_PARTS: u64 = 4;
 
 /// The requests of this agent's clients.
-pub struct Gateway {
-    pub(super) requests: Requests,
-    pub(super) suspects: Suspects,
+pub struct GatewayState {
+    pub(super) requests: PendingRequests,
+    pub(super) suspects: SuspectedAgents,
     pub(super) choosers: Choosers,
 }
 
-impl Gateway {
+impl GatewayState {
     /// A gateway without requests, whose numbers follow `last_number`.
     pub fn after(last_number: u64) -> Self {
-        let (requests, suspects) = (Requests::after(last_number), Suspects::default());
+        let (requests, suspects) = (PendingRequests::after(last_number), SuspectedAgents::default());
         Self { requests, suspects, choosers: Choosers::default() }
     }
 
@@ -41,7 +41,7 @@ impl Gateway {
     }
 
     /// Begins a run of a request that waits for its answer.
-    pub fn begin_run(&mut self, request: u64) -> Run {
+    pub fn begin_run(&mut self, request: u64) -> AttemptInput {
         self.requests.begin_run(request).expect("it is pending")
     }
 
@@ -61,7 +61,7 @@ impl Gateway {
     }
 
     /// Tells the choosers how the replicas are used now.
-    pub fn report_loads(&mut self, site: &Site, fleet: &Fleet, replicas: &Replicas) {
+    pub fn report_loads(&mut self, site: &Site, fleet: &FleetState, replicas: &LocalReplicas) {
         self.choosers.report(site.now(), fleet, replicas);
     }
 }

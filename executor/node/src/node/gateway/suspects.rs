@@ -16,11 +16,11 @@ pub const SUSPECTS_MAX: usize = 4_096;
 
 /// The suspects of one gateway.
 #[derive(Debug, Default)]
-pub struct Suspects {
+pub struct SuspectedAgents {
     until_ns: BTreeMap<u64, u64>,
 }
 
-impl Suspects {
+impl SuspectedAgents {
     /// A batch has failed because of this sender (0: nobody knows which).
     pub fn note(&mut self, sender: u64, now_ns: u64) {
         if sender == 0 {
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_suspect_is_kept_apart_for_a_while() {
-        let mut suspects = Suspects::default();
+        let mut suspects = SuspectedAgents::default();
         suspects.note(7, 5);
         suspects.note(0, 5);
         assert_eq!([suspects.apart(7, 6), suspects.apart(8, 6), suspects.apart(0, 6)], [7, 0, 0]);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_suspects_that_are_remembered_are_bounded() {
-        let mut suspects = Suspects::default();
+        let mut suspects = SuspectedAgents::default();
         (1..=SUSPECTS_MAX as u64 + 1).for_each(|sender| suspects.note(sender, sender));
         assert_eq!((suspects.until_ns.len(), suspects.apart(1, 1)), (SUSPECTS_MAX, 0));
         assert_eq!(suspects.apart(2, 2), 2);

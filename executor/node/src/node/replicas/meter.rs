@@ -3,7 +3,7 @@
 //! Example: batches that take 20 ms in the profile took 50 ms in three periods in a row, though the replica was not
 //! overloaded. Then its neighbours on the device disturb it (INFaaS section 4, figure 4).
 
-use crate::wire::Load;
+use crate::wire::ReplicaLoad;
 use apportion_serving::selector::is_disturbed;
 
 /// Announcements in a row after which a replica counts as disturbed: one slow batch says nothing.
@@ -63,14 +63,14 @@ pub enum Disturbance {
 pub struct LoadMeter {
     period: Period,
     /// The load of the last period.
-    load: Load,
+    load: ReplicaLoad,
     /// For how many announcements in a row it was slower than profiled without being overloaded.
     slow_periods: u32,
 }
 
 impl LoadMeter {
     /// The load as it was announced last.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> ReplicaLoad {
         self.load
     }
 
@@ -103,7 +103,7 @@ impl LoadMeter {
         let period = std::mem::take(&mut self.period);
         let part = |a: u64, b: u64, unit: f64| if b > 0 { (a as f64 / b as f64 * unit) as u32 } else { 0 };
         let was_disturbed = self.load.is_disturbed;
-        self.load = Load {
+        self.load = ReplicaLoad {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
             served_mqps: part(period.queries * 1_000, period_ns, 1e9),
             busy_ppm: part(period.online_ns, period_ns, 1e6),

@@ -10,7 +10,7 @@ mod set;
 mod single_run;
 
 pub use meter::BatchKind;
-pub use queue::{EndedMember, Queued};
-pub use replica::{Replica, State};
-pub use set::Replicas;
+pub use queue::{EndedMember, QueuedQuery};
+pub use replica::{LocalReplica, ReplicaPhase};
+pub use set::LocalReplicas;
 pub use single_run::{QueuedMember, SingleRun};

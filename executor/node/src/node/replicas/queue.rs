@@ -3,18 +3,18 @@
 //! Example: an important query comes while three unimportant ones wait. It passes the ones that are not about to be late,
 //! and joins the queue before them.
 
-use super::replica::Replica;
+use super::replica::LocalReplica;
 use super::single_run::QueuedMember;
-use crate::node::work::Work;
-use crate::policies::{Handle, LEVEL_OFFLINE};
-use apportion_domain::{Moment, Span};
-use apportion_serving::replica::Input;
+use crate::node::work::LocalQuery;
+use crate::policies::{LEVEL_OFFLINE, QueryHandle};
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::replica::StationInput;
 
 /// A query with its deadline, as it joins the queue of a station.
 #[derive(Clone, Copy, Debug)]
-pub struct Queued {
+pub struct QueuedQuery {
     /// Its handle.
-    pub query: Handle,
+    pub query: QueryHandle,
     /// Its deadline.
     pub deadline: Moment,
 }
@@ -23,12 +23,12 @@ pub struct Queued {
 #[derive(Debug)]
 pub struct EndedMember {
     /// The query.
-    pub work: Work,
+    pub work: LocalQuery,
     /// By how much it overran its part of the SLO.
-    pub behind: Span,
+    pub behind: TimeSpan,
 }
 
-impl Replica {
+impl LocalReplica {
     /// How many waiting queries a new query of this level passes: the last ones that are less important. A query that would
     /// be on time where it stands, and late one place further back, is not passed. A query that is late by more than the
     /// SLO is not passed either: its turn has come.
@@ -40,9 +40,9 @@ impl Replica {
         let (execution_ns, batch) = (self.group.execution().as_nanos(), self.group.batch);
         // Full batches for those before and its own one; the batch that runs may be about to end, or have just begun.
         let done = |place: usize, running: usize| {
-            now + Span::from_nanos(execution_ns.saturating_mul((place / batch + 1 + running) as u64))
+            now + TimeSpan::from_nanos(execution_ns.saturating_mul((place / batch + 1 + running) as u64))
         };
-        let slo = Span::from_nanos(self.of.slo_ns);
+        let slo = TimeSpan::from_nanos(self.of.slo_ns);
         let keeps_place = |place: usize, deadline: Moment| {
             (done(place, 0) <= deadline && deadline < done(place + 1, 1)) || deadline + slo < now
         };
@@ -51,19 +51,19 @@ impl Replica {
     }
 
     /// A query joins the queue, before those that are less important.
-    pub fn enqueue(&mut self, queued: Queued, now: Moment) {
-        let Queued { query, deadline } = queued;
+    pub fn enqueue(&mut self, queued: QueuedQuery, now: Moment) {
+        let QueuedQuery { query, deadline } = queued;
         let input = match self.passes(query.level, now) {
-            0 => Input::Arrive { query, deadline },
-            passes => Input::Overtake { query, deadline, passes },
+            0 => StationInput::Arrive { query, deadline },
+            passes => StationInput::Overtake { query, deadline, passes },
         };
         self.station.handle(now, input);
     }
 
     /// Takes the queries of a request out of the station's queue.
     pub fn cancel_queued(&mut self, origin: u64, request: u64, now: Moment) {
-        let query = Handle { key: 0, origin, request, level: 0, kind: 0 };
-        self.station.handle(now, Input::Cancel { query });
+        let query = QueryHandle { key: 0, origin, request, level: 0, kind: 0 };
+        self.station.handle(now, StationInput::Cancel { query });
     }
 
     /// The members of the batch that runs.
@@ -79,18 +79,18 @@ impl Replica {
 
     /// Replaces the station if it is of an earlier target and runs no batch. Returns the queries that wait on, in their
     /// order; offline ones wait for a gap again.
-    pub fn replace_stale_station(&mut self) -> Option<Vec<Queued>> {
+    pub fn replace_stale_station(&mut self) -> Option<Vec<QueuedQuery>> {
         if !self.is_stale || self.station.running() > 0 {
             return None;
         }
         self.renew_station();
         self.offline = self.works.iter().filter(|(_, w)| w.is_offline()).map(|(key, _)| *key).collect();
         let online = self.works.iter().filter(|(_, w)| !w.is_offline());
-        Some(online.map(|(key, work)| Queued { query: work.handle(*key), deadline: work.deadline() }).collect())
+        Some(online.map(|(key, work)| QueuedQuery { query: work.handle(*key), deadline: work.deadline() }).collect())
     }
 
     /// Takes out all queries: the replica is lost.
-    pub fn take_works(&mut self) -> impl Iterator<Item = Work> + use<> {
+    pub fn take_works(&mut self) -> impl Iterator<Item = LocalQuery> + use<> {
         let works = std::mem::take(&mut self.works);
         self.offline.clear();
         self.renew_station();
@@ -98,7 +98,7 @@ impl Replica {
     }
 
     /// An offline query that the station has refused waits for another gap. False if the query is not offline.
-    pub fn take_back_offline(&mut self, query: Handle) -> bool {
+    pub fn take_back_offline(&mut self, query: QueryHandle) -> bool {
         if query.level == LEVEL_OFFLINE {
             self.offline.push_front(query.key);
             return true;
@@ -107,7 +107,7 @@ impl Replica {
     }
 
     /// Takes out the offline queries of a request that wait for a gap.
-    pub fn take_offline_of(&mut self, origin: u64, request: u64) -> Vec<Work> {
+    pub fn take_offline_of(&mut self, origin: u64, request: u64) -> Vec<LocalQuery> {
         let works = &self.works;
         let (gone, kept): (Vec<u64>, Vec<u64>) = self.offline.iter().partition(|key| works[*key].is_of(origin, request));
         self.offline = kept.into();
@@ -115,7 +115,7 @@ impl Replica {
     }
 
     /// Takes out all offline queries that wait for a gap.
-    pub fn take_offline(&mut self) -> Vec<Work> {
+    pub fn take_offline(&mut self) -> Vec<LocalQuery> {
         let keys: Vec<u64> = self.offline.drain(..).collect();
         keys.iter().filter_map(|key| self.works.remove(key)).collect()
     }

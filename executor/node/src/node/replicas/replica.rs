@@ -2,20 +2,20 @@
 
 use super::meter::{BatchKind, Disturbance, LoadMeter, MeasuredBatch};
 use super::single_run::SingleRun;
-use crate::layout::{self, Group, Pipeline, Task};
-use crate::node::counts::{Batches, Counts, Labels};
-use crate::node::work::Work;
-use crate::policies::Handle;
-use crate::wire::{Announced, Coming, Load};
+use crate::layout::{self, LayoutGroup, LayoutPipeline, LayoutTask};
+use crate::node::counts::{Batches, Labels, ReportCounts};
+use crate::node::work::LocalQuery;
+use crate::policies::QueryHandle;
+use crate::wire::{Announced, PendingReplica, ReplicaLoad};
 use apportion_domain::Moment;
-use apportion_serving::replica::{Input, Station};
-use apportion_serving::{Stride, View};
+use apportion_serving::replica::{Station, StationInput};
+use apportion_serving::{StationView, Stride};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Where a replica is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ReplicaPhase {
     /// There is no room for it on its device yet.
     Blocked,
     /// Its file is fetched or loaded.
@@ -29,7 +29,7 @@ pub enum State {
 }
 
 /// One replica.
-pub struct Replica {
+pub struct LocalReplica {
     /// Its number.
     pub id: u64,
     /// Its pipeline's name.
@@ -37,23 +37,23 @@ pub struct Replica {
     /// Its group's number.
     pub(crate) group_id: u64,
     /// Its group.
-    pub group: Group,
+    pub group: LayoutGroup,
     /// Its pipeline as the latest target that has this replica says.
-    pub of: Arc<Pipeline>,
+    pub of: Arc<LayoutPipeline>,
     /// Its device.
     pub device: u32,
     /// Where it is in its life.
-    pub state: State,
+    pub state: ReplicaPhase,
     /// The target in force does not have it. It leaves when other replicas have taken over.
     pub retired: bool,
     /// Its queue and its batch.
-    pub(crate) station: Station<Handle>,
+    pub(crate) station: Station<QueryHandle>,
     /// The state of the other tasks that its station was told last.
-    pub(crate) view: Option<View>,
+    pub(crate) view: Option<StationView>,
     /// When its last batch began.
     pub(crate) begun_ns: u64,
     /// Queries that wait or run, by the key of the station's handle.
-    pub(crate) works: BTreeMap<u64, Work>,
+    pub(crate) works: BTreeMap<u64, LocalQuery>,
     /// Offline queries of `works` that wait for a gap, by key.
     pub(crate) offline: VecDeque<u64>,
     /// Whose turn it is, if each row goes to one of several children.
@@ -68,9 +68,14 @@ pub struct Replica {
     pub(crate) is_stale: bool,
 }
 
-impl Replica {
+impl LocalReplica {
     /// A replica at its place, which is blocked until its device has room.
-    pub(crate) fn new(place: &layout::Replica, pipeline: &str, of: &Arc<Pipeline>, view: Option<View>) -> Self {
+    pub(crate) fn new(
+        place: &layout::LayoutReplica,
+        pipeline: &str,
+        of: &Arc<LayoutPipeline>,
+        view: Option<StationView>,
+    ) -> Self {
         let group = of.groups[&place.group].clone();
         let mut this = Self {
             id: place.id,
@@ -81,7 +86,7 @@ impl Replica {
             group,
             of: of.clone(),
             device: place.device,
-            state: State::Blocked,
+            state: ReplicaPhase::Blocked,
             retired: false,
             view,
             begun_ns: 0,
@@ -107,18 +112,19 @@ impl Replica {
     }
 
     /// Tells its station the state of the other tasks.
-    pub(crate) fn apply_view(&mut self, now: Moment, view: View) {
+    pub(crate) fn apply_view(&mut self, now: Moment, view: StationView) {
         self.view = Some(view);
-        self.station.handle(now, Input::Steer { view });
+        self.station.handle(now, StationInput::Steer { view });
         debug_assert!(self.station.poll_output().is_none(), "a station that is told something asks for nothing");
     }
 
     /// Follows a new form of its pipeline. Another batch size or other policies need another station.
-    pub(crate) fn follow_pipeline(&mut self, of: &Arc<Pipeline>, view: Option<View>, now: Moment) {
+    pub(crate) fn follow_pipeline(&mut self, of: &Arc<LayoutPipeline>, view: Option<StationView>, now: Moment) {
         self.group_id = group_of(of, self.id).unwrap_or(self.group_id);
         let group = &of.groups[&self.group_id];
-        let is_same =
-            |a: &Pipeline, b: &Pipeline| (a.serving, a.queue_factor, a.slo_ns) == (b.serving, b.queue_factor, b.slo_ns);
+        let is_same = |a: &LayoutPipeline, b: &LayoutPipeline| {
+            (a.serving, a.queue_factor, a.slo_ns) == (b.serving, b.queue_factor, b.slo_ns)
+        };
         self.is_stale |= (group.batch, &group.service) != (self.group.batch, &self.group.service) || !is_same(of, &self.of);
         self.group = group.clone();
         self.turns = turns(&of.tasks[group.task]);
@@ -131,12 +137,12 @@ impl Replica {
 
     /// Its task.
     #[must_use]
-    pub fn task(&self) -> &Task {
+    pub fn task(&self) -> &LayoutTask {
         &self.of.tasks[self.group.task]
     }
 
     /// The counts of its group's batches at this agent.
-    pub(crate) fn group_counts<'c>(&self, counts: &'c mut Counts) -> &'c mut Batches {
+    pub(crate) fn group_counts<'c>(&self, counts: &'c mut ReportCounts) -> &'c mut Batches {
         let batches = counts.groups.entry((self.pipeline.clone(), self.group_id)).or_default();
         if batches.labels.pipeline.is_empty() {
             batches.labels = Labels {
@@ -152,27 +158,27 @@ impl Replica {
     /// Whether senders may choose it.
     #[must_use]
     pub fn takes_queries(&self) -> bool {
-        self.state == State::Ready
+        self.state == ReplicaPhase::Ready
     }
 
     /// Whether it could not be loaded, or died.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        matches!(self.state, State::Failed(_))
+        matches!(self.state, ReplicaPhase::Failed(_))
     }
 
     /// Whether it can run what still comes.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        matches!(self.state, State::Ready | State::Draining(_))
+        matches!(self.state, ReplicaPhase::Ready | ReplicaPhase::Draining(_))
     }
 
     /// Its announcement while it is not ready yet.
     #[must_use]
-    pub fn coming_announcement(&self) -> Option<Coming> {
-        let is_blocked = self.state == State::Blocked;
-        let is_coming = !self.retired && (is_blocked || self.state == State::Loading);
-        is_coming.then_some(Coming { replica: self.id, is_blocked })
+    pub fn coming_announcement(&self) -> Option<PendingReplica> {
+        let is_blocked = self.state == ReplicaPhase::Blocked;
+        let is_coming = !self.retired && (is_blocked || self.state == ReplicaPhase::Loading);
+        is_coming.then_some(PendingReplica { replica: self.id, is_blocked })
     }
 
     /// Queries that wait or run.
@@ -196,7 +202,7 @@ impl Replica {
 
     /// Its load, as it was announced last.
     #[must_use]
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> ReplicaLoad {
         self.meter.load()
     }
 
@@ -248,12 +254,12 @@ impl Replica {
 }
 
 /// Whose turn it is among the children of a task whose rows go to one of them.
-fn turns(task: &Task) -> Option<Stride> {
+fn turns(task: &LayoutTask) -> Option<Stride> {
     let ratios = (0..).zip(&task.children).map(|(at, edge)| (edge.ratio, at));
     if task.one_of { Stride::new(ratios) } else { None }
 }
 
 /// The number of a loaded replica's group in the layout, which may have numbered it anew; none if it has no such group.
-fn group_of(of: &Pipeline, id: u64) -> Option<u64> {
+fn group_of(of: &LayoutPipeline, id: u64) -> Option<u64> {
     of.replicas.iter().find(|r| r.id == id).map(|r| r.group)
 }

@@ -1,56 +1,56 @@
 //! Which replicas does this agent have?
 
-use super::replica::{Replica, State};
-use crate::policies::Handle;
+use super::replica::{LocalReplica, ReplicaPhase};
+use crate::policies::QueryHandle;
 use crate::steering::EXTRA_BIT;
-use apportion_domain::{Moment, Span};
-use apportion_serving::replica::Input;
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::replica::StationInput;
 use apportion_serving::selector::WorkerLoad;
 use std::collections::BTreeMap;
 
 /// The replicas of this agent, in the order of their numbers.
 #[derive(Default)]
-pub struct Replicas {
-    by_id: BTreeMap<u64, Replica>,
+pub struct LocalReplicas {
+    by_id: BTreeMap<u64, LocalReplica>,
     /// The last key given to a station's handle.
     last_key: u64,
     /// When the loads were last measured.
     rolled_ns: u64,
 }
 
-impl Replicas {
+impl LocalReplicas {
     /// The replica with this number.
-    pub fn get(&self, id: u64) -> Option<&Replica> {
+    pub fn get(&self, id: u64) -> Option<&LocalReplica> {
         self.by_id.get(&id)
     }
 
     /// The replica with this number.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Replica> {
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut LocalReplica> {
         self.by_id.get_mut(&id)
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Replica> {
+    pub fn iter(&self) -> impl Iterator<Item = &LocalReplica> {
         self.by_id.values()
     }
 
     /// All of them.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Replica> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut LocalReplica> {
         self.by_id.values_mut()
     }
 
     /// The numbers of the replicas of which this is so.
-    pub fn ids(&self, is_wanted: impl Fn(&Replica) -> bool) -> Vec<u64> {
+    pub fn ids(&self, is_wanted: impl Fn(&LocalReplica) -> bool) -> Vec<u64> {
         self.by_id.values().filter(|r| is_wanted(r)).map(|r| r.id).collect()
     }
 
     /// Adds a replica under its number.
-    pub fn insert(&mut self, replica: Replica) {
+    pub fn insert(&mut self, replica: LocalReplica) {
         self.by_id.insert(replica.id, replica);
     }
 
     /// Takes out a replica.
-    pub fn remove(&mut self, id: u64) -> Option<Replica> {
+    pub fn remove(&mut self, id: u64) -> Option<LocalReplica> {
         self.by_id.remove(&id)
     }
 
@@ -61,19 +61,19 @@ impl Replicas {
     }
 
     /// The replicas that take queries.
-    pub fn ready(&self) -> impl Iterator<Item = &Replica> {
+    pub fn ready(&self) -> impl Iterator<Item = &LocalReplica> {
         self.by_id.values().filter(|r| r.takes_queries())
     }
 
     /// Replicas of the target that wait for room on their device.
-    pub fn blocked(&self) -> impl Iterator<Item = &Replica> {
-        self.by_id.values().filter(|r| r.state == State::Blocked && !r.retired)
+    pub fn blocked(&self) -> impl Iterator<Item = &LocalReplica> {
+        self.by_id.values().filter(|r| r.state == ReplicaPhase::Blocked && !r.retired)
     }
 
     /// Replicas that would go now to make room: ready, of an earlier target, on the device of a blocked one.
     pub fn yielding(&self) -> Vec<u64> {
         let blocked: Vec<u32> = self.blocked().map(|r| r.device).collect();
-        self.ids(|r| r.retired && r.state == State::Ready && blocked.contains(&r.device))
+        self.ids(|r| r.retired && r.state == ReplicaPhase::Ready && blocked.contains(&r.device))
     }
 
     /// Whether each of the target's replicas here has come up or failed. Extra replicas do not count.
@@ -83,7 +83,7 @@ impl Replicas {
 
     /// Queries that wait or run here.
     pub fn queries(&self) -> usize {
-        self.by_id.values().map(Replica::len).sum()
+        self.by_id.values().map(LocalReplica::len).sum()
     }
 
     /// Offline queries that wait for a gap.
@@ -117,7 +117,7 @@ impl Replicas {
     }
 
     fn is_little_used(&self, devices: u32) -> bool {
-        let ready = self.by_id.values().filter(|r| r.state == State::Ready);
+        let ready = self.by_id.values().filter(|r| r.state == ReplicaPhase::Ready);
         let busy: f64 = ready.map(|r| f64::from(r.load().busy_ppm) / 1e6 * r.group.share).sum();
         let is_calm = self.by_id.values().all(|r| !r.was_slow());
         WorkerLoad { utilisation: busy / f64::from(devices.max(1)), is_calm }.allows_offline()
@@ -126,16 +126,16 @@ impl Replicas {
     /// Gives an offline query to the station of a replica if nothing waits or runs on its device. Whether it did.
     pub fn fill_gap(&mut self, id: u64, now: Moment) -> bool {
         let device = self.by_id[&id].device;
-        let is_busy = |r: &Replica| r.device == device && (r.online_len() > 0 || r.is_stale);
+        let is_busy = |r: &LocalReplica| r.device == device && (r.online_len() > 0 || r.is_stale);
         if self.by_id.values().any(is_busy) {
             return false;
         }
         let Some(replica) = self.by_id.get_mut(&id) else { return false };
         let Some(key) = replica.offline.pop_front() else { return false };
-        let query: Handle = replica.works[&key].handle(key);
+        let query: QueryHandle = replica.works[&key].handle(key);
         // To the policies it is a request that has just come, no matter when it did.
-        let deadline = now + Span::from_nanos(replica.of.slo_ns);
-        replica.station.handle(now, Input::Arrive { query, deadline });
+        let deadline = now + TimeSpan::from_nanos(replica.of.slo_ns);
+        replica.station.handle(now, StationInput::Arrive { query, deadline });
         true
     }
 }

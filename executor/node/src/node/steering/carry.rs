@@ -3,20 +3,20 @@
 //! Example: a new plan comes while an extra replica serves. The extra replica stays if the new plan has its group and
 //! leaves its device free.
 
-use super::hosted::Hosted;
+use super::hosted::HostedSteward;
 use super::release::occupy;
-use super::state::{FormerSteward, Steering};
-use crate::layout::{Layout, Pipeline, Replica};
+use super::state::{FormerSteward, SteeringState};
+use crate::layout::{Layout, LayoutPipeline, LayoutReplica};
 use crate::node::event::Action;
-use crate::node::traffic::Traffic;
+use crate::node::traffic::TrafficState;
 use crate::steering::{DevicePlace, FreeShares, SLACK, find_room, free_shares};
 use apportion_protocol::v1;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-impl Steering {
+impl SteeringState {
     /// A target has come: the steering of the last one is over, but for the parts that [`Self::carry_over`] keeps.
-    pub fn follow_target(&mut self, layout: &Arc<Layout>, traffic: &mut Traffic) {
+    pub fn follow_target(&mut self, layout: &Arc<Layout>, traffic: &mut TrafficState) {
         let free = free_shares(layout, |_| true);
         let room = find_room(layout, &free);
         let is_steered = |p: &&String| layout.pipelines[*p].is_steered(room);
@@ -31,7 +31,7 @@ impl Steering {
     }
 
     /// A replica that is added later should not have to wait for its file.
-    fn prefetch(&self, free: &FreeShares, traffic: &mut Traffic) {
+    fn prefetch(&self, free: &FreeShares, traffic: &mut TrafficState) {
         let agent = traffic.site.agent();
         let has_room = free.iter().any(|(place, left)| place.agent == agent && *left > SLACK);
         let hardware = self.plan.devices.get(&agent).map(|devices| &devices.hardware);
@@ -52,7 +52,7 @@ impl Steering {
     fn carry_over(&mut self, last: Self) -> Layout {
         let (before, plan) = (last.plan, self.plan.clone());
         let groups_of = |name: &str| Some(before.pipelines.get(name)?.staffed().iter().map(|g| g.id).collect());
-        let former = last.hosted.into_iter().filter_map(|(name, Hosted { steward, .. })| {
+        let former = last.hosted.into_iter().filter_map(|(name, HostedSteward { steward, .. })| {
             let former = FormerSteward { steward, groups: groups_of(&name)? };
             Some((name, former))
         });
@@ -81,7 +81,7 @@ impl Steering {
     }
 }
 
-fn targets(of: &Pipeline) -> Vec<v1::ReplicaTarget> {
-    let target = |r: &Replica| v1::ReplicaTarget { replica: r.id, group: r.group, agent: r.agent, device: r.device };
+fn targets(of: &LayoutPipeline) -> Vec<v1::ReplicaTarget> {
+    let target = |r: &LayoutReplica| v1::ReplicaTarget { replica: r.id, group: r.group, agent: r.agent, device: r.device };
     of.replicas.iter().map(target).collect()
 }

@@ -3,22 +3,22 @@
 //! Example: every tenth of a second each agent reports its arrivals to the host. Then the host's steward may decide that a
 //! group needs one more replica, and the host tells all agents where it is.
 
-use super::state::{Due, Steering};
+use super::state::{DueReport, SteeringState};
 use super::view::FleetView;
 use crate::node::counts::BIN_NS;
 use crate::node::event::{Action, RefusedMessage};
-use crate::node::fleet::Fleet;
+use crate::node::fleet::FleetState;
 use crate::node::site::Site;
-use crate::node::traffic::Traffic;
+use crate::node::traffic::TrafficState;
 use crate::steering::{measurement_of, monitor_of, steering_message, why_impossible};
 use crate::wire::Message;
-use apportion_domain::{Fence, Span};
+use apportion_domain::{Fence, TimeSpan};
 use apportion_protocol::v1;
-use apportion_serving::steward::Input;
+use apportion_serving::steward::StewardInput;
 
-impl Steering {
+impl SteeringState {
     /// Tells the host the measurements: arrivals, and once in a period the rest.
-    pub(super) fn report(&mut self, host: u64, due: Due, traffic: &mut Traffic) {
+    pub(super) fn report(&mut self, host: u64, due: DueReport, traffic: &mut TrafficState) {
         let fence = self.plan.fence.map(v1::Fence::from);
         let (agent, now_ns) = (traffic.site.agent(), traffic.site.now_ns());
         for pipeline in self.steered.iter().cloned().collect::<Vec<_>>() {
@@ -26,7 +26,7 @@ impl Steering {
             let offered = traffic.tallies.take_offered(&pipeline).into_iter();
             let offered = offered.map(|(bin, count)| v1::OfferedBin { age_ns: age_ns(bin), count }).collect();
             let (mut made, mut stations) = (Vec::new(), Vec::new());
-            if due == Due::Everything {
+            if due == DueReport::Everything {
                 let ended = traffic.tallies.take_made(&pipeline).into_iter();
                 made.extend(ended.map(|(group, made)| {
                     let (queries, children) = (made.queries, made.children);
@@ -50,7 +50,7 @@ impl Steering {
     }
 
     /// An agent has measured something, and takes this one for the host.
-    pub fn receive_measurement(&mut self, told: &v1::Measured, site: &mut Site, fleet: &Fleet) {
+    pub fn receive_measurement(&mut self, told: &v1::Measured, site: &mut Site, fleet: &FleetState) {
         let Some(of) = self.plan.pipelines.get(&told.pipeline) else { return };
         let Some(hosted) = self.hosted.get_mut(&told.pipeline) else { return };
         if told.fence.map(Fence::from) != self.plan.fence {
@@ -64,24 +64,24 @@ impl Steering {
         }
         let now = site.now();
         for bin in &told.offered {
-            let bin_at = now - Span::from_nanos(bin.age_ns.min(site.now_ns()));
-            hosted.steward.handle(now, Input::Offered { bin: bin_at, count: bin.count });
+            let bin_at = now - TimeSpan::from_nanos(bin.age_ns.min(site.now_ns()));
+            hosted.steward.handle(now, StewardInput::Offered { bin: bin_at, count: bin.count });
         }
         let staffed = of.staffed();
         for made in &told.made {
             let Some(group) = staffed.iter().position(|staffed| staffed.id == made.group) else { continue };
-            let input = Input::Made { group, queries: made.queries, children: &made.children };
+            let input = StewardInput::Made { group, queries: made.queries, children: &made.children };
             hosted.steward.handle(now, input);
         }
         for station in told.stations.iter().filter(|s| (s.task as usize) < of.tasks.len()) {
             let mut monitor = monitor_of(station);
             let task = station.task as usize;
-            hosted.steward.handle(now, Input::Measured { task, monitor: &mut monitor });
+            hosted.steward.handle(now, StewardInput::Measured { task, monitor: &mut monitor });
         }
     }
 
     /// Lets a steward act, and tells all agents what it has decided.
-    pub(super) fn decide(&mut self, name: &str, due: Due, traffic: &mut Traffic) {
+    pub(super) fn decide(&mut self, name: &str, due: DueReport, traffic: &mut TrafficState) {
         let (site, fleet, replicas) = (&traffic.site, &traffic.fleet, &traffic.replicas);
         let (Some(of), Some(steered)) = (self.plan.pipelines.get(name), fleet.pipeline(name)) else { return };
         let view = FleetView { site, fleet, replicas, lost: &self.lost };
@@ -90,10 +90,10 @@ impl Steering {
         let ready = view.ready_by_group(steered);
         for (group, staffed) in of.staffed().iter().enumerate() {
             let replicas = ready.get(&staffed.id).copied().unwrap_or(0);
-            hosted.steward.handle(now, Input::Ready { group, replicas });
+            hosted.steward.handle(now, StewardInput::Ready { group, replicas });
         }
         if hosted.steward.poll_timeout() <= now {
-            hosted.steward.handle(now, Input::Tick);
+            hosted.steward.handle(now, StewardInput::Tick);
         }
         let mut next = hosted.last.clone();
         if let Some(decided) = hosted.steward.poll_output() {
@@ -115,7 +115,7 @@ impl Steering {
         let is_new = next != hosted.last;
         next.epoch += u64::from(is_new);
         hosted.last = next.clone();
-        if is_new || due == Due::Everything {
+        if is_new || due == DueReport::Everything {
             for (agent, _) in traffic.fleet.peers().connected() {
                 traffic.site.send(agent, Message::Steering(next.clone()));
             }

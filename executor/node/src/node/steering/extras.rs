@@ -3,13 +3,13 @@
 //! Example: the steward wants two more replicas of a group that needs half a device. One spare device has room for both,
 //! so both go there.
 
-use super::hosted::{Hosted, RefusedPlace};
+use super::hosted::{HostedSteward, RefusedPlace};
 use super::release::occupy;
 use super::view::FleetView;
-use crate::layout::{Pipeline, Replica};
+use crate::layout::{LayoutPipeline, LayoutReplica};
 use crate::steering::{DevicePlace, EXTRAS_MAX, FreeShares, SLACK, StaffedGroup, extra_number};
 use apportion_protocol::v1;
-use apportion_serving::staffing::{Want, share_out};
+use apportion_serving::staffing::{GroupDemand, share_out};
 use std::collections::BTreeSet;
 
 /// How many extra replicas a group should have.
@@ -32,13 +32,13 @@ struct Growing<'g> {
     homes: &'g BTreeSet<DevicePlace>,
 }
 
-impl Hosted {
+impl HostedSteward {
     /// The replicas beyond the plan's that a pipeline should have: those that it has and still needs, and others on spare
     /// devices. Where there is not enough for all groups, each gets its part.
     pub fn place_extras(
         &mut self,
         view: &FleetView<'_>,
-        of: &Pipeline,
+        of: &LayoutPipeline,
         had: Vec<v1::ReplicaTarget>,
         released: &[u64],
     ) -> Vec<v1::ReplicaTarget> {
@@ -100,7 +100,7 @@ impl Hosted {
 /// Extra replicas of each group, as far as the devices have room for them. Replicas that are leaving do not count.
 pub fn extra_goals(
     view: &FleetView<'_>,
-    of: &Pipeline,
+    of: &LayoutPipeline,
     wanted: &[u32],
     free: &FreeShares,
     leaving: &BTreeSet<u64>,
@@ -113,17 +113,17 @@ pub fn extra_goals(
         let of_type = free.iter().filter(|(place, _)| view.hardware_of(place) == Some(name));
         Some(of_type.map(|(_, left)| ((left + SLACK) * 8.0) as u64).sum())
     };
-    let stays = |r: &&Replica| !view.is_gone(r.agent) && !leaving.contains(&r.id);
+    let stays = |r: &&LayoutReplica| !view.is_gone(r.agent) && !leaving.contains(&r.id);
     let lives = |id: u64| of.replicas.iter().filter(|r| r.group == id).filter(stays).count() as u32;
-    let want = |(StaffedGroup { id, group, .. }, wanted): (&StaffedGroup<'_>, &u32)| Want {
+    let want = |(StaffedGroup { id, group, .. }, wanted): (&StaffedGroup<'_>, &u32)| GroupDemand {
         has: lives(*id),
         wanted: *wanted,
         pool: types.binary_search(&group.hardware.as_str()).expect("it is among them"),
         eighths: ((group.share * 8.0).round() as u64).max(1),
     };
-    let wants: Vec<Want> = staffed.iter().zip(wanted).map(want).collect();
+    let wants: Vec<GroupDemand> = staffed.iter().zip(wanted).map(want).collect();
     let counts = share_out(&wants, types.iter().map(|name| pool(name)).collect());
-    let goal = |((staffed, count), want): ((&StaffedGroup<'_>, u32), &Want)| ExtraGoal {
+    let goal = |((staffed, count), want): ((&StaffedGroup<'_>, u32), &GroupDemand)| ExtraGoal {
         group: staffed.id,
         count: (count - want.has) as usize,
     };
@@ -142,6 +142,6 @@ fn drop_surplus(extras: &mut Vec<v1::ReplicaTarget>, goals: &[ExtraGoal]) {
 }
 
 /// The device of a replica.
-fn place_of(replica: &Replica) -> DevicePlace {
+fn place_of(replica: &LayoutReplica) -> DevicePlace {
     DevicePlace { agent: replica.agent, device: replica.device }
 }

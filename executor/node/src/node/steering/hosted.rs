@@ -15,7 +15,7 @@ pub struct RefusedPlace {
 }
 
 /// A pipeline whose steward this agent hosts.
-pub struct Hosted {
+pub struct HostedSteward {
     /// Its steward.
     pub(super) steward: Steward,
     /// Replicas that each group should have, by its position.
@@ -25,29 +25,29 @@ pub struct Hosted {
     /// Extra replicas that this host has given numbers to.
     pub(super) numbered: u64,
     /// Replicas that move to other devices.
-    pub(super) moves: Moves,
+    pub(super) moves: ReplicaMoves,
     /// Devices on which a group's extra replica could not be loaded.
     pub(super) refused: BTreeSet<RefusedPlace>,
 }
 
-impl Hosted {
+impl HostedSteward {
     /// This agent hosts a steward from now on. `last` is the decision in force.
     pub fn new(steward: Steward, wanted: Vec<u32>, last: v1::Steering, now_ns: u64) -> Self {
-        let moves = Moves::of(&last, now_ns);
+        let moves = ReplicaMoves::of(&last, now_ns);
         Self { steward, wanted, last, numbered: 0, moves, refused: BTreeSet::new() }
     }
 }
 
 /// The replicas of the plan that extras stand in for, or will.
 #[derive(Debug, Default)]
-pub struct Moves {
+pub struct ReplicaMoves {
     replicas: BTreeSet<u64>,
     ended_ns: u64,
     /// Replicas for which there is no room, and that was said.
     stuck: BTreeSet<u64>,
 }
 
-impl Moves {
+impl ReplicaMoves {
     /// The moves of the steering that is in force when a host begins.
     fn of(last: &v1::Steering, now_ns: u64) -> Self {
         Self { replicas: last.moved.iter().copied().collect(), ended_ns: now_ns, stuck: BTreeSet::new() }

@@ -2,7 +2,7 @@
 //!
 //! Example: agent 2 has been out of reach for three seconds. It is taken to be gone, and its replicas are replaced.
 
-use crate::node::fleet::Fleet;
+use crate::node::fleet::FleetState;
 use crate::node::site::Site;
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct LostAgents {
 
 impl LostAgents {
     /// Notices who is lost, and who is back.
-    pub fn note(&mut self, site: &Site, fleet: &Fleet) {
+    pub fn note(&mut self, site: &Site, fleet: &FleetState) {
         let agents = &fleet.layout().agents;
         for agent in agents.keys() {
             if self.is_live(site, fleet, *agent) {
@@ -30,7 +30,7 @@ impl LostAgents {
     }
 
     /// Whether an agent is there, or may still connect because the target is new.
-    pub fn is_live(&self, site: &Site, fleet: &Fleet, agent: u64) -> bool {
+    pub fn is_live(&self, site: &Site, fleet: &FleetState, agent: u64) -> bool {
         let may_come = || fleet.is_settling(site.now_ns()) && !self.since_ns.contains_key(&agent);
         fleet.is_reached(site, agent) || may_come()
     }

@@ -14,4 +14,4 @@ mod release;
 mod state;
 mod view;
 
-pub use state::Steering;
+pub use state::SteeringState;

@@ -8,9 +8,9 @@
 //! time, so that the measurements are still true when the next one moves.
 
 use super::extras::extra_goals;
-use super::hosted::Hosted;
+use super::hosted::HostedSteward;
 use super::view::FleetView;
-use crate::layout::{Pipeline, Replica};
+use crate::layout::{LayoutPipeline, LayoutReplica};
 use crate::steering::{DevicePlace, SLACK};
 use apportion_protocol::v1;
 use std::collections::BTreeSet;
@@ -18,15 +18,15 @@ use std::collections::BTreeSet;
 /// After a move, so long until the next: the disturbed replicas have to be measured anew.
 const REST_NS: u64 = 5_000_000_000;
 
-impl Hosted {
+impl HostedSteward {
     /// Begins to move a disturbed replica, if there is one and the last move is over.
-    pub fn begin_move(&mut self, view: &FleetView<'_>, name: &str, of: &Pipeline) {
+    pub fn begin_move(&mut self, view: &FleetView<'_>, name: &str, of: &LayoutPipeline) {
         let moving = self.moves.replicas();
         let is_moving = moving.iter().any(|id| !self.last.moved.contains(id));
         if is_moving || view.site.now_ns() < self.moves.ended_ns() + REST_NS {
             return;
         }
-        let stays = |r: &&Replica| !moving.contains(&r.id);
+        let stays = |r: &&LayoutReplica| !moving.contains(&r.id);
         let mut staying = of.replicas.iter().filter(stays);
         let Some(replica) = staying.find(|r| view.is_disturbed_by_neighbours(r)) else { return };
         let group = &of.groups[&replica.group];
@@ -50,7 +50,7 @@ impl Hosted {
 
     /// The replicas that may be let go: those that were, and those whose stand-ins are ready, beyond the extras that the
     /// load needs.
-    pub fn end_moves(&mut self, view: &FleetView<'_>, of: &Pipeline, extras: &[v1::ReplicaTarget]) -> Vec<u64> {
+    pub fn end_moves(&mut self, view: &FleetView<'_>, of: &LayoutPipeline, extras: &[v1::ReplicaTarget]) -> Vec<u64> {
         let mut moved = self.last.moved.clone();
         let leaving = self.moves.replicas().iter().copied().find(|id| !moved.contains(id));
         let Some(replica) = leaving.and_then(|id| of.replicas.iter().find(|r| r.id == id)) else { return moved };

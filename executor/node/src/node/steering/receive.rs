@@ -3,11 +3,11 @@
 //! Example: the host says that replica 8 of another agent serves the group `read` too. The layout in force gets the
 //! replica, and the routes lead there when that agent announces it.
 
-use super::state::Steering;
+use super::state::SteeringState;
 use crate::layout::Layout;
 use crate::node::event::{Action, RefusedMessage};
 use crate::node::swap::follow_layout;
-use crate::node::traffic::Traffic;
+use crate::node::traffic::TrafficState;
 use crate::steering::{routes_alike, views_of, why_implausible};
 use crate::wire::Message;
 use apportion_domain::Fence;
@@ -15,9 +15,9 @@ use apportion_protocol::v1;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-impl Steering {
+impl SteeringState {
     /// A host has decided; a decision that is older than the one in force, or of another target, is not for this agent.
-    pub fn receive_steering(&mut self, told: v1::Steering, traffic: &mut Traffic) {
+    pub fn receive_steering(&mut self, told: v1::Steering, traffic: &mut TrafficState) {
         let is_of_plan = told.fence.map(Fence::from) == self.plan.fence;
         let (Some(of), true) = (self.plan.pipelines.get(&told.pipeline).cloned(), is_of_plan) else { return };
         let order = |s: &v1::Steering| (s.epoch, Reverse(s.host));
@@ -60,7 +60,7 @@ impl Steering {
 }
 
 /// Tells the stations of a pipeline the module states that a host has decided.
-fn apply_views(told: &v1::Steering, traffic: &mut Traffic) {
+fn apply_views(told: &v1::Steering, traffic: &mut TrafficState) {
     let (views, now) = (views_of(told), traffic.site.now());
     for replica in traffic.replicas.iter_mut().filter(|r| r.pipeline == told.pipeline) {
         if let Some(view) = views.get(replica.group.task) {

@@ -5,12 +5,12 @@
 //! host is lost, the next agent takes over with a higher term. A new target ends the steering of the last one. It keeps
 //! the observed load and the extra replicas.
 
-use super::hosted::Hosted;
+use super::hosted::HostedSteward;
 use super::lost::LostAgents;
 use crate::layout::Layout;
-use crate::node::fleet::Fleet;
+use crate::node::fleet::FleetState;
 use crate::node::site::Site;
-use crate::node::traffic::Traffic;
+use crate::node::traffic::TrafficState;
 use crate::steering::{TERM_BITS, find_room, free_shares};
 use apportion_protocol::v1;
 use apportion_serving::Steward;
@@ -24,7 +24,7 @@ const PERIOD_NS: u64 = 1_000_000_000;
 
 /// What is due for a steered pipeline.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum DueReport {
     /// Its arrivals are reported.
     Arrivals,
     /// Everything is reported, and the steering in force is sent again.
@@ -41,13 +41,13 @@ pub struct FormerSteward {
 
 /// The steering of this agent's pipelines.
 #[derive(Default)]
-pub struct Steering {
+pub struct SteeringState {
     /// The target as it was commanded.
     pub(super) plan: Arc<Layout>,
     /// The pipelines that follow their load.
     pub(super) steered: BTreeSet<String>,
     /// The pipelines whose stewards this agent hosts.
-    pub(super) hosted: BTreeMap<String, Hosted>,
+    pub(super) hosted: BTreeMap<String, HostedSteward>,
     pub(super) former: BTreeMap<String, FormerSteward>,
     /// The steering in force, by pipeline.
     pub(super) applied: BTreeMap<String, v1::Steering>,
@@ -56,9 +56,9 @@ pub struct Steering {
     period_ns: u64,
 }
 
-impl Steering {
+impl SteeringState {
     /// Time has passed: reports, and for the host, the stewards' next steps.
-    pub fn tick(&mut self, traffic: &mut Traffic) {
+    pub fn tick(&mut self, traffic: &mut TrafficState) {
         if self.steered.is_empty() || traffic.site.is_leaving() {
             return;
         }
@@ -72,7 +72,7 @@ impl Steering {
         let now_ns = traffic.site.now_ns();
         // By the clock and not by the time since the last: a tick that comes late must not lengthen all periods after it.
         let is_period = now_ns / PERIOD_NS > self.period_ns / PERIOD_NS;
-        let due = if is_period { Due::Everything } else { Due::Arrivals };
+        let due = if is_period { DueReport::Everything } else { DueReport::Arrivals };
         if now_ns / REPORT_NS > self.reported_ns / REPORT_NS {
             self.reported_ns = now_ns;
             self.report(host, due, traffic);
@@ -86,7 +86,7 @@ impl Steering {
     }
 
     /// The agent that hosts the stewards: the first of the target's list that lives.
-    fn host(&self, site: &Site, fleet: &Fleet) -> Option<u64> {
+    fn host(&self, site: &Site, fleet: &FleetState) -> Option<u64> {
         fleet.layout().agents.keys().copied().find(|agent| self.lost.is_live(site, fleet, *agent))
     }
 
@@ -109,7 +109,7 @@ impl Steering {
                     }
                     tracing::info!(pipeline = name, term = epoch >> TERM_BITS, "this agent steers");
                     let last = v1::Steering { host: site.agent(), epoch, ..last };
-                    self.hosted.insert(name, Hosted::new(steward, wanted, last, site.now_ns()));
+                    self.hosted.insert(name, HostedSteward::new(steward, wanted, last, site.now_ns()));
                 }
                 Err(error) => tracing::error!(pipeline = name, %error, "it cannot be steered"),
             }

@@ -1,9 +1,9 @@
 //! What does the host of a steward see of the fleet while it decides?
 
 use super::lost::LostAgents;
-use crate::layout::{Pipeline, Replica};
-use crate::node::fleet::Fleet;
-use crate::node::replicas::Replicas;
+use crate::layout::{LayoutPipeline, LayoutReplica};
+use crate::node::fleet::FleetState;
+use crate::node::replicas::LocalReplicas;
 use crate::node::site::Site;
 use crate::steering::{DevicePlace, FreeShares, free_shares};
 use apportion_protocol::v1;
@@ -15,9 +15,9 @@ pub struct FleetView<'v> {
     /// This agent.
     pub site: &'v Site,
     /// The target and the other agents.
-    pub fleet: &'v Fleet,
+    pub fleet: &'v FleetState,
     /// The replicas here.
-    pub replicas: &'v Replicas,
+    pub replicas: &'v LocalReplicas,
     /// The lost agents.
     pub lost: &'v LostAgents,
 }
@@ -39,12 +39,12 @@ impl FleetView<'_> {
     }
 
     /// Whether a replica is slower than profiled, though it is not overloaded, and shares its device.
-    pub fn is_disturbed_by_neighbours(&self, place: &Replica) -> bool {
+    pub fn is_disturbed_by_neighbours(&self, place: &LayoutReplica) -> bool {
         self.fleet.is_disturbed(self.site, self.replicas, place) && self.shares_device(place)
     }
 
     /// Whether another replica, of any pipeline, stands on its device.
-    fn shares_device(&self, place: &Replica) -> bool {
+    fn shares_device(&self, place: &LayoutReplica) -> bool {
         let all = self.fleet.layout().pipelines.values().flat_map(|p| &p.replicas);
         all.filter(|other| (other.agent, other.device) == (place.agent, place.device)).any(|other| other.id != place.id)
     }
@@ -55,7 +55,7 @@ impl FleetView<'_> {
     }
 
     /// The free fractions of the usable devices without these extra replicas.
-    pub fn free_without(&self, of: &Pipeline, extras: &[v1::ReplicaTarget]) -> FreeShares {
+    pub fn free_without(&self, of: &LayoutPipeline, extras: &[v1::ReplicaTarget]) -> FreeShares {
         let is_usable = |agent: u64| self.fleet.is_reached(self.site, agent) && !self.is_gone(agent);
         let mut free = free_shares(self.fleet.layout(), is_usable);
         for extra in extras {
@@ -67,7 +67,7 @@ impl FleetView<'_> {
     }
 
     /// Ready replicas of each group, of this target.
-    pub fn ready_by_group(&self, of: &Pipeline) -> BTreeMap<u64, u32> {
+    pub fn ready_by_group(&self, of: &LayoutPipeline) -> BTreeMap<u64, u32> {
         let here = self.replicas.ready().map(|r| r.id);
         let connected = self.fleet.peers().connected();
         let there = connected.flat_map(|(_, announced)| announced.ready.iter().map(|r| r.replica));

@@ -3,9 +3,9 @@
 use super::room::load_what_fits;
 use crate::layout::difference;
 use crate::node::event::Action;
-use crate::node::fleet::Fleet;
-use crate::node::replicas::{Replica, State};
-use crate::node::traffic::Traffic;
+use crate::node::fleet::FleetState;
+use crate::node::replicas::{LocalReplica, ReplicaPhase};
+use crate::node::traffic::TrafficState;
 use crate::replica_event::ReplicaEvent;
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 const LINGER_NS: u64 = 500_000_000;
 
 /// Brings the replicas of one pipeline, or of all, in line with the layout in force.
-pub fn follow_layout(traffic: &mut Traffic, only: Option<&str>) {
+pub fn follow_layout(traffic: &mut TrafficState, only: Option<&str>) {
     let layout = traffic.fleet.layout().clone();
     let loaded: BTreeSet<u64> = traffic.replicas.iter().map(|r| r.id).collect();
     let (agent, now) = (traffic.site.agent(), traffic.site.now());
@@ -28,14 +28,14 @@ pub fn follow_layout(traffic: &mut Traffic, only: Option<&str>) {
             match traffic.replicas.get_mut(place.id) {
                 Some(replica) => {
                     replica.retired = false;
-                    if matches!(replica.state, State::Draining(_)) {
-                        replica.state = State::Ready;
+                    if matches!(replica.state, ReplicaPhase::Draining(_)) {
+                        replica.state = ReplicaPhase::Ready;
                     }
                     replica.follow_pipeline(of, view, now);
                     traffic.replace_stale_station(place.id);
                 }
                 None => {
-                    traffic.replicas.insert(Replica::new(place, name, of, view));
+                    traffic.replicas.insert(LocalReplica::new(place, name, of, view));
                 }
             }
         }
@@ -45,19 +45,19 @@ pub fn follow_layout(traffic: &mut Traffic, only: Option<&str>) {
 }
 
 /// A replica's thread has reported something.
-pub fn handle_replica_event(traffic: &mut Traffic, id: u64, event: ReplicaEvent) {
+pub fn handle_replica_event(traffic: &mut TrafficState, id: u64, event: ReplicaEvent) {
     let Some(replica) = traffic.replicas.get_mut(id) else { return };
     match event {
         ReplicaEvent::Ready => {
-            if replica.state == State::Loading {
+            if replica.state == ReplicaPhase::Loading {
                 let site = &traffic.site;
-                replica.state = if site.is_leaving() { State::Draining(site.now_ns()) } else { State::Ready };
+                replica.state = if site.is_leaving() { ReplicaPhase::Draining(site.now_ns()) } else { ReplicaPhase::Ready };
                 traffic.publish_replica_changes();
             }
         }
         ReplicaEvent::Failed(reason) => {
             tracing::error!(replica = id, reason, "a replica failed");
-            replica.state = State::Failed(reason.clone());
+            replica.state = ReplicaPhase::Failed(reason.clone());
             traffic.publish_replica_changes();
             traffic.abandon_replica(id, &reason);
         }
@@ -66,20 +66,20 @@ pub fn handle_replica_event(traffic: &mut Traffic, id: u64, event: ReplicaEvent)
 }
 
 /// Unloads the replicas that have failed: a new target is a new try for them.
-pub fn unload_failed_replicas(traffic: &mut Traffic) {
-    for id in traffic.replicas.ids(Replica::has_failed) {
+pub fn unload_failed_replicas(traffic: &mut TrafficState) {
+    for id in traffic.replicas.ids(LocalReplica::has_failed) {
         traffic.replicas.remove(id);
         traffic.site.push(Action::Unload(id));
     }
 }
 
 /// The agent is about to stop: no replica takes new queries.
-pub fn drain_all_replicas(traffic: &mut Traffic) {
+pub fn drain_all_replicas(traffic: &mut TrafficState) {
     let now_ns = traffic.site.now_ns();
     for replica in traffic.replicas.iter_mut() {
         replica.retired = true;
-        if replica.state == State::Ready {
-            replica.state = State::Draining(now_ns);
+        if replica.state == ReplicaPhase::Ready {
+            replica.state = ReplicaPhase::Draining(now_ns);
         }
     }
     traffic.publish_replica_changes();
@@ -87,16 +87,18 @@ pub fn drain_all_replicas(traffic: &mut Traffic) {
 }
 
 /// Unloads old replicas. Each first drains, when other replicas take its queries.
-pub fn unload_retired_replicas(traffic: &mut Traffic) {
+pub fn unload_retired_replicas(traffic: &mut TrafficState) {
     let (site, replicas) = (&traffic.site, &traffic.replicas);
     let (now_ns, settled) = (site.now_ns(), replicas.is_target_applied());
     let (mut stop, mut unload) = (Vec::new(), Vec::new());
     for replica in replicas.iter().filter(|r| r.retired) {
         match &replica.state {
-            State::Blocked | State::Loading | State::Failed(_) if replica.len() == 0 => unload.push(replica.id),
-            State::Ready if settled && is_replaced(&traffic.fleet, replica) => stop.push(replica.id),
+            ReplicaPhase::Blocked | ReplicaPhase::Loading | ReplicaPhase::Failed(_) if replica.len() == 0 => {
+                unload.push(replica.id)
+            }
+            ReplicaPhase::Ready if settled && is_replaced(&traffic.fleet, replica) => stop.push(replica.id),
             // While the agent leaves, requests of its own gateway may still need it.
-            State::Draining(since)
+            ReplicaPhase::Draining(since)
                 if replica.len() == 0
                     && now_ns >= since + LINGER_NS
                     && (!site.is_leaving() || traffic.gateway.is_empty()) =>
@@ -108,7 +110,7 @@ pub fn unload_retired_replicas(traffic: &mut Traffic) {
     }
     let any = !stop.is_empty() || !unload.is_empty();
     for id in &stop {
-        traffic.replicas.get_mut(*id).expect("it is there").state = State::Draining(now_ns);
+        traffic.replicas.get_mut(*id).expect("it is there").state = ReplicaPhase::Draining(now_ns);
     }
     for id in unload {
         traffic.replicas.remove(id);
@@ -123,7 +125,7 @@ pub fn unload_retired_replicas(traffic: &mut Traffic) {
 
 /// Whether the target has no use for an old replica: its pipeline or task is gone, or a ready replica of the target serves
 /// it.
-fn is_replaced(fleet: &Fleet, old: &Replica) -> bool {
+fn is_replaced(fleet: &FleetState, old: &LocalReplica) -> bool {
     let Some(pipeline) = fleet.pipeline(&old.pipeline) else { return true };
     let task = &old.task().name;
     let wanted = |id: u64| pipeline.replicas.iter().any(|r| r.id == id);

@@ -9,4 +9,4 @@ mod room;
 mod state;
 
 pub use lives::{drain_all_replicas, follow_layout, handle_replica_event, unload_failed_replicas, unload_retired_replicas};
-pub use state::Swap;
+pub use state::PlanSwap;

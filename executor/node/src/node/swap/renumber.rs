@@ -7,10 +7,10 @@
 //! another replica, and a loaded replica may have another number. So the node compares replicas by content: pipeline,
 //! task, variant, hardware, file and device. A replica that is already loaded is not loaded again.
 
-use crate::layout::{self, Layout, Pipeline};
+use crate::layout::{self, Layout, LayoutPipeline};
 use crate::node::event::Action;
-use crate::node::replicas::{Replica, State};
-use crate::node::traffic::Traffic;
+use crate::node::replicas::{LocalReplica, ReplicaPhase};
+use crate::node::traffic::TrafficState;
 use crate::steering::EXTRA_BIT;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,14 +30,14 @@ struct Identity<'a> {
     device: u32,
 }
 
-fn wanted<'a>(pipeline: &'a str, of: &'a Pipeline, place: &layout::Replica) -> Identity<'a> {
+fn wanted<'a>(pipeline: &'a str, of: &'a LayoutPipeline, place: &layout::LayoutReplica) -> Identity<'a> {
     let group = &of.groups[&place.group];
     let task = &of.tasks[group.task].name;
     let (variant, hardware, digest) = (&group.variant, &group.hardware, &group.digest);
     Identity { pipeline, task, variant, hardware, digest, device: place.device }
 }
 
-fn loaded(replica: &Replica) -> Identity<'_> {
+fn loaded(replica: &LocalReplica) -> Identity<'_> {
     let (group, task) = (&replica.group, &replica.task().name);
     let (variant, hardware, digest) = (&group.variant, &group.hardware, &group.digest);
     Identity { pipeline: &replica.pipeline, task, variant, hardware, digest, device: replica.device }
@@ -60,14 +60,14 @@ struct Renamed {
 impl Renumbering {
     /// Gives the loaded replicas the numbers that a new target has for them. One whose number stands for another replica
     /// there is set aside under a number of its own.
-    pub fn renumber_replicas(&mut self, traffic: &mut Traffic, layout: &Layout) {
+    pub fn renumber_replicas(&mut self, traffic: &mut TrafficState, layout: &Layout) {
         let all = self.renamed(traffic, layout);
         if all.is_empty() {
             return;
         }
         let pairs: Vec<(u64, u64)> = all.iter().map(|renamed| (renamed.from, renamed.to)).collect();
         tracing::info!(?pairs, "replicas that are loaded have other numbers in the new target");
-        let moved: Vec<Replica> = all.iter().filter_map(|renamed| traffic.replicas.remove(renamed.from)).collect();
+        let moved: Vec<LocalReplica> = all.iter().filter_map(|renamed| traffic.replicas.remove(renamed.from)).collect();
         for (mut replica, renamed) in moved.into_iter().zip(&all) {
             replica.id = renamed.to;
             traffic.replicas.insert(replica);
@@ -77,7 +77,7 @@ impl Renumbering {
     }
 
     /// The loaded replicas that get other numbers.
-    fn renamed(&mut self, traffic: &Traffic, layout: &Layout) -> Vec<Renamed> {
+    fn renamed(&mut self, traffic: &TrafficState, layout: &Layout) -> Vec<Renamed> {
         let (agent, replicas) = (traffic.site.agent(), &traffic.replicas);
         let mut places: BTreeMap<u64, Identity<'_>> = BTreeMap::new();
         for (name, of) in &layout.pipelines {
@@ -93,7 +93,7 @@ impl Renumbering {
         let mut all = Vec::new();
         for replica in replicas.iter().filter(|r| r.id & EXTRA_BIT == 0 && !kept.contains(&r.id)) {
             let is_worth_it = is_restored || !replica.group.digest.is_empty();
-            let is_usable = is_worth_it && !matches!(replica.state, State::Blocked | State::Failed(_));
+            let is_usable = is_worth_it && !matches!(replica.state, ReplicaPhase::Blocked | ReplicaPhase::Failed(_));
             let fits = |id: &&u64| places[*id] == loaded(replica);
             let other = open.iter().filter(|_| is_usable).find(fits).copied();
             if let Some(to) = other {

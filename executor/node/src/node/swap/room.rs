@@ -1,7 +1,7 @@
 //! For which replicas is there room on their devices?
 
 use crate::node::event::Action;
-use crate::node::replicas::{Replica, Replicas, State};
+use crate::node::replicas::{LocalReplica, LocalReplicas, ReplicaPhase};
 use crate::node::site::Site;
 
 /// How many times the planned shares of a device may be loaded at once where memory is not known: the new replicas, and
@@ -11,23 +11,23 @@ const SHARES_MAX: f64 = 2.0;
 const SLACK: f64 = 1e-6;
 
 /// Loads the blocked replicas for which there is room, in the order of their numbers.
-pub fn load_what_fits(site: &mut Site, replicas: &mut Replicas) {
+pub fn load_what_fits(site: &mut Site, replicas: &mut LocalReplicas) {
     let blocked: Vec<u64> = replicas.blocked().map(|r| r.id).collect();
     for id in blocked {
         if !replicas.get(id).is_some_and(|new| has_room(replicas, new)) {
             continue;
         }
         if let Some(replica) = replicas.get_mut(id) {
-            replica.state = State::Loading;
+            replica.state = ReplicaPhase::Loading;
             site.push(Action::Load(id, replica.group.digest.clone()));
         }
     }
 }
 
 /// Whether a replica fits on its device beside the loaded ones: by memory if that of all is known, else by shares.
-fn has_room(replicas: &Replicas, new: &Replica) -> bool {
-    let is_loaded = |r: &Replica| !matches!(r.state, State::Blocked | State::Failed(_));
-    let is_there = |r: &&Replica| r.device == new.device && is_loaded(r);
+fn has_room(replicas: &LocalReplicas, new: &LocalReplica) -> bool {
+    let is_loaded = |r: &LocalReplica| !matches!(r.state, ReplicaPhase::Blocked | ReplicaPhase::Failed(_));
+    let is_there = |r: &&LocalReplica| r.device == new.device && is_loaded(r);
     let mut there = replicas.iter().filter(is_there).peekable();
     if there.peek().is_none() {
         return true;

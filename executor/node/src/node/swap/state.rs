@@ -10,10 +10,10 @@
 
 use super::renumber::Renumbering;
 use crate::layout::Layout;
-use crate::node::fleet::Fleet;
-use crate::node::replicas::{Replica, State};
-use crate::node::traffic::Traffic;
-use crate::wire::Coming;
+use crate::node::fleet::FleetState;
+use crate::node::replicas::{LocalReplica, ReplicaPhase};
+use crate::node::traffic::TrafficState;
+use crate::wire::PendingReplica;
 use std::collections::BTreeMap;
 
 /// From when a replica would yield to when it may: others hear of it meanwhile.
@@ -24,7 +24,7 @@ const STALLED_NS: u64 = 1_000_000_000;
 
 /// An agent's memory of a change of plan.
 #[derive(Debug, Default)]
-pub struct Swap {
+pub struct PlanSwap {
     /// Ready replicas of each (pipeline, task) when the target came, at most as many as it wants.
     had: BTreeMap<(String, String), usize>,
     /// Since when a replica here would yield.
@@ -32,9 +32,9 @@ pub struct Swap {
     renumbering: Renumbering,
 }
 
-impl Swap {
+impl PlanSwap {
     /// A new target has come: remembers how many replicas each task has.
-    pub fn remember_ready_counts(&mut self, fleet: &Fleet) {
+    pub fn remember_ready_counts(&mut self, fleet: &FleetState) {
         self.had.clear();
         self.yields.clear();
         for (name, of) in &fleet.layout().pipelines {
@@ -47,12 +47,12 @@ impl Swap {
     }
 
     /// Gives the loaded replicas the numbers that a new target has for them.
-    pub fn renumber_replicas(&mut self, traffic: &mut Traffic, layout: &Layout) {
+    pub fn renumber_replicas(&mut self, traffic: &mut TrafficState, layout: &Layout) {
         self.renumbering.renumber_replicas(traffic, layout);
     }
 
     /// Lets an old replica go where a new one waits for its room, if its task can spare it.
-    pub fn drain_yielding_replica(&mut self, traffic: &mut Traffic) {
+    pub fn drain_yielding_replica(&mut self, traffic: &mut TrafficState) {
         let now_ns = traffic.site.now_ns();
         let yielding = traffic.replicas.yielding();
         let before = self.yields.len();
@@ -63,21 +63,21 @@ impl Swap {
         }
         let heard = |id: &u64| now_ns >= self.yields[id] + HEARD_NS;
         // One for each device at a time: the room that it frees may be enough.
-        let is_draining = |r: &&Replica| matches!(r.state, State::Draining(_));
+        let is_draining = |r: &&LocalReplica| matches!(r.state, ReplicaPhase::Draining(_));
         let draining: Vec<u32> = traffic.replicas.iter().filter(is_draining).map(|r| r.device).collect();
         let goes = yielding.into_iter().find(|id| {
             let replica = traffic.replicas.get(*id);
             heard(id) && replica.is_some_and(|r| !draining.contains(&r.device) && self.is_spared(traffic, r))
         });
         if let Some(replica) = goes.and_then(|id| traffic.replicas.get_mut(id)) {
-            replica.state = State::Draining(now_ns);
+            replica.state = ReplicaPhase::Draining(now_ns);
             tracing::info!(replica = replica.id, "an old replica makes room for a new one");
             traffic.publish_replica_changes();
         }
     }
 
     /// Whether a replica that would yield is the first of its task to go, and its task can do without it.
-    fn is_spared(&self, traffic: &Traffic, replica: &Replica) -> bool {
+    fn is_spared(&self, traffic: &TrafficState, replica: &LocalReplica) -> bool {
         let fleet = &traffic.fleet;
         let (pipeline, task) = (&replica.pipeline, &replica.task().name);
         let Some(of) = fleet.pipeline(pipeline) else { return true };
@@ -88,9 +88,9 @@ impl Swap {
             return false;
         }
         let left = ready.iter().filter(|id| **id != replica.id).count();
-        let here = traffic.replicas.iter().filter_map(Replica::coming_announcement);
+        let here = traffic.replicas.iter().filter_map(LocalReplica::coming_announcement);
         let there = fleet.peers().connected().flat_map(|(_, announced)| announced.coming.iter().copied());
-        let coming: Vec<Coming> = here.chain(there).collect();
+        let coming: Vec<PendingReplica> = here.chain(there).collect();
         let is_quiet = traffic.site.now_ns() >= fleet.changed_ns() + STALLED_NS;
         let is_stalled = is_quiet && coming.iter().all(|c| c.is_blocked);
         let had = self.had.get(&(pipeline.clone(), task.clone())).copied().unwrap_or(0);

@@ -38,8 +38,8 @@ fn negatives(inputs: &[Tensor]) -> Option<BatchFault> {
     values(&inputs[0]).iter().any(|v| *v < 0.0).then(|| BatchFault::of_batch("an index is out of range"))
 }
 
-fn of(sender: u64) -> Terms {
-    Terms { sender, ..Terms::default() }
+fn of(sender: u64) -> RequestTerms {
+    RequestTerms { sender, ..RequestTerms::default() }
 }
 
 /// Two clients for two seconds: the first sends 100 rows a second of width 3, the second as `other` says each 10 ms. How

@@ -66,7 +66,7 @@ fn a_meeting_at_a_lost_agent_happens_again_elsewhere() {
     for (n, answer) in answers.iter().enumerate() {
         let n = n as f32;
         let done = answer.try_recv().expect("an answer");
-        let Answer::Done { pieces, .. } = done else { panic!("{done:?}") };
+        let RequestAnswer::Done { pieces, .. } = done else { panic!("{done:?}") };
         assert_eq!(values(&pieces[0].outputs[0]), [110.0 * n]);
     }
     assert_eq!(world.unfinished(), [0; 3]);
@@ -81,7 +81,7 @@ fn an_unfinished_meeting_is_forgotten_with_its_request() {
     world.lose(3);
     world.pass(4_000 * MS);
     let done = answer.try_recv().expect("an answer");
-    assert!(matches!(done, Answer::NotReady(_) | Answer::GivenUp), "{done:?}");
+    assert!(matches!(done, RequestAnswer::NotReady(_) | RequestAnswer::GivenUp), "{done:?}");
     assert_eq!(world.unfinished(), [0; 3]);
 }
 

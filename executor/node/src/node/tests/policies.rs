@@ -19,10 +19,10 @@ fn five(world: &mut World) -> Vec<String> {
     let answers: Vec<_> = (0..5).map(|n| world.ask(1, "p", &[n as f32])).collect();
     world.pass(2_500 * MS);
     assert_eq!(world.unfinished(), [0]);
-    let name = |answer: &Receiver<Answer>| match answer.try_recv().expect("an answer") {
-        Answer::Done { late: false, .. } => "ok".to_string(),
-        Answer::Done { .. } => "late".to_string(),
-        Answer::Dropped(reason) => reason,
+    let name = |answer: &Receiver<RequestAnswer>| match answer.try_recv().expect("an answer") {
+        RequestAnswer::Done { late: false, .. } => "ok".to_string(),
+        RequestAnswer::Done { .. } => "late".to_string(),
+        RequestAnswer::Dropped(reason) => reason,
         other => format!("{other:?}"),
     };
     answers.iter().map(name).collect()
@@ -134,8 +134,10 @@ fn one_dropped_part_cancels_the_rest_of_its_request() {
         let four = world.ask(1, "p", &[4.0]);
         let mut waiting = 0;
         while let Err(TryRecvError::Empty) = four.try_recv().inspect(|answer| match answer {
-            Answer::Done { pieces, dropped, .. } => assert!(partial && (pieces.len(), *dropped) == (2, 2), "{answer:?}"),
-            Answer::Dropped(reason) => assert!(!partial && reason == "task b: deadline"),
+            RequestAnswer::Done { pieces, dropped, .. } => {
+                assert!(partial && (pieces.len(), *dropped) == (2, 2), "{answer:?}")
+            }
+            RequestAnswer::Dropped(reason) => assert!(!partial && reason == "task b: deadline"),
             _ => panic!("{answer:?}"),
         }) {
             waiting += 1;
@@ -170,7 +172,7 @@ fn what_waits_elsewhere_is_cancelled_by_the_first_drop() {
     for answer in &mut answers {
         assert!(outcome(answer).expect_err("dropped").to_string().contains("task c: deadline"));
     }
-    let running = world.nodes[&2].replicas().map(Replica::len).sum::<usize>();
+    let running = world.nodes[&2].replicas().map(LocalReplica::len).sum::<usize>();
     assert_eq!(running, 1, "only what runs is left");
     world.pass(100 * MS);
     assert_eq!((world.unfinished(), world.batches.iter().filter(|b| b.replica == 2).count()), (vec![0, 0, 0], 1));

@@ -21,7 +21,7 @@ fn served() -> World {
 }
 
 /// One request every 10 ms for so long.
-fn ask(world: &mut World, ms: u64) -> Vec<Receiver<Answer>> {
+fn ask(world: &mut World, ms: u64) -> Vec<Receiver<RequestAnswer>> {
     let ask = |_| {
         let answer = world.ask(1, "p", &[1.0]);
         world.pass(10 * MS);
@@ -30,9 +30,9 @@ fn ask(world: &mut World, ms: u64) -> Vec<Receiver<Answer>> {
     (0..ms / 10).map(ask).collect()
 }
 
-fn failures(answers: Vec<Receiver<Answer>>) -> Vec<Answer> {
-    let answers = answers.into_iter().map(|a| a.try_recv().unwrap_or(Answer::GivenUp));
-    answers.filter(|a| !matches!(a, Answer::Done { .. })).collect()
+fn failures(answers: Vec<Receiver<RequestAnswer>>) -> Vec<RequestAnswer> {
+    let answers = answers.into_iter().map(|a| a.try_recv().unwrap_or(RequestAnswer::GivenUp));
+    answers.filter(|a| !matches!(a, RequestAnswer::Done { .. })).collect()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn no_request_fails_while_an_agent_hangs() {
     let begun = world.batches.len();
     let lost = ask(&mut world, 500);
     world.pass(200 * MS);
-    let late = |a: &Answer| matches!(a, Answer::Done { late: true, .. });
+    let late = |a: &RequestAnswer| matches!(a, RequestAnswer::Done { late: true, .. });
     assert_eq!(lost.into_iter().map(|a| a.try_recv().expect("answered")).filter(late).count(), 0, "nothing goes there");
     assert!(world.batches[begun..].iter().all(|b| b.replica != 2));
     world.resume(2);

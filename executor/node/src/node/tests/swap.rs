@@ -148,7 +148,7 @@ proptest! {
         world.pass(15_000 * MS);
         for answer in &mut answers {
             let answer = answer.try_recv().expect("an answer");
-            prop_assert!(matches!(answer, Answer::Done { .. }), "{answer:?}");
+            prop_assert!(matches!(answer, RequestAnswer::Done { .. }), "{answer:?}");
         }
         prop_assert_eq!(world.loaded.values().flatten().copied().collect::<BTreeSet<u64>>(), last);
         prop_assert_eq!(world.unfinished(), [0; 4]);

@@ -3,11 +3,11 @@
 //! Example: agent 2 is lost. The routes lead to other replicas from then on, the queries that agent 2 had taken go there,
 //! and the requests of this gateway run again if they stay unanswered.
 
-use super::state::Traffic;
+use super::state::TrafficState;
 use crate::node::event::Action;
 use crate::node::fleet::Announcement;
 
-impl Traffic {
+impl TrafficState {
     /// A connection to an agent is up.
     pub fn connect_peer(&mut self, agent: u64) {
         self.fleet.peers_mut().connect(agent, self.site.now_ns());

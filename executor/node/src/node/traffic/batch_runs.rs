@@ -2,13 +2,13 @@
 
 use super::members::inputs_of;
 use crate::node::event::Action;
-use crate::node::replicas::{BatchKind, EndedMember, QueuedMember, Replicas};
+use crate::node::replicas::{BatchKind, EndedMember, LocalReplicas, QueuedMember};
 use crate::node::site::Site;
 use crate::node::tallies::Tallies;
-use crate::node::work::Work;
+use crate::node::work::LocalQuery;
 use crate::trace::Batch;
 use apportion_serving::DropReason;
-use apportion_serving::replica::{Input, Output};
+use apportion_serving::replica::{StationInput, StationOutput};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub enum BatchOutcome {
 /// A query that its station has dropped.
 pub struct DroppedWork {
     /// The query.
-    pub work: Work,
+    pub work: LocalQuery,
     /// Why.
     pub reason: DropReason,
 }
@@ -53,7 +53,7 @@ impl BatchRuns {
     }
 
     /// The stations that are due may start a batch.
-    pub fn touch_due(&mut self, replicas: &Replicas, now_ns: u64) {
+    pub fn touch_due(&mut self, replicas: &LocalReplicas, now_ns: u64) {
         let due = replicas.iter().filter(|r| r.wake_ns.is_some_and(|at| at <= now_ns)).map(|r| r.id);
         self.touched.extend(due.collect::<Vec<_>>());
     }
@@ -75,14 +75,14 @@ impl BatchRuns {
     }
 
     /// Ticks the next touched station that is due, and returns its replica. Notes when the others are due.
-    pub fn tick_next(&mut self, replicas: &mut Replicas, site: &Site) -> Option<u64> {
+    pub fn tick_next(&mut self, replicas: &mut LocalReplicas, site: &Site) -> Option<u64> {
         let now = site.now();
         while let Some(id) = self.touched.pop_first() {
             let Some(replica) = replicas.get_mut(id) else { continue };
             match replica.station.poll_timeout() {
                 Some((at, _)) if at <= now => {
                     replica.wake_ns = None;
-                    replica.station.handle(now, Input::Tick);
+                    replica.station.handle(now, StationInput::Tick);
                     return Some(id);
                 }
                 later => replica.wake_ns = later.map(|(at, _)| at.as_nanos()),
@@ -95,15 +95,15 @@ impl BatchRuns {
     pub fn next_dropped(
         &mut self,
         id: u64,
-        replicas: &mut Replicas,
+        replicas: &mut LocalReplicas,
         site: &mut Site,
         tallies: &mut Tallies,
     ) -> Option<DroppedWork> {
         loop {
             let replica = replicas.get_mut(id)?;
             match replica.station.poll_output()? {
-                Output::StartBatch { .. } => self.start_batch(id, replicas, site, tallies),
-                Output::Drop { query, reason } => {
+                StationOutput::StartBatch { .. } => self.start_batch(id, replicas, site, tallies),
+                StationOutput::Drop { query, reason } => {
                     if reason != DropReason::Cancelled && replica.take_back_offline(query) {
                         continue;
                     }
@@ -111,18 +111,18 @@ impl BatchRuns {
                     *replica.group_counts(tallies.counts()).drops.entry(reason.name()).or_default() += 1;
                     return Some(DroppedWork { work, reason });
                 }
-                Output::ServerGone { .. } => {}
+                StationOutput::ServerGone { .. } => {}
             }
         }
     }
 
-    fn start_batch(&mut self, id: u64, replicas: &mut Replicas, site: &mut Site, tallies: &mut Tallies) {
+    fn start_batch(&mut self, id: u64, replicas: &mut LocalReplicas, site: &mut Site, tallies: &mut Tallies) {
         let now_ns = site.now_ns();
         let replica = replicas.get_mut(id).expect("it has a batch");
         replica.begun_ns = now_ns;
         let keys: Vec<u64> = replica.batch_members().map(|member| member.key).collect();
         let hold = Duration::from_nanos(replica.group.latency_ns(keys.len()));
-        let members: Vec<&Work> = keys.iter().map(|k| &replica.works[k]).collect();
+        let members: Vec<&LocalQuery> = keys.iter().map(|k| &replica.works[k]).collect();
         let counts = replica.group_counts(tallies.counts());
         counts.batches += 1;
         counts.queries += members.len() as u64;
@@ -139,13 +139,13 @@ impl BatchRuns {
         id: u64,
         outcome: BatchOutcome,
         took: Duration,
-        replicas: &mut Replicas,
+        replicas: &mut LocalReplicas,
         site: &Site,
         tallies: &mut Tallies,
     ) -> Option<EndedBatch> {
         let (now, took_ns) = (site.now(), took.as_nanos() as u64);
         let replica = replicas.get_mut(id)?;
-        replica.station.handle(now, Input::BatchFinished { server: 0 });
+        replica.station.handle(now, StationInput::BatchFinished { server: 0 });
         let keys: Vec<QueuedMember> = replica.batch_members().collect();
         let members: Vec<EndedMember> =
             keys.iter().map(|member| replica.take_member(*member, now).expect("it ran")).collect();

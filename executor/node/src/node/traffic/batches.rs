@@ -5,22 +5,22 @@
 
 use super::batch_runs::{BatchOutcome, DroppedWork, EndedBatch};
 use super::deliver::notify_sender;
-use super::members::{Made, Member, MemberOutputs, TaskRef};
-use super::parts::Visited;
-use super::state::Traffic;
-use crate::layout::Edge;
+use super::members::{BatchOutputs, Member, MemberOutputs, TaskRef};
+use super::parts::EndedVisit;
+use super::state::TrafficState;
+use crate::layout::LayoutEdge;
 use crate::node::replicas::EndedMember;
 use crate::node::spans::VisitEnd;
-use crate::node::split::{Branching, Child, Ended, Fate};
-use crate::node::work::Sending;
+use crate::node::split::{Branching, ChildQuery, MemberResult, SplitInput};
+use crate::node::work::SendContext;
 use crate::replica_event::BatchFault;
 use crate::tensor::Tensor;
-use crate::wire::{End, Query, Scope};
+use crate::wire::{PartEnd, RoutedQuery, Scope};
 use apportion_serving::DropReason;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl Traffic {
+impl TrafficState {
     /// Lets each station with new events start its batch, and fails the batches that cannot run. All events of this moment
     /// were handled before, so queries that come together share a batch.
     pub fn run_batches(&mut self) {
@@ -59,7 +59,7 @@ impl Traffic {
             notify_sender(&mut self.site, &mut self.fleet, &work);
             // The gateway that cancels a request has answered it.
             if reason != DropReason::Cancelled {
-                self.end_query(&work.query, End::Dropped(format!("task {}: {}", work.query.task, reason.name())));
+                self.end_query(&work.query, PartEnd::Dropped(format!("task {}: {}", work.query.task, reason.name())));
             }
         }
     }
@@ -74,13 +74,13 @@ impl Traffic {
             return self.complete_single(id, result, took);
         }
         let size = replica.station.batch(0).len();
-        match result.and_then(|outputs| Made::of(outputs, size)) {
+        match result.and_then(|outputs| BatchOutputs::of(outputs, size)) {
             Err(fault) if fault.is_of_batch && size > 1 => self.run_members_singly(id, &fault, took),
             made => self.end_batch(id, made, took),
         }
     }
 
-    fn end_batch(&mut self, id: u64, made: Result<Made, BatchFault>, took: Duration) {
+    fn end_batch(&mut self, id: u64, made: Result<BatchOutputs, BatchFault>, took: Duration) {
         let outcome = if made.is_ok() { BatchOutcome::Succeeded } else { BatchOutcome::Failed };
         let (replicas, tallies) = (&mut self.replicas, &mut self.tallies);
         let Some(ended) = self.batch_runs.end_batch(id, outcome, took, replicas, &self.site, tallies) else { return };
@@ -91,37 +91,38 @@ impl Traffic {
     }
 
     /// Sends the results of a batch on: children to the next tasks, leaves to their gateways.
-    pub(super) fn send_batch_results(&mut self, id: u64, made: Result<Made, BatchFault>, ended: EndedBatch) {
+    pub(super) fn send_batch_results(&mut self, id: u64, made: Result<BatchOutputs, BatchFault>, ended: EndedBatch) {
         let Some(replica) = self.replicas.get_mut(id) else { return };
         let EndedBatch { members, batch } = ended;
         let (of, group, name, at) = (replica.of.clone(), replica.group_id, replica.pipeline.clone(), replica.group.task);
-        let split = made.map_err(|fault| fault.why).and_then(|Made { outputs, rows }| {
+        let split = made.map_err(|fault| fault.why).and_then(|BatchOutputs { outputs, rows }| {
             let branching = Branching::of(&outputs, replica.turns.as_mut()).map_err(|error| error.to_string())?;
-            let mut ended = Ended { task: &of.tasks[at], tasks: &of.tasks, outputs: &outputs, branching };
+            let mut ended = SplitInput { task: &of.tasks[at], tasks: &of.tasks, outputs: &outputs, branching };
             let fate_of = |(m, rows): (&EndedMember, &Vec<usize>)| ended.fate(m.work.query.credit, rows);
-            let fates: Vec<Fate> = members.iter().zip(&rows).map(fate_of).collect();
+            let fates: Vec<MemberResult> = members.iter().zip(&rows).map(fate_of).collect();
             Ok((outputs, rows, fates))
         });
         let (outputs, rows, fates) = split.unwrap_or_else(|reason| {
-            let fail = |m: &EndedMember| Fate::End(End::Failed(format!("task {}: {reason}", m.work.query.task)));
+            let fail =
+                |m: &EndedMember| MemberResult::End(PartEnd::Failed(format!("task {}: {reason}", m.work.query.task)));
             (Vec::new(), vec![Vec::new(); members.len()], members.iter().map(fail).collect())
         });
         let ended = members.len() as u64;
         let mut children: BTreeMap<String, u64> = BTreeMap::new();
         for ((EndedMember { mut work, behind }, fate), rows) in members.into_iter().zip(fates).zip(&rows) {
-            let error = if let Fate::End(End::Failed(reason)) = &fate { Some(reason.as_str()) } else { None };
+            let error = if let MemberResult::End(PartEnd::Failed(reason)) = &fate { Some(reason.as_str()) } else { None };
             let end = VisitEnd::Ran { batch, error };
             self.tracing.end_visit(&mut self.site, &self.replicas, id, &mut work, end);
             // A member whose request was cancelled while it ran makes no children.
             if !self.cancelled.contains(work.query.origin, work.query.request) {
-                let to = Sending { deadline_ns: work.deadline_ns, from: Some(group), behind };
+                let to = SendContext { deadline_ns: work.deadline_ns, from: Some(group), behind };
                 let outputs = MemberOutputs { tensors: &outputs, rows };
                 let member = Member { query: &work.query, fate, outputs, to };
                 self.carry_out_fate(TaskRef { of: &of, at }, member, &mut children);
             }
             notify_sender(&mut self.site, &mut self.fleet, &work);
         }
-        let made = |edge: &Edge| children.get(&of.tasks[edge.to].name).copied().unwrap_or(0);
+        let made = |edge: &LayoutEdge| children.get(&of.tasks[edge.to].name).copied().unwrap_or(0);
         let made: Vec<u64> = of.tasks[at].children.iter().map(made).collect();
         self.tallies.count_made(&name, group, ended, &made);
         let counts = self.tallies.counts().groups.entry((name, group)).or_default();
@@ -131,14 +132,14 @@ impl Traffic {
     /// Carries out the fate of one member, and adds its children to `counted`, by task.
     pub(super) fn carry_out_fate(&mut self, task: TaskRef<'_>, member: Member<'_>, counted: &mut BTreeMap<String, u64>) {
         let Member { query, fate, outputs, to } = member;
-        let made = if let Fate::Children(made) = &fate { made.as_slice() } else { &[] };
-        let scopes = match self.end_in_scopes(Visited { task, query, made, outputs }) {
+        let made = if let MemberResult::Children(made) = &fate { made.as_slice() } else { &[] };
+        let scopes = match self.end_in_scopes(EndedVisit { task, query, made, outputs }) {
             Ok(scopes) => scopes,
-            Err(error) => return self.end_query(query, End::Failed(error.to_string())),
+            Err(error) => return self.end_query(query, PartEnd::Failed(error.to_string())),
         };
         match fate {
-            Fate::End(end) => self.send_return(query, end),
-            Fate::Children(made) => {
+            MemberResult::End(end) => self.send_return(query, end),
+            MemberResult::Children(made) => {
                 for (child, scopes) in made.into_iter().zip(scopes) {
                     let task = task.of.tasks[child.to].name.clone();
                     *counted.entry(task.clone()).or_default() += 1;
@@ -165,8 +166,8 @@ impl Traffic {
 }
 
 /// The query of a child before it has a place.
-fn child_query(parent: &Query, child: Child, task: String, scopes: Vec<Scope>) -> Query {
-    Query {
+fn child_query(parent: &RoutedQuery, child: ChildQuery, task: String, scopes: Vec<Scope>) -> RoutedQuery {
+    RoutedQuery {
         pipeline: parent.pipeline.clone(),
         task,
         replica: 0,

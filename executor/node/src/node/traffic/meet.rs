@@ -10,26 +10,26 @@
 //! there; its request is cancelled; or its request's gateway has given up.
 
 use super::deliver::notify_sender;
-use super::joins::Key;
+use super::joins::MeetingKey;
 use super::members::{MemberOutputs, TaskRef};
-use super::parts::{Visited, empty_part, waits};
-use super::state::Traffic;
-use crate::layout::Pipeline;
-use crate::node::route::Way;
-use crate::node::split::OutputError;
-use crate::node::work::{Sending, Work};
-use crate::wire::{End, Message, Part, Query, Scope};
-use apportion_domain::Span;
+use super::parts::{EndedVisit, empty_part, waits};
+use super::state::TrafficState;
+use crate::layout::LayoutPipeline;
+use crate::node::route::RouteConstraints;
+use crate::node::split::BatchOutputError;
+use crate::node::work::{LocalQuery, SendContext};
+use crate::wire::{JoinPart, Message, PartEnd, RoutedQuery, Scope};
+use apportion_domain::TimeSpan;
 use std::collections::BTreeSet;
 
-impl Traffic {
+impl TrafficState {
     /// Tells the forks above a query that it has ended, with the inputs that it brings to their joins. Returns the scopes
     /// of each child.
     ///
     /// # Errors
-    /// [`OutputError`] if the outputs lack an input of a join.
-    pub(super) fn end_in_scopes(&mut self, visited: Visited<'_>) -> Result<Vec<Vec<Scope>>, OutputError> {
-        let Visited { task, query, made, .. } = visited;
+    /// [`BatchOutputError`] if the outputs lack an input of a join.
+    pub(super) fn end_in_scopes(&mut self, visited: EndedVisit<'_>) -> Result<Vec<Vec<Scope>>, BatchOutputError> {
+        let EndedVisit { task, query, made, .. } = visited;
         if task.of.waits.is_empty() {
             return Ok(vec![Vec::new(); made.len()]);
         }
@@ -49,13 +49,13 @@ impl Traffic {
     }
 
     /// A fork's query names the places where its parts meet: a replica of each join, the same as an outer fork's.
-    fn open_scopes(&mut self, TaskRef { of, at }: TaskRef<'_>, query: &Query, scopes: &mut Vec<Scope>) {
+    fn open_scopes(&mut self, TaskRef { of, at }: TaskRef<'_>, query: &RoutedQuery, scopes: &mut Vec<Scope>) {
         let joins: BTreeSet<usize> = of.waits.iter().filter(|w| w.fork == at).map(|w| w.join).collect();
         for join in joins {
             let task = &of.tasks[join].name;
             let outer = scopes.iter().find(|s| s.join == *task).map(|s| (s.agent, s.replica));
             let (agent, replica) = outer.unwrap_or_else(|| {
-                let way = Way { only: query.pins.get(join).copied(), ..Way::default() };
+                let way = RouteConstraints { only: query.pins.get(join).copied(), ..RouteConstraints::default() };
                 let routes = self.fleet.routes_mut();
                 let choice = routes.place(&query.pipeline, Some(of), task, &way).place();
                 choice.map_or((self.site.agent(), 0), |(place, ticket)| {
@@ -70,7 +70,7 @@ impl Traffic {
     }
 
     /// Tells the forks above a query that it has ended without having run, so that their joins do not wait for it.
-    pub(super) fn end_unserved(&mut self, query: &Query) {
+    pub(super) fn end_unserved(&mut self, query: &RoutedQuery) {
         if query.scopes.is_empty() {
             return;
         }
@@ -85,10 +85,10 @@ impl Traffic {
         }
         // Without outputs there is nothing that could be lacking.
         let task = TaskRef { of: &of, at };
-        let _none = self.end_in_scopes(Visited { task, query, made: &[], outputs: MemberOutputs::default() });
+        let _none = self.end_in_scopes(EndedVisit { task, query, made: &[], outputs: MemberOutputs::default() });
     }
 
-    fn send_part(&mut self, agent: u64, part: Part) {
+    fn send_part(&mut self, agent: u64, part: JoinPart) {
         if agent == self.site.agent() {
             self.receive_join_part(part);
         } else {
@@ -97,7 +97,7 @@ impl Traffic {
     }
 
     /// Takes note of parts that have ended, and releases the queries that waited for them.
-    pub fn receive_join_part(&mut self, part: Part) {
+    pub fn receive_join_part(&mut self, part: JoinPart) {
         if self.cancelled.contains(part.origin, part.request) {
             return;
         }
@@ -107,20 +107,20 @@ impl Traffic {
     }
 
     /// Lets a query of a join wait until all parts that it needs have ended.
-    pub(super) fn wait_at_join(&mut self, work: Work) {
+    pub(super) fn wait_at_join(&mut self, work: LocalQuery) {
         let Some(of) = self.fleet.pipeline(&work.query.pipeline) else {
             return self.fail_query(&work, "its pipeline is gone");
         };
         let Some(waiting) = self.joins.enter(&work.query, of, &self.fleet, self.site.now_ns()) else {
             notify_sender(&mut self.site, &mut self.fleet, &work);
-            return self.end_query(&work.query, End::Dropped(format!("task {}: join_full", work.query.task)));
+            return self.end_query(&work.query, PartEnd::Dropped(format!("task {}: join_full", work.query.task)));
         };
         self.joins.hold(waiting.number, work);
         waiting.keys.iter().for_each(|key| self.release_ready_queries(key));
     }
 
     /// Releases the queries that need not wait any longer. Forgets the meeting when nothing more can come to it.
-    fn release_ready_queries(&mut self, key: &Key) {
+    fn release_ready_queries(&mut self, key: &MeetingKey) {
         let Some(pipeline) = self.joins.pipeline_of(key) else { return };
         let Some(of) = self.fleet.pipeline(pipeline).cloned() else { return };
         for number in self.joins.waiting_for(key) {
@@ -133,7 +133,7 @@ impl Traffic {
 
     /// A query need not wait any longer: it joins the queue of the replica that its fork chose, if it is not behind and
     /// that replica still takes queries.
-    fn release(&mut self, of: &Pipeline, number: u64) {
+    fn release(&mut self, of: &LayoutPipeline, number: u64) {
         let released = self.joins.release(number, of, self.site.now_ns());
         let (mut work, chosen) = (released.work, released.replica);
         let is_up = self.replicas.get(chosen).is_some_and(|r| r.takes_queries() && r.task().name == work.query.task);
@@ -143,8 +143,8 @@ impl Traffic {
         }
         notify_sender(&mut self.site, &mut self.fleet, &work);
         let from = (work.query.group > 0).then_some(work.query.group);
-        let behind = Span::from_nanos(work.query.behind_ns);
-        self.deliver(work.query, Sending { deadline_ns: work.deadline_ns, from, behind });
+        let behind = TimeSpan::from_nanos(work.query.behind_ns);
+        self.deliver(work.query, SendContext { deadline_ns: work.deadline_ns, from, behind });
     }
 
     /// Forgets meetings that are too old.

@@ -1,14 +1,14 @@
 //! What does a batch give to each of its members?
 
-use crate::layout::{Pipeline, Task};
-use crate::node::split::{Branching, Fate, OutputError, rows_of};
-use crate::node::work::{Sending, Work};
+use crate::layout::{LayoutPipeline, LayoutTask};
+use crate::node::split::{BatchOutputError, Branching, MemberResult, rows_of};
+use crate::node::work::{LocalQuery, SendContext};
 use crate::replica_event::BatchFault;
-use crate::tensor::{Tensor, TensorSpec, concatenate};
-use crate::wire::Query;
+use crate::tensor::{Tensor, TensorSignature, concatenate};
+use crate::wire::RoutedQuery;
 
 /// The outputs of a batch, and which of their rows belong to each member.
-pub struct Made {
+pub struct BatchOutputs {
     /// The outputs.
     pub outputs: Vec<Tensor>,
     /// Positions of rows, by member.
@@ -19,7 +19,7 @@ pub struct Made {
 #[derive(Clone, Copy)]
 pub struct TaskRef<'p> {
     /// The pipeline.
-    pub of: &'p Pipeline,
+    pub of: &'p LayoutPipeline,
     /// The task's position.
     pub at: usize,
 }
@@ -36,22 +36,22 @@ pub struct MemberOutputs<'o> {
 /// A member of a batch that has ended.
 pub struct Member<'m> {
     /// Its query.
-    pub query: &'m Query,
+    pub query: &'m RoutedQuery,
     /// What becomes of it.
-    pub fate: Fate,
+    pub fate: MemberResult,
     /// What it has made.
     pub outputs: MemberOutputs<'m>,
     /// How its children are sent.
-    pub to: Sending,
+    pub to: SendContext,
 }
 
-impl Made {
+impl BatchOutputs {
     /// Assigns the rows of outputs to the members of a batch.
     ///
     /// # Errors
     /// If the outputs do not fit a batch of this size.
     pub fn of(outputs: Vec<Tensor>, members: usize) -> Result<Self, BatchFault> {
-        let unfit = |error: OutputError| BatchFault::of_batch(error.to_string());
+        let unfit = |error: BatchOutputError| BatchFault::of_batch(error.to_string());
         let rows = rows_of(&outputs, members).map_err(unfit)?;
         Branching::of(&outputs, None).map_err(unfit)?;
         Ok(Self { outputs, rows })
@@ -59,9 +59,9 @@ impl Made {
 }
 
 /// The inputs of a batch of these members; none if they do not fit together, or one lacks an input of the task.
-pub fn inputs_of(task: &Task, members: &[&Work]) -> Option<Vec<Tensor>> {
-    let input = |spec: &TensorSpec| {
-        let of = |w: &&Work| w.query.inputs.iter().find(|t| t.name == spec.name).cloned();
+pub fn inputs_of(task: &LayoutTask, members: &[&LocalQuery]) -> Option<Vec<Tensor>> {
+    let input = |spec: &TensorSignature| {
+        let of = |w: &&LocalQuery| w.query.inputs.iter().find(|t| t.name == spec.name).cloned();
         let parts = members.iter().map(of).collect::<Option<Vec<Tensor>>>()?;
         concatenate(&parts.iter().collect::<Vec<_>>())
     };

@@ -22,4 +22,4 @@ mod state;
 pub use joins::MEETINGS_MAX;
 pub use offline::OFFLINE_MAX;
 pub use parked::PARKED_MAX;
-pub use state::Traffic;
+pub use state::TrafficState;

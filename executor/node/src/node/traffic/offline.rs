@@ -10,21 +10,21 @@
 //! station gives back waits here again.
 
 use super::deliver::notify_sender;
-use super::state::Traffic;
-use crate::node::work::Work;
-use crate::wire::End;
+use super::state::TrafficState;
+use crate::node::work::LocalQuery;
+use crate::wire::PartEnd;
 use apportion_serving::DropReason;
 
 /// Offline queries that wait at one agent; more are shed.
 pub const OFFLINE_MAX: usize = 10_000;
 
-impl Traffic {
+impl TrafficState {
     /// Takes an offline query, which waits for a gap.
-    pub(super) fn accept_offline(&mut self, id: u64, work: Work) {
+    pub(super) fn accept_offline(&mut self, id: u64, work: LocalQuery) {
         if self.replicas.waiting_offline() >= OFFLINE_MAX {
             notify_sender(&mut self.site, &mut self.fleet, &work);
             let reason = format!("task {}: {}", work.query.task, DropReason::QueueFull.name());
-            return self.end_query(&work.query, End::Dropped(reason));
+            return self.end_query(&work.query, PartEnd::Dropped(reason));
         }
         let key = self.replicas.next_key();
         let Some(replica) = self.replicas.get_mut(id) else { return };

@@ -1,25 +1,25 @@
 //! Which queries wait here because their task has no ready replica?
 
-use crate::node::work::Sending;
-use crate::wire::Query;
+use crate::node::work::SendContext;
+use crate::wire::RoutedQuery;
 
 /// Most queries at one agent that wait for a replica of their task; queries beyond fail.
 pub const PARKED_MAX: usize = 10_000;
 
 /// A query that waits for any replica of its task.
 #[derive(Debug)]
-pub struct Parked {
+pub struct ParkedQuery {
     /// The query.
-    pub query: Query,
+    pub query: RoutedQuery,
     /// How to send it on.
-    pub to: Sending,
+    pub to: SendContext,
     /// When it has waited for too long.
     pub until_ns: u64,
 }
 
 /// The parked queries, in the order in which they came.
 #[derive(Debug, Default)]
-pub struct ParkedQueries(Vec<Parked>);
+pub struct ParkedQueries(Vec<ParkedQuery>);
 
 impl ParkedQueries {
     /// Whether no more may wait.
@@ -28,24 +28,24 @@ impl ParkedQueries {
     }
 
     /// Adds a query.
-    pub fn push(&mut self, parked: Parked) {
+    pub fn push(&mut self, parked: ParkedQuery) {
         self.0.push(parked);
     }
 
     /// Takes all out, the most important first, and those of one level in the order in which they came.
-    pub fn take_by_level(&mut self) -> Vec<Parked> {
+    pub fn take_by_level(&mut self) -> Vec<ParkedQuery> {
         let mut all = std::mem::take(&mut self.0);
         all.sort_by_key(|parked| parked.query.level);
         all
     }
 
     /// Takes all out, in the order in which they came.
-    pub fn take(&mut self) -> Vec<Parked> {
+    pub fn take(&mut self) -> Vec<ParkedQuery> {
         std::mem::take(&mut self.0)
     }
 
     /// Puts back those that [`Self::take`] took out and that wait on.
-    pub fn put_back(&mut self, waiting: Vec<Parked>) {
+    pub fn put_back(&mut self, waiting: Vec<ParkedQuery>) {
         self.0 = waiting;
     }
 

@@ -4,13 +4,13 @@
 //! Queries of it that arrive later are dropped on arrival, and queries that run make no children.
 
 use super::deliver::notify_sender;
-use super::state::Traffic;
+use super::state::TrafficState;
 use crate::node::gateway::{Arrival, DueRun};
-use crate::node::work::Sending;
-use crate::wire::Return;
-use apportion_domain::Span;
+use crate::node::work::SendContext;
+use crate::wire::CreditReturn;
+use apportion_domain::TimeSpan;
 
-impl Traffic {
+impl TrafficState {
     /// A client's request comes to the gateway.
     pub fn accept_request(&mut self, arrival: Arrival) {
         let (site, tallies) = (&mut self.site, &mut self.tallies);
@@ -22,7 +22,7 @@ impl Traffic {
     /// Runs a request: one query for each of its rows.
     fn run_request(&mut self, due: &DueRun) {
         let run = self.gateway.begin_run(due.request);
-        let to = Sending { deadline_ns: run.deadline_ns, from: None, behind: Span::ZERO };
+        let to = SendContext { deadline_ns: run.deadline_ns, from: None, behind: TimeSpan::ZERO };
         let apart = self.gateway.apart(&self.site, run.terms.sender);
         for query in run.into_queries(self.site.agent(), &due.root, apart) {
             self.deliver(query, to);
@@ -45,7 +45,7 @@ impl Traffic {
     }
 
     /// A part of a request of this gateway has come back.
-    pub fn receive_return(&mut self, part: Return) {
+    pub fn receive_return(&mut self, part: CreditReturn) {
         let (site, tallies, cancelled) = (&mut self.site, &mut self.tallies, &mut self.cancelled);
         self.gateway.receive_return(part, site, &self.fleet, tallies, cancelled);
     }

@@ -12,23 +12,23 @@
 
 use super::batch_runs::EndedBatch;
 use super::deliver::notify_sender;
-use super::members::{Made, Member, MemberOutputs, TaskRef, inputs_of};
-use super::state::Traffic;
+use super::members::{BatchOutputs, Member, MemberOutputs, TaskRef, inputs_of};
+use super::state::TrafficState;
 use crate::node::event::Action;
 use crate::node::replicas::SingleRun;
 use crate::node::spans::VisitEnd;
-use crate::node::split::Fate;
-use crate::node::work::Sending;
+use crate::node::split::MemberResult;
+use crate::node::work::SendContext;
 use crate::replica_event::BatchFault;
 use crate::tensor::Tensor;
 use crate::trace::Batch;
-use crate::wire::End;
-use apportion_domain::Span;
-use apportion_serving::replica::Input;
+use crate::wire::PartEnd;
+use apportion_domain::TimeSpan;
+use apportion_serving::replica::StationInput;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl Traffic {
+impl TrafficState {
     /// A batch of several has failed.
     pub(super) fn run_members_singly(&mut self, id: u64, fault: &BatchFault, took: Duration) {
         let Some(replica) = self.replicas.get_mut(id) else { return };
@@ -73,7 +73,7 @@ impl Traffic {
         replica.group_counts(self.tallies.counts()).busy_ns += took.as_nanos() as u64;
         let Some(single_run) = &mut replica.single_run else { return };
         let Some(member) = single_run.end_current() else { return };
-        match result.and_then(|outputs| Made::of(outputs, 1)) {
+        match result.and_then(|outputs| BatchOutputs::of(outputs, 1)) {
             Ok(made) => {
                 single_run.note_success();
                 let batch = Batch { size: 1, begun_ns: replica.begun_ns, execution: took, wait: Duration::ZERO };
@@ -93,7 +93,7 @@ impl Traffic {
         let Some(replica) = self.replicas.get_mut(id) else { return };
         let Some(single_run) = replica.single_run.take() else { return };
         let is_at_fault = single_run.has_done_well();
-        replica.station.handle(now, Input::BatchFinished { server: 0 });
+        replica.station.handle(now, StationInput::BatchFinished { server: 0 });
         let (of, at, group) = (replica.of.clone(), replica.group.task, replica.group_id);
         // Cancelled ones are not among the failed.
         let keys: Vec<u64> = replica.batch_members().map(|member| member.key).collect();
@@ -108,10 +108,10 @@ impl Traffic {
             let is_wanted = !self.cancelled.contains(work.query.origin, work.query.request);
             if let Some(why) = why.filter(|_| is_wanted) {
                 let reason = format!("task {}: {why}", work.query.task);
-                let end = if is_at_fault { End::Harmful(reason) } else { End::Failed(reason) };
-                let to = Sending { deadline_ns: work.deadline_ns, from: Some(group), behind: Span::ZERO };
+                let end = if is_at_fault { PartEnd::Harmful(reason) } else { PartEnd::Failed(reason) };
+                let to = SendContext { deadline_ns: work.deadline_ns, from: Some(group), behind: TimeSpan::ZERO };
                 let outputs = MemberOutputs::default();
-                let member = Member { query: &work.query, fate: Fate::End(end), outputs, to };
+                let member = Member { query: &work.query, fate: MemberResult::End(end), outputs, to };
                 self.carry_out_fate(TaskRef { of: &of, at }, member, &mut BTreeMap::new());
             }
             notify_sender(&mut self.site, &mut self.fleet, &work);

@@ -1,17 +1,21 @@
 //! Which points of a frontier must be solved, and which follow from others?
 
-use super::point::{FrontierPoint, Origin, update_status};
+use super::point::{FrontierPoint, PointOrigin, update_status};
 use super::sweep::SweptProblem;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, Candidate, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use crate::routing;
 use apportion_domain::{ObjectiveValue, Plan, PlanStatus, Problem, SLACK, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::sync::OnceLock;
 
 /// The points of problems that are ordered from the easiest to the hardest.
-pub(super) fn fill(problems: &[SweptProblem], options: &PlanOptions, on_point: &(dyn Fn() + Sync)) -> Vec<FrontierPoint> {
+pub(super) fn fill(
+    problems: &[SweptProblem],
+    options: &PlanningOptions,
+    on_point: &(dyn Fn() + Sync),
+) -> Vec<FrontierPoint> {
     let known = problems.iter().map(|_| OnceLock::new()).collect();
     let fill = Fill { problems, options, known, on_point };
     if let Some(last) = problems.len().checked_sub(1) {
@@ -29,14 +33,14 @@ pub(super) fn fill(problems: &[SweptProblem], options: &PlanOptions, on_point: &
 }
 
 /// Limits of one search: the time limit counts from now.
-pub(super) fn limits(options: &PlanOptions) -> Limits {
+pub(super) fn limits(options: &PlanningOptions) -> RunLimits {
     let limits = options.limits().without_listener();
     options.time_limit.map_or(limits.clone(), |limit| limits.ending_at((options.elapsed)() + limit))
 }
 
 struct Fill<'a> {
     problems: &'a [SweptProblem],
-    options: &'a PlanOptions,
+    options: &'a PlanningOptions,
     known: Vec<OnceLock<FrontierPoint>>,
     on_point: &'a (dyn Fn() + Sync),
 }
@@ -50,7 +54,7 @@ impl Fill<'_> {
         let (from, to) = (self.point(easy), self.point(hard));
         if from.status == PlanStatus::Infeasible {
             for i in easy + 1..hard {
-                let origin = Origin::Implied;
+                let origin = PointOrigin::Implied;
                 self.set(i, FrontierPoint { origin, ..without_plan(self.problems[i].value, PlanStatus::Infeasible) });
             }
             return;
@@ -76,9 +80,9 @@ impl Fill<'_> {
         let SweptProblem { value, problem } = &self.problems[i];
         let limits = limits(self.options);
         let point = match attempt(problem, &Tightening::none(problem), self.options.gap, &limits) {
-            Attempt::Plan(candidate) => with_plan(problem, *value, *candidate, self.options.gap),
-            Attempt::Infeasible => without_plan(*value, PlanStatus::Infeasible),
-            Attempt::Unknown(stopped) => {
+            SearchOutcome::Plan(candidate) => with_plan(problem, *value, *candidate, self.options.gap),
+            SearchOutcome::Infeasible => without_plan(*value, PlanStatus::Infeasible),
+            SearchOutcome::Unknown(stopped) => {
                 FrontierPoint { stopped: Some(stopped), ..without_plan(*value, PlanStatus::Unknown) }
             }
         };
@@ -97,13 +101,13 @@ fn without_plan(value: f64, status: PlanStatus) -> FrontierPoint {
         binding: Vec::new(),
         shortfalls: Vec::new(),
         stopped: None,
-        origin: Origin::Solved,
+        origin: PointOrigin::Solved,
     }
 }
 
 /// A point with the plan of its own search.
-fn with_plan(problem: &Problem, value: f64, candidate: Candidate, gap: f64) -> FrontierPoint {
-    let Candidate { plan, objective, stopped, provenance: _ } = candidate;
+fn with_plan(problem: &Problem, value: f64, candidate: CheckedPlan, gap: f64) -> FrontierPoint {
+    let CheckedPlan { plan, objective, stopped, provenance: _ } = candidate;
     let mut point = FrontierPoint {
         objective,
         accuracy: Some(accuracy(problem, &plan)),
@@ -150,6 +154,6 @@ pub(super) fn take_over(at: &SweptProblem, harder: &FrontierPoint) -> Option<Fro
     }
     routing::add_tables(problem, &mut plan, &vec![1.0; problem.pipelines.len()]);
     let clean = apportion_checker::check(problem, &plan).is_empty();
-    let taken = FrontierPoint { value: at.value, plan: Some(plan), origin: Origin::Harder, ..harder.clone() };
+    let taken = FrontierPoint { value: at.value, plan: Some(plan), origin: PointOrigin::Harder, ..harder.clone() };
     clean.then_some(taken)
 }

@@ -19,13 +19,13 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use point::{FrontierPoint, Origin};
+pub use point::{FrontierPoint, PointOrigin};
 pub use ranges::{NoRange, POINTS_MAX, SweepRange, default_range, values};
 pub use sweep::Sweep;
 
 use crate::answer::{explain, infeasible};
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use crate::options::PlanOptions;
+use crate::options::PlanningOptions;
 use apportion_domain::{Invalids, Mode, ObjectiveStep, PlanStatus, Problem, SLACK};
 use point::update_status;
 use sweep::SweptProblem;
@@ -41,7 +41,7 @@ pub fn frontier(
     problem: &Problem,
     sweep: Sweep,
     values: &[f64],
-    options: &PlanOptions,
+    options: &PlanningOptions,
     on_point: &(dyn Fn() + Sync),
 ) -> Result<Vec<FrontierPoint>, Invalids> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -96,7 +96,7 @@ fn pass_bounds_on(points: &mut [FrontierPoint], gap: f64) {
 }
 
 /// Adds binding limits, and the shortfalls of the easiest infeasible point.
-fn add_reasons(problems: &[SweptProblem], points: &mut [FrontierPoint], options: &PlanOptions) {
+fn add_reasons(problems: &[SweptProblem], points: &mut [FrontierPoint], options: &PlanningOptions) {
     for (at, point) in problems.iter().zip(points.iter_mut()) {
         if let Some(plan) = &point.plan {
             point.binding = explain::binding(&at.problem, plan);

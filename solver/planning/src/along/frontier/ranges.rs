@@ -6,11 +6,11 @@ use crate::answer::infeasible;
 use crate::exact::model::groups::least_latency_ms;
 use crate::exact::model::latency::finish_times;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
+use crate::exact::search::attempt::{SearchOutcome, attempt};
 use crate::exact::search::modes::{SearchResult, search};
-use crate::options::PlanOptions;
+use crate::options::PlanningOptions;
 use apportion_domain::{HardwareIndex, Mode, PipelineIndex, Plan, Problem, Shortfall, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most points of one frontier.
 pub const POINTS_MAX: usize = 10_000;
@@ -66,7 +66,7 @@ pub fn values(sweep: Sweep, range: SweepRange, points: usize) -> Vec<f64> {
 ///
 /// # Errors
 /// Why there is no such range.
-pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<SweepRange, NoRange> {
+pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     match sweep {
         Sweep::Demand(_) => demand_range(problem, sweep, options),
         Sweep::Slo(p) => slo_range(problem, p, options),
@@ -76,7 +76,7 @@ pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> 
 }
 
 /// From 10 to 115 % of the largest demand that can be served; to twice the present one if there is no largest.
-fn demand_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<SweepRange, NoRange> {
+fn demand_range(problem: &Problem, sweep: Sweep, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     let servable = |demand: f64| match sweep.problem_at(problem, demand) {
         Ok(at) => is_feasible(&at, &limits(options)),
         // the demand is too large for a problem file
@@ -114,7 +114,7 @@ fn demand_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Resul
     Ok(SweepRange { from: DEMAND_FIRST * low, to: DEMAND_LAST * low })
 }
 
-fn is_feasible(problem: &Problem, limits: &Limits) -> Result<bool, NoRange> {
+fn is_feasible(problem: &Problem, limits: &RunLimits) -> Result<bool, NoRange> {
     match search(problem, &Tightening::none(problem), ANY_GAP, limits) {
         SearchResult::Found(_) => Ok(true),
         SearchResult::Infeasible => Ok(false),
@@ -124,7 +124,7 @@ fn is_feasible(problem: &Problem, limits: &Limits) -> Result<bool, NoRange> {
 
 /// From the smallest possible SLO, at any load, to an SLO that admits every batch size. The last value is at most
 /// [`SLO_FACTOR`] times the SLO.
-fn slo_range(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Result<SweepRange, NoRange> {
+fn slo_range(problem: &Problem, p: PipelineIndex, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     let Ok(smallest) = least_latency_ms(problem, p) else {
         return Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits(options))));
     };
@@ -142,7 +142,7 @@ fn slo_range(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Resu
 }
 
 /// From 90 % of the cost of the cheapest plan to 110 % of the cost of the best plan.
-fn budget_range(problem: &Problem, options: &PlanOptions) -> Result<SweepRange, NoRange> {
+fn budget_range(problem: &Problem, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     let free = problem.changed(|d| d.objective.budget_per_hour = None).expect("no budget makes no problem invalid");
     let cheapest = free.changed(|d| d.objective.mode = Mode::MinCost).expect("a mode makes no problem invalid");
     let least = best_plan(&cheapest, options)?.cost_per_hour;
@@ -151,7 +151,7 @@ fn budget_range(problem: &Problem, options: &PlanOptions) -> Result<SweepRange, 
 }
 
 /// From one device, or none if no device is needed, to one more than the best plan takes of an unlimited number.
-fn count_range(problem: &Problem, h: HardwareIndex, options: &PlanOptions) -> Result<SweepRange, NoRange> {
+fn count_range(problem: &Problem, h: HardwareIndex, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     let free = problem.changed(|d| d.hardware[h.get()].count = None).expect("no count makes no problem invalid");
     let plan = best_plan(&free, options)?;
     let most = plan.devices().get(problem.hardware_at(h).name.as_str()).copied().unwrap_or(0) as f64;
@@ -162,11 +162,11 @@ fn count_range(problem: &Problem, h: HardwareIndex, options: &PlanOptions) -> Re
 }
 
 /// The best plan of a problem, without a replay.
-fn best_plan(problem: &Problem, options: &PlanOptions) -> Result<Plan, NoRange> {
+fn best_plan(problem: &Problem, options: &PlanningOptions) -> Result<Plan, NoRange> {
     let limits = limits(options);
     match attempt(problem, &Tightening::none(problem), options.gap, &limits) {
-        Attempt::Plan(candidate) => Ok(candidate.plan),
-        Attempt::Infeasible => Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits))),
-        Attempt::Unknown(stopped) => Err(NoRange::Stopped(stopped)),
+        SearchOutcome::Plan(candidate) => Ok(candidate.plan),
+        SearchOutcome::Infeasible => Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits))),
+        SearchOutcome::Unknown(stopped) => Err(NoRange::Stopped(stopped)),
     }
 }

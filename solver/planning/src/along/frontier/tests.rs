@@ -10,7 +10,7 @@ const GAP: f64 = 1e-4;
 
 /// The chain at three demands, from the easiest, searched.
 fn solved() -> (Vec<SweptProblem>, Vec<FrontierPoint>) {
-    let options = PlanOptions { gap: GAP, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) };
+    let options = PlanningOptions { gap: GAP, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
     let chain = problem(chain(100.0));
     let at = |value: f64| SweptProblem { value, problem: Sweep::Demand(None).problem_at(&chain, value).expect("valid") };
     let problems: Vec<SweptProblem> = [100.0, 300.0, 900.0].map(at).into();
@@ -31,7 +31,7 @@ fn a_point_without_a_plan_takes_a_harder_plan() {
     pass_plans_on(&problems, &mut points, GAP);
     assert_eq!(points[0], proven, "a cheaper plan stays");
     let taken = &points[1];
-    assert_eq!((taken.origin, taken.status, taken.value), (Origin::Harder, PlanStatus::Feasible, 300.0));
+    assert_eq!((taken.origin, taken.status, taken.value), (PointOrigin::Harder, PlanStatus::Feasible, 300.0));
     assert_eq!(taken.cost_per_hour(), harder);
     assert!(taken.cost_per_hour() > cost, "what the search would have found");
     let plan = taken.plan.as_ref().expect("a plan");

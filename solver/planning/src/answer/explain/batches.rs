@@ -8,7 +8,7 @@ use apportion_domain::{
     Alternative, AlternativeKind, Assignment, Change, Consequence, Decision, HardwareIndex, Pipeline, PipelinePlan, Plan,
     Problem, ProfileRow, SLACK, TaskIndex,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Adds the next smaller and the next larger batch size to the decision on each group with traffic.
 pub(super) fn add_neighbours(
@@ -16,7 +16,7 @@ pub(super) fn add_neighbours(
     plan: &Plan,
     provenance: Option<&Provenance>,
     decisions: &mut [Decision],
-    limits: &Limits,
+    limits: &RunLimits,
 ) {
     let mut decisions = decisions.iter_mut();
     for (p, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {

@@ -6,10 +6,10 @@ use apportion_domain::{
     Assignment, Binding, Constraint, Decision, HardwareIndex, Pipeline, PipelinePlan, Plan, Problem, TaskIndex,
     VariantIndex,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// One decision for each group, as far as time allows, without alternatives. `of_plan` are the binding limits of the plan.
-pub(super) fn decisions(problem: &Problem, plan: &Plan, of_plan: &[Binding], limits: &Limits) -> Vec<Decision> {
+pub(super) fn decisions(problem: &Problem, plan: &Plan, of_plan: &[Binding], limits: &RunLimits) -> Vec<Decision> {
     let mut all = Vec::new();
     for (pipeline, part) in problem.pipelines.iter().zip(&plan.pipelines) {
         for a in &part.assignments {

@@ -5,13 +5,13 @@
 
 use super::latency::task_and_variant;
 use crate::answer::infeasible;
-use crate::exact::search::attempt::{Attempt, Candidate, Provenance, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{CheckedPlan, Provenance, SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use apportion_domain::{
     Alternative, AlternativeKind, Change, Consequence, Explanation, GroupName, HardwareIndex, Mode, ObjectiveStep,
     ObjectiveValue, PipelineIndex, Plan, Price, Problem, Profile, ProfileRow, Relaxation, TaskIndex, VariantIndex,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use rayon::prelude::*;
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ struct Variations<'a> {
     objective: ObjectiveValue,
     provenance: &'a Provenance,
     gap: f64,
-    limits: Limits,
+    limits: RunLimits,
 }
 
 /// Adds prices, and alternatives in other variants and hardware, as far as time allows.
@@ -73,7 +73,7 @@ pub(super) fn add_variations(
     plan: &Plan,
     objective: ObjectiveValue,
     provenance: Option<&Provenance>,
-    options: &PlanOptions,
+    options: &PlanningOptions,
     explanation: &mut Explanation,
 ) {
     let mut all = list_variations(problem, plan);
@@ -261,17 +261,17 @@ impl Variations<'_> {
         let Some(changed) = changed(self.problem, variation) else { return VariationResult::NotApplicable };
         let attempted = attempt(&changed, &self.provenance.tightening, self.gap, &self.limits);
         match (attempted, one_more(self.problem, variation), replacement(self.problem, variation)) {
-            (Attempt::Unknown(_), ..) => VariationResult::NotSearched,
-            (Attempt::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => {
+            (SearchOutcome::Unknown(_), ..) => VariationResult::NotSearched,
+            (SearchOutcome::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => {
                 VariationResult::NotSearched
             }
-            (Attempt::Plan(candidate), Some(OneMore { place, unit, change }), _) => {
+            (SearchOutcome::Plan(candidate), Some(OneMore { place, unit, change }), _) => {
                 let Gain { value, buys } = self.gain(&candidate);
                 VariationResult::Price(Price { place, unit, change, gain: value, buys })
             }
             (attempt, _, Some(Replacement { pipeline, task, kind, to })) => {
                 let consequence = match attempt {
-                    Attempt::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
+                    SearchOutcome::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
                     _ => match infeasible::misses_by(&changed, pipeline) {
                         // only a removed row is this slow: the remaining rows do not fit into memory
                         Some(by_ms) if by_ms >= 0.5 * NEVER_MS => Consequence::TooLittleMemory,
@@ -283,13 +283,13 @@ impl Variations<'_> {
                 VariationResult::Alternative(TaskAlternative { pipeline, task, alternative })
             }
             // more of a resource cannot make the problem infeasible, so this result of a solver is ignored
-            (Attempt::Infeasible, ..) => VariationResult::NotSearched,
-            (Attempt::Plan(_), None, None) => VariationResult::NotApplicable,
+            (SearchOutcome::Infeasible, ..) => VariationResult::NotSearched,
+            (SearchOutcome::Plan(_), None, None) => VariationResult::NotApplicable,
         }
     }
 
     /// Gain of a looser problem's plan over ours. Our plan is valid there too, so a difference within the gap is no gain.
-    fn gain(&self, other: &Candidate) -> Gain {
+    fn gain(&self, other: &CheckedPlan) -> Gain {
         let change = self.difference(&other.plan);
         let (Some(ours), Some(theirs)) = (self.objective.value, other.objective.value) else {
             return Gain { value: None, buys: change };

@@ -10,7 +10,7 @@ mod values;
 
 use crate::exact::model::groups::least_latency_ms;
 use apportion_domain::{Constraint, Pipeline, PipelineIndex, Problem, Relaxation, SLACK, Share, Shortfall, TaskIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use relax::RelaxationSearch;
 use std::time::Duration;
 use values::ProblemValue;
@@ -32,7 +32,7 @@ enum MoreDevices {
 }
 
 /// The shortfalls of an infeasible problem; never empty.
-pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
+pub(crate) fn shortfalls(problem: &Problem, limits: &RunLimits) -> Vec<Shortfall> {
     let left = limits.time_left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
     let limits = limits.without_listener().ending_at((limits.elapsed)() + left);
     let relax = RelaxationSearch::new(problem, &limits);

@@ -9,10 +9,10 @@ use super::values::ProblemValue;
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
+use crate::exact::search::attempt::{SearchOutcome, attempt};
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{LatencyRule, Mode, Problem};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Relative gap of the formulations.
 const GAP: f64 = 1e-6;
@@ -38,16 +38,16 @@ enum Values {
 pub(super) struct RelaxationSearch<'a> {
     problem: &'a Problem,
     /// Limits of all searches together.
-    pub limits: &'a Limits,
+    pub limits: &'a RunLimits,
 }
 
 impl<'a> RelaxationSearch<'a> {
-    pub fn new(problem: &'a Problem, limits: &'a Limits) -> Self {
+    pub fn new(problem: &'a Problem, limits: &'a RunLimits) -> Self {
         Self { problem, limits }
     }
 
     /// Whether there is a plan; `None` if the search ends without an answer.
-    pub fn is_feasible(&self, changed: &Problem, limits: &Limits) -> Option<bool> {
+    pub fn is_feasible(&self, changed: &Problem, limits: &RunLimits) -> Option<bool> {
         // feasibility does not depend on the mode, and least cost is the fastest search for several pipelines
         let mode = match changed.objective.mode {
             Mode::HardwareThenAccuracy if changed.pipelines.len() == 1 => Mode::HardwareThenAccuracy,
@@ -60,14 +60,14 @@ impl<'a> RelaxationSearch<'a> {
         });
         let plain = plain.ok()?;
         match attempt(&plain, &Tightening::none(&plain), ANY_GAP, limits) {
-            Attempt::Plan(_) => Some(true),
-            Attempt::Infeasible => Some(false),
-            Attempt::Unknown(_) => None,
+            SearchOutcome::Plan(_) => Some(true),
+            SearchOutcome::Infeasible => Some(false),
+            SearchOutcome::Unknown(_) => None,
         }
     }
 
     /// The value nearest to the present one that makes a plan possible. `None` if no value does, or if the time is up.
-    pub fn nearest_feasible(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+    pub fn nearest_feasible(&self, limit: ProblemValue, limits: &RunLimits) -> Option<f64> {
         if let Some(steps) = limit.steps(self.problem) {
             return self.first_step(limit, &steps, limits);
         }
@@ -95,12 +95,12 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// Whether the problem with this value has a plan. Also `false` if the search ends without an answer.
-    fn works(&self, limit: ProblemValue, value: f64, limits: &Limits) -> bool {
+    fn works(&self, limit: ProblemValue, value: f64, limits: &RunLimits) -> bool {
         limit.set(self.problem, value).and_then(|changed| self.is_feasible(&changed, limits)) == Some(true)
     }
 
     /// The first of a few values that works, by bisection.
-    fn first_step(&self, limit: ProblemValue, steps: &[f64], limits: &Limits) -> Option<f64> {
+    fn first_step(&self, limit: ProblemValue, steps: &[f64], limits: &RunLimits) -> Option<f64> {
         if !steps.last().is_some_and(|&last| self.works(limit, last, limits)) {
             return None;
         }
@@ -118,7 +118,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// The value that the formulation gives.
-    fn value_by_formulation(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+    fn value_by_formulation(&self, limit: ProblemValue, limits: &RunLimits) -> Option<f64> {
         let now = limit.now(self.problem);
         let free = limit.loosest(self.problem);
         let solve = |value: f64, goal: Goal| self.goal_value(&limit.set(self.problem, value)?, goal, limits);
@@ -143,7 +143,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// The value of a goal on a changed problem.
-    fn goal_value(&self, changed: &Problem, goal: Goal, limits: &Limits) -> Option<f64> {
+    fn goal_value(&self, changed: &Problem, goal: Goal, limits: &RunLimits) -> Option<f64> {
         let space = Space::new(changed, &Tightening::none(changed), limits).ok()?;
         match solve_stage(changed, &space, Stage::new(goal), GAP, limits, None) {
             StageResult::Found { value, stopped: None, .. } => Some(value),
@@ -152,7 +152,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// A finite value that works, as the start of a bisection.
-    fn feasible_end(&self, limit: ProblemValue, hint: Option<f64>, limits: &Limits) -> Option<f64> {
+    fn feasible_end(&self, limit: ProblemValue, hint: Option<f64>, limits: &RunLimits) -> Option<f64> {
         let free = limit.loosest(self.problem);
         if free.is_finite() {
             return Some(free);
@@ -171,7 +171,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// Between the value now, which fails, and one that works.
-    fn bisect(&self, limit: ProblemValue, mut works: f64, values: Values, limits: &Limits) -> Option<f64> {
+    fn bisect(&self, limit: ProblemValue, mut works: f64, values: Values, limits: &RunLimits) -> Option<f64> {
         let is_whole = values == Values::Whole;
         let mut fails = limit.now(self.problem);
         for _ in 0..STEPS_MAX {

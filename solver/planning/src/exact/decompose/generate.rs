@@ -5,7 +5,7 @@
 //! are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn towards
 //! the best prices so far (Wentges 1997).
 
-use super::joint::{JointProblem, Known, PriceBound};
+use super::joint::{JointBounds, JointProblem, PriceBound};
 use super::master::MasterGoal;
 use super::sub::{PricedColumn, PricedQuestion};
 use crate::exact::model::goal::Goal;
@@ -47,17 +47,17 @@ struct BoundAtPrices {
 }
 
 /// Adds columns until some of them fit together, at any cost.
-pub(super) fn find_fitting_columns(joint: &JointProblem<'_>, known: &mut Known) -> PhaseEnd {
+pub(super) fn find_fitting_columns(joint: &JointProblem<'_>, known: &mut JointBounds) -> PhaseEnd {
     run_phase(joint, known, MasterGoal::Shortage)
 }
 
 /// Raises the bound and adds columns until the relaxation is solved.
-pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut Known) -> PhaseEnd {
+pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut JointBounds) -> PhaseEnd {
     run_phase(joint, known, MasterGoal::Cost)
 }
 
 /// Prices the pipelines until the phase ends.
-fn run_phase(joint: &JointProblem<'_>, known: &mut Known, goal: MasterGoal) -> PhaseEnd {
+fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal) -> PhaseEnd {
     let is_shortage = goal == MasterGoal::Shortage;
     // the round of the highest bound
     let mut center: Option<BoundAtPrices> = None;
@@ -102,7 +102,7 @@ fn run_phase(joint: &JointProblem<'_>, known: &mut Known, goal: MasterGoal) -> P
 /// Solves every pipeline at these prices; `None` if one of them has no plan at all.
 fn price_pipelines(
     joint: &JointProblem<'_>,
-    known: &mut Known,
+    known: &mut JointBounds,
     lambda: &[f64],
     master_goal: MasterGoal,
 ) -> Option<RoundResult> {

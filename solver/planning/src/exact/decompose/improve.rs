@@ -1,6 +1,6 @@
 //! Can one pipeline do better on the devices that the others leave? Each pipeline in turn gets its best plan there.
 
-use super::joint::{JointPlan, JointProblem, Known};
+use super::joint::{JointBounds, JointPlan, JointProblem};
 use super::sub::{Column, PricedQuestion, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
@@ -10,14 +10,14 @@ use apportion_domain::Problem;
 const PASSES_MAX: usize = 4;
 
 /// The devices and the budget that the other pipelines leave to one pipeline.
-pub(super) struct Room {
+pub(super) struct RemainingResources {
     /// The pipeline's problem on the unused whole devices, with the remaining budget.
     problem: Problem,
     /// Unused parts of devices that others pay for.
     free: Vec<f64>,
 }
 
-impl Room {
+impl RemainingResources {
     /// A question on these devices, to be completed.
     fn question(&self) -> PricedQuestion<'_> {
         let (room, free) = (Some(&self.problem), Some(self.free.as_slice()));
@@ -26,7 +26,7 @@ impl Room {
 }
 
 /// Improves a plan until it is proven or nothing improves, then breaks ties.
-pub(super) fn improve(joint: &JointProblem<'_>, known: &mut Known, mut best: JointPlan) -> JointPlan {
+pub(super) fn improve(joint: &JointProblem<'_>, known: &mut JointBounds, mut best: JointPlan) -> JointPlan {
     for _ in 0..PASSES_MAX {
         if known.is_proven(&best, joint.gap) || joint.limits.exceeded() {
             break;
@@ -46,7 +46,7 @@ pub(super) fn improve(joint: &JointProblem<'_>, known: &mut Known, mut best: Joi
 }
 
 /// Replaces the plan of one pipeline by its best plan on the devices that the others leave.
-fn best_response(joint: &JointProblem<'_>, known: &mut Known, mut whole: JointPlan, p: usize) -> JointPlan {
+fn best_response(joint: &JointProblem<'_>, known: &mut JointBounds, mut whole: JointPlan, p: usize) -> JointPlan {
     let sub = &joint.subs[p];
     let Some(room) = room_left_to(joint, &whole, p) else { return whole };
     let zero = vec![0.0; room.free.len()];
@@ -86,7 +86,7 @@ pub(super) fn break_ties_of_column(
     joint: &JointProblem<'_>,
     sub: &Subproblem,
     column: Column,
-    room: Option<&Room>,
+    room: Option<&RemainingResources>,
 ) -> Column {
     let Some(second) = joint.second.filter(|_| joint.goal == Goal::Accuracy) else { return column };
     let shared = &joint.shared;
@@ -110,7 +110,7 @@ pub(super) fn break_ties_of_column(
 }
 
 /// The devices that the others leave to one pipeline; `None` if the budget is spent.
-fn room_left_to(joint: &JointProblem<'_>, whole: &JointPlan, p: usize) -> Option<Room> {
+fn room_left_to(joint: &JointProblem<'_>, whole: &JointPlan, p: usize) -> Option<RemainingResources> {
     let sub = &joint.subs[p];
     let mut others = vec![0.0; joint.problem.hardware.len()];
     for (_, column) in whole.columns.iter().enumerate().filter(|(other, _)| *other != p) {
@@ -123,5 +123,5 @@ fn room_left_to(joint: &JointProblem<'_>, whole: &JointPlan, p: usize) -> Option
     let spent: f64 = others.iter().zip(&joint.shared.price).map(|(d, p)| d.ceil() * p).sum();
     let budget = joint.problem.objective.budget_per_hour.map(|b| b - spent);
     let free = others.iter().map(|d| d.ceil() - d).collect();
-    budget.is_none_or(|b| b >= 0.0).then(|| Room { problem: sub.with_room(&counts, budget), free })
+    budget.is_none_or(|b| b >= 0.0).then(|| RemainingResources { problem: sub.with_room(&counts, budget), free })
 }

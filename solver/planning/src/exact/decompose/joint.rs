@@ -1,13 +1,13 @@
 //! What is a joint problem, and which plans and bounds are known while its pipelines are solved one by one?
 
-use super::master::{Combination, Master, Shared};
+use super::master::{ColumnCombination, Master, SharedResources};
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::space::{PipelineSpace, Space};
-use crate::exact::solution::choice::{Choice, GroupChoice};
+use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::stage::solve::StageResult;
 use apportion_domain::{Problem, Share, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use apportion_mip::highs::ReportedGoal;
 use rayon::prelude::*;
 
@@ -25,17 +25,17 @@ pub(super) struct JointProblem<'a> {
     /// Goal that breaks ties: `Cost` or `Replicas`.
     pub second: Option<Goal>,
     pub gap: f64,
-    pub limits: &'a Limits,
+    pub limits: &'a RunLimits,
     /// By pipeline.
     pub subs: Vec<Subproblem>,
     /// The devices and the budget that the pipelines share.
-    pub shared: Shared,
+    pub shared: SharedResources,
     /// Most columns of a whole formulation that closes the gap.
     pub finish_max: usize,
 }
 
 /// The known plans and bounds of a joint problem. They grow during the search.
-pub(super) struct Known {
+pub(super) struct JointBounds {
     /// The known plans of each pipeline.
     pub master: Master,
     /// No joint plan costs less.
@@ -77,7 +77,7 @@ impl<'a> JointProblem<'a> {
         goal: Goal,
         second: Option<Goal>,
         gap: f64,
-        limits: &'a Limits,
+        limits: &'a RunLimits,
     ) -> Option<Self> {
         let (goal, priced) = match goal {
             Goal::CostAndSwitching => (Goal::Switching, true),
@@ -98,7 +98,7 @@ impl<'a> JointProblem<'a> {
         }
         let count = |h: usize| problem.hardware[h].count.map_or(f64::INFINITY, f64::from);
         let price: Vec<f64> = problem.hardware.iter().map(|h| h.price_per_hour).collect();
-        let shared = Shared {
+        let shared = SharedResources {
             most: most.iter().enumerate().map(|(h, m)| m.ceil().min(count(h))).collect(),
             cost: if priced { price.clone() } else { vec![0.0; price.len()] },
             price,
@@ -109,7 +109,7 @@ impl<'a> JointProblem<'a> {
     }
 
     /// Reports the best plan and the bound to the listener of `progress`.
-    pub(super) fn report_progress(&self, progress: &Limits, known: &Known, best: Option<&JointPlan>) {
+    pub(super) fn report_progress(&self, progress: &RunLimits, known: &JointBounds, best: Option<&JointPlan>) {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         if let Some(ReportedGoal { name, factor }) = goal.reported() {
             progress.report_progress(name, best.map_or(f64::NAN, |b| factor * b.value), factor * known.bound);
@@ -117,7 +117,7 @@ impl<'a> JointProblem<'a> {
     }
 
     /// A choice of the whole formulation, by pipeline.
-    pub(super) fn plan_of_choice(&self, choice: Choice, value: f64) -> JointPlan {
+    pub(super) fn plan_of_choice(&self, choice: PlanIntegers, value: f64) -> JointPlan {
         let column = |(sub, groups): (&Subproblem, &Vec<GroupChoice>)| {
             let devices = sub.devices(groups);
             Column { groups: groups.clone(), goal: 0.0, devices }
@@ -133,7 +133,7 @@ impl<'a> JointProblem<'a> {
     }
 }
 
-impl Known {
+impl JointBounds {
     /// Nothing is known.
     pub(super) fn new(joint: &JointProblem<'_>) -> Self {
         let pipelines = joint.subs.len();
@@ -146,7 +146,7 @@ impl Known {
         let finishing = joint.limits.for_finishing();
         let (gap, limits) =
             if joint.limits.exceeded() { (LATE_GAP.max(joint.gap), &finishing) } else { (0.1 * joint.gap, joint.limits) };
-        let Combination { chosen, value } = self.master.combine(gap, limits)?;
+        let ColumnCombination { chosen, value } = self.master.combine(gap, limits)?;
         let columns = chosen.iter().zip(&self.master.columns).map(|(&c, known)| known[c].clone()).collect();
         Some(JointPlan { columns, value })
     }
@@ -159,7 +159,7 @@ impl Known {
     /// The result of the stage. A proven plan has no reason to have stopped.
     pub(super) fn to_result(&self, whole: JointPlan, gap: f64, stopped: Option<StopReason>) -> StageResult {
         let stopped = stopped.filter(|_| !self.is_proven(&whole, gap));
-        let choice = Choice { groups: whole.columns.into_iter().map(|c| c.groups).collect() };
+        let choice = PlanIntegers { groups: whole.columns.into_iter().map(|c| c.groups).collect() };
         StageResult::Found { choice, value: whole.value, bound: self.bound.min(whole.value), stopped }
     }
 }

@@ -32,11 +32,11 @@ use crate::exact::solution::choice::read_choice;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::StageResult;
 use apportion_domain::{Problem, StopReason};
-use apportion_mip::highs::{self, Settings};
-use apportion_mip::{Ending, Limits};
+use apportion_mip::highs::{self, SolveSettings};
+use apportion_mip::{Ending, RunLimits};
 use generate::{PhaseEnd, find_fitting_columns, generate_columns};
 use improve::{break_ties_of_column, improve};
-use joint::{FINISH_MAX, JointPlan, JointProblem, Known, PriceBound, hard_columns};
+use joint::{FINISH_MAX, JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
 use rayon::prelude::*;
 use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
 
@@ -59,7 +59,7 @@ pub(crate) fn solve_apart(
     goal: Goal,
     second: Option<Goal>,
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Option<StageResult> {
     if !is_taken_apart(space) {
         return None;
@@ -72,8 +72,8 @@ pub(crate) fn solve_apart(
 
 impl JointProblem<'_> {
     /// Solves the stage. `progress` receives the progress; the questions to single pipelines are not reported.
-    fn solve(&self, progress: &Limits) -> StageResult {
-        let mut known = Known::new(self);
+    fn solve(&self, progress: &RunLimits) -> StageResult {
+        let mut known = JointBounds::new(self);
         let separate = match self.solve_separately(&mut known) {
             Ok(separate) => separate,
             Err(answer) => return answer,
@@ -124,7 +124,7 @@ impl JointProblem<'_> {
     }
 
     /// Solves each pipeline alone. The bounds add up, and the plans are joined if they fit together.
-    fn solve_separately(&self, known: &mut Known) -> Result<Option<JointPlan>, StageResult> {
+    fn solve_separately(&self, known: &mut JointBounds) -> Result<Option<JointPlan>, StageResult> {
         let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| self.solve_one(sub)).collect();
         let cost = self.shared.cost.clone();
         let mut bound = 0.0;
@@ -175,7 +175,7 @@ impl JointProblem<'_> {
     }
 
     /// Adds plans that need no solver: those of fewest devices, and the best ones for the goal.
-    fn add_rounded_columns(&self, known: &mut Known) {
+    fn add_rounded_columns(&self, known: &mut JointBounds) {
         let shared = &self.shared;
         let few: Vec<f64> = shared.most.iter().map(|m| 1.0 / m.max(1.0)).collect();
         let cost = shared.cost.clone();
@@ -196,7 +196,7 @@ impl JointProblem<'_> {
     }
 
     /// Solves the whole formulation between the bound and the best plan. `Infeasible`: no plan is better.
-    fn solve_whole(&self, known: &Known, best: Option<&JointPlan>) -> Option<StageResult> {
+    fn solve_whole(&self, known: &JointBounds, best: Option<&JointPlan>) -> Option<StageResult> {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         let mut built = build(self.problem, self.space, Stage::new(goal));
         let f = &mut built.formulation;
@@ -208,7 +208,7 @@ impl JointProblem<'_> {
             let margin = if goal == Goal::Replicas { 1.0 } else { (0.5 * self.gap * best.value.abs()).max(1e-9) };
             f.at_most(best.value - margin, terms);
         }
-        let settings = Settings { nodes_max: Some(FINISH_NODES_MAX), ..Settings::mip(0.5 * self.gap) };
+        let settings = SolveSettings { nodes_max: Some(FINISH_NODES_MAX), ..SolveSettings::mip(0.5 * self.gap) };
         let solved = highs::solve(f, settings, self.limits, None);
         match (solved.ending, solved.values) {
             (Ending::Infeasible, _) => Some(StageResult::Infeasible),

@@ -6,16 +6,16 @@
 //! that division are exact, it is a best plan. So the points of the optimistic division are solved exactly. The bounds fall
 //! there, and to the left of them, because `v_g` is monotone. The devices are divided again, until both bounds meet.
 
-use super::joint::{JointPlan, JointProblem, Known, PriceBound};
+use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound};
 use super::knapsack::Division;
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use crate::exact::solution::choice::Choice;
-use crate::exact::stage::enumerate::{self, Candidate};
+use crate::exact::solution::choice::PlanIntegers;
+use crate::exact::stage::enumerate::{self, CandidateBudgets};
 use crate::exact::stage::solve::StageResult;
 use apportion_domain::{PipelineIndex, Problem, SLACK};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use rayon::prelude::*;
 
 /// Most divisions. Then the best plan is returned with its bound.
@@ -28,7 +28,7 @@ const DIVIDED_MAX: f64 = 1e9;
 
 /// Bounds of `v_g`.
 struct ValueCurve {
-    candidates: Vec<Candidate>,
+    candidates: Vec<CandidateBudgets>,
     /// Upper bound of the value of n devices; minus infinity if there is no plan.
     above: Vec<f64>,
     /// The best known plan on at most n devices.
@@ -39,7 +39,7 @@ struct ValueCurve {
 
 impl ValueCurve {
     /// The curve up to all devices; `None` if there is no envelope, or if the time is up.
-    fn new(sub: &Subproblem, equal: EqualDevices, cuts: &[PriceBound], limits: &Limits) -> Option<Self> {
+    fn new(sub: &Subproblem, equal: EqualDevices, cuts: &[PriceBound], limits: &RunLimits) -> Option<Self> {
         let EqualDevices { hardware, count: devices } = equal;
         if sub.part().trie.merged {
             return None;
@@ -111,7 +111,7 @@ fn equal_devices(joint: &JointProblem<'_>) -> Option<EqualDevices> {
 
 /// Divides equal devices until the division is proven or the limits are exceeded. Raises the joint bound. `None` if devices
 /// are not equal, or if no plan was found.
-pub(super) fn refine(joint: &JointProblem<'_>, known: &mut Known, best: Option<&JointPlan>) -> Option<JointPlan> {
+pub(super) fn refine(joint: &JointProblem<'_>, known: &mut JointBounds, best: Option<&JointPlan>) -> Option<JointPlan> {
     let equal = equal_devices(joint)?;
     let EqualDevices { hardware, count: devices } = equal;
     let mut curves = Vec::with_capacity(joint.subs.len());
@@ -163,7 +163,14 @@ struct Measured {
 }
 
 /// Searches the highest accuracy of one pipeline on this many devices.
-fn measure(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize, gap: f64, limits: &Limits) -> Measured {
+fn measure(
+    sub: &Subproblem,
+    curve: &ValueCurve,
+    hardware: usize,
+    devices: usize,
+    gap: f64,
+    limits: &RunLimits,
+) -> Measured {
     let SmallerProblem { problem, candidates } = with_devices(sub, curve, hardware, devices);
     match enumerate::search_highest_accuracy(&problem, &sub.space, &candidates, POINT_GAP * gap, limits) {
         StageResult::Found { choice, value, bound, stopped: _ } => {
@@ -179,7 +186,7 @@ fn measure(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize
 struct SmallerProblem {
     problem: Problem,
     /// The budget vectors that carry its demand there.
-    candidates: Vec<Candidate>,
+    candidates: Vec<CandidateBudgets>,
 }
 
 /// The problem of one pipeline on this many devices.
@@ -187,11 +194,11 @@ fn with_devices(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: 
     let counts = sub.problem.hardware.iter().enumerate();
     let counts: Vec<Option<u32>> =
         counts.map(|(h, d)| if h == hardware { Some(devices as u32) } else { d.count }).collect();
-    let there = |c: &Candidate| {
+    let there = |c: &CandidateBudgets| {
         let accuracy_max = c.envelope.accuracy_at(devices as f64)?;
-        Some(Candidate { accuracy_max, ..c.clone() })
+        Some(CandidateBudgets { accuracy_max, ..c.clone() })
     };
-    let mut candidates: Vec<Candidate> = curve.candidates.iter().filter_map(there).collect();
+    let mut candidates: Vec<CandidateBudgets> = curve.candidates.iter().filter_map(there).collect();
     candidates.sort_by(|a, b| b.accuracy_max.total_cmp(&a.accuracy_max));
     SmallerProblem { problem: sub.with_room(&counts, None), candidates }
 }
@@ -220,7 +227,7 @@ fn with_fewer_replicas(joint: &JointProblem<'_>, p: usize, curve: &ValueCurve, c
     }
     let SmallerProblem { problem, candidates } = with_devices(sub, curve, hardware, column.devices[hardware] as usize);
     let accuracy = -column.goal / sub.weight;
-    let choice = Choice { groups: vec![column.groups.clone()] };
+    let choice = PlanIntegers { groups: vec![column.groups.clone()] };
     let choice = enumerate::reduce_replicas(&problem, &sub.space, &candidates, accuracy, choice, joint.limits);
     if choice.groups[0] == column.groups {
         return column;

@@ -10,15 +10,15 @@ use crate::exact::model::budgets;
 use crate::exact::model::columns::replicas_max;
 use crate::exact::model::constraints::build;
 use crate::exact::model::goal::{Goal, Stage};
-use crate::exact::model::groups::Group;
+use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tolerances::STAGE_GAP_SHARE;
-use crate::exact::solution::choice::{Choice, GroupChoice, read_choice};
+use crate::exact::solution::choice::{GroupChoice, PlanIntegers, read_choice};
 use crate::exact::solution::flows::{accuracy, flows};
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{LatencyRule, PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
-use apportion_mip::highs::{self, Settings};
-use apportion_mip::{Ending, Limits};
+use apportion_mip::highs::{self, SolveSettings};
+use apportion_mip::{Ending, RunLimits};
 
 /// Most budget vectors that are searched for each question. The bound of each takes some microseconds.
 const VECTORS_MAX: usize = 4_000;
@@ -76,7 +76,7 @@ struct BoundedVector<'a> {
 /// A choice with its cost.
 struct PricedChoice {
     cost: f64,
-    choice: Choice,
+    choice: PlanIntegers,
 }
 
 /// One pipeline with all hardware to itself.
@@ -93,7 +93,7 @@ pub(super) struct Subproblem {
 }
 
 impl Subproblem {
-    pub fn new(problem: &Problem, space: &Space, p: usize, limits: &Limits) -> Self {
+    pub fn new(problem: &Problem, space: &Space, p: usize, limits: &RunLimits) -> Self {
         let index = PipelineIndex(p);
         let deployed = problem.deployed.iter().filter(|d| d.pipeline == index).cloned();
         let draft = ProblemDraft {
@@ -140,7 +140,7 @@ impl Subproblem {
     }
 
     /// Solves a question.
-    pub fn solve(&self, question: PricedQuestion<'_>, limits: &Limits) -> PricedColumn {
+    pub fn solve(&self, question: PricedQuestion<'_>, limits: &RunLimits) -> PricedColumn {
         // solved for the pipeline's own accuracy, so prices are divided by its weight
         let (goal, scale) = match question.goal {
             Goal::Accuracy if self.weight <= 0.0 => (Goal::Nothing, 1.0),
@@ -167,7 +167,7 @@ impl Subproblem {
     }
 
     /// A bound on any answer, without a solver.
-    fn bound_without_solver(&self, goal: Goal, prices: &[f64], limits: &Limits) -> f64 {
+    fn bound_without_solver(&self, goal: Goal, prices: &[f64], limits: &RunLimits) -> f64 {
         if !self.is_complete || limits.for_finishing().exceeded() {
             return if goal == Goal::Accuracy { -1.0 } else { 0.0 };
         }
@@ -187,7 +187,7 @@ impl Subproblem {
         let own = f64::from(u8::from(goal == Goal::Replicas));
         let priced = f64::from(u8::from(goal == Goal::CostAndSwitching));
         let rate = |h: usize| prices[h] + priced * self.problem.hardware[h].price_per_hour;
-        let price = |g: &Group| own + rate(g.hardware.get()) * g.share.value();
+        let price = |g: &FeasibleGroup| own + rate(g.hardware.get()) * g.share.value();
         let reward = if goal == Goal::Accuracy { 1.0 } else { 0.0 };
         Tariff { replica: self.part().groups.iter().map(price).collect(), reward }
     }
@@ -198,7 +198,7 @@ impl Subproblem {
     }
 
     /// Searches the listed budget vectors in the order of their bounds.
-    fn search_listed_budgets(&self, problem: &Problem, stage: Stage<'_>, gap: f64, limits: &Limits) -> StageResult {
+    fn search_listed_budgets(&self, problem: &Problem, stage: Stage<'_>, gap: f64, limits: &RunLimits) -> StageResult {
         if let Some(reason) = limits.for_finishing().stop_reason() {
             return StageResult::Unknown(reason);
         }
@@ -261,7 +261,7 @@ impl Subproblem {
         stage: Stage<'_>,
         listed: StageResult,
         gap: f64,
-        limits: &Limits,
+        limits: &RunLimits,
     ) -> StageResult {
         let (known, value) = match listed {
             StageResult::Found { choice, value, .. } => (Some(choice), value),
@@ -276,7 +276,7 @@ impl Subproblem {
             let terms = built.formulation.cost_terms();
             built.formulation.at_most(cutoff, terms);
         }
-        let settings = Settings { nodes_max: Some(LEVEL_NODES_MAX), ..Settings::mip(gap) };
+        let settings = SolveSettings { nodes_max: Some(LEVEL_NODES_MAX), ..SolveSettings::mip(gap) };
         // only a share of the time: the other pipelines and the master programme need time too
         let solved = highs::solve(&built.formulation, settings, &limits.with_share_of_time(LEVEL_TIME), None);
         let stopped = || limits.stop_reason().unwrap_or(StopReason::Finished);
@@ -306,7 +306,7 @@ impl Subproblem {
     }
 
     /// A bound on a stage without a solver.
-    fn stage_bound(&self, stage: &Stage<'_>, limits: &Limits) -> f64 {
+    fn stage_bound(&self, stage: &Stage<'_>, limits: &RunLimits) -> f64 {
         self.bound_without_solver(stage.goal, stage.prices.unwrap_or_default(), limits) - self.rebate(stage)
     }
 
@@ -317,7 +317,7 @@ impl Subproblem {
     }
 
     /// A choice as a column; `own` is the pipeline's accuracy where it is known.
-    pub fn column(&self, choice: Choice, goal: Goal, own: Option<f64>, limits: &Limits) -> Option<Column> {
+    pub fn column(&self, choice: PlanIntegers, goal: Goal, own: Option<f64>, limits: &RunLimits) -> Option<Column> {
         let finishing = limits.for_finishing();
         let value = match goal {
             Goal::Accuracy => {
@@ -352,7 +352,7 @@ impl Subproblem {
 
     /// Plans without a solver: for each budget vector the cheapest strategy for the goal at these prices, rounded up. They
     /// are valued by `worth`.
-    pub fn rounded_columns(&self, goal: Goal, prices: &[f64], worth: Goal, limits: &Limits) -> Vec<Column> {
+    pub fn rounded_columns(&self, goal: Goal, prices: &[f64], worth: Goal, limits: &RunLimits) -> Vec<Column> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let tariff = self.tariff(goal, prices);
         let mut columns: Vec<Column> = Vec::new();
@@ -367,7 +367,7 @@ impl Subproblem {
             if pipeline.min_accuracy.is_some_and(|floor| accuracy < floor - SLACK) {
                 continue;
             }
-            let column = self.column(Choice { groups: vec![groups] }, worth, Some(accuracy), limits);
+            let column = self.column(PlanIntegers { groups: vec![groups] }, worth, Some(accuracy), limits);
             columns.extend(column.filter(|c| self.fits(c) && !columns.iter().any(|o| is_no_worse(o, c))));
         }
         columns

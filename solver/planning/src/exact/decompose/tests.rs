@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::bench::drawn;
-use crate::bench::drawn::{Shape, ShapeHardware};
+use crate::bench::drawn::{ProblemShape, ShapeHardware};
 use crate::exact::model::goal::Stage;
 use crate::exact::model::space::SpaceError;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
 use crate::exact::search::modes::{LastStage, ModeSearch, SearchResult};
-use crate::exact::solution::choice::Choice;
+use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
 use crate::exact::solution::worth::worth;
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 const GAP: f64 = 1e-3;
 
-fn unlimited() -> Limits {
-    Limits::new(Arc::new(|| Duration::ZERO))
+fn unlimited() -> RunLimits {
+    RunLimits::new(Arc::new(|| Duration::ZERO))
 }
 
 fn space_of(problem: &Problem, tightening: &Tightening, goal: Goal) -> Result<Space, SpaceError> {
@@ -34,8 +34,8 @@ fn kind(price_per_hour: f64, count: Option<u32>, speed: f64) -> ShapeHardware {
     ShapeHardware { price_per_hour, count, speed }
 }
 
-fn shape(mode: Mode) -> Shape {
-    Shape {
+fn shape(mode: Mode) -> ProblemShape {
+    ProblemShape {
         pipelines: 3,
         tasks_max: 2,
         variants_max: 3,
@@ -66,7 +66,7 @@ enum GapCloser {
 }
 
 /// Compares one stage over `seeds`.
-fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, closer: GapCloser) -> Tally {
+fn compare(shape: &ProblemShape, seeds: std::ops::Range<u64>, goal: Goal, closer: GapCloser) -> Tally {
     let must_close = closer == GapCloser::WholeFormulation;
     let limits = unlimited();
     let mut tally = Tally::default();
@@ -108,7 +108,7 @@ fn named(answer: &StageResult) -> String {
 }
 
 /// The plan of a choice has the claimed value, and the checker accepts it.
-fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: f64, seed: u64) {
+fn accepted(problem: &Problem, space: Space, choice: PlanIntegers, goal: Goal, value: f64, seed: u64) {
     let step = match (problem.objective.mode, goal) {
         (Mode::HardwareThenAccuracy, Goal::Replicas) => Some(apportion_domain::ObjectiveStep::Hardware),
         (Mode::HardwareThenAccuracy, _) => Some(apportion_domain::ObjectiveStep::Accuracy),
@@ -133,21 +133,21 @@ fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: 
 
 #[test]
 fn division_of_equal_devices_matches_the_whole_formulation() {
-    let shape = Shape { hardware: vec![kind(1.0, Some(6), 1.0)], demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
+    let shape = ProblemShape { hardware: vec![kind(1.0, Some(6), 1.0)], demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
     let tally = compare(&shape, 0..40, Goal::Accuracy, GapCloser::Nobody);
     assert!(tally.feasible > 15 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
 }
 
 #[test]
 fn floors_hold_while_devices_are_divided() {
-    let shape = Shape { min_accuracy: Some(0.85), ..shape(Mode::MaxAccuracy) };
+    let shape = ProblemShape { min_accuracy: Some(0.85), ..shape(Mode::MaxAccuracy) };
     let tally = compare(&shape, 40..60, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 5, "{tally:?}");
 }
 
 #[test]
 fn fewest_replicas_add_up() {
-    let shape = Shape { hardware: vec![kind(1.0, Some(7), 1.0)], ..shape(Mode::HardwareThenAccuracy) };
+    let shape = ProblemShape { hardware: vec![kind(1.0, Some(7), 1.0)], ..shape(Mode::HardwareThenAccuracy) };
     let tally = compare(&shape, 0..20, Goal::Replicas, GapCloser::Nobody);
     assert!(tally.feasible > 2 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
 }
@@ -155,7 +155,7 @@ fn fewest_replicas_add_up() {
 #[test]
 fn several_kinds_of_devices_are_priced() {
     let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(3), 2.5)];
-    let shape = Shape { hardware, ..shape(Mode::MaxAccuracy) };
+    let shape = ProblemShape { hardware, ..shape(Mode::MaxAccuracy) };
     let tally = compare(&shape, 0..20, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 8, "{tally:?}");
 }
@@ -164,7 +164,7 @@ fn several_kinds_of_devices_are_priced() {
 fn a_budget_is_shared() {
     let objective = Objective { mode: Mode::MaxAccuracy, budget_per_hour: Some(11.0), ..Objective::default() };
     let hardware = vec![kind(1.0, None, 1.0), kind(2.2, None, 2.5)];
-    let shape = Shape { hardware, objective, ..shape(Mode::MaxAccuracy) };
+    let shape = ProblemShape { hardware, objective, ..shape(Mode::MaxAccuracy) };
     let tally = compare(&shape, 0..20, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 8, "{tally:?}");
 }
@@ -172,7 +172,7 @@ fn a_budget_is_shared() {
 #[test]
 fn cost_is_least_within_shared_counts() {
     let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(4), 2.5), kind(3.0, Some(12), 2.5)];
-    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let shape = ProblemShape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
     let tally = compare(&shape, 0..20, Goal::CostAndSwitching, GapCloser::WholeFormulation);
     assert!(tally.feasible > 8, "{tally:?}");
 }
@@ -180,14 +180,14 @@ fn cost_is_least_within_shared_counts() {
 #[test]
 fn parts_of_devices_are_counted_whole_at_the_end() {
     let hardware = vec![kind(1.0, Some(5), 1.0), kind(2.2, Some(4), 2.5)];
-    let shape = Shape { hardware, halves: true, min_accuracy: Some(0.9), demand_qps: 40.0, ..shape(Mode::MinCost) };
+    let shape = ProblemShape { hardware, halves: true, min_accuracy: Some(0.9), demand_qps: 40.0, ..shape(Mode::MinCost) };
     let tally = compare(&shape, 0..8, Goal::CostAndSwitching, GapCloser::WholeFormulation);
     assert!(tally.feasible > 3, "{tally:?}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_plan() {
-    let problem = drawn::problem(3, &Shape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
+    let problem = drawn::problem(3, &ProblemShape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
     let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
     let solve = || solve_apart(&problem, &space, Goal::Accuracy, Some(Goal::Cost), GAP, &unlimited());
     match (solve(), solve()) {
@@ -199,8 +199,8 @@ fn the_same_seed_gives_the_same_plan() {
 #[test]
 fn the_parts_alone_come_near() {
     let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(3), 2.5)];
-    let accuracy = Shape { hardware: hardware.clone(), demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
-    let cost = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let accuracy = ProblemShape { hardware: hardware.clone(), demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
+    let cost = ProblemShape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
     for (shape, goal) in [(accuracy, Goal::Accuracy), (cost, Goal::CostAndSwitching)] {
         let tally = compare(&shape, 100..120, goal, GapCloser::Nobody);
         assert!(tally.short * 4 <= tally.feasible + tally.infeasible, "{tally:?}");
@@ -210,15 +210,15 @@ fn the_parts_alone_come_near() {
 #[test]
 fn halves_of_devices_are_shared_by_pipelines() {
     let hardware = vec![kind(1.0, Some(3), 1.0), kind(2.2, Some(2), 2.5)];
-    let small = Shape { halves: true, batches: 2, variants_max: 2, demand_qps: 90.0, ..shape(Mode::MaxAccuracy) };
-    let tally = compare(&Shape { hardware, ..small }, 0..8, Goal::Accuracy, GapCloser::WholeFormulation);
+    let small = ProblemShape { halves: true, batches: 2, variants_max: 2, demand_qps: 90.0, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&ProblemShape { hardware, ..small }, 0..8, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 2, "{tally:?}");
 }
 
 #[test]
 fn switching_is_paid_by_each_pipeline_for_itself() {
     let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(4), 2.5)];
-    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let shape = ProblemShape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
     for seed in 0..8 {
         let plain = drawn::problem(seed, &shape);
         // one replica of the first variant of each task runs now
@@ -289,8 +289,12 @@ fn accuracy_by_brute_force(pipeline: &apportion_domain::Pipeline, n: u32) -> f64
 
 #[test]
 fn tiny_clusters_are_divided_as_by_brute_force() {
-    let tiny =
-        Shape { tasks_max: 1, hardware: vec![kind(1.0, Some(5), 1.0)], demand_qps: 120.0, ..shape(Mode::MaxAccuracy) };
+    let tiny = ProblemShape {
+        tasks_max: 1,
+        hardware: vec![kind(1.0, Some(5), 1.0)],
+        demand_qps: 120.0,
+        ..shape(Mode::MaxAccuracy)
+    };
     let (mut feasible, mut infeasible) = (0, 0);
     for seed in 0..60 {
         let problem = drawn::problem(seed, &tiny);
@@ -320,24 +324,27 @@ fn tiny_clusters_are_divided_as_by_brute_force() {
 }
 
 /// A clock that goes on by a tenth of a millisecond whenever somebody looks at it.
-fn counted(until_ms: u64) -> Limits {
+fn counted(until_ms: u64) -> RunLimits {
     let looks = std::sync::atomic::AtomicU64::new(0);
     let elapsed = move || Duration::from_micros(100 * looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    Limits { deadline: Some(Duration::from_millis(until_ms)), ..Limits::new(Arc::new(elapsed)) }
+    RunLimits { deadline: Some(Duration::from_millis(until_ms)), ..RunLimits::new(Arc::new(elapsed)) }
 }
 
 #[test]
 fn a_search_at_its_limit_returns_plan_and_bound() {
     let equal = crate::bench::cluster::cluster(&[], 8, 60, 2);
     let hardware = vec![kind(1.0, Some(14), 1.0), kind(2.2, Some(10), 2.5)];
-    let mixed = drawn::problem(2, &Shape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
+    let mixed = drawn::problem(2, &ProblemShape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
     for problem in [equal, mixed] {
-        let solve =
-            |limits: &Limits| match crate::exact::search::modes::search(&problem, &Tightening::none(&problem), GAP, limits)
-            {
-                SearchResult::Found(found) => found,
-                _ => panic!("a plan, whatever the limit"),
-            };
+        let solve = |limits: &RunLimits| match crate::exact::search::modes::search(
+            &problem,
+            &Tightening::none(&problem),
+            GAP,
+            limits,
+        ) {
+            SearchResult::Found(found) => found,
+            _ => panic!("a plan, whatever the limit"),
+        };
         let best = solve(&unlimited());
         let mut stopped = 0;
         for until_ms in [0, 2, 10, 50, 250] {

@@ -1,6 +1,6 @@
 //! Which bound holds without a search? The sum of the best values that each task can reach alone.
 
-use super::groups::{Group, usable_groups};
+use super::groups::{FeasibleGroup, usable_groups};
 use super::tightening::Tightening;
 use apportion_domain::{
     AccuracyModel, Mode, ObjectiveStep, Pipeline, PipelineIndex, Problem, SLACK, TaskIndex, VariantIndex,
@@ -82,7 +82,7 @@ fn least(problem: &Problem, tightening: &Tightening, index: PipelineIndex, quant
         };
         let headroom = tightening.parts[index.0].headroom[t.get()];
         let points = groups.iter().filter(|g| g.task == t).flat_map(|g| g.points.iter().map(move |p| (g, p)));
-        let price = |g: &Group| match quantity {
+        let price = |g: &FeasibleGroup| match quantity {
             Quantity::Replicas => 1.0,
             Quantity::Cost => g.share.value() * problem.hardware_at(g.hardware).price_per_hour,
         };

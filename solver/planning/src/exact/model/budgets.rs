@@ -5,7 +5,7 @@
 use super::latency::{finish_times, optional_tasks};
 use super::space::PipelineSpace;
 use apportion_domain::{LatencyRule, Pipeline, SLACK, TaskIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most vectors that are enumerated. Beyond it the formulation chooses budgets with binaries.
 pub(crate) const VECTORS_MAX: usize = 400;
@@ -16,7 +16,7 @@ const CANDIDATES_MAX: usize = 200_000;
 const CANDIDATES_PER_CHECK: usize = 256;
 
 /// All maximal budget vectors in charges by task, or `None` if there are more than [`VECTORS_MAX`], or time is up first.
-pub(crate) fn list_maximal(pipeline: &Pipeline, part: &PipelineSpace, limits: &Limits) -> Option<Vec<Vec<f64>>> {
+pub(crate) fn list_maximal(pipeline: &Pipeline, part: &PipelineSpace, limits: &RunLimits) -> Option<Vec<Vec<f64>>> {
     list_at_most(VECTORS_MAX, pipeline, part, limits)
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn list_at_most(
     vectors_max: usize,
     pipeline: &Pipeline,
     part: &PipelineSpace,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Option<Vec<Vec<f64>>> {
     if optional_tasks(pipeline).iter().any(|&o| o) {
         return None;

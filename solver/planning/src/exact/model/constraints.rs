@@ -21,13 +21,13 @@ use apportion_domain::{HardwareIndex, LatencyRule, Pipeline, Problem, Share, Tas
 use apportion_mip::{ColumnId, Formulation};
 
 /// A formulation with the meaning of its columns.
-pub(crate) struct Built {
+pub(crate) struct ExactFormulation {
     pub formulation: Formulation,
     pub columns: Columns,
 }
 
 /// Writes the formulation of one stage.
-pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built {
+pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> ExactFormulation {
     let mut formulation = Formulation::default();
     let parts: Vec<PartColumns> =
         space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
@@ -75,7 +75,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
             formulation.add_cost(x, price * group.share.value());
         }
     }
-    Built { formulation, columns }
+    ExactFormulation { formulation, columns }
 }
 
 /// `sum of A(p) f(p)`, the objective of Loki's equation 12: A is a coefficient, so tables and products cost nothing.

@@ -12,10 +12,10 @@
 //! multiplies a path's latency, itself a variable, by a binary. A vector that is late at the parent already is the
 //! parent's row.
 
-use super::groups::Group;
+use super::groups::FeasibleGroup;
 use super::trie::Trie;
 use apportion_domain::{Pipeline, SLACK, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most latency rows of one pipeline.
 pub(crate) const COVERS_MAX: usize = 60_000;
@@ -41,7 +41,7 @@ pub(crate) enum CoversError {
 pub(crate) struct PathView<'a> {
     pub trie: &'a Trie,
     pub lanes: &'a [Vec<usize>],
-    pub groups: &'a [Group],
+    pub groups: &'a [FeasibleGroup],
 }
 
 /// A late combination: the prefix carries traffic only if one of these groups runs a batch before its position.
@@ -95,7 +95,7 @@ fn slo(pipeline: &Pipeline) -> f64 {
 pub(crate) fn late_combinations(
     pipeline: &Pipeline,
     view: &PathView<'_>,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Result<Vec<LateCombination>, CoversError> {
     let mut tested = 0;
     let mut check_limits = || {

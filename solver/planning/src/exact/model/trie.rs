@@ -9,7 +9,7 @@
 
 use super::latency::makes_no_queries;
 use apportion_domain::{AccuracyModel, Edge, LatencyRule, Pipeline, StopReason, TaskIndex, VariantIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most nodes of one pipeline's trie: about as many columns as HiGHS reads within seconds.
 pub(crate) const TRIE_NODES_MAX: usize = 20_000;
@@ -34,7 +34,7 @@ pub(crate) enum TrieError {
 
 /// A prefix of variants, by its last one.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct PrefixNode {
     pub task: TaskIndex,
     pub variant: VariantIndex,
     /// The groups that its queries go to.
@@ -49,7 +49,7 @@ pub(crate) struct Node {
 
 /// `sum of the shares of to = share of from`, or 1 for the root.
 #[derive(Clone, Debug)]
-pub(crate) struct Split {
+pub(crate) struct PrefixSplit {
     pub from: Option<usize>,
     pub to: Vec<usize>,
 }
@@ -79,9 +79,9 @@ pub(crate) struct TrieInputs<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Trie {
     /// Parents before children.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<PrefixNode>,
     /// Parents before children.
-    pub splits: Vec<Split>,
+    pub splits: Vec<PrefixSplit>,
     /// Whether nodes are (task, variant) without history.
     pub merged: bool,
     /// Nodes that queries may go to from each node.
@@ -93,7 +93,7 @@ impl Trie {
     pub fn new(
         inputs: TrieInputs<'_>,
         lanes: impl Fn(TaskIndex, VariantIndex) -> Vec<usize>,
-        limits: &Limits,
+        limits: &RunLimits,
     ) -> Result<Self, TrieError> {
         let TrieInputs { pipeline, rule, headroom, nodes_max } = inputs;
         // under rule `path` the time that a query has taken is its history
@@ -119,7 +119,7 @@ impl Trie {
                     limits.stop_reason().map_or(Ok(()), |reason| Err(TrieError::Stopped(reason)))?;
                 }
                 to.push(node);
-                trie.nodes.push(Node {
+                trie.nodes.push(PrefixNode {
                     task,
                     variant: v,
                     lane,
@@ -132,7 +132,7 @@ impl Trie {
                     open.push(OpenSplit { from: Some(node), task: edge.to, per_root, stages: stages.clone() });
                 }
             }
-            trie.splits.push(Split { from, to });
+            trie.splits.push(PrefixSplit { from, to });
         }
         trie.next = vec![Vec::new(); trie.nodes.len()];
         for split in &trie.splits {
@@ -154,7 +154,7 @@ impl Trie {
             let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
             for (v, lane) in variants.flat_map(|v| lanes(task, v).into_iter().map(move |lane| (v, lane))) {
                 to.push(trie.nodes.len());
-                trie.nodes.push(Node {
+                trie.nodes.push(PrefixNode {
                     task,
                     variant: v,
                     lane,
@@ -163,9 +163,9 @@ impl Trie {
                     ends: pipeline.children(task).next().is_none(),
                 });
             }
-            trie.splits.push(Split { from: None, to });
+            trie.splits.push(PrefixSplit { from: None, to });
         }
-        let follows = |node: &Node| {
+        let follows = |node: &PrefixNode| {
             let nodes = trie.nodes.iter().enumerate();
             let ahead = nodes.filter(|(_, n)| pipeline.children(node.task).any(|e| e.to == n.task));
             ahead.map(|(i, _)| i).collect()

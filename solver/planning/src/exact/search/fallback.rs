@@ -6,11 +6,11 @@
 //! takes the best change of one task until none helps or the time is up. Checker and estimator see its plan as any other.
 
 use crate::exact::model::bounds;
-use crate::exact::model::groups::{Group, Point, usable_groups};
+use crate::exact::model::groups::{FeasibleGroup, OperatingPoint, usable_groups};
 use crate::exact::model::latency::{finish_times, optional_tasks};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::solution::choice::{Choice, GroupChoice};
+use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::trim::{replicas_for, trim};
@@ -18,7 +18,7 @@ use crate::exact::solution::worth::worth;
 use apportion_domain::{
     LatencyRule, Mode, ObjectiveStep, Pipeline, PipelineIndex, Problem, SLACK, StopReason, TaskIndex, VariantIndex,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Share of the demand that may stay unserved because of rounding.
 const UNSERVED_MAX: f64 = 1e-9;
@@ -86,19 +86,19 @@ struct TaskNeeds {
 struct LocalSearch<'a> {
     problem: &'a Problem,
     headroom: Vec<&'a [f64]>,
-    groups: Vec<Vec<Group>>,
-    limits: &'a Limits,
+    groups: Vec<Vec<FeasibleGroup>>,
+    limits: &'a RunLimits,
 }
 
 /// A valid plan without a proof, and a valid bound; `None` if the local search finds no plan.
 pub(crate) fn plan_by_local_search(
     problem: &Problem,
     tightening: &Tightening,
-    limits: &Limits,
+    limits: &RunLimits,
     stopped: StopReason,
 ) -> Option<BestFound> {
     let indices = (0..problem.pipelines.len()).map(PipelineIndex);
-    let groups: Vec<Vec<Group>> = indices.map(|p| usable_groups(problem, p, tightening, |_, _| true)).collect();
+    let groups: Vec<Vec<FeasibleGroup>> = indices.map(|p| usable_groups(problem, p, tightening, |_, _| true)).collect();
     let headroom = tightening.parts.iter().map(|p| p.headroom.as_slice()).collect();
     let search = LocalSearch { problem, headroom, groups, limits };
     let rates = search.queries_per_price();
@@ -136,7 +136,7 @@ impl LocalSearch<'_> {
 
     /// By pipeline, task and variant: queries per second that its best replica serves for each unit of price.
     fn queries_per_price(&self) -> Vec<Vec<Vec<f64>>> {
-        let of_pipeline = |(p, groups): (&Pipeline, &Vec<Group>)| {
+        let of_pipeline = |(p, groups): (&Pipeline, &Vec<FeasibleGroup>)| {
             let mut rates: Vec<Vec<f64>> = p.tasks.iter().map(|t| vec![0.0; t.variants.len()]).collect();
             for g in groups {
                 let best = &mut rates[g.task.get()][g.variant.get()];
@@ -148,7 +148,7 @@ impl LocalSearch<'_> {
     }
 
     /// Price of one replica of a group where cost matters, else the devices that it takes.
-    fn replica_price(&self, group: &Group) -> f64 {
+    fn replica_price(&self, group: &FeasibleGroup) -> f64 {
         let price = self.problem.hardware_at(group.hardware).price_per_hour;
         let by_price = self.problem.objective.mode == Mode::MinCost || self.problem.objective.budget_per_hour.is_some();
         group.share.value() * if by_price { price.max(1e-9) } else { 1.0 }
@@ -262,7 +262,7 @@ impl LocalSearch<'_> {
         let TaskNeeds { task, variant, load_qps: load, min_replicas, budget_ms } = needs;
         let groups = &self.groups[p];
         let here = groups.iter().enumerate().filter(|(_, g)| g.task == task && g.variant == variant);
-        let point = |(group, g): (usize, &Group)| Some(GroupPoint { group, point: g.best_within(budget_ms)? });
+        let point = |(group, g): (usize, &FeasibleGroup)| Some(GroupPoint { group, point: g.best_within(budget_ms)? });
         let mut here: Vec<GroupPoint> = here.filter_map(point).collect();
         let price = |p: &GroupPoint| {
             let group = &groups[p.group];
@@ -296,7 +296,10 @@ impl LocalSearch<'_> {
     /// The budgets of a task that runs one variant, from fast to slow and from expensive to cheap.
     fn budget_steps(&self, p: usize, t: usize, variant: VariantIndex, load_qps: f64) -> Vec<BudgetStep> {
         let groups = self.groups[p].iter().filter(|g| g.task.get() == t && g.variant == variant);
-        let step = |g: &Group, b: &Point| BudgetStep { charge_ms: b.charge_ms, price: self.replica_price(g) / b.qps };
+        let step = |g: &FeasibleGroup, b: &OperatingPoint| BudgetStep {
+            charge_ms: b.charge_ms,
+            price: self.replica_price(g) / b.qps,
+        };
         let mut points: Vec<BudgetStep> = groups.flat_map(|g| g.points.iter().map(move |b| step(g, b))).collect();
         points.sort_by(|a, b| a.charge_ms.total_cmp(&b.charge_ms).then(a.price.total_cmp(&b.price)));
         let mut steps: Vec<BudgetStep> = Vec::new();
@@ -358,10 +361,10 @@ impl LocalSearch<'_> {
             let wanted = all.filter(|(g, _)| g.variant == variants[p][g.task.get()]);
             wanted.map(|(g, &c)| (g.clone(), c)).unzip()
         };
-        let (groups, choice): (Vec<Vec<Group>>, Vec<_>) = (0..variants.len()).map(kept).unzip();
+        let (groups, choice): (Vec<Vec<FeasibleGroup>>, Vec<_>) = (0..variants.len()).map(kept).unzip();
         let finishing = self.limits.for_finishing();
         let space = Space::of_groups(self.problem, tightening, groups, &finishing).ok()?;
-        let choice = Choice { groups: choice };
+        let choice = PlanIntegers { groups: choice };
         let flows = flows(self.problem, &space, &choice, &finishing).ok()??;
         let choice = trim(self.problem, &space, choice, &flows);
         let best = |p: usize, t: usize| self.problem.pipelines[p].most_accurate(TaskIndex(t)).any(|v| v == variants[p][t]);

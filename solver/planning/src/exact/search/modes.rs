@@ -7,7 +7,7 @@ use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use crate::exact::solution::choice::Choice;
+use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::deployed::prefer_deployed;
 use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
@@ -16,7 +16,7 @@ use crate::exact::solution::worth::worth;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// How a search ended.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum SearchResult {
 ///
 /// If the time is up, or the formulation would be too large, a local search finds some plan instead. Only a cancelled run
 /// gets none.
-pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> SearchResult {
+pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchResult {
     match (ModeSearch { problem, tightening, gap, limits }).search_exactly() {
         SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
             match fallback::plan_by_local_search(problem, tightening, limits, reason) {
@@ -48,12 +48,12 @@ pub(crate) struct ModeSearch<'a> {
     pub tightening: &'a Tightening,
     /// Relative gap at which a plan counts as optimal.
     pub gap: f64,
-    pub limits: &'a Limits,
+    pub limits: &'a RunLimits,
 }
 
 /// The integers of the last stage, with the value and the bound of the mode's objective.
 pub(crate) struct LastStage {
-    pub choice: Choice,
+    pub choice: PlanIntegers,
     pub step: Option<ObjectiveStep>,
     pub value: f64,
     pub bound: f64,

@@ -1,6 +1,6 @@
 //! What is a solution, and what is proven about it?
 
-use super::choice::Choice;
+use super::choice::PlanIntegers;
 use crate::exact::model::space::Space;
 use apportion_domain::{ObjectiveStep, StopReason};
 
@@ -8,7 +8,7 @@ use apportion_domain::{ObjectiveStep, StopReason};
 #[derive(Clone, Debug)]
 pub(crate) struct BestFound {
     pub space: Space,
-    pub choice: Choice,
+    pub choice: PlanIntegers,
     /// Shares by pipeline and trie node.
     pub flows: Vec<Vec<f64>>,
     /// The step of `hardware_then_accuracy`.

@@ -1,6 +1,6 @@
 //! Which plan follows from the integers and the flows of a solution?
 
-use super::choice::{Choice, GroupChoice, capacity};
+use super::choice::{GroupChoice, PlanIntegers, capacity};
 use super::flows::{FLOW_MIN, accuracy};
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing};
@@ -10,7 +10,7 @@ use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem,
 pub(crate) const FLOW_STAGES_MAX: usize = 50_000;
 
 /// The plan of a choice with its flows; `None` if it would list too many paths.
-pub(crate) fn plan_of(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>]) -> Option<Plan> {
+pub(crate) fn plan_of(problem: &Problem, space: &Space, choice: &PlanIntegers, flows: &[Vec<f64>]) -> Option<Plan> {
     let parts = space.parts.iter().zip(&choice.groups).zip(flows);
     let pipelines = parts.map(|((part, groups), shares)| part_plan(problem, part, groups, shares));
     let mut plan = Plan { pipelines: pipelines.collect::<Option<_>>()?, cost_per_hour: 0.0 };

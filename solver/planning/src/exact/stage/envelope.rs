@@ -29,11 +29,11 @@ impl EnvelopePoint {
 
 /// The most accuracy for every number of workers: a concave chain of points. Workers and accuracy both increase along it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Envelope {
+pub(crate) struct AccuracyEnvelope {
     chain: Vec<EnvelopePoint>,
 }
 
-impl Envelope {
+impl AccuracyEnvelope {
     /// The envelope of nothing: no workers, no accuracy.
     fn zero() -> Self {
         Self { chain: vec![EnvelopePoint::default()] }
@@ -41,12 +41,12 @@ impl Envelope {
 
     /// The envelope of a part whose groups run at `points` (one group for each variant; `None` may not run).
     /// `None` if no path can be taken.
-    pub fn new(part: &PipelineSpace, points: &[Option<usize>]) -> Option<Envelope> {
+    pub fn new(part: &PipelineSpace, points: &[Option<usize>]) -> Option<AccuracyEnvelope> {
         debug_assert!(!part.trie.merged || part.trie.splits.iter().all(|s| s.from.is_none()));
         let nodes = part.trie.nodes.len();
         // the envelope below each node; `None`: some child task has no path
-        let mut below: Vec<Option<Envelope>> = vec![Some(Envelope::zero()); nodes];
-        let mut whole = Some(Envelope::zero());
+        let mut below: Vec<Option<AccuracyEnvelope>> = vec![Some(AccuracyEnvelope::zero()); nodes];
+        let mut whole = Some(AccuracyEnvelope::zero());
         for split in part.trie.splits.iter().rev() {
             let mut union = Vec::new();
             for &n in &split.to {
@@ -103,8 +103,8 @@ impl Envelope {
     }
 
     /// Minkowski sum: steepest steps first.
-    fn plus(&self, other: &Envelope) -> Envelope {
-        let steps = |envelope: &Envelope| -> Vec<EnvelopePoint> {
+    fn plus(&self, other: &AccuracyEnvelope) -> AccuracyEnvelope {
+        let steps = |envelope: &AccuracyEnvelope| -> Vec<EnvelopePoint> {
             envelope.chain.windows(2).map(|pair| pair[0].step_to(pair[1])).collect()
         };
         let mut all = steps(self);
@@ -116,12 +116,12 @@ impl Envelope {
             at = at.plus(step);
             chain.push(at);
         }
-        Envelope { chain }
+        AccuracyEnvelope { chain }
     }
 }
 
 /// The increasing part of the upper concave hull.
-fn hull(mut points: Vec<EnvelopePoint>) -> Envelope {
+fn hull(mut points: Vec<EnvelopePoint>) -> AccuracyEnvelope {
     points.sort_by(|a, b| a.workers.total_cmp(&b.workers).then(b.accuracy.total_cmp(&a.accuracy)));
     let mut chain: Vec<EnvelopePoint> = Vec::new();
     for p in points {
@@ -142,7 +142,7 @@ fn hull(mut points: Vec<EnvelopePoint>) -> Envelope {
         }
         chain.push(p);
     }
-    Envelope { chain }
+    AccuracyEnvelope { chain }
 }
 
 #[cfg(test)]
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn sums_take_the_steepest_step_first() {
-        let a = Envelope { chain: points([(1.0, 0.5), (2.0, 0.9)]) };
-        let b = Envelope { chain: points([(1.0, 0.2), (2.0, 0.8), (4.0, 1.0)]) };
+        let a = AccuracyEnvelope { chain: points([(1.0, 0.5), (2.0, 0.9)]) };
+        let b = AccuracyEnvelope { chain: points([(1.0, 0.2), (2.0, 0.8), (4.0, 1.0)]) };
         let sum = a.plus(&b);
         let expected = points([(2.0, 0.7), (3.0, 1.3), (4.0, 1.7), (6.0, 1.9)]);
         assert_eq!(sum.chain.len(), expected.len());
